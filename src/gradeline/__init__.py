@@ -1,0 +1,52 @@
+"""Grade any agent, and know whether the difference is real.
+
+The names below are the public surface; each is imported when first used, so that
+``import gradeline`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from gradeline.graders import Grader, StringMatchGrader, TrueFalseGrader
+    from gradeline.model import GradeContext, GradeResult, Outcome, Response, Sample
+
+__all__ = [
+    "GradeContext",
+    "GradeResult",
+    "Grader",
+    "Outcome",
+    "Response",
+    "Sample",
+    "StringMatchGrader",
+    "TrueFalseGrader",
+    "__version__",
+]
+
+_HOMES = {
+    "GradeContext": "gradeline.model",
+    "GradeResult": "gradeline.model",
+    "Grader": "gradeline.graders",
+    "Outcome": "gradeline.model",
+    "Response": "gradeline.model",
+    "Sample": "gradeline.model",
+    "StringMatchGrader": "gradeline.graders",
+    "TrueFalseGrader": "gradeline.graders",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'gradeline' has no attribute {name!r}")
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,22 @@
+"""Graders: pure functions from a submission to a score, each declared once."""
+
+from gradeline.graders.adapt import as_grader
+from gradeline.graders.base import DeclaredGrader, Grader
+from gradeline.graders.registry import create, from_definition, listing, registry
+from gradeline.graders.run import grade, run_grader
+from gradeline.graders.string_match import StringMatchGrader
+from gradeline.graders.true_false import TrueFalseGrader
+
+__all__ = [
+    "DeclaredGrader",
+    "Grader",
+    "StringMatchGrader",
+    "TrueFalseGrader",
+    "as_grader",
+    "create",
+    "from_definition",
+    "grade",
+    "listing",
+    "registry",
+    "run_grader",
+]

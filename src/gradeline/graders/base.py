@@ -1,0 +1,137 @@
+"""What a grader is: the public base class, and the declared graders built on it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar, overload
+
+from msgspec import to_builtins
+
+from gradeline.errors import GraderError
+from gradeline.model import Config, GradeContext, GradeResult, Need, Sample
+from gradeline.model.declared import Declared
+
+C = TypeVar("C", bound=Config)
+
+LINEAR_CHARS = 10_000_000
+"""Size bound of graders whose time grows with the text."""
+QUADRATIC_CHARS = 100_000
+"""Size bound of graders whose time grows with its square."""
+
+_MISSING: Any = object()
+
+
+class Grader:
+    """Base class to subclass: keep options in ``config``, override `grade`.
+
+    ``grade(actual, expected)`` may return a `GradeResult`, a number, a bool, or a mapping with
+    ``score`` and optionally ``passed`` and ``details``. A grader that needs more than two texts
+    takes one `GradeContext` instead.
+    """
+
+    grader_id: str
+    config: Mapping[str, Any]
+
+    def __init__(
+        self, grader_id: str | Mapping[str, Any] | None = None, config: Mapping[str, Any] | None = None
+    ) -> None:
+        if isinstance(grader_id, Mapping):
+            grader_id, config = None, grader_id
+        self.grader_id = grader_id or type(self).__name__
+        self.config = {} if config is None else config
+
+    def grade(self, *args: Any, **kwargs: Any) -> Any:
+        """Score a single response."""
+        raise NotImplementedError(f"{type(self).__name__} must override grade()")
+
+
+class DeclaredGrader(Declared[C], Grader):
+    """A grader with a kind and typed options; implement `result`.
+
+    Called with a `GradeContext`, `grade` gives a `GradeResult` or raises a `GraderError`.
+    Called with two texts it gives the plain dict of a text grader and never raises: what cannot
+    be graded scores 0.0 there and ``details["reason"]`` says why.
+    """
+
+    noun = "grader"
+    scoring_guide: ClassVar[str]
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    max_chars: ClassVar[int] = LINEAR_CHARS
+    reads_submission: ClassVar[bool] = True
+
+    def __init__(
+        self, grader_id: str | Mapping[str, Any] | None = None, config: Mapping[str, Any] | None = None
+    ) -> None:
+        if isinstance(grader_id, Mapping):
+            grader_id, config = None, grader_id
+        self.grader_id = grader_id or self.kind
+        super().__init__(config)
+
+    @abstractmethod
+    def result(self, ctx: GradeContext) -> GradeResult:
+        """Grade one submission."""
+
+    @overload
+    def grade(self, ctx: GradeContext, /) -> GradeResult: ...
+    @overload
+    def grade(self, agent_response: str | None, expected_output: str | None = ...) -> dict[str, Any]: ...
+    @overload
+    def grade(self, *, actual: str | None, expected: str | None = ...) -> dict[str, Any]: ...
+    def grade(
+        self,
+        agent_response: object = _MISSING,
+        expected_output: object = None,
+        *,
+        actual: object = _MISSING,
+        expected: object = _MISSING,
+    ) -> GradeResult | dict[str, Any]:
+        """Grade a context, or two texts."""
+        if isinstance(agent_response, GradeContext):
+            return self.result(agent_response)
+        if actual is not _MISSING:
+            agent_response = actual
+        if expected is not _MISSING:
+            expected_output = expected
+        if agent_response is _MISSING:
+            raise TypeError("grade() needs the agent's response")
+        return self.compare(agent_response, expected_output)
+
+    def compare(self, actual: object, expected: object) -> dict[str, Any]:
+        """The text grader's dict; never raises."""
+        sample = Sample(id=0, input="", ground_truth=None if expected is None else str(expected))
+        try:
+            result = self.result(GradeContext(sample, "" if actual is None else str(actual)))
+        except (GraderError, RecursionError) as error:
+            reason = str(error) or type(error).__name__
+            error_type = getattr(error, "type", type(error).__name__)
+            return {"passed": False, "score": 0.0, "details": {"reason": reason, "error": error_type}}
+        return {
+            "passed": result.passed,
+            "score": result.score,
+            "details": {"reason": result.rationale, **result.metadata},
+        }
+
+    def definition(self) -> dict[str, Any]:
+        """The canonical stored form; `gradeline.graders.from_definition` rebuilds the grader from it."""
+        definition: dict[str, Any] = {"kind": self.kind}
+        config = to_builtins(self.options)
+        if config:
+            definition["config"] = config
+        return definition
+
+    @classmethod
+    def describe(cls) -> dict[str, Any]:
+        return {**super().describe(), "scoring_guide": cls.scoring_guide}
+
+
+def verdict(holds: bool, rationale: str, metadata: dict[str, Any] | None = None) -> GradeResult:
+    """A grade that is all or nothing."""
+    return GradeResult(1.0 if holds else 0.0, rationale, metadata or {}, holds)
+
+
+def without_originals(details: dict[str, Any]) -> dict[str, Any]:
+    """The details of a text grader less both texts, which the record holds already."""
+    return {
+        key: value for key, value in details.items() if key not in ("expected_original", "actual_original")
+    }

@@ -1,0 +1,105 @@
+"""Every grader by name, and the ways to make one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from inspect import cleandoc
+from typing import Any
+
+from gradeline.errors import ConfigError, Problem
+from gradeline.graders.adapt import as_grader
+from gradeline.graders.base import DeclaredGrader, Grader
+from gradeline.model import Grader as GraderProtocol
+from gradeline.model import quote
+from gradeline.model.registry import Registry
+
+BUILTINS = {
+    "true-false": "gradeline.graders.true_false:TrueFalseGrader",
+    "string-match": "gradeline.graders.string_match:StringMatchGrader",
+    "custom-rules": "gradeline.graders.rules:RulesGrader",
+    "exact_match": "gradeline.graders.letta:ExactMatchGrader",
+    "contains": "gradeline.graders.letta:ContainsGrader",
+    "regex_match": "gradeline.graders.letta:RegexMatchGrader",
+    "ascii_printable_only": "gradeline.graders.letta:AsciiPrintableOnlyGrader",
+    "numeric": "gradeline.graders.numeric:NumericGrader",
+    "json_match": "gradeline.graders.json_data:JsonMatchGrader",
+    "json_schema": "gradeline.graders.json_data:JsonSchemaGrader",
+    "similarity": "gradeline.graders.similarity:SimilarityGrader",
+    "rouge": "gradeline.graders.similarity:RougeGrader",
+    "tool_calls": "gradeline.graders.tool_calls:ToolCallsGrader",
+    "trajectory": "gradeline.graders.trajectory:TrajectoryGrader",
+    "latency": "gradeline.graders.latency:LatencyGrader",
+}
+
+ALIASES = {"custom-json": "custom-rules", "string_match": "string-match", "true_false": "true-false"}
+"""Other spellings of a kind, read but never written."""
+
+GROUP = "gradeline.graders"
+
+_ENVELOPE = frozenset({"type", "kind", "config", "id", "name", "description"})
+"""Keys of a definition that are not options."""
+
+registry: Registry[Grader] = Registry("grader", Grader, BUILTINS, GROUP)
+
+
+def create(kind: str, config: Mapping[str, Any] | None = None) -> GraderProtocol:
+    """A grader of that kind, ready to grade.
+
+    Raises `ConfigError`, a `ValueError`, that names every fault in the config by its path.
+    """
+    declaration = registry.get(ALIASES.get(kind, kind))
+    if not issubclass(declaration, DeclaredGrader):
+        return as_grader(declaration(config or {}), kind)
+    faults = _faults(declaration, {} if config is None else config)
+    if faults:
+        raise ConfigError(faults, declaration.kind)
+    return declaration(config=config)
+
+
+def from_definition(definition: Mapping[str, Any]) -> GraderProtocol:
+    """A grader from its stored form: ``{"kind" or "type": ..., "config": {...}}``, options also flat."""
+    if not isinstance(definition, Mapping):
+        raise ConfigError(Problem("definition", f"expected a mapping, got {quote(definition)}"))
+    kinds = [definition[key] for key in ("kind", "type") if key in definition]
+    if not kinds:
+        raise ConfigError(Problem("definition", f"needs a 'kind' (or 'type'), got {quote(dict(definition))}"))
+    if len(set(map(str, kinds))) > 1 or not isinstance(kinds[0], str):
+        raise ConfigError(Problem("kind", f"must be one name, got {quote(kinds)}"))
+    config = definition.get("config")
+    if config is not None and not isinstance(config, Mapping):
+        raise ConfigError(Problem("config", f"expected a mapping, got {quote(config)}"), kinds[0])
+    config = dict(config or {})
+    for key, value in definition.items():
+        if key in _ENVELOPE:
+            continue
+        if key in config:
+            raise ConfigError(Problem(key, "stands both beside and inside 'config'; keep one"), kinds[0])
+        config[key] = value
+    return create(kinds[0], config)
+
+
+def listing() -> list[dict[str, Any]]:
+    """What there is: one entry a grader, from its declaration."""
+    return [_describe(name) for name in registry.names()]
+
+
+def _describe(name: str) -> dict[str, Any]:
+    declaration = registry.get(name)
+    if issubclass(declaration, DeclaredGrader):
+        return declaration.describe()
+    doc = cleandoc(declaration.__doc__ or "")
+    return {
+        "id": name,
+        "name": declaration.__name__,
+        "description": doc.split("\n\n")[0].replace("\n", " "),
+        "type": name,
+        "config_schema": {"type": "object"},
+        "version": getattr(declaration, "version", 1),
+        "fingerprint": as_grader(declaration({}), name).fingerprint,
+        "scoring_guide": getattr(declaration, "scoring_guide", ""),
+    }
+
+
+def _faults(declaration: type[DeclaredGrader[Any]], config: Mapping[str, Any]) -> list[Problem]:
+    reading = declaration.read(config)
+    return [*reading.problems, *reading.unknown]

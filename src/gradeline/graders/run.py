@@ -1,0 +1,101 @@
+"""One grader, one context, one outcome: errors become outcomes here and nowhere else."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Any
+
+from gradeline.errors import DataError, GraderError, Outcome, TooLargeError, grade_policy
+from gradeline.graders.registry import create
+from gradeline.model import (
+    ErrorInfo,
+    Grade,
+    GradeContext,
+    Grader,
+    GradeResult,
+    Sample,
+    clean_data,
+    clean_text,
+)
+
+EMPTY_SUBMISSION = "Empty submission - extractor found no content"
+
+
+def run_grader(grader: Grader, ctx: GradeContext, *, pass_threshold: float | None = None) -> Grade:
+    """The grade as a record keeps it. Never raises: what goes wrong is an ``error`` outcome.
+
+    A failed agent call is ``skipped``; an empty answer of a successful call scores 0.0.
+    """
+    if ctx.response is not None and ctx.response.error is not None:
+        return Grade(grader.kind, grader.fingerprint, Outcome.SKIPPED)
+    started = perf_counter()
+    try:
+        if grader.reads_submission and not ctx.submission:
+            result = GradeResult(0.0, EMPTY_SUBMISSION)
+        else:
+            _check_size(grader, ctx)
+            result = grader.grade(ctx)
+        metadata = clean_data(result.metadata, "metadata") if result.metadata else {}
+    except Exception as error:
+        return _failed(grader, error, started)
+    passed = result.passed if pass_threshold is None else result.score >= pass_threshold
+    return Grade(
+        grader.kind,
+        grader.fingerprint,
+        Outcome.PASS if passed else Outcome.FAIL,
+        result.score,
+        passed,
+        None if result.rationale is None else clean_text(result.rationale).text,
+        metadata,
+        latency_ms=(perf_counter() - started) * 1000,
+    )
+
+
+def grade(
+    kind: str, submission: str, expected: object = None, config: Mapping[str, Any] | None = None
+) -> GradeResult:
+    """Grade one text with a built-in grader.
+
+    Raises `ValueError` with the path of the fault for a wrong config, and
+    `gradeline.errors.GraderError` where there is no score to give.
+    """
+    grader = create(kind, config)
+    ctx = GradeContext(Sample(id=0, input="", ground_truth=as_ground_truth(expected)), submission)
+    _check_size(grader, ctx)
+    return grader.grade(ctx)
+
+
+def as_ground_truth(expected: object) -> str | None:
+    """An expectation as text; data becomes JSON."""
+    if expected is None or isinstance(expected, str):
+        return expected
+    import json
+
+    return json.dumps(clean_data(expected, "expected"), ensure_ascii=False)
+
+
+def _check_size(grader: Grader, ctx: GradeContext) -> None:
+    for what, text in (("submission", ctx.submission), ("ground_truth", ctx.expected or "")):
+        if len(text) > grader.max_chars:
+            raise TooLargeError(
+                f"the {what} has {len(text):,} characters; {grader.kind} takes at most {grader.max_chars:,}"
+            )
+
+
+def _failed(grader: Grader, error: Exception, started: float) -> Grade:
+    if isinstance(error, GraderError):
+        error_type, trace = error.type, None
+    elif isinstance(error, DataError):
+        error_type, trace = "bad_reply", None
+    else:
+        error_type, trace = type(error).__name__, "".join(traceback.format_exception(error))
+    info = ErrorInfo(
+        error_type,
+        clean_text(str(error)).text,
+        grade_policy(error_type).fault,
+        None if trace is None else clean_text(trace).text,
+    )
+    latency_ms = (perf_counter() - started) * 1000
+    return Grade(grader.kind, grader.fingerprint, Outcome.ERROR, error=info, latency_ms=latency_ms)

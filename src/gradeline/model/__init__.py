@@ -1,0 +1,53 @@
+"""The nouns: what flows from suite to report, and the protocols at each seam."""
+
+from gradeline.errors import Fault, Outcome
+from gradeline.model.case import TestCase
+from gradeline.model.codec import from_json, to_json
+from gradeline.model.config import Config, config_schema, described, read_struct
+from gradeline.model.context import GradeContext, Need
+from gradeline.model.fingerprint import canonical_json, case_digest, fingerprint
+from gradeline.model.grade import Grade, GradeResult
+from gradeline.model.protocols import Extractor, Grader, Storage, Target
+from gradeline.model.record import GradeKey, Record, ResponseKey
+from gradeline.model.response import ErrorInfo, Response, Usage
+from gradeline.model.sample import Sample
+from gradeline.model.text import clean_data, clean_text, quote
+from gradeline.model.trajectory import Message, Role, ToolCall, Trajectory, Turn
+
+__all__ = [
+    "Config",
+    "ErrorInfo",
+    "Extractor",
+    "Fault",
+    "Grade",
+    "GradeContext",
+    "GradeKey",
+    "GradeResult",
+    "Grader",
+    "Message",
+    "Need",
+    "Outcome",
+    "Record",
+    "Response",
+    "ResponseKey",
+    "Role",
+    "Sample",
+    "Storage",
+    "Target",
+    "TestCase",
+    "ToolCall",
+    "Trajectory",
+    "Turn",
+    "Usage",
+    "canonical_json",
+    "case_digest",
+    "clean_data",
+    "clean_text",
+    "config_schema",
+    "described",
+    "fingerprint",
+    "from_json",
+    "quote",
+    "read_struct",
+    "to_json",
+]

@@ -1,0 +1,35 @@
+"""The one thing every grader is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from gradeline.model.grade import Grade
+from gradeline.model.response import Response
+from gradeline.model.sample import Sample
+
+Need = Literal["response", "baseline", "grades"]
+"""What a grader may declare that it reads beside sample and submission."""
+
+
+class GradeContext(msgspec.Struct, frozen=True):
+    """A submission in its surroundings.
+
+    ``response`` is the agent's whole response, ``baseline`` the baseline's response to the same
+    case, ``grades`` the grades given before this one; each is there when the grader needs it.
+    """
+
+    sample: Sample
+    submission: str
+    response: Response | None = None
+    baseline: Response | None = None
+    grades: Mapping[str, Grade] = {}
+
+    @property
+    def expected(self) -> str | None:
+        """The expectation as one text; the turns of a conversation are its lines."""
+        truth = self.sample.ground_truth
+        return "\n".join(truth) if isinstance(truth, list) else truth

@@ -1,0 +1,38 @@
+"""Digests of what decides a result, so that like is compared with like."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import msgspec
+
+from gradeline.model.sample import Sample
+
+_LENGTH = 32
+_canonical = msgspec.json.Encoder(order="deterministic")
+
+
+def canonical_json(value: object) -> bytes:
+    """One spelling for equal data: keys sorted, no spaces."""
+    return _canonical.encode(value)
+
+
+def fingerprint(*parts: object) -> str:
+    """128 bits of SHA-256 over the parts' canonical JSON. Secrets are never a part."""
+    return sha256(canonical_json(parts)).hexdigest()[:_LENGTH]
+
+
+def case_digest(sample: Sample) -> str:
+    """Changes when a case is edited; its id and its tags are not its content."""
+    return fingerprint(
+        "case",
+        1,
+        sample.input,
+        sample.ground_truth,
+        sample.metadata,
+        sample.agent_args,
+        sample.rubric_vars,
+        sample.extra_vars,
+        sample.rubric,
+        sample.rubric_path,
+    )

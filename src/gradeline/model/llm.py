@@ -1,0 +1,115 @@
+"""What is said to and by a language model, and the protocols of those who speak with one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
+
+from gradeline.model.grade import valid_score
+from gradeline.model.response import Usage
+from gradeline.model.trajectory import ToolCall
+
+
+@runtime_checkable
+class Budget(Protocol):
+    """Says no before a call is sent that would pass a limit."""
+
+    def admit(self, *, tokens: int, cost: float | None) -> None:
+        """Take the estimate of one call off the budget, or raise."""
+
+    def settle(self, usage: Usage) -> None:
+        """Replace an estimate by what the call really used."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """How a model is to be called."""
+
+    model: str
+    temperature: float | None = None
+    max_tokens: int | None = None
+    system: str | None = None
+    timeout_s: float | None = None
+    model_params: Mapping[str, Any] = field(default_factory=dict)
+    budget: Budget | None = None
+
+    def replace(self, **changes: Any) -> RunConfig:
+        """A changed copy."""
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class LLMResponse:
+    """What a model answered. Unknown is None, never 0."""
+
+    content: str
+    model: str | None = None
+    finish_reason: str | None = None
+    usage: Usage | None = None
+    latency_ms: float | None = None
+    raw: Mapping[str, Any] | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+
+
+@dataclass(frozen=True)
+class GradingResult:
+    """A judge's word on a candidate beside its baseline; both responses are always kept."""
+
+    quality_score: float
+    notes: str
+    grader_id: str
+    baseline_response: LLMResponse
+    candidate_response: LLMResponse
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "quality_score", valid_score(self.quality_score))
+        if not isinstance(self.grader_id, str) or not self.grader_id.strip():
+            raise ValueError(f"grader_id must name the grader, got {self.grader_id!r}")
+
+
+@runtime_checkable
+class LLMAdapter(Protocol):
+    """Speaks one provider's language."""
+
+    adapter_id: str
+
+    def complete(self, prompt: str, run_config: RunConfig) -> LLMResponse: ...
+
+    async def acomplete(self, prompt: str, run_config: RunConfig) -> LLMResponse: ...
+
+
+@runtime_checkable
+class EmbeddingAdapter(Protocol):
+    """Turns texts into vectors."""
+
+    adapter_id: str
+
+    def embed(self, texts: Sequence[str]) -> list[list[float]]: ...
+
+    async def aembed(self, texts: Sequence[str]) -> list[list[float]]: ...
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """Compares a candidate's response with a baseline's."""
+
+    grader_id: str
+
+    def judge(
+        self,
+        baseline_response: LLMResponse,
+        candidate_response: LLMResponse,
+        *,
+        prompt: str,
+        run_config: RunConfig,
+    ) -> GradingResult: ...
+
+    async def ajudge(
+        self,
+        baseline_response: LLMResponse,
+        candidate_response: LLMResponse,
+        *,
+        prompt: str,
+        run_config: RunConfig,
+    ) -> GradingResult: ...

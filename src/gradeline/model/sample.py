@@ -1,0 +1,37 @@
+"""A sample: one row of a dataset or one stored test case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+_EMPTY: Any = None
+"""Stands for an empty mapping until ``__post_init__`` makes a fresh one; an explicit None works alike."""
+
+_MAPPINGS = ("metadata", "agent_args", "rubric_vars", "extra_vars")
+
+
+class Sample(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
+    """What the agent is asked, and what is expected of it."""
+
+    id: int | str
+    input: str | list[str]
+    ground_truth: str | list[str] | None = None
+    metadata: dict[str, Any] = _EMPTY
+    agent_args: dict[str, Any] = _EMPTY
+    rubric_vars: dict[str, Any] = _EMPTY
+    extra_vars: dict[str, Any] = _EMPTY
+    tags: tuple[str, ...] = ()
+    rubric: str | None = None
+    rubric_path: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in _MAPPINGS:
+            if getattr(self, name) is None:
+                msgspec.structs.force_setattr(self, name, {})
+
+    @property
+    def case_key(self) -> str:
+        """The case's name in its suite: ids 1 and "1" are the same case."""
+        return str(self.id)

@@ -1,0 +1,95 @@
+"""Text and data at the rim: what comes from agents, files and people is made safe to store here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any, NamedTuple
+
+from gradeline.errors import DataError
+
+_NUL_PICTURE = "\u2400"
+_MAX_DEPTH = 200
+
+
+class Cleaned(NamedTuple):
+    """A storable text, and whether it differs from what came."""
+
+    text: str
+    changed: bool
+
+
+def clean_text(text: str | bytes) -> Cleaned:
+    """Make any text storable: lone surrogates become U+FFFD, NUL becomes U+2400.
+
+    Bytes are read as UTF-8; each byte that is none becomes U+FFFD.
+    """
+    changed = False
+    if isinstance(text, bytes):
+        try:
+            decoded = text.decode()
+        except UnicodeDecodeError:
+            decoded = text.decode(errors="replace")
+            changed = True
+        text = decoded
+    elif not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            text = "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
+            changed = True
+    if "\0" in text:
+        text = text.replace("\0", _NUL_PICTURE)
+        changed = True
+    return Cleaned(text, changed)
+
+
+def clean_data(value: object, path: str = "$") -> Any:
+    """A JSON tree that any store keeps byte for byte, or `DataError` with the path of the fault.
+
+    Texts are cleaned, tuples become lists, keys become texts. Non-finite numbers, cycles,
+    over-deep trees and objects that JSON does not know are refused.
+    """
+    return _clean(value, path, 0)
+
+
+def _clean(value: object, path: str, depth: int) -> object:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return clean_text(value).text
+    if isinstance(value, int):
+        # str() of longer integers is refused by Python itself
+        if value.bit_length() > 4096:
+            raise DataError(f"{path}: an integer of {value.bit_length()} bits is too large to store")
+        return int(value)
+    if isinstance(value, float):
+        if not isfinite(value):
+            raise DataError(f"{path}: {value!r} is not a finite number; leave it out or use null")
+        return float(value)
+    if depth >= _MAX_DEPTH:
+        raise DataError(f"{path[:80]}…: nested more than {_MAX_DEPTH} levels deep")
+    if isinstance(value, Mapping):
+        return {
+            clean_text(str(key)).text: _clean(item, f"{path}.{key}", depth + 1) for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_clean(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
+    raise DataError(
+        f"{path}: {quote(value)} is a {type(value).__name__}; use text, numbers, true/false, lists and mappings"
+    )
+
+
+def quote(value: object, limit: int = 200) -> str:
+    """``repr`` that stays short: what an error message shows of a value."""
+    if isinstance(value, str | bytes):
+        if len(value) > limit:
+            return f"{value[:limit]!r}… ({len(value):,} in all)"
+        return repr(value)
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 4096:
+        return f"an integer of {value.bit_length():,} bits"
+    try:
+        shown = repr(value)
+    except Exception:  # a hostile __repr__ must not break an error message
+        return f"<{type(value).__name__}>"
+    return shown if len(shown) <= limit else f"{shown[:limit]}…"

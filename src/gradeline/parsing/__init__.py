@@ -1,0 +1,1 @@
+"""Reading hostile text: JSON, numbers, regular expressions, each bounded in time and depth."""

@@ -1,0 +1,86 @@
+"""The number an answer comes down to."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+# Repetitions are bounded or possessive: answers are hostile, and these must stay linear in them.
+_MARKER = re.compile(
+    r"\\boxed\s{0,9}\{|####|(?m:^[ \t]{0,9})A:|(?i:\banswer[*_`]{0,3}\s{0,9}(?:is\b|[:=]))",
+)
+_DIGITS = r"(?:\d{1,3}(?:,\d{3}){1,99}+(?!\d)|\d++)"
+_NUMBER = re.compile(
+    rf"""
+    (?P<sign> (?<![\w.)\]]) [-+−] (?=[$€£¥₹]?\.?\d) )?
+    [$€£¥₹]?
+    (?P<inner> (?<=[$€£¥₹]) [-−] (?=\.?\d) )?
+    (?:
+        (?P<whole>\d++)[ ](?P<part>\d++)/(?P<parts>[1-9]\d*+)(?![./]\d)
+      | (?P<over>{_DIGITS})/(?P<under>0*+[1-9]\d*+)(?![./]\d)
+      | (?P<plain> {_DIGITS}(?:\.\d++)? | (?<!\d)\.\d++ ) (?P<exponent>[eE][-+]?\d{{1,9}}(?!\w))?
+    )
+    """,
+    re.VERBOSE,
+)
+_LATEX_FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*(-?\d+)\s*\}\s*\{\s*(\d+)\s*\}")
+_LATEX_NOISE = re.compile(r"\\[,!;: ]|\\\$|\{,\}|\\text\s*\{")
+_MAX_DIGITS = 4000
+_MAX_EXPONENT = 400
+
+
+class NumberTooLargeError(ValueError):
+    """More digits than a number in an answer has."""
+
+
+def find_number(text: str) -> Fraction | None:
+    """The first number after the last answer marker, else the last number; None where there is none.
+
+    Knows thousands separators, currency signs, decimals, exponents, fractions and mixed
+    numbers. A percent sign does not scale.
+    """
+    if "\\" in text or "{,}" in text:
+        text = _LATEX_FRACTION.sub(r" \1/\2 ", text)
+        text = _LATEX_NOISE.sub(lambda found: "$" if found[0] == r"\$" else "", text)
+    marker_end = _last_marker_end(text)
+    if marker_end is not None:
+        match = _NUMBER.search(text, marker_end)
+        if match is not None:
+            return _value(match)
+    last = None
+    for match in _NUMBER.finditer(text):
+        last = match
+    return _value(last) if last is not None else None
+
+
+def show_number(number: Fraction) -> str:
+    """A number as a person would write it."""
+    if number.denominator == 1:
+        return str(number.numerator)
+    as_float = number.numerator / number.denominator
+    return repr(as_float) if Fraction(str(as_float)) == number else str(number)
+
+
+def _last_marker_end(text: str) -> int | None:
+    end = None
+    for match in _MARKER.finditer(text):
+        end = match.end()
+    return end
+
+
+def _value(match: re.Match[str]) -> Fraction:
+    if len(match[0]) > _MAX_DIGITS:
+        raise NumberTooLargeError(
+            f"a number of {len(match[0]):,} characters is too long (at most {_MAX_DIGITS})"
+        )
+    if match["whole"]:
+        value = Fraction(int(match["whole"])) + Fraction(int(match["part"]), int(match["parts"]))
+    elif match["over"]:
+        value = Fraction(int(match["over"].replace(",", "")), int(match["under"]))
+    else:
+        exponent = match["exponent"] or ""
+        if exponent and abs(int(exponent[1:])) > _MAX_EXPONENT:
+            raise NumberTooLargeError(f"an exponent of {exponent[1:]} is too large (at most {_MAX_EXPONENT})")
+        value = Fraction(match["plain"].replace(",", "") + exponent)
+    negative = (match["sign"] or "+") in "-−" or bool(match["inner"])
+    return -value if negative else value
