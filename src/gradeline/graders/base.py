@@ -132,6 +132,4 @@ def verdict(holds: bool, rationale: str, metadata: dict[str, Any] | None = None)
 
 def without_originals(details: dict[str, Any]) -> dict[str, Any]:
     """The details of a text grader less both texts, which the record holds already."""
-    return {
-        key: value for key, value in details.items() if key not in ("expected_original", "actual_original")
-    }
+    return {key: value for key, value in details.items() if key not in ("expected_original", "actual_original")}

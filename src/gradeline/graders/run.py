@@ -53,9 +53,7 @@ def run_grader(grader: Grader, ctx: GradeContext, *, pass_threshold: float | Non
     )
 
 
-def grade(
-    kind: str, submission: str, expected: object = None, config: Mapping[str, Any] | None = None
-) -> GradeResult:
+def grade(kind: str, submission: str, expected: object = None, config: Mapping[str, Any] | None = None) -> GradeResult:
     """Grade one text with a built-in grader.
 
     Raises `ValueError` with the path of the fault for a wrong config, and

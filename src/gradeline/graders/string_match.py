@@ -20,9 +20,7 @@ class StringMatchConfig(Config, frozen=True):
         bool, described("Strip both texts and collapse runs of white space before comparing.")
     ] = False
     mode: Annotated[Mode, described("How the response must match the expectation.")] = "exact"
-    threshold: Annotated[
-        float, described("For mode fuzzy: the similarity from which it passes.", ge=0, le=1)
-    ] = 0.9
+    threshold: Annotated[float, described("For mode fuzzy: the similarity from which it passes.", ge=0, le=1)] = 0.9
 
 
 class StringMatchGrader(DeclaredGrader[StringMatchConfig]):

@@ -19,9 +19,7 @@ class TrueFalseConfig(Config, frozen=True):
 
     aliases: Annotated[
         dict[str, list[str]] | UnsetType,
-        described(
-            "Further words for each value, beside true/yes/1 and false/no/0: {true: [...], false: [...]}."
-        ),
+        described("Further words for each value, beside true/yes/1 and false/no/0: {true: [...], false: [...]}."),
     ] = UNSET
     case_sensitive: Annotated[bool, described("Tell 'Yes' from 'yes'.")] = False
 
@@ -31,9 +29,7 @@ class TrueFalseConfig(Config, frozen=True):
         missing = [side for side in ("true", "false") if side not in self.aliases]
         strange = [side for side in self.aliases if side not in DEFAULT_ALIASES]
         if missing or strange:
-            yield Problem(
-                "aliases", f"needs a list under 'true' and one under 'false', got {quote(self.aliases)}"
-            )
+            yield Problem("aliases", f"needs a list under 'true' and one under 'false', got {quote(self.aliases)}")
             return
         true, false = (self.words(side) for side in ("true", "false"))
         for word in sorted(true & false):
@@ -53,9 +49,7 @@ class TrueFalseGrader(DeclaredGrader[TrueFalseConfig]):
 
     kind = "true-false"
     name = "True / false"
-    scoring_guide = (
-        "1.0 when both mean the same truth value, else 0.0; an answer that is no truth value scores 0.0."
-    )
+    scoring_guide = "1.0 when both mean the same truth value, else 0.0; an answer that is no truth value scores 0.0."
 
     def __init__(
         self, grader_id: str | Mapping[str, Any] | None = None, config: Mapping[str, Any] | None = None

@@ -105,9 +105,7 @@ def _unknown_key(key: str, fields: Mapping[str, object]) -> str:
     return f"unknown option; known are {', '.join(fields)}" if fields else "unknown option; there are none"
 
 
-def _read_field(
-    kind: object, value: object, path: str, problems: list[Problem], reader: Reader | None
-) -> object:
+def _read_field(kind: object, value: object, path: str, problems: list[Problem], reader: Reader | None) -> object:
     if reader is not None:
         return reader(value, path, problems)
     try:

@@ -26,9 +26,7 @@ def valid_score(score: object) -> float:
     elif isinstance(score, Real) and not isinstance(score, bool):
         value = float(score)
     else:
-        raise ValueError(
-            f"score must be a number from 0.0 to 1.0, got {quote(score)} ({type(score).__name__})"
-        )
+        raise ValueError(f"score must be a number from 0.0 to 1.0, got {quote(score)} ({type(score).__name__})")
     if not 0.0 <= value <= 1.0:  # NaN fails this too
         raise ValueError(f"score must be a finite number from 0.0 to 1.0, got {value!r}")
     return value
@@ -97,17 +95,11 @@ class Grade(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
             msgspec.structs.force_setattr(self, "metadata", {})
         scored = self.outcome in (Outcome.PASS, Outcome.FAIL)
         if scored is not (self.score is not None):
-            raise ValueError(
-                f"a grade with outcome {self.outcome.value!r} and score {self.score!r} cannot be"
-            )
+            raise ValueError(f"a grade with outcome {self.outcome.value!r} and score {self.score!r} cannot be")
         if self.passed is not ((self.outcome is Outcome.PASS) if scored else None):
-            raise ValueError(
-                f"a grade with outcome {self.outcome.value!r} and passed {self.passed!r} cannot be"
-            )
+            raise ValueError(f"a grade with outcome {self.outcome.value!r} and passed {self.passed!r} cannot be")
         if (self.outcome is Outcome.ERROR) is not (self.error is not None):
-            raise ValueError(
-                f"a grade with outcome {self.outcome.value!r} {'has' if self.error else 'lacks'} an error"
-            )
+            raise ValueError(f"a grade with outcome {self.outcome.value!r} {'has' if self.error else 'lacks'} an error")
 
     @property
     def self_reported_error(self) -> bool:

@@ -71,7 +71,5 @@ class Registry(Generic[T]):
         except Exception as error:
             raise ConfigError(Problem(place, f"cannot be loaded: {type(error).__name__}: {error}")) from error
         if not (isinstance(found, type) and issubclass(found, self._base)):
-            raise ConfigError(
-                Problem(place, f"is no subclass of {self._base.__module__}.{self._base.__qualname__}")
-            )
+            raise ConfigError(Problem(place, f"is no subclass of {self._base.__module__}.{self._base.__qualname__}"))
         return found

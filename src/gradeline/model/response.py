@@ -47,9 +47,7 @@ class Response(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
 
     def __post_init__(self) -> None:
         if (self.status == "success") is not (self.error is None):
-            raise ValueError(
-                f"a response of status {self.status!r} {'has' if self.error else 'lacks'} an error"
-            )
+            raise ValueError(f"a response of status {self.status!r} {'has' if self.error else 'lacks'} an error")
 
     @property
     def steps(self) -> Trajectory:

@@ -70,9 +70,7 @@ def _clean(value: object, path: str, depth: int) -> object:
     if depth >= _MAX_DEPTH:
         raise DataError(f"{path[:80]}…: nested more than {_MAX_DEPTH} levels deep")
     if isinstance(value, Mapping):
-        return {
-            clean_text(str(key)).text: _clean(item, f"{path}.{key}", depth + 1) for key, item in value.items()
-        }
+        return {clean_text(str(key)).text: _clean(item, f"{path}.{key}", depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_clean(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
     raise DataError(

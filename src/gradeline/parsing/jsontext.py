@@ -9,9 +9,7 @@ from typing import Any
 import msgspec
 
 _FENCE = re.compile(r"\A\s*(`{3,}|~{3,})[ \t]*[\w+-]*[ \t]*\r?\n(?P<body>.*?)\r?\n?[ \t]*\1\s*\Z", re.DOTALL)
-_FENCES = re.compile(
-    r"^[ \t]*(`{3,}|~{3,})[ \t]*[\w+-]*[ \t]*\r?\n(?P<body>.*?)^[ \t]*\1", re.DOTALL | re.MULTILINE
-)
+_FENCES = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*[\w+-]*[ \t]*\r?\n(?P<body>.*?)^[ \t]*\1", re.DOTALL | re.MULTILINE)
 _START = re.compile(r"[{\[]")
 _MAX_STARTS = 200
 """How many brackets in the prose are tried: each try may read to the end of the text."""

@@ -70,9 +70,7 @@ def _last_marker_end(text: str) -> int | None:
 
 def _value(match: re.Match[str]) -> Fraction:
     if len(match[0]) > _MAX_DIGITS:
-        raise NumberTooLargeError(
-            f"a number of {len(match[0]):,} characters is too long (at most {_MAX_DIGITS})"
-        )
+        raise NumberTooLargeError(f"a number of {len(match[0]):,} characters is too long (at most {_MAX_DIGITS})")
     if match["whole"]:
         value = Fraction(int(match["whole"])) + Fraction(int(match["part"]), int(match["parts"]))
     elif match["over"]:
