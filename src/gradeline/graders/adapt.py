@@ -69,7 +69,8 @@ def as_result(value: object) -> GradeResult:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadReplyError(f"the grader returned {quote(value)}: {error}") from error
     raise BadReplyError(
-        f"the grader returned {quote(value)} ({type(value).__name__}); return a GradeResult with a score from 0.0 to 1.0"
+        f"the grader returned {quote(value)} ({type(value).__name__}); "
+        "return a GradeResult with a score from 0.0 to 1.0"
     )
 
 

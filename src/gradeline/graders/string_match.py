@@ -31,7 +31,10 @@ class StringMatchGrader(DeclaredGrader[StringMatchConfig]):
 
     kind = "string-match"
     name = "String match"
-    scoring_guide = "1.0 when the response matches, else 0.0. Mode fuzzy scores the similarity itself and passes from `threshold` on."
+    scoring_guide = (
+        "1.0 when the response matches, else 0.0. "
+        "Mode fuzzy scores the similarity itself and passes from `threshold` on."
+    )
 
     def result(self, ctx: GradeContext) -> GradeResult:
         graded = self.compare(ctx.submission, ctx.expected)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
@@ -26,6 +27,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """What is wrong though each option alone is right. Paths are relative to the config."""
         yield from ()
 
+    @classmethod
+    def amend_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
+        """The JSON Schema with what the struct alone does not say; most say everything."""
+        return schema
+
 
 C = TypeVar("C", bound=msgspec.Struct)
 Reader = Callable[[object, str, list[Problem]], object]
@@ -33,16 +39,22 @@ Reader = Callable[[object, str, list[Problem]], object]
 
 
 class Reading(NamedTuple, Generic[C]):
-    """Options read from data. Faulty options hold their defaults; a required one that is missing or faulty leaves no options at all."""
+    """Options read from data.
+
+    Faulty options hold their defaults; a required one that is missing or faulty leaves no options.
+    """
 
     options: C | None
     problems: list[Problem]
     unknown: list[Problem]
 
 
-def described(text: str, **constraints: Any) -> msgspec.Meta:
-    """Metadata of an option: its help text and its bounds (``ge``, ``le``, ``min_length``, …)."""
-    return msgspec.Meta(description=text, **constraints)
+def described(text: str, *, expected: str | None = None, **constraints: Any) -> msgspec.Meta:
+    """Metadata of an option: its help text and its bounds (``ge``, ``le``, ``min_length``, …).
+
+    ``expected`` says what a faulty value should have been, where the type's own words do not.
+    """
+    return msgspec.Meta(description=text, extra={"expected": expected} if expected else None, **constraints)
 
 
 def read_struct(
@@ -56,7 +68,7 @@ def read_struct(
     if not isinstance(data, Mapping):
         problems.append(Problem(path, f"expected a mapping, got {quote(data)}"))
         data = {}
-    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    fields = _fields(kind)
     tag_field = kind.__struct_config__.tag_field
     unknown = [
         Problem(f"{path}.{key}", _unknown_key(str(key), fields))
@@ -72,7 +84,7 @@ def read_struct(
                 complete = False
             continue
         before = len(problems)
-        value = _read_field(field.type, data[key], f"{path}.{key}", problems, (readers or {}).get(key))
+        value = _read_field(field, data[key], f"{path}.{key}", problems, (readers or {}).get(key))
         if len(problems) == before:
             values[field.name] = value
         elif field.required:
@@ -83,7 +95,7 @@ def read_struct(
     return Reading(options, problems, unknown)
 
 
-def config_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
+def config_schema(kind: type[Config]) -> dict[str, Any]:
     """The JSON Schema of a config, self-contained."""
     schema = msgspec.json.schema(kind)
     definitions = schema.pop("$defs", {})
@@ -95,7 +107,7 @@ def config_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
     root["patternProperties"] = {"^x-": {}}
     if definitions:
         root["$defs"] = definitions
-    return root
+    return kind.amend_schema(root)
 
 
 def _unknown_key(key: str, fields: Mapping[str, object]) -> str:
@@ -105,31 +117,58 @@ def _unknown_key(key: str, fields: Mapping[str, object]) -> str:
     return f"unknown option; known are {', '.join(fields)}" if fields else "unknown option; there are none"
 
 
-def _read_field(kind: object, value: object, path: str, problems: list[Problem], reader: Reader | None) -> object:
+class _Field(NamedTuple):
+    name: str
+    type: Any
+    required: bool
+    holder: type[msgspec.Struct]
+    """A struct of this one field: msgspec keeps what it knows of a type with the struct it stands in."""
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> dict[str, _Field]:
+    return {
+        field.encode_name: _Field(
+            field.name, field.type, field.required, msgspec.defstruct(kind.__name__, [("value", field.type)])
+        )
+        for field in msgspec.structs.fields(kind)
+    }
+
+
+def _read_field(field: _Field, value: object, path: str, problems: list[Problem], reader: Reader | None) -> object:
     if reader is not None:
         return reader(value, path, problems)
     try:
-        return msgspec.convert(value, kind)
+        holder: Any = msgspec.convert({"value": value}, field.holder)
     except (msgspec.ValidationError, RecursionError) as error:
-        problems.append(_explain(kind, value, path, error))
+        problems.append(_explain(field.type, value, path, error))
         return None
+    return holder.value
 
 
-_WHERE = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<where>.*)`)?$", re.DOTALL)
+_WHERE = re.compile(r"^(?P<what>.*?)(?: - at `\$\.value(?P<where>.*)`)?$", re.DOTALL)
 
 
 def _explain(kind: object, value: object, path: str, error: Exception) -> Problem:
     match = _WHERE.match(str(error))
     what, where = (match["what"], match["where"] or "") if match else (str(error), "")
     choices = _choices(kind)
+    expected = _expected(kind)
     if choices and not where:
         close = closest(value, choices) if isinstance(value, str) else None
         what = f"expected one of {', '.join(choices)}" + (f" (did you mean {close!r}?)" if close else "")
+    elif expected:
+        what = f"expected {expected}"
     else:
         what = what.replace("`", "")
         what = what[:1].lower() + what[1:]
         what = re.sub(r", got \w+$", "", what)
     return Problem(path + where, f"{what}, got {quote(value)}")
+
+
+def _expected(kind: object) -> str | None:
+    metas = [meta for meta in getattr(kind, "__metadata__", ()) if isinstance(meta, msgspec.Meta)]
+    return next((meta.extra["expected"] for meta in metas if meta.extra), None)
 
 
 def _choices(kind: object) -> list[str]:

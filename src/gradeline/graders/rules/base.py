@@ -1,0 +1,66 @@
+"""What every rule has: its options, its check, and its words in a rationale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Annotated
+
+import msgspec
+
+from gradeline.errors import Problem
+from gradeline.graders.rules.subject import Subject
+from gradeline.model import described, quote
+from gradeline.parsing.patterns import PatternError, compile_pattern
+
+Check = Callable[[Subject], bool]
+
+
+class Rule(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="condition", forbid_unknown_fields=True, omit_defaults=True
+):
+    """What every rule may carry."""
+
+    weight: Annotated[float, described("Its weight in the score.", ge=0, le=1e6)] = 1.0
+    required: Annotated[bool, described("Makes the whole grade 0 when it does not hold.")] = False
+    negate: Annotated[bool, described("Holds when the condition does not.")] = False
+
+    def faults(self) -> Iterator[Problem]:
+        """What is wrong though each option alone is right. Paths are relative to the rule."""
+        yield from ()
+
+    def compile(self, path: str) -> Check:
+        raise NotImplementedError
+
+    def seen(self, subject: Subject) -> str:
+        return quote(subject.text, 80)
+
+    @property
+    def label(self) -> str:
+        """The rule in a few words."""
+        return str(self.__struct_config__.tag)
+
+    def prepare(self, path: str) -> Check:
+        """The check, with ``negate`` applied."""
+        check = self.compile(path)
+        return (lambda subject: not check(subject)) if self.negate else check
+
+
+def labelled(rule: Rule, value: object) -> str:
+    return f"{rule.__struct_config__.tag} {quote(value, 80)}"
+
+
+class PlainRule(Rule, frozen=True):
+    """A condition without options."""
+
+    def compile(self, path: str) -> Check:  # noqa: ARG002
+        return self.holds
+
+    def holds(self, subject: Subject) -> bool:
+        raise NotImplementedError
+
+
+def pattern_faults(field: str, pattern: str) -> Iterator[Problem]:
+    try:
+        compile_pattern(pattern)
+    except PatternError as error:
+        yield Problem(field, str(error))
