@@ -121,6 +121,10 @@ class Problem(NamedTuple):
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
 
+    def within(self, path: str) -> Problem:
+        """The same problem, seen from further out; an empty path is the whole."""
+        return Problem(f"{path}.{self.path}" if self.path else path, self.message)
+
 
 class ConfigError(GradelineError, ValueError):
     """A config is wrong. ``problems`` holds every fault found, not just the first."""
@@ -144,6 +148,10 @@ class UnknownNameError(ConfigError):
 
 class DataError(GradelineError, ValueError):
     """A value that no record can hold."""
+
+    def __init__(self, reason: str, path: str = "") -> None:
+        self.problem = Problem(path, reason)
+        super().__init__(str(self.problem))
 
 
 class AgentError(GradelineError):

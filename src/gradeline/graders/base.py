@@ -6,10 +6,9 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar, overload
 
-from msgspec import to_builtins
-
 from gradeline.errors import GraderError
 from gradeline.model import Config, GradeContext, GradeResult, Need, Sample
+from gradeline.model.config import canonical_options
 from gradeline.model.declared import Declared
 
 C = TypeVar("C", bound=Config)
@@ -115,7 +114,7 @@ class DeclaredGrader(Declared[C], Grader):
     def definition(self) -> dict[str, Any]:
         """The canonical stored form; `gradeline.graders.from_definition` rebuilds the grader from it."""
         definition: dict[str, Any] = {"kind": self.kind}
-        config = to_builtins(self.options)
+        config = canonical_options(self.options)
         if config:
             definition["config"] = config
         return definition

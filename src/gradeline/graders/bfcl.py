@@ -16,19 +16,35 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from gradeline.errors import UngradableError
 from gradeline.model import quote
+from gradeline.parsing.jsonvalues import json_key
 
 Why = Literal["missing", "unexpected", "type", "value"]
+"""What can be wrong with an argument."""
 
 
-class Mismatch(NamedTuple):
-    """The argument that keeps a call from being the expected one."""
+class Rule(Protocol):
+    """What may be given for one argument."""
 
-    argument: str
-    why: Why
+    @property
+    def optional(self) -> bool: ...
+
+    @property
+    def size(self) -> int:
+        """How many comparisons one value may take."""
+
+    def mismatch(self, given: Given, /) -> Why | None: ...
+
+
+class Signature(NamedTuple):
+    """An expected call: the rules of its arguments, and the arguments that must be given."""
+
+    name: str
+    rules: Mapping[str, Rule]
+    required: Sequence[str] = ()
 
 
 class Given:
@@ -59,41 +75,6 @@ class Given:
         return {name: Given(item) for name, item in self.value.items()}
 
 
-def json_key(value: Any) -> str:
-    """A text that two JSON values share if and only if they are equal: 1 is 1.0, true is not 1.
-
-    Walks without recursion, so that no depth of nesting exhausts the stack, and gives texts
-    because only their hashes cannot be made to collide on purpose.
-    """
-    pieces: list[str] = []
-    pending = [value]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, str):
-            pieces.append(f"{len(item)}:{item}")
-        elif isinstance(item, bool) or item is None:
-            pieces.append(f"{item},")
-        elif isinstance(item, int | float):
-            pieces.append(f"{_number_key(item)},")
-        elif isinstance(item, Mapping):
-            pieces.append(f"{{{len(item)},")
-            for name in sorted(item, reverse=True):
-                pending += (item[name], name)
-        else:
-            pieces.append(f"[{len(item)},")
-            pending += reversed(item)
-    return "".join(pieces)
-
-
-def _number_key(number: float) -> str:
-    try:
-        as_float = float(number)
-    except OverflowError:
-        return hex(int(number))
-    # adding 0.0 makes one zero of the two
-    return (as_float + 0.0).hex() if as_float == number else hex(int(number))
-
-
 class Functions:
     """The functions that a case offers to the agent, read from its metadata."""
 
@@ -110,8 +91,8 @@ class Functions:
                 raise UngradableError(f"{place}.name must be text, got {quote(name)}")
             self._by_name[plain_name(name)] = (place, description)
 
-    def expected_call(self, name: str, allowed: Mapping[str, Sequence[Any]]) -> BfclCall:
-        """The expectation of one call.
+    def signature(self, name: str, allowed: Mapping[str, Sequence[Any]]) -> Signature:
+        """What is expected of one call.
 
         Where one function alone is described, it is meant whatever the expectation calls it. A
         function without description has no types but those of the allowed values.
@@ -120,55 +101,37 @@ class Functions:
         if name not in self._by_name and len(self._by_name) == 1:
             (name,) = self._by_name
         if name not in self._by_name:
-            return BfclCall(name, {argument: Parameter(None, None, values) for argument, values in allowed.items()})
+            return Signature(name, {argument: Typed(values) for argument, values in allowed.items()})
         place, description = self._by_name[name]
         place += ".parameters"
         parameters = _mapping(description.get("parameters", {}), place)
         properties = _mapping(parameters.get("properties", {}), f"{place}.properties")
         required = _list(parameters.get("required", []), f"{place}.required")
-        rules: dict[str, Parameter | None] = {
-            argument: _parameter(properties[argument], f"{place}.properties.{argument}", values)
+        rules = {
+            argument: _typed(values, properties[argument], f"{place}.properties.{argument}")
             if argument in properties
-            else None
+            else Undeclared(values)
             for argument, values in allowed.items()
         }
-        return BfclCall(name, rules, [argument for argument in required if isinstance(argument, str)])
+        return Signature(name, rules, [argument for argument in required if isinstance(argument, str)])
 
 
-class BfclCall:
-    """One expected call. A rule of None: the argument is not among the function's parameters."""
+class Undeclared:
+    """An expected argument that the function does not have: it can only be left out."""
 
-    def __init__(self, name: str, rules: Mapping[str, Parameter | None], required: Sequence[str] = ()) -> None:
-        self.name = name
-        self._rules = rules
-        self._required = required
-        self.size = 1 + len(required) + sum(1 if rule is None else rule.size for rule in rules.values())
+    size = 1
 
-    def mismatch(self, arguments: Mapping[str, Given]) -> Mismatch | None:
-        """What keeps a call of this function with these arguments from being the expected one."""
-        for argument in self._required:
-            if argument not in arguments:
-                return Mismatch(argument, "missing")
-        known = 0
-        for argument, rule in self._rules.items():
-            given = arguments.get(argument)
-            if given is None:
-                if rule is None or not rule.optional:
-                    return Mismatch(argument, "missing")
-                continue
-            known += 1
-            why = rule.mismatch(given) if rule else "unexpected"
-            if why:
-                return Mismatch(argument, why)
-        if known < len(arguments):
-            return Mismatch(next(argument for argument in arguments if argument not in self._rules), "unexpected")
-        return None
+    def __init__(self, allowed: Sequence[Any]) -> None:
+        self.optional = "" in allowed
+
+    def mismatch(self, _: Given) -> Why | None:
+        return "unexpected"
 
 
-class Parameter:
-    """What may be given for one argument: its declared type (None: any) and its allowed values."""
+class Typed:
+    """An argument with a declared type, and for lists that of the items; None leaves the type to the allowed values."""
 
-    def __init__(self, declared: type | None, item: type | None, allowed: Sequence[Any]) -> None:
+    def __init__(self, allowed: Sequence[Any], declared: type | None = None, item: type | None = None) -> None:
         self.optional = "" in allowed
         self._own = _first_type(allowed)
         self._declared = declared or self._own or str
@@ -189,7 +152,7 @@ class Parameter:
             for value in ([] if value == "" else value for value in allowed)
             if isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value)
         ]
-        self.size = 1 + len(allowed) + sum(fields.size for fields in self._all_fields())
+        self.size = 1 + len(self._item_types or ()) + sum(fields.size for fields in self._all_fields())
 
     def _all_fields(self) -> Iterator[_Fields]:
         yield from self._dicts
@@ -210,9 +173,7 @@ class Parameter:
         return None if self._allows(given, exactly) else "value"
 
     def _items_fit(self, given: Given) -> bool:
-        return self._item_types is None or any(
-            types is None or given.item_types <= types for types in self._item_types
-        )
+        return self._item_types is None or any(types is None or given.item_types <= types for types in self._item_types)
 
     def _allows(self, given: Given, exactly: bool) -> bool:
         if exactly or self._declared not in (str, list, dict):
@@ -221,7 +182,7 @@ class Parameter:
             return any(fields.allow(given) for fields in self._dicts)
         if self._item is dict:
             return any(
-                len(entries) == len(given.items)
+                len(entries) == len(given.value)
                 and all(fields.allow(item) for fields, item in zip(entries, given.items, strict=True))
                 for entries in self._dict_lists
             )
@@ -290,13 +251,13 @@ def _first_type(allowed: Sequence[Any]) -> type | None:
     return next((type(value) for value in allowed if value != ""), None)
 
 
-def _parameter(description: object, place: str, allowed: Sequence[Any]) -> Parameter:
+def _typed(allowed: Sequence[Any], description: object, place: str) -> Typed:
     description = _mapping(description, place)
     declared = _declared_type(description, place)
     items = description.get("items")
     if declared is not list or items is None:
-        return Parameter(declared, None, allowed)
-    return Parameter(declared, _declared_type(_mapping(items, f"{place}.items"), f"{place}.items"), allowed)
+        return Typed(allowed, declared)
+    return Typed(allowed, declared, _declared_type(_mapping(items, f"{place}.items"), f"{place}.items"))
 
 
 def _declared_type(description: Mapping[str, Any], place: str) -> type | None:

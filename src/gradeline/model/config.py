@@ -8,20 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from gradeline.errors import Problem, closest
-from gradeline.model.text import quote
+from gradeline.errors import DataError, Problem, closest
+from gradeline.model.text import clean_data, quote
 
 
-class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The options of a grader or an extractor. Subclass it; annotate fields with `described`.
-
-    Defaults are left out of what is stored and fingerprinted, so spelling one out changes
-    nothing; changing a default means a new version of its grader.
-    """
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options of a grader or an extractor. Subclass it; annotate fields with `described`."""
 
     def faults(self) -> Iterator[Problem]:
         """What is wrong though each option alone is right. Paths are relative to the config."""
@@ -91,8 +88,33 @@ def read_struct(
             complete = False
     options = kind(**values) if complete else None
     if isinstance(options, Config):
-        problems += [Problem(f"{path}.{fault.path}", fault.message) for fault in options.faults()]
+        problems += [fault.within(path) for fault in options.faults()]
     return Reading(options, problems, unknown)
+
+
+def canonical_options(options: object) -> Any:
+    """The one form in which options are stored and fingerprinted.
+
+    Defaults are left out, so spelling one out changes nothing; changing a default means a new
+    version of its grader.
+    """
+    if isinstance(options, msgspec.Struct):
+        tag = options.__struct_config__.tag
+        data: dict[str, Any] = {} if tag is None else {str(options.__struct_config__.tag_field): tag}
+        for field in msgspec.structs.fields(options):
+            value = getattr(options, field.name)
+            if value is not msgspec.UNSET and (field.required or value != _default(field)):
+                data[field.encode_name] = canonical_options(value)
+        return data
+    if isinstance(options, list | tuple):
+        return [canonical_options(item) for item in options]
+    if isinstance(options, dict):
+        return {key: canonical_options(value) for key, value in options.items()}
+    return options
+
+
+def _default(field: msgspec.structs.FieldInfo) -> object:
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
 
 
 def config_schema(kind: type[Config]) -> dict[str, Any]:
@@ -139,7 +161,11 @@ def _read_field(field: _Field, value: object, path: str, problems: list[Problem]
     if reader is not None:
         return reader(value, path, problems)
     try:
+        value = clean_data(value, path)
         holder: Any = msgspec.convert({"value": value}, field.holder)
+    except DataError as error:
+        problems.append(error.problem)
+        return None
     except (msgspec.ValidationError, RecursionError) as error:
         problems.append(_explain(field.type, value, path, error))
         return None
@@ -176,4 +202,7 @@ def _choices(kind: object) -> list[str]:
         return _choices(get_args(kind)[0])
     if get_origin(kind) is Literal:
         return [str(choice) for choice in get_args(kind)]
+    if get_origin(kind) in (Union, UnionType):
+        alternatives = [part for part in get_args(kind) if part is not msgspec.UnsetType]
+        return _choices(alternatives[0]) if len(alternatives) == 1 else []
     return []

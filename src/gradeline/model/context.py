@@ -10,6 +10,7 @@ import msgspec
 from gradeline.model.grade import Grade
 from gradeline.model.response import Response
 from gradeline.model.sample import Sample
+from gradeline.model.text import clean_text
 
 Need = Literal["response", "baseline", "grades"]
 """What a grader may declare that it reads beside sample and submission."""
@@ -27,6 +28,11 @@ class GradeContext(msgspec.Struct, frozen=True):
     response: Response | None = None
     baseline: Response | None = None
     grades: Mapping[str, Grade] = {}
+
+    def __post_init__(self) -> None:
+        # graders see the text that is stored, so that grading it again gives the same
+        if not self.submission.isascii() or "\0" in self.submission:
+            msgspec.structs.force_setattr(self, "submission", clean_text(self.submission).text)
 
     @property
     def expected(self) -> str | None:

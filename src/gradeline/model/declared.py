@@ -9,7 +9,7 @@ from inspect import cleandoc
 from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 from gradeline.errors import ConfigError, Problem
-from gradeline.model.config import Config, Reader, Reading, config_schema, read_struct
+from gradeline.model.config import Config, Reader, Reading, canonical_options, config_schema, read_struct
 from gradeline.model.fingerprint import fingerprint
 
 _log = logging.getLogger("gradeline")
@@ -78,7 +78,7 @@ class Declared(Generic[C]):
     @cached_property
     def fingerprint(self) -> str:
         """A digest of what decides the result; spelling out a default does not change it."""
-        return fingerprint(self.noun, self.kind, self.version, self.options)
+        return fingerprint(self.noun, self.kind, self.version, canonical_options(self.options))
 
     @classmethod
     def describe(cls) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isfinite
+from math import inf, isfinite
 from numbers import Real
 from typing import Any
 
@@ -24,11 +24,14 @@ def valid_score(score: object) -> float:
     if type(score) is float:
         value = score
     elif isinstance(score, Real) and not isinstance(score, bool):
-        value = float(score)
+        try:
+            value = float(score)
+        except OverflowError:
+            value = inf
     else:
         raise ValueError(f"score must be a number from 0.0 to 1.0, got {quote(score)} ({type(score).__name__})")
     if not 0.0 <= value <= 1.0:  # NaN fails this too
-        raise ValueError(f"score must be a finite number from 0.0 to 1.0, got {value!r}")
+        raise ValueError(f"score must be a finite number from 0.0 to 1.0, got {quote(score)}")
     return value
 
 

@@ -10,6 +10,7 @@ from gradeline.errors import DataError
 
 _NUL_PICTURE = "\u2400"
 _MAX_DEPTH = 200
+_MAX_PATH = 200
 
 
 class Cleaned(NamedTuple):
@@ -50,32 +51,51 @@ def clean_data(value: object, path: str = "$") -> Any:
     Texts are cleaned, tuples become lists, keys become texts. Non-finite numbers, cycles,
     over-deep trees and objects that JSON does not know are refused.
     """
-    return _clean(value, path, 0)
+    try:
+        return _clean(value, 0)
+    except DataError as error:
+        where = path + error.problem.path
+        raise DataError(error.problem.message, where if len(where) <= _MAX_PATH else f"{where[:_MAX_PATH]}…") from None
 
 
-def _clean(value: object, path: str, depth: int) -> object:
+def _clean(value: object, depth: int) -> object:
+    """Paths are put together on the way out of a fault, so that sound data costs nothing."""
+    if isinstance(value, str):
+        return value if value.isascii() and "\0" not in value else clean_text(value).text
     if value is None or isinstance(value, bool):
         return value
-    if isinstance(value, str):
-        return clean_text(value).text
+    if isinstance(value, float):
+        if not isfinite(value):
+            raise DataError(f"{value!r} is not a finite number; leave it out or use null")
+        return float(value)
     if isinstance(value, int):
         # str() of longer integers is refused by Python itself
         if value.bit_length() > 4096:
-            raise DataError(f"{path}: an integer of {value.bit_length()} bits is too large to store")
+            raise DataError(f"an integer of {value.bit_length()} bits is too large to store")
         return int(value)
-    if isinstance(value, float):
-        if not isfinite(value):
-            raise DataError(f"{path}: {value!r} is not a finite number; leave it out or use null")
-        return float(value)
     if depth >= _MAX_DEPTH:
-        raise DataError(f"{path[:80]}…: nested more than {_MAX_DEPTH} levels deep")
+        raise DataError(f"nested more than {_MAX_DEPTH} levels deep")
     if isinstance(value, Mapping):
-        return {clean_text(str(key)).text: _clean(item, f"{path}.{key}", depth + 1) for key, item in value.items()}
+        mapping: dict[str, object] = {}
+        for key, item in value.items():
+            try:
+                mapping[clean_text(str(key)).text] = _clean(item, depth + 1)
+            except DataError as error:
+                raise _within(f".{key}", error) from None
+        return mapping
     if isinstance(value, list | tuple):
-        return [_clean(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
-    raise DataError(
-        f"{path}: {quote(value)} is a {type(value).__name__}; use text, numbers, true/false, lists and mappings"
-    )
+        items: list[object] = []
+        for index, item in enumerate(value):
+            try:
+                items.append(_clean(item, depth + 1))
+            except DataError as error:
+                raise _within(f"[{index}]", error) from None
+        return items
+    raise DataError(f"{quote(value)} is a {type(value).__name__}; use text, numbers, true/false, lists and mappings")
+
+
+def _within(step: str, error: DataError) -> DataError:
+    return DataError(error.problem.message, step + error.problem.path)
 
 
 def quote(value: object, limit: int = 200) -> str:

@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
 
-def json_equal(left: object, right: object) -> bool:
+
+def json_equal(left: Any, right: Any) -> bool:
     """Equal as JSON: key order is free, 1 is 1.0, and true is not 1."""
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    if isinstance(left, dict):
-        return (
-            isinstance(right, dict)
-            and left.keys() == right.keys()
-            and all(json_equal(value, right[key]) for key, value in left.items())
-        )
-    if isinstance(left, list):
-        return (
-            isinstance(right, list)
-            and len(left) == len(right)
-            and all(json_equal(*pair) for pair in zip(left, right, strict=True))
-        )
-    return left == right
+    return json_key(left) == json_key(right)
+
+
+def json_key(value: Any) -> str:
+    """A text that two JSON values share if and only if they are equal: 1 is 1.0, true is not 1.
+
+    Walks without recursion, so that no depth of nesting exhausts the stack, and gives texts
+    because only their hashes cannot be made to collide on purpose.
+    """
+    pieces: list[str] = []
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            pieces.append(f"{len(item)}:{item}")
+        elif isinstance(item, bool) or item is None:
+            pieces.append(f"{item},")
+        elif isinstance(item, int | float):
+            pieces.append(f"{_number_key(item)},")
+        elif isinstance(item, Mapping):
+            pieces.append(f"{{{len(item)},")
+            for name in sorted(item, reverse=True):
+                pending += (item[name], name)
+        else:
+            pieces.append(f"[{len(item)},")
+            pending += reversed(item)
+    return "".join(pieces)
+
+
+def _number_key(number: float) -> str:
+    try:
+        as_float = float(number)
+    except OverflowError:
+        return hex(int(number))
+    # adding 0.0 makes one zero of the two
+    return (as_float + 0.0).hex() if as_float == number else hex(int(number))

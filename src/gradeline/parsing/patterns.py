@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import warnings
 from functools import lru_cache
+from threading import Lock
 from typing import NamedTuple, Protocol
 
 from gradeline.errors import NeedsIsolationError
@@ -79,71 +80,154 @@ _CLASSES_INSIDE = {
     "w": r"\p{L}\p{N}_",
     "s": r"\t-\r\x1c-\x1f\x85\p{Z}",
 }
-_SAFE_ESCAPES = frozenset("AabBfnrtvxdDwWsS")
+_ANYTHING = frozenset({r"[\s\S]", r"[\S\s]", r"[\d\D]", r"[\D\d]", r"[\w\W]", r"[\W\w]"})
+_SAFE_ESCAPES = frozenset("Aabfnrtvx")
+"""Letters behind a backslash that RE2 reads as ``re`` does. ``\\B`` is none: at the empty text they differ."""
+
+_TOKEN = re.compile(
+    r"""
+      (?P<escape> \\ (?: x[0-9a-fA-F]{2} | . ) )
+    | (?P<set> \[ \^? \]? (?: \\. | [^\]\\] )*+ \] )
+    | (?P<open> \( (?: \?: | \?P<[^>]*+> | (?!\?) ) )
+    | (?P<close> \) )
+    | (?P<either> \| )
+    | (?P<repeat> (?P<times> [*+?] | \{\d++\} | \{\d*+,\d*+\} ) (?P<manner> [?+]? ) )
+    | (?P<start> \^ )
+    | (?P<end> \$ )
+    | (?P<strange> \(\? )
+    | (?P<char> . )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_SET_PART = re.compile(r"\\(?:x[0-9a-fA-F]{2}|.)|.", re.DOTALL)
+_LEADING_FLAGS = re.compile(r"\(\?[ims]+\)")
+_FOREIGN_WORD_CHAR = re.compile(r"[^\W\x00-\x7f]|\u0345")
+"""A word character beyond ASCII, and the one mark that is a letter in another case."""
 
 
 class _Translation(NamedTuple):
-    """A pattern for RE2, and what must hold of a text for RE2 to answer as ``re`` does."""
+    """A pattern for RE2, and when RE2 answers with it as ``re`` does."""
 
     pattern: str
-    ascii_only: bool
+    before_newline: str
+    """The same for a text that ends in a newline, before which a ``$`` of ``re`` stands too."""
+    classes: bool
+    """It holds a class such as ``\\w``, of which each engine has its own Unicode tables."""
+    words: bool
     """It tells words apart or ignores case, where RE2 knows ASCII alone."""
     ends: bool
-    """It holds a ``$``, which in ``re`` also stands before a last newline."""
+    """It holds a ``$`` that stands before a last newline."""
+    ends_midway: bool
+    """Something may follow such a ``$``."""
+    empty_loop: bool
+    """A group is repeated that may match nothing: what such a group captures differs."""
 
 
-_LEADING_FLAGS = re.compile(r"\(\?[ims]+\)")
+class _Group:
+    """A group while it is read. It is solid when no alternative of it matches the empty text."""
+
+    def __init__(self) -> None:
+        self.solid = True
+        self.branch_solid = False
+        self.ends = False
+
+    def close_branch(self) -> None:
+        self.solid = self.solid and self.branch_solid
+        self.branch_solid = False
 
 
 @lru_cache(maxsize=512)
 def _translate(pattern: str) -> _Translation:
     """Raises `NeedsIsolationError` for what RE2 may read differently."""
-    flags = _LEADING_FLAGS.match(pattern)
-    flagged = flags[0] if flags else ""
-    if "i" in flagged and not pattern.isascii():
+    leading = _LEADING_FLAGS.match(pattern)
+    flags = leading[0] if leading else ""
+    if "i" in flags and not pattern.isascii():
         raise _isolate(pattern)
-    out: list[str] = [flagged]
-    inside = False
-    boundary = end = False
-    position = len(flagged)
-    while position < len(pattern):
-        char = pattern[position]
-        following = pattern[position + 1 : position + 2]
-        if char == "\\":
-            if following in _CLASSES_OUTSIDE:
-                table = _CLASSES_INSIDE if inside else _CLASSES_OUTSIDE
-                if following not in table:
-                    raise _isolate(pattern)
-                out.append(table[following])
-            elif following.isalnum() and following not in _SAFE_ESCAPES:
-                raise _isolate(pattern)
-            elif following == "b" and inside:
-                out.append(r"\x08")
-            else:
-                boundary = boundary or following in ("b", "B")
-                out.append(char + following)
-            position += 2
-            continue
-        if inside:
-            if char == "]" and pattern[position - 1] != "[" and pattern[position - 2 : position] != "[^":
-                inside = False
-            elif char == "[":
-                char = r"\["  # re knows no [:classes:]
-        elif char == "[":
-            inside = True
-        elif char == "$":
-            if following not in ("", ")", "|"):
-                raise _isolate(pattern)
-            end = True
-        elif (
-            (char == "(" and following == "?" and pattern[position + 2 : position + 3] not in (":", "P"))
-            or (char == "{" and following == ",")
-            or (char in "*+?}" and following == "+")
-        ):
+    tokens = list(_TOKEN.finditer(pattern, len(flags)))
+    out = [flags]
+    out_before_newline = [flags]
+    groups = [_Group()]
+    classes = boundary = ends = ends_midway = empty_loop = False
+    for index, token in enumerate(tokens):
+        kind = token.lastgroup
+        text = token[0]
+        following = tokens[index + 1] if index + 1 < len(tokens) else None
+        at_tail = following is None or following.lastgroup in ("close", "either")
+        solid = False
+        loose = text
+        if kind == "escape":
+            text = loose = _escape(pattern, text)
+            classes = classes or text != token[0]
+            boundary = boundary or text == r"\b"
+            solid = text not in (r"\b", r"\A", r"\z")
+        elif kind == "set":
+            text = loose = _set(pattern, text)
+            classes = classes or r"\p" in text.lower()
+            solid = True
+        elif kind == "char":
+            solid = True
+        elif kind == "open":
+            groups.append(_Group())
+        elif kind == "either":
+            groups[-1].close_branch()
+        elif kind == "close":
+            group = groups.pop()
+            group.close_branch()
+            solid = group.solid
+            empty_loop = empty_loop or (not solid and _is_repeat(following))
+            ends_midway = ends_midway or (group.ends and not at_tail)
+            groups[-1].ends = groups[-1].ends or group.ends
+        elif kind == "end" and "m" not in flags:
+            ends = groups[-1].ends = True
+            ends_midway = ends_midway or not at_tail
+            loose = r"(?:\n?\z)"
+        elif kind == "strange" or (kind == "repeat" and (token["manner"] == "+" or text.startswith("{,"))):
             raise _isolate(pattern)
-        out.append(char)
-        position += 1
-    return _Translation("".join(out), boundary or "i" in flagged, end and "m" not in flagged)
+        if solid and not _may_skip(following):
+            groups[-1].branch_solid = True
+        out.append(text)
+        out_before_newline.append(loose)
+    return _Translation(
+        "".join(out), "".join(out_before_newline), classes, boundary or "i" in flags, ends, ends_midway, empty_loop
+    )
+
+
+def _escape(pattern: str, escape: str) -> str:
+    letter = escape[1]
+    if letter in _CLASSES_OUTSIDE:
+        return _CLASSES_OUTSIDE[letter]
+    if letter == "Z":
+        return r"\z"
+    if letter.isalnum() and letter not in _SAFE_ESCAPES:
+        raise _isolate(pattern)
+    return escape
+
+
+def _set(pattern: str, text: str) -> str:
+    if text in _ANYTHING:
+        return "(?s:.)"
+    opening = "[^" if text.startswith("[^") else "["
+    out = [opening]
+    for part in _SET_PART.findall(text[len(opening) : -1]):
+        letter = part[1:2]
+        if letter in _CLASSES_INSIDE:
+            out.append(_CLASSES_INSIDE[letter])
+        elif letter == "b":
+            out.append(r"\x08")
+        elif letter.isalnum() and letter not in _SAFE_ESCAPES:
+            raise _isolate(pattern)
+        else:
+            out.append(f"\\{part}" if part in ("[", "]") else part)  # re knows no [:classes:]
+    return "".join(out) + "]"
+
+
+def _is_repeat(token: re.Match[str] | None) -> bool:
+    return token is not None and token.lastgroup == "repeat"
+
+
+def _may_skip(token: re.Match[str] | None) -> bool:
+    """Whether what stands before the token may be left out."""
+    return token is not None and token.lastgroup == "repeat" and token["times"] != "+"
 
 
 def _isolate(pattern: str) -> NeedsIsolationError:
@@ -161,23 +245,45 @@ def compile_python_pattern(pattern: str, text: str, *, consuming: bool) -> Patte
     can answer.
     """
     _check_python_pattern(pattern)
-    translated, ascii_only, ends = _translate(pattern)
-    if ascii_only and not text.isascii():
+    translation = _translate(pattern)
+    before_newline = translation.ends and text.endswith("\n")
+    if (
+        (before_newline and (consuming or translation.ends_midway))
+        or (consuming and translation.empty_loop)
+        or not _same_characters(text, translation)
+    ):
         raise _isolate(pattern)
-    if ends and text.endswith("\n"):
-        if consuming:
-            raise _isolate(pattern)
-        translated = re.sub(r"(?<!\\)((?:\\\\)*)\$(?=[)|]|\Z)", r"\1(?:\\n?\\z)", translated)
     try:
-        return compile_pattern(translated)
+        return compile_pattern(translation.before_newline if before_newline else translation.pattern)
     except PatternError:
         raise _isolate(pattern) from None
+
+
+def _same_characters(text: str, translation: _Translation) -> bool:
+    """Whether both engines see the same in each character of the text."""
+    if text.isascii():
+        return True
+    distinct = "".join(sorted(set(text)))
+    try:
+        distinct.encode()
+    except UnicodeEncodeError:  # RE2 reads UTF-8, which has no lone surrogates
+        return False
+    if translation.words and _FOREIGN_WORD_CHAR.search(distinct):
+        return False
+    return not translation.classes or all(
+        re.findall(rf"\{letter}", distinct) == compile_pattern(_CLASSES_OUTSIDE[letter]).findall(distinct)
+        for letter in "dws"
+    )
+
+
+_quiet = Lock()
+"""Warnings are switched off for the whole process at a time."""
 
 
 @lru_cache(maxsize=512)
 def _check_python_pattern(pattern: str) -> None:
     try:
-        with warnings.catch_warnings(action="ignore"):  # "possible nested set" and the like
+        with _quiet, warnings.catch_warnings(action="ignore"):  # "possible nested set" and the like
             re.compile(pattern)
-    except (RecursionError, OverflowError) as error:
+    except (RecursionError, OverflowError, ValueError) as error:
         raise re.error(str(error) or "nested too deeply") from None

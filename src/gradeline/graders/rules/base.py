@@ -15,9 +15,7 @@ from gradeline.parsing.patterns import PatternError, compile_pattern
 Check = Callable[[Subject], bool]
 
 
-class Rule(
-    msgspec.Struct, frozen=True, kw_only=True, tag_field="condition", forbid_unknown_fields=True, omit_defaults=True
-):
+class Rule(msgspec.Struct, frozen=True, kw_only=True, tag_field="condition", forbid_unknown_fields=True):
     """What every rule may carry."""
 
     weight: Annotated[float, described("Its weight in the score.", ge=0, le=1e6)] = 1.0

@@ -79,6 +79,6 @@ def _read_condition(
     reading = read_struct(kind, data, path, {"rules": nested})
     faults = reading.problems + reading.unknown
     if reading.options is not None and not faults:
-        faults = [Problem(f"{path}.{fault.path}", fault.message) for fault in reading.options.faults()]
+        faults = [fault.within(path) for fault in reading.options.faults()]
     problems += faults
     return None if faults else reading.options

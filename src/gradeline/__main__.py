@@ -1,0 +1,3 @@
+from gradeline.cli import main
+
+main()

@@ -1,0 +1,64 @@
+"""``gradeline demo``: every family of grader at work on a small dataset."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import click
+
+from gradeline.cli.settings import Settings, current_settings, global_options
+
+if TYPE_CHECKING:
+    from gradeline.model import Record
+
+
+@click.command()
+@global_options
+def demo() -> None:
+    """Grade a small built-in dataset with every family of grader."""
+    from gradeline.demo import grade_demo
+    from gradeline.model import to_json
+
+    settings = current_settings()
+    records = list(grade_demo())
+    if settings.json:
+        for record in records:
+            click.echo(to_json(record))
+    else:
+        _print(settings, records)
+
+
+def _print(settings: Settings, records: list[Record]) -> None:
+    from rich.table import Table
+
+    from gradeline.cli.terminal import OUTCOME_STYLES, console, plain
+
+    out = console(settings)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for title in ("case", "grader", "outcome", "score", "why"):
+        table.add_column(title, no_wrap=title != "why", justify="right" if title == "score" else "left")
+    counts: Counter[str] = Counter()
+    for record in records:
+        case = record.case
+        for key, grade in record.grades.items():
+            counts[grade.outcome] += 1
+            score = "–" if grade.score is None else f"{grade.score:.2f}"
+            why = grade.error.message if grade.error else grade.rationale or _call_failed(record)
+            style = OUTCOME_STYLES[grade.outcome]
+            table.add_row(plain(case), plain(key), plain(grade.outcome, style), score, plain(why, most=160))
+            case = ""
+    out.print(table)
+    graded = counts["pass"] + counts["fail"]
+    total = sum(counts.values())
+    out.print()
+    out.print(
+        f"{graded} of {total} graded: {counts['pass']} pass, {counts['fail']} fail. "
+        f"Without a score, and never counted as 0: {counts['error']} error, {counts['skipped']} skipped."
+    )
+    if not settings.quiet:
+        out.print("Next: gradeline graders, or: echo yes | gradeline grade true-false --expected true")
+
+
+def _call_failed(record: Record) -> str:
+    return f"the agent's call failed: {record.response.error.message}" if record.response.error else ""

@@ -1,0 +1,41 @@
+"""Options that every command takes, before its name or behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Settings(NamedTuple):
+    """What the global options say."""
+
+    json: bool = False
+    quiet: bool = False
+    no_color: bool = False
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.find_root().meta[f"gradeline.{param.name}"] = True
+
+
+def global_options(command: F) -> F:
+    """Adds the global options to a command."""
+    flags = (
+        ("--json", "Print one JSON object on stdout and nothing else there."),
+        ("--quiet", "Print the result alone."),
+        ("--no-color", "No colours (the NO_COLOR variable works too)."),
+    )
+    for name, text in reversed(flags):
+        command = click.option(name, is_flag=True, expose_value=False, callback=_remember, help=text)(command)
+    return command
+
+
+def current_settings() -> Settings:
+    """The global options of the running command."""
+    meta = click.get_current_context().find_root().meta
+    return Settings(*(bool(meta.get(f"gradeline.{name}")) for name in Settings._fields))

@@ -1,0 +1,43 @@
+"""A small dataset with the answers of a demo agent, graded by every family of grader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+from gradeline.extractors import create as create_extractor
+from gradeline.graders import from_definition, run_grader
+from gradeline.model import GradeContext, Record, Response, Sample
+
+
+class DemoCase(msgspec.Struct, frozen=True):
+    """A sample, what the demo agent gave back, and the graders that look at it."""
+
+    sample: Sample
+    response: Response
+    graders: dict[str, dict[str, Any]]
+
+
+def demo_cases() -> list[DemoCase]:
+    """The built-in dataset."""
+    lines = files("gradeline.demo").joinpath("cases.jsonl").read_text(encoding="utf-8").splitlines()
+    return [msgspec.json.decode(line, type=DemoCase) for line in lines if line]
+
+
+def grade_demo() -> Iterator[Record]:
+    """Grades the dataset, one record a case."""
+    for case in demo_cases():
+        submissions: dict[str, str] = {}
+        grades = {}
+        for key, definition in case.graders.items():
+            options = dict(definition)
+            extractor = create_extractor(
+                options.pop("extractor", "last_assistant"), options.pop("extractor_config", {})
+            )
+            submissions[key] = "" if case.response.error else extractor.extract(case.response)
+            context = GradeContext(case.sample, submissions[key], case.response)
+            grades[key] = run_grader(from_definition(options), context)
+        yield Record("demo", case.sample.case_key, 0, case.sample, case.response, submissions, grades)

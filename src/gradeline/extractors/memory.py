@@ -1,0 +1,34 @@
+"""The agent's memory as the run left it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from gradeline.errors import MissingDataError
+from gradeline.extractors.base import DeclaredExtractor
+from gradeline.model import Config, Response, described, quote
+
+
+class MemoryBlockConfig(Config, frozen=True):
+    """Options of `MemoryBlockExtractor`."""
+
+    block_label: Annotated[str, described("The label of the block, such as 'human'.", min_length=1)]
+
+
+class MemoryBlockExtractor(DeclaredExtractor[MemoryBlockConfig]):
+    """Takes the value of a memory block from the agent's final state.
+
+    An agent that tells no memory at all cannot be graded on it, which is an error and no empty text.
+    """
+
+    kind = "memory_block"
+    name = "Memory block"
+
+    def extract(self, response: Response) -> str:
+        memory = response.steps.memory
+        if memory is None:
+            raise MissingDataError(
+                f"the response tells no memory, so there is no block {quote(self.options.block_label)} to take; "
+                "use a target that reports its agent's memory"
+            )
+        return memory.get(self.options.block_label, "")

@@ -1,0 +1,51 @@
+"""Every extractor by name, and the ways to make and use one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from gradeline.extractors.base import DeclaredExtractor
+from gradeline.model import Extractor, Response
+from gradeline.model.registry import Registry
+
+BUILTINS = {
+    "last_assistant": "gradeline.extractors.assistant:LastAssistantExtractor",
+    "first_assistant": "gradeline.extractors.assistant:FirstAssistantExtractor",
+    "all_assistant": "gradeline.extractors.assistant:AllAssistantExtractor",
+    "last_turn": "gradeline.extractors.assistant:LastTurnExtractor",
+    "pattern": "gradeline.extractors.text:PatternExtractor",
+    "after_marker": "gradeline.extractors.text:AfterMarkerExtractor",
+    "tool_arguments": "gradeline.extractors.tools:ToolArgumentsExtractor",
+    "tool_output": "gradeline.extractors.tools:ToolOutputExtractor",
+    "memory_block": "gradeline.extractors.memory:MemoryBlockExtractor",
+    "json": "gradeline.extractors.json_value:JsonExtractor",
+    "tool_calls": "gradeline.extractors.tools:ToolCallsExtractor",
+    "full_trajectory": "gradeline.extractors.trajectory:FullTrajectoryExtractor",
+}
+
+GROUP = "gradeline.extractors"
+
+# the cast: mypy takes no abstract class for a type[], though the registry only compares with it
+_base = cast(type[DeclaredExtractor[Any]], DeclaredExtractor)
+registry = Registry("extractor", _base, BUILTINS, GROUP)
+
+
+def create(kind: str, config: Mapping[str, Any] | None = None) -> Extractor:
+    """An extractor of that kind, ready to extract.
+
+    Raises `ConfigError`, a `ValueError`, that names every fault in the config by its path.
+    """
+    return registry.get(kind)(config)
+
+
+def extract(kind: str, response: Response | str, config: Mapping[str, Any] | None = None) -> str:
+    """The submission in a response, or in the text of an agent that only answered; empty where nothing was found."""
+    if isinstance(response, str):
+        response = Response(text=response)
+    return create(kind, config).extract(response)
+
+
+def listing() -> list[dict[str, Any]]:
+    """What there is: one entry an extractor, from its declaration."""
+    return [declaration.describe() for declaration in registry]

@@ -1,0 +1,124 @@
+"""A part of what the assistant said: what a pattern matches, or what follows a marker."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Protocol, cast
+
+from gradeline.errors import NeedsIsolationError, Problem, TooLargeError
+from gradeline.extractors.base import DeclaredExtractor, assistant_texts
+from gradeline.model import Config, Response, clean_text, described, quote
+from gradeline.parsing.patterns import Match, compile_python_pattern
+
+MAX_MATCHES = 200_000
+"""How many matches are joined: RE2 takes 4 µs for each."""
+
+
+class PatternConfig(Config, frozen=True):
+    """Options of `PatternExtractor`."""
+
+    pattern: Annotated[str, described("The regular expression, as Python's re reads it.")]
+    group: Annotated[
+        int,
+        described(
+            "The capture group to take, 0 for the whole match. With search_all and more than one group in the "
+            "pattern, groups count from 0; with one group or none it is not used.",
+            ge=0,
+        ),
+    ] = 0
+    search_all: Annotated[bool, described("Take all matches of the message, joined by a space.")] = False
+
+    def faults(self) -> Iterator[Problem]:
+        try:
+            groups = _count_groups(self.pattern)
+        except re.error as error:
+            yield Problem("pattern", f"{quote(self.pattern)} is no regular expression: {error}")
+            return
+        if self.group > groups:
+            yield Problem("group", f"the pattern has {_counted(groups)}, got {self.group}")
+        elif self.search_all and self.group == groups > 1:
+            yield Problem("group", f"with search_all the {groups} groups count from 0, got {self.group}")
+
+
+class PatternExtractor(DeclaredExtractor[PatternConfig]):
+    """Takes what a regular expression matches in the last assistant message that has a match.
+
+    A group that took no part in the match gives an empty text.
+    """
+
+    kind = "pattern"
+    name = "Pattern"
+
+    def extract(self, response: Response) -> str:
+        find = self._find_all if self.options.search_all else self._find_first
+        for text in reversed(assistant_texts(response.steps.messages())):
+            found = find(clean_text(text).text)
+            if found is not None:
+                return found
+        return ""
+
+    def _find_first(self, text: str) -> str | None:
+        match = compile_python_pattern(self.options.pattern, text, consuming=True).search(text)
+        return None if match is None else match.group(self.options.group) or ""
+
+    def _find_all(self, text: str) -> str | None:
+        pattern = compile_python_pattern(self.options.pattern, text, consuming=True)
+        group = pattern.groups if pattern.groups < 2 else self.options.group + 1
+        found: list[str] = []
+        for match in cast(_Finder, pattern).finditer(text):
+            if not match.group():
+                # where RE2 and re go on after an empty match differs
+                raise NeedsIsolationError(
+                    f"the pattern {quote(self.options.pattern)} matches the empty text; with search_all only "
+                    "Python's re can tell how often, in a worker process"
+                )
+            if len(found) == MAX_MATCHES:
+                raise TooLargeError(
+                    f"the pattern {quote(self.options.pattern)} matches more than {MAX_MATCHES:,} times"
+                )
+            found.append(match.group(group) or "")
+        return " ".join(found) if found else None
+
+
+class AfterMarkerConfig(Config, frozen=True):
+    """Options of `AfterMarkerExtractor`."""
+
+    marker: Annotated[str, described("The text to look for, case-sensitive.")]
+    include_marker: Annotated[bool, described("Begin with the marker itself.")] = False
+
+
+class AfterMarkerExtractor(DeclaredExtractor[AfterMarkerConfig]):
+    """Takes what follows a marker in the last assistant message that holds it, stripped.
+
+    Where the message holds the marker more than once, the first one counts.
+    """
+
+    kind = "after_marker"
+    name = "After a marker"
+
+    def extract(self, response: Response) -> str:
+        marker = self.options.marker
+        for text in reversed(assistant_texts(response.steps.messages())):
+            start = text.find(marker)
+            if start >= 0:
+                return text[start if self.options.include_marker else start + len(marker) :].strip()
+        return ""
+
+
+class _Finder(Protocol):
+    """What RE2 and ``re`` have in common beside `gradeline.parsing.patterns.Pattern`."""
+
+    def finditer(self, text: str, /) -> Iterator[Match]: ...
+
+
+def _count_groups(pattern: str) -> int:
+    """Raises ``re.error`` for what is no pattern."""
+    try:
+        return compile_python_pattern(pattern, "", consuming=True).groups
+    except NeedsIsolationError:
+        return re.compile(pattern).groups
+
+
+def _counted(groups: int) -> str:
+    return {0: "no groups", 1: "one group"}.get(groups, f"{groups} groups")

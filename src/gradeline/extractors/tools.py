@@ -1,0 +1,78 @@
+"""Tool calls: what was sent, what came back, and all of them in order."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from gradeline.errors import UngradableError
+from gradeline.extractors.base import DeclaredExtractor, compact_json
+from gradeline.model import Config, Message, Response, ToolCall, described
+from gradeline.model.declared import NoOptions
+
+
+class ToolConfig(Config, frozen=True):
+    """Options of `ToolArgumentsExtractor` and `ToolOutputExtractor`."""
+
+    tool_name: Annotated[str, described("The name of the tool; its first call counts.")]
+
+
+class ToolArgumentsExtractor(DeclaredExtractor[ToolConfig]):
+    """Takes the arguments of the first call of a tool, as the agent sent them; "{}" where it was never called."""
+
+    kind = "tool_arguments"
+    name = "Tool arguments"
+
+    def extract(self, response: Response) -> str:
+        for call in response.steps.tool_calls():
+            if call.name == self.options.tool_name:
+                return call.arguments
+        return "{}"
+
+
+class ToolOutputExtractor(DeclaredExtractor[ToolConfig]):
+    """Takes what the first call of a tool gave back.
+
+    The return is the first behind the call with the call's id; where the agent gives its calls no
+    ids, the first one of the tool's name.
+    """
+
+    kind = "tool_output"
+    name = "Tool output"
+
+    def extract(self, response: Response) -> str:
+        call: ToolCall | None = None
+        for message in response.steps.messages():
+            if call is None:
+                call = next((made for made in message.tool_calls if made.name == self.options.tool_name), None)
+            elif _answers(message, call):
+                return message.content
+        return ""
+
+
+class ToolCallsExtractor(DeclaredExtractor[NoOptions]):
+    """Takes all tool calls in order, as JSON text: [{"name": ..., "arguments": ...}], "[]" where there are none.
+
+    Arguments that are no JSON object stand there as the text the agent sent.
+    """
+
+    kind = "tool_calls"
+    name = "Tool calls"
+
+    def extract(self, response: Response) -> str:
+        return f"[{','.join(map(_call_json, response.steps.tool_calls()))}]"
+
+
+def _answers(message: Message, call: ToolCall) -> bool:
+    if message.role != "tool" or message.tool_call_id != call.id:
+        return False
+    return call.id is not None or message.name == call.name
+
+
+def _call_json(call: ToolCall) -> str:
+    arguments = call.parsed()
+    if arguments is not None:
+        try:
+            return compact_json({"name": call.name, "arguments": arguments})
+        except UngradableError:
+            pass  # so deep that it could just be read: it is told as it was sent
+    return compact_json({"name": call.name, "arguments": call.arguments})

@@ -1,0 +1,24 @@
+"""Everything the agent did."""
+
+from __future__ import annotations
+
+from msgspec import to_builtins
+
+from gradeline.extractors.base import DeclaredExtractor, compact_json
+from gradeline.model import Response
+from gradeline.model.declared import NoOptions
+
+
+class FullTrajectoryExtractor(DeclaredExtractor[NoOptions]):
+    """Takes the whole trajectory as compact JSON text: {"turns": [[message, ...], ...], "memory": ...}.
+
+    It is the stored form of a trajectory: ``gradeline.model.from_json`` reads it. A trajectory
+    without any message counts as nothing found.
+    """
+
+    kind = "full_trajectory"
+    name = "Full trajectory"
+
+    def extract(self, response: Response) -> str:
+        steps = response.steps
+        return compact_json(to_builtins(steps)) if any(steps.turns) else ""

@@ -1,0 +1,372 @@
+"""Did the agent make the expected tool calls?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Annotated, Any, Literal, NamedTuple
+
+from msgspec import UNSET, UnsetType
+
+from gradeline.errors import TooLargeError, UngradableError
+from gradeline.graders.base import DeclaredGrader, verdict
+from gradeline.graders.bfcl import Functions, Given, Signature, Why, plain_name
+from gradeline.model import Config, GradeContext, GradeResult, described, quote
+from gradeline.parsing.jsontext import NotJsonError, parse_json
+from gradeline.parsing.jsonvalues import json_key
+
+Mode = Literal["strict", "unordered", "subset", "superset"]
+
+MAX_CALLS = 1000
+"""How many calls may be expected, and how many made: each may be compared with each."""
+MAX_COMPARISONS = 20_000_000
+"""How many comparisons of an argument all pairs of calls may take: a few seconds."""
+
+_SHOWN = 5
+_SHOWN_CHARS = 80
+
+
+class ToolCallsConfig(Config, frozen=True):
+    """Options of `ToolCallsGrader`."""
+
+    mode: Annotated[
+        Mode,
+        described(
+            "strict: the expected calls in their order. unordered: the expected calls in any order. "
+            "subset: no call but expected ones. superset: all expected calls, others allowed."
+        ),
+    ] = "strict"
+    preset: Annotated[
+        Literal["bfcl"] | UnsetType,
+        described(
+            "bfcl: the rules of the Berkeley function calling leaderboard, with the functions' descriptions "
+            "from metadata.functions; always unordered."
+        ),
+    ] = UNSET
+
+
+class ToolCallsGrader(DeclaredGrader[ToolCallsConfig]):
+    """Compares the tool calls an agent made with the expected ones and their acceptable arguments.
+
+    ``ground_truth`` is JSON: ``[{"name": ..., "arguments": {argument: [allowed, ...]}}]``. An empty
+    text among the allowed values says that the argument may be left out; a value that is no list
+    is the only one allowed, so a list that is itself a value is written ``[[...]]``. The submission
+    is JSON ``[{"name": ..., "arguments": {...}}]``, as the extractor ``tool_calls`` gives it.
+    """
+
+    kind = "tool_calls"
+    name = "Tool calls"
+    scoring_guide = (
+        "1.0 when the calls match in the given mode, else 0.0; the rationale says what is missing, extra or wrong."
+    )
+
+    def result(self, ctx: GradeContext) -> GradeResult:
+        truth = _read_truth(ctx.expected)
+        if self.options.preset == "bfcl":
+            functions = Functions(ctx.sample.metadata)
+            expected = [_ExpectedCall(functions.signature(call.name, call.allowed)) for call in truth]
+            mode: Mode = "unordered"
+            plain: Callable[[str], str] = plain_name
+        else:
+            expected = [_ExpectedCall(_exact_signature(call)) for call in truth]
+            mode = self.options.mode
+            plain = str
+        try:
+            made = _read_made(ctx.submission, plain)
+        except _NotCallsError as fault:
+            return verdict(False, str(fault), {"matched": 0, "expected": len(truth), "made": 0})
+        comparison = _Comparison(truth, expected, made)
+        holds = comparison.holds(mode)
+        return verdict(
+            holds,
+            comparison.success(mode) if holds else comparison.failure(mode),
+            {"matched": len(comparison.pairs), "expected": len(truth), "made": len(made)},
+        )
+
+
+class _TrueCall(NamedTuple):
+    """An expected call as the case writes it; a bare value stands in a list of its own."""
+
+    name: str
+    allowed: Mapping[str, Sequence[Any]]
+
+
+class _MadeCall(NamedTuple):
+    """A call as the agent made it; ``arguments`` is None where ``sent`` holds no JSON object."""
+
+    name: str
+    plain: str
+    arguments: Mapping[str, Given] | None
+    sent: object
+
+
+class _Mismatch(NamedTuple):
+    """The argument that keeps a call from being the expected one."""
+
+    argument: str
+    why: Why
+
+
+class _ExpectedCall:
+    """An expected call under one set of rules."""
+
+    def __init__(self, signature: Signature) -> None:
+        self.name, self._rules, self._required = signature
+        self.size = 1 + len(self._required) + sum(rule.size for rule in self._rules.values())
+
+    def mismatch(self, arguments: Mapping[str, Given]) -> _Mismatch | None:
+        """What keeps a call of this name with these arguments from being the expected one."""
+        for argument in self._required:
+            if argument not in arguments:
+                return _Mismatch(argument, "missing")
+        known = 0
+        for argument, rule in self._rules.items():
+            given = arguments.get(argument)
+            if given is None:
+                if not rule.optional:
+                    return _Mismatch(argument, "missing")
+                continue
+            known += 1
+            why = rule.mismatch(given)
+            if why:
+                return _Mismatch(argument, why)
+        if known < len(arguments):
+            return _Mismatch(next(argument for argument in arguments if argument not in self._rules), "unexpected")
+        return None
+
+
+class _Exact:
+    """An argument whose value is compared as JSON."""
+
+    size = 1
+
+    def __init__(self, allowed: Sequence[Any]) -> None:
+        self.optional = "" in allowed
+        self._keys = frozenset(map(json_key, allowed))
+
+    def mismatch(self, given: Given) -> Why | None:
+        return None if given.key in self._keys else "value"
+
+
+def _exact_signature(call: _TrueCall) -> Signature:
+    return Signature(call.name, {argument: _Exact(allowed) for argument, allowed in call.allowed.items()})
+
+
+class _Comparison:
+    """Which of the calls made is which of the expected ones, as many as can be."""
+
+    def __init__(
+        self, truth: Sequence[_TrueCall], expected: Sequence[_ExpectedCall], made: Sequence[_MadeCall]
+    ) -> None:
+        _check_size(expected, made)
+        self._truth = truth
+        self._expected = expected
+        self._made = made
+        self._fits = [_fitting(call, made) for call in expected]
+        self.pairs = maximum_matching(self._fits)
+        taken = set(self.pairs.values())
+        self._missing = [index for index in range(len(expected)) if index not in self.pairs]
+        self._extra = [index for index in range(len(made)) if index not in taken]
+
+    def holds(self, mode: Mode) -> bool:
+        if mode == "strict":
+            return not self._missing and not self._extra and self._first_out_of_order() is None
+        return (mode == "superset" or not self._extra) and (mode == "subset" or not self._missing)
+
+    def success(self, mode: Mode) -> str:
+        expected, made = _count(len(self._expected), "expected call"), _count(len(self._made), "call")
+        if mode == "subset":
+            return f"{made} made, all among the {expected}"
+        if mode == "superset":
+            return f"{made} made, with all of the {expected}"
+        return f"{made} made, as expected" + (" and in order" if mode == "strict" and len(self._made) > 1 else "")
+
+    def failure(self, mode: Mode) -> str:
+        out_of_order = None if self._missing or self._extra else self._first_out_of_order()
+        if out_of_order is not None:
+            return f"The expected calls were made in another order: {self._wrong(out_of_order, out_of_order)}"
+        wrong, missing, extra = self._differences()
+        parts = [*islice((self._wrong(*pair) for pair in wrong), _SHOWN)]
+        if len(wrong) > _SHOWN:
+            parts.append(f"{len(wrong) - _SHOWN} more calls with a wrong argument")
+        if missing and mode != "subset":
+            parts.append(f"missing: {_names(self._truth[index].name for index in missing)}")
+        if extra and mode != "superset":
+            parts.append(f"extra: {_names(self._made[index].name for index in extra)}")
+        return "; ".join(parts)
+
+    def _first_out_of_order(self) -> int | None:
+        return next((index for index, fits in enumerate(self._fits) if not fits >> index & 1), None)
+
+    def _differences(self) -> tuple[list[tuple[int, int]], list[int], list[int]]:
+        """Unmatched calls of one name paired as wrong ones; the expected and the made that remain."""
+        waiting: dict[str, list[int]] = {}
+        for index in reversed(self._missing):
+            waiting.setdefault(self._expected[index].name, []).append(index)
+        wrong, extra = [], []
+        for index in self._extra:
+            same_name = waiting.get(self._made[index].plain)
+            if same_name:
+                wrong.append((same_name.pop(), index))
+            else:
+                extra.append(index)
+        return wrong, sorted(index for indices in waiting.values() for index in indices), extra
+
+    def _wrong(self, expected: int, made: int) -> str:
+        call, truth = self._made[made], self._truth[expected]
+        lead = f"call {made + 1}, {_show(call.name)}"
+        if call.plain != self._expected[expected].name:
+            return f"{lead}: expected {_show(truth.name)}"
+        if call.arguments is None or (mismatch := self._expected[expected].mismatch(call.arguments)) is None:
+            return f"{lead}: the arguments are no JSON object but {_show(call.sent)}"
+        argument, why = mismatch
+        allowed = truth.allowed.get(argument, ())
+        if why == "missing":
+            return f"{lead}: argument {_show(argument)} is missing{_expectation(allowed)}"
+        seen = f"{lead}: argument {_show(argument)} is {_show(call.arguments[argument].value)}"
+        if why == "unexpected":
+            return f"{seen}, but no such argument is expected"
+        return f"{seen}{', which is not of the declared type' if why == 'type' else ''}{_expectation(allowed)}"
+
+
+def maximum_matching(fits: Sequence[int]) -> dict[int, int]:
+    """The most pairs (left, right) that use every left and every right at most once.
+
+    Bit r of ``fits[l]`` says that l and r may be a pair. Augmenting paths, searched breadth
+    first; each search sees each right once, so all of them take at most left times right steps.
+    """
+    pairs: dict[int, int] = {}
+    owners: dict[int, int] = {}
+    for start in range(len(fits)):
+        reached_from: dict[int, int] = {}
+        unseen = -1
+        queue = [start]
+        for left in queue:
+            fresh = fits[left] & unseen
+            unseen &= ~fresh
+            free = None
+            while fresh and free is None:
+                lowest = fresh & -fresh
+                fresh ^= lowest
+                right = lowest.bit_length() - 1
+                reached_from[right] = left
+                if right in owners:
+                    queue.append(owners[right])
+                else:
+                    free = right
+            if free is not None:
+                _flip(free, reached_from, pairs, owners)
+                break
+    return pairs
+
+
+def _flip(right: int | None, reached_from: Mapping[int, int], pairs: dict[int, int], owners: dict[int, int]) -> None:
+    while right is not None:
+        left = reached_from[right]
+        before = pairs.get(left)
+        pairs[left], owners[right] = right, left
+        right = before
+
+
+def _fitting(expected: _ExpectedCall, made: Sequence[_MadeCall]) -> int:
+    fits = 0
+    for index, call in enumerate(made):
+        if call.plain == expected.name and call.arguments is not None and expected.mismatch(call.arguments) is None:
+            fits |= 1 << index
+    return fits
+
+
+def _check_size(expected: Sequence[_ExpectedCall], made: Sequence[_MadeCall]) -> None:
+    for what, count in (("ground_truth", len(expected)), ("submission", len(made))):
+        if count > MAX_CALLS:
+            raise TooLargeError(f"the {what} has {count:,} calls; tool_calls takes at most {MAX_CALLS:,}")
+    comparisons = len(made) * sum(call.size for call in expected)
+    if comparisons > MAX_COMPARISONS:
+        raise TooLargeError(
+            f"{len(made):,} calls against {len(expected):,} expected ones may take {comparisons:,} comparisons; "
+            f"tool_calls makes at most {MAX_COMPARISONS:,}"
+        )
+
+
+class _NotCallsError(ValueError):
+    """The submission is no list of calls."""
+
+
+def _read_made(submission: str, plain: Callable[[str], str]) -> list[_MadeCall]:
+    try:
+        calls = parse_json(submission)
+    except NotJsonError as error:
+        raise _NotCallsError(f"The submission is not JSON ({error}): {_show(submission)}") from None
+    if not isinstance(calls, list):
+        raise _NotCallsError(f"The submission is not a list of calls: {_show(calls)}")
+    made = []
+    for number, call in enumerate(calls, 1):
+        if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+            raise _NotCallsError(f"Call {number} of the submission is not a call with a name: {_show(call)}")
+        name, sent = call["name"], call.get("arguments", {})
+        arguments = _as_object(sent)
+        given = None if arguments is None else {argument: Given(value) for argument, value in arguments.items()}
+        made.append(_MadeCall(name, plain(name), given, sent))
+    return made
+
+
+def _as_object(arguments: object) -> dict[str, Any] | None:
+    if isinstance(arguments, str):
+        try:
+            arguments = parse_json(arguments)
+        except NotJsonError:
+            return None
+    return arguments if isinstance(arguments, dict) else None
+
+
+def _read_truth(text: str | None) -> list[_TrueCall]:
+    if text is None:
+        raise UngradableError('ground_truth is absent: tool_calls needs [{"name": ..., "arguments": {...}}] as JSON')
+    try:
+        calls = parse_json(text)
+    except NotJsonError as error:
+        raise UngradableError(f"ground_truth is not JSON ({error}): {_show(text)}") from None
+    if not isinstance(calls, list):
+        raise UngradableError(f"ground_truth must be a list of calls, got {_show(calls)}")
+    return [_read_true_call(call, f"ground_truth[{index}]") for index, call in enumerate(calls)]
+
+
+def _read_true_call(call: object, place: str) -> _TrueCall:
+    if not isinstance(call, dict):
+        raise UngradableError(f'{place} must be {{"name": ..., "arguments": {{...}}}}, got {_show(call)}')
+    name, arguments = call.get("name"), call.get("arguments")
+    if not isinstance(name, str):
+        raise UngradableError(f"{place}.name must be text, got {_show(name)}")
+    if not isinstance(arguments, dict):
+        raise UngradableError(f"{place}.arguments must map each argument to its allowed values, got {_show(arguments)}")
+    for argument, allowed in arguments.items():
+        if allowed == []:
+            raise UngradableError(f"{place}.arguments.{argument} allows no value; an empty list is written [[]]")
+    return _TrueCall(
+        name,
+        {argument: allowed if isinstance(allowed, list) else [allowed] for argument, allowed in arguments.items()},
+    )
+
+
+def _show(value: object) -> str:
+    return quote(value, _SHOWN_CHARS)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _names(names: Iterable[str]) -> str:
+    counts = Counter(names)
+    shown = [
+        f"{_show(name)}{f' ({count} times)' if count > 1 else ''}" for name, count in islice(counts.items(), _SHOWN)
+    ]
+    if len(counts) > _SHOWN:
+        shown.append(f"{len(counts) - _SHOWN} more")
+    return ", ".join(shown)
+
+
+def _expectation(allowed: Sequence[Any]) -> str:
+    values = [_show(value) for value in islice((value for value in allowed if value != ""), _SHOWN)]
+    return f", expected {' or '.join(values)}" if values else ""

@@ -1,0 +1,213 @@
+"""Did the agent go an acceptable way to its answer?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, pairwise
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import UNSET, Meta, UnsetType
+
+from gradeline.errors import MissingDataError, Problem, UngradableError
+from gradeline.graders.base import DeclaredGrader
+from gradeline.model import Config, GradeContext, GradeResult, ToolCall, Trajectory, canonical_json, described, quote
+
+_SHOWN = 8
+_SHOWN_CHARS = 80
+
+
+Count = Annotated[int, Meta(ge=0)]
+Tools = Annotated[list[str], Meta(min_length=1)]
+
+
+class TrajectoryConfig(Config, frozen=True):
+    """Options of `TrajectoryGrader`."""
+
+    min_steps: Annotated[
+        Count | UnsetType,
+        described("The fewest steps. A step is one tool call, or one message of the agent that has text."),
+    ] = UNSET
+    max_steps: Annotated[
+        Count | UnsetType,
+        described("The most steps. A step is one tool call, or one message of the agent that has text."),
+    ] = UNSET
+    max_tool_calls: Annotated[Count | UnsetType, described("The most tool calls.")] = UNSET
+    forbidden_tools: Annotated[Tools | UnsetType, described("Tools that must not be called.")] = UNSET
+    required_tools: Annotated[Tools | UnsetType, described("Tools that must be called, in any order.")] = UNSET
+    order: Annotated[
+        Tools | UnsetType,
+        described("Tools that must be called in this order; other calls may stand between them."),
+    ] = UNSET
+    allow_repeats: Annotated[
+        bool, described("False: no tool call may be the same, name and arguments, as the one before it.")
+    ] = True
+    max_errors: Annotated[Count | UnsetType, described("The most tool calls that may come back with an error.")] = UNSET
+
+    def faults(self) -> Iterator[Problem]:
+        if not any(self.given(name) for name in _CHECKS):
+            yield Problem("", _NOTHING)
+        if self.min_steps is not UNSET and self.max_steps is not UNSET and self.min_steps > self.max_steps:
+            yield Problem("min_steps", f"{self.min_steps} is more than max_steps, {self.max_steps}")
+        forbidden = set(self.forbidden_tools or ())
+        for name, tools in (("required_tools", self.required_tools), ("order", self.order)):
+            for tool in sorted(forbidden & set(tools or ())):
+                yield Problem(name, f"{tool!r} stands in forbidden_tools too")
+
+    def given(self, name: str) -> bool:
+        """Whether that check is to be made."""
+        return not self.allow_repeats if name == "allow_repeats" else getattr(self, name) is not UNSET
+
+
+class TrajectoryGrader(DeclaredGrader[TrajectoryConfig]):
+    """Checks the way to the answer: how many steps and tool calls, which tools, in which order, how many errors.
+
+    A step is one tool call, or one message of the agent that has text: a message with a text and
+    two calls makes three steps.
+    """
+
+    kind = "trajectory"
+    name = "Trajectory"
+    scoring_guide = "The share of the given checks that hold; passes only when all of them do."
+    needs = frozenset({"response"})
+    reads_submission = False
+
+    def result(self, ctx: GradeContext) -> GradeResult:
+        if ctx.response is None:
+            raise MissingDataError("the context has no response")
+        seen = _Seen.of(ctx.response.steps)
+        given = [option for option in _CHECKS if self.options.given(option)]
+        if not given:
+            raise UngradableError(_NOTHING)
+        faults = {option: _CHECKS[option](getattr(self.options, option), seen) for option in given}
+        failed = {option: fault for option, fault in faults.items() if fault is not None}
+        if failed:
+            rationale = "; ".join(f"{option}: {fault}" for option, fault in failed.items())
+        else:
+            rationale = "The check holds" if len(given) == 1 else f"All {len(given)} checks hold"
+        metadata = {
+            "steps": seen.steps,
+            "tool_calls": len(seen.calls),
+            "errors": seen.errors,
+            "failed": list(failed),
+        }
+        return GradeResult((len(given) - len(failed)) / len(given), rationale, metadata, not failed)
+
+
+class _Seen(NamedTuple):
+    """What the checks look at."""
+
+    steps: int
+    calls: Sequence[ToolCall]
+    errors: int
+
+    @classmethod
+    def of(cls, trajectory: Trajectory) -> _Seen:
+        calls = tuple(trajectory.tool_calls())
+        spoken = sum(1 for message in trajectory.messages("assistant") if message.content.strip())
+        errors = sum(1 for message in trajectory.messages("tool") if message.is_error)
+        return cls(spoken + len(calls), calls, errors)
+
+    @property
+    def tools(self) -> list[str]:
+        return [call.name for call in self.calls]
+
+
+def _min_steps(limit: int, seen: _Seen) -> str | None:
+    return None if seen.steps >= limit else f"{_count(seen.steps, 'step')}, at least {limit:,}"
+
+
+def _max_steps(limit: int, seen: _Seen) -> str | None:
+    return _at_most(limit, seen.steps, "step")
+
+
+def _max_tool_calls(limit: int, seen: _Seen) -> str | None:
+    return _at_most(limit, len(seen.calls), "tool call")
+
+
+def _max_errors(limit: int, seen: _Seen) -> str | None:
+    return _at_most(limit, seen.errors, "error")
+
+
+def _forbidden_tools(forbidden: Sequence[str], seen: _Seen) -> str | None:
+    banned = set(forbidden)
+    called = [tool for tool in seen.tools if tool in banned]
+    return f"called {_tools(called)}" if called else None
+
+
+def _required_tools(required: Sequence[str], seen: _Seen) -> str | None:
+    called = set(seen.tools)
+    missing = [tool for tool in required if tool not in called]
+    return f"{_tools(missing)} not called; called {_tools(seen.tools)}" if missing else None
+
+
+def _order(order: Sequence[str], seen: _Seen) -> str | None:
+    calls = iter(seen.tools)
+    for position, tool in enumerate(order):
+        if tool not in calls:  # takes from the iterator up to the call that was found
+            after = f" after {_tools(order[:position])}" if position else ""
+            return f"{_tools([tool])} not called{after}; called {_sequence(seen.tools)}"
+    return None
+
+
+def _no_repeats(_: bool, seen: _Seen) -> str | None:
+    keys = [(call.name, _arguments_key(call)) for call in seen.calls]
+    repeated = [name for (name, key), following in pairwise(keys) if (name, key) == following]
+    return f"repeated {_tools(repeated)}" if repeated else None
+
+
+_CHECKS: Mapping[str, Callable[[Any, _Seen], str | None]] = {
+    "min_steps": _min_steps,
+    "max_steps": _max_steps,
+    "max_tool_calls": _max_tool_calls,
+    "forbidden_tools": _forbidden_tools,
+    "required_tools": _required_tools,
+    "order": _order,
+    "allow_repeats": _no_repeats,
+    "max_errors": _max_errors,
+}
+"""For each option what is wrong with the trajectory, or None."""
+
+_NOTHING = f"nothing to check; give at least one of {', '.join(_CHECKS)} (allow_repeats checks when false)"
+
+
+def _at_most(limit: int, number: int, noun: str) -> str | None:
+    return None if number <= limit else f"{_count(number, noun)}, at most {limit:,}"
+
+
+def _arguments_key(call: ToolCall) -> bytes | str:
+    """Equal for arguments that are the same JSON, however it is spaced and ordered."""
+    arguments = call.parsed()
+    try:
+        return call.arguments if arguments is None else canonical_json(arguments)
+    except RecursionError:
+        return call.arguments
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _tools(names: Iterable[str]) -> str:
+    """The tools' names, each once, with how often it stands there."""
+    counts = Counter(names)
+    return _shown(
+        [
+            f"{_name(name)}{f' ({count:,} times)' if count > 1 else ''}"
+            for name, count in islice(counts.items(), _SHOWN)
+        ],
+        len(counts),
+    )
+
+
+def _sequence(names: Sequence[str]) -> str:
+    return _shown([_name(name) for name in names[:_SHOWN]], len(names))
+
+
+def _shown(shown: Sequence[str], total: int) -> str:
+    more = [f"{total - len(shown):,} more"] if total > len(shown) else []
+    return ", ".join([*shown, *more]) or "none"
+
+
+def _name(name: str) -> str:
+    return quote(name, _SHOWN_CHARS)
