@@ -7,7 +7,7 @@ UV_VERSION := 0.13.7
 VENV := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup demo test check bench lock clean
+.PHONY: help setup demo test check bench docs lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -29,6 +29,9 @@ check: $(READY) ## Lint, types, layers
 bench: $(READY) ## Print what a grade costs, beside the floor
 	$(VENV)/python bench/graders.py
 	$(VENV)/python bench/startup.py
+
+docs: $(READY) ## Write what docs/ takes from the program
+	$(VENV)/python docs/generate.py
 
 lock: $(UV) ## Resolve the dependencies anew
 	$(UV) lock

@@ -39,7 +39,19 @@ def test_a_failed_call_is_skipped_and_a_failed_grade_is_an_error() -> None:
 
 
 def test_every_response_error_type_of_the_contract_is_listed() -> None:
-    contract = ["timeout", "connect", "dns", "tls", "reset", "truncated", "too_large", "bad_response", "redirect", "rate_limited", "status"]
+    contract = [
+        "timeout",
+        "connect",
+        "dns",
+        "tls",
+        "reset",
+        "truncated",
+        "too_large",
+        "bad_response",
+        "redirect",
+        "rate_limited",
+        "status",
+    ]
     assert set(contract) <= set(RESPONSE_POLICY)
 
 

@@ -115,7 +115,40 @@ def test_a_condition_holds_of_some_texts_and_not_of_others(rule: dict[str, Any],
 
 def test_every_condition_of_the_contract_is_known() -> None:
     assert set(CONDITIONS) == set(
-        ["contains", "not_contains", "contains_all", "contains_any", "equals", "not_equals", "starts_with", "ends_with", "regex", "not_regex", "length_min", "length_max", "word_count_min", "word_count_max", "line_count_min", "line_count_max", "count", "is_upper", "is_lower", "split", "is_json", "json_schema", "json", "numeric_equals", "numeric_range", "one_of", "is_url", "is_email", "all", "any", "none", "at_least"]
+        [
+            "contains",
+            "not_contains",
+            "contains_all",
+            "contains_any",
+            "equals",
+            "not_equals",
+            "starts_with",
+            "ends_with",
+            "regex",
+            "not_regex",
+            "length_min",
+            "length_max",
+            "word_count_min",
+            "word_count_max",
+            "line_count_min",
+            "line_count_max",
+            "count",
+            "is_upper",
+            "is_lower",
+            "split",
+            "is_json",
+            "json_schema",
+            "json",
+            "numeric_equals",
+            "numeric_range",
+            "one_of",
+            "is_url",
+            "is_email",
+            "all",
+            "any",
+            "none",
+            "at_least",
+        ]
     )
 
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradeline.cli.settings import Settings, current_settings, global_options
+from gradeline.cli.settings import current_settings, global_options
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from gradeline.model import Record
 
 
@@ -26,15 +28,19 @@ def demo() -> None:
         for record in records:
             click.echo(to_json(record))
     else:
-        _print(settings, records)
+        from gradeline.cli.terminal import console
+
+        draw(console(settings), records)
+        if not settings.quiet:
+            click.echo("Next: gradeline graders, or: echo yes | gradeline grade true-false --expected true")
 
 
-def _print(settings: Settings, records: list[Record]) -> None:
+def draw(out: Console, records: list[Record]) -> None:
+    """The table of grades, and what they come to."""
     from rich.table import Table
 
-    from gradeline.cli.terminal import OUTCOME_STYLES, console, plain
+    from gradeline.cli.terminal import OUTCOME_STYLES, plain
 
-    out = console(settings)
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for title in ("case", "grader", "outcome", "score", "why"):
         table.add_column(title, no_wrap=title != "why", justify="right" if title == "score" else "left")
@@ -56,8 +62,6 @@ def _print(settings: Settings, records: list[Record]) -> None:
         f"{graded} of {total} graded: {counts['pass']} pass, {counts['fail']} fail. "
         f"Without a score, and never counted as 0: {counts['error']} error, {counts['skipped']} skipped."
     )
-    if not settings.quiet:
-        out.print("Next: gradeline graders, or: echo yes | gradeline grade true-false --expected true")
 
 
 def _call_failed(record: Record) -> str:

@@ -93,41 +93,43 @@ def _details(settings: Settings, entry: dict[str, Any]) -> None:
         table.add_column(title)
     required = entry["config_schema"].get("required", [])
     for name, schema in options.items():
-        default = "required" if name in required else _default(schema)
-        table.add_row(plain(name, "cyan"), plain(_type(schema)), plain(default), plain(schema.get("description", "")))
+        default = default_of(schema, name in required)
+        table.add_row(plain(name, "cyan"), plain(type_of(schema)), plain(default), plain(schema.get("description", "")))
     out.print(table)
-    conditions = _conditions(entry["config_schema"])
-    if conditions:
+    checks = conditions(entry["config_schema"])
+    if checks:
         out.print()
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
         for title in ("condition", "options", "what it checks"):
             table.add_column(title)
-        for name, fields, text in conditions:
+        for name, fields, text in checks:
             table.add_row(plain(name, "cyan"), plain(fields), plain(text))
         out.print(table)
         out.print()
         out.print("Every rule also takes weight, required and negate.")
 
 
-def _type(schema: dict[str, Any]) -> str:
+def type_of(schema: dict[str, Any]) -> str:
+    """The type of an option in a few words."""
     if "enum" in schema:
         return " | ".join(map(str, schema["enum"]))
     if "anyOf" in schema:
-        return " | ".join(_type(part) for part in schema["anyOf"])
+        return " | ".join(type_of(part) for part in schema["anyOf"])
     kind = schema.get("type", "any")
     if kind == "array":
-        return f"list of {_type(schema.get('items', {}))}"
+        return f"list of {type_of(schema.get('items', {}))}"
     return str(schema["$ref"]).rsplit("/", 1)[-1].lower() if "$ref" in schema else str(kind)
 
 
-def _default(schema: dict[str, Any]) -> str:
-    if "default" not in schema:
-        return ""
+def default_of(schema: dict[str, Any], required: bool) -> str:
+    """What an option is when it is left out."""
+    if required or "default" not in schema:
+        return "required" if required else ""
     value = schema["default"]
-    return {True: "true", False: "false", None: ""}.get(value, repr(value)) if not isinstance(value, list) else ""
+    return {True: "true", False: "false"}.get(value, repr(value))
 
 
-def _conditions(schema: dict[str, Any]) -> list[tuple[str, str, str]]:
+def conditions(schema: dict[str, Any]) -> list[tuple[str, str, str]]:
     """The conditions a rules grader knows, from its schema."""
     common = {"condition", "weight", "required", "negate"}
     found = []

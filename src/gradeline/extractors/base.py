@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from gradeline.errors import ConfigError, UngradableError
+from gradeline.errors import UngradableError
 from gradeline.model import Config, Message, Response, clean_text
 from gradeline.model.declared import Declared
 
@@ -24,9 +24,7 @@ class DeclaredExtractor(Declared[C]):
     noun = "extractor"
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
-        reading = self.read({} if config is None else config)
-        if reading.problems or reading.unknown:
-            raise ConfigError([*reading.problems, *reading.unknown], self.kind)
+        self.check(config)
         super().__init__(config)
 
     @abstractmethod

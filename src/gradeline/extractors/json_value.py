@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from gradeline.errors import Problem
 from gradeline.extractors.base import DeclaredExtractor, assistant_texts, compact_json
-from gradeline.extractors.jmes import BadPathError, JmesPath
 from gradeline.model import Config, Response, described
+from gradeline.parsing.jmes import BadPathError, JmesPath
 from gradeline.parsing.jsontext import NotJsonError, find_json
 
 

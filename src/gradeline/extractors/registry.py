@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from gradeline.extractors.base import DeclaredExtractor
 from gradeline.model import Extractor, Response
@@ -26,9 +26,7 @@ BUILTINS = {
 
 GROUP = "gradeline.extractors"
 
-# the cast: mypy takes no abstract class for a type[], though the registry only compares with it
-_base = cast(type[DeclaredExtractor[Any]], DeclaredExtractor)
-registry = Registry("extractor", _base, BUILTINS, GROUP)
+registry: Registry[DeclaredExtractor[Any]] = Registry("extractor", DeclaredExtractor, BUILTINS, GROUP)
 
 
 def create(kind: str, config: Mapping[str, Any] | None = None) -> Extractor:

@@ -50,9 +50,7 @@ def create(kind: str, config: Mapping[str, Any] | None = None) -> GraderProtocol
     declaration = registry.get(ALIASES.get(kind, kind))
     if not issubclass(declaration, DeclaredGrader):
         return as_grader(declaration(config or {}), kind)
-    faults = _faults(declaration, {} if config is None else config)
-    if faults:
-        raise ConfigError(faults, declaration.kind)
+    declaration.check(config)
     return declaration(config=config)
 
 
@@ -98,8 +96,3 @@ def _describe(name: str) -> dict[str, Any]:
         "fingerprint": as_grader(declaration({}), name).fingerprint,
         "scoring_guide": getattr(declaration, "scoring_guide", ""),
     }
-
-
-def _faults(declaration: type[DeclaredGrader[Any]], config: Mapping[str, Any]) -> list[Problem]:
-    reading = declaration.read(config)
-    return [*reading.problems, *reading.unknown]

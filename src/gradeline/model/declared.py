@@ -8,7 +8,7 @@ from functools import cached_property
 from inspect import cleandoc
 from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
-from gradeline.errors import ConfigError, Problem
+from gradeline.errors import ConfigError
 from gradeline.model.config import Config, Reader, Reading, canonical_options, config_schema, read_struct
 from gradeline.model.fingerprint import fingerprint
 
@@ -26,7 +26,7 @@ class Declared(Generic[C]):
 
     The class is the listing entry (`describe`), an instance is one use of it with options.
     Reading is lenient: a faulty option falls back to its default and `validate_config` says so;
-    `strict` refuses it. Only a required option that is missing or faulty always raises.
+    `check` refuses it. Only a required option that is missing or faulty always raises.
     """
 
     kind: ClassVar[str]
@@ -63,6 +63,13 @@ class Declared(Generic[C]):
         reading: Reading[Any] = read_struct(cls._config_type, config, path, cls.readers)
         return reading
 
+    @classmethod
+    def check(cls, config: object) -> None:
+        """Refuse a config with any fault at all, unknown keys too, naming all of them at once."""
+        reading = cls.read({} if config is None else config)
+        if reading.problems or reading.unknown:
+            raise ConfigError([*reading.problems, *reading.unknown], cls.kind)
+
     def validate_config(self) -> bool:
         """Whether the config is right; what is not is logged. Unknown keys only warn."""
         for problem in self._reading.unknown:
@@ -70,10 +77,6 @@ class Declared(Generic[C]):
         for problem in self._reading.problems:
             _log.error("%s %r: %s", self.noun, self.kind, problem)
         return not self._reading.problems
-
-    def faults(self) -> list[Problem]:
-        """Everything a suite refuses: faulty options and unknown keys."""
-        return [*self._reading.problems, *self._reading.unknown]
 
     @cached_property
     def fingerprint(self) -> str:

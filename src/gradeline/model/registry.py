@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from gradeline.errors import ConfigError, Problem, UnknownNameError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
 
@@ -14,7 +17,7 @@ T = TypeVar("T")
 class Registry(Generic[T]):
     """Finds declarations by name. Nothing is imported before it is asked for."""
 
-    def __init__(self, noun: str, base: type[T], builtins: Mapping[str, str], group: str) -> None:
+    def __init__(self, noun: str, base: type, builtins: Mapping[str, str], group: str) -> None:
         self._noun = noun
         self._base = base
         self._builtins = builtins
@@ -42,10 +45,10 @@ class Registry(Generic[T]):
     def __contains__(self, name: object) -> bool:
         return name in self._builtins or name in self._plugins()
 
-    def _plugins(self) -> dict[str, Any]:
+    def _plugins(self) -> dict[str, EntryPoint]:
         from importlib.metadata import entry_points  # reads the disk: only when a name is no built-in's
 
-        found: dict[str, Any] = {}
+        found: dict[str, EntryPoint] = {}
         for point in entry_points(group=self._group):
             if point.name in self._builtins:
                 raise ConfigError(
@@ -64,12 +67,15 @@ class Registry(Generic[T]):
             found[point.name] = point
         return found
 
-    def _load(self, point: Any) -> type[T]:
+    def _load(self, point: EntryPoint) -> type[T]:
         place = f"entry point {point.name} = {point.value}"
         try:
-            found = point.load()
+            found: Any = point.load()
         except Exception as error:
             raise ConfigError(Problem(place, f"cannot be loaded: {type(error).__name__}: {error}")) from error
-        if not (isinstance(found, type) and issubclass(found, self._base)):
+        if not isinstance(found, type) or not issubclass(found, self._base):
             raise ConfigError(Problem(place, f"is no subclass of {self._base.__module__}.{self._base.__qualname__}"))
-        return found
+        kind = getattr(found, "kind", point.name)
+        if kind != point.name:
+            raise ConfigError(Problem(place, f"is of kind {kind!r}; name the entry point after it"))
+        return cast(type[T], found)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-_FENCE = re.compile(r"\A\s*(`{3,}|~{3,})[ \t]*[\w+-]*[ \t]*\r?\n(?P<body>.*?)\r?\n?[ \t]*\1\s*\Z", re.DOTALL)
-_FENCES = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*[\w+-]*[ \t]*\r?\n(?P<body>.*?)^[ \t]*\1", re.DOTALL | re.MULTILINE)
+# Possessive: it must stay linear in hostile text.
+_OPENING = re.compile(r"[ \t]*+(?P<fence>`{3,}+|~{3,}+)[ \t]*+[\w+-]*+[ \t\r]*+")
 _START = re.compile(r"[{\[]")
 _MAX_STARTS = 200
-"""How many brackets in the prose are tried: each try may read to the end of the text."""
+"""How many brackets in the prose are tried."""
+_MAX_READ = 10_000_000
+"""How many characters these tries may read in all."""
+_MAX_REASON = 200
 
 
 class NotJsonError(ValueError):
@@ -37,8 +41,12 @@ def parse_json(text: str) -> Any:
 
 def parse_fenced_json(text: str) -> Any:
     """Like `parse_json`, with one code fence around the value allowed."""
-    fence = _FENCE.match(text)
-    return parse_json(fence["body"] if fence else text)
+    stripped = text.strip()
+    line, _, rest = stripped.partition("\n")
+    opening = _OPENING.fullmatch(line)
+    if opening is not None and rest.endswith(opening["fence"]):
+        return parse_json(rest.removesuffix(opening["fence"]))
+    return parse_json(text)
 
 
 def find_json(text: str) -> Any:
@@ -47,29 +55,50 @@ def find_json(text: str) -> Any:
         return parse_json(text)
     except NotJsonError:
         pass
-    for fence in _FENCES.finditer(text):
+    for block in _fenced_blocks(text):
         try:
-            return parse_json(fence["body"])
+            return parse_json(block)
         except NotJsonError:
             continue
     decoder = json.JSONDecoder(parse_constant=_refuse_constant)
-    position = 0
+    position = read = 0
     for _ in range(_MAX_STARTS):
         start = _START.search(text, position)
-        if start is None:
+        if start is None or read > _MAX_READ:
             break
+        position = start.end()
         try:
             _, end = decoder.raw_decode(text, start.start())
             return parse_json(text[start.start() : end])
+        except json.JSONDecodeError as error:
+            read += error.pos - start.start()
         except (ValueError, RecursionError):
-            position = start.end()
+            read += len(text) - start.start()  # they do not say how far they read
     raise NotJsonError("no JSON object or array found")
+
+
+def _fenced_blocks(text: str) -> Iterator[str]:
+    if "```" not in text and "~~~" not in text:
+        return
+    fence = ""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if not fence:
+            opening = _OPENING.fullmatch(line)
+            fence = opening["fence"] if opening else ""
+        elif line.lstrip(" \t").startswith(fence):
+            yield "\n".join(lines)
+            fence = ""
+            lines = []
+        else:
+            lines.append(line)
 
 
 def _reason(message: str) -> str:
     if message == "Input data was truncated":
         return "it ends too early"
-    return message.removeprefix("JSON is malformed: ")
+    reason = message.removeprefix("JSON is malformed: ")
+    return reason if len(reason) <= _MAX_REASON else f"{reason[:_MAX_REASON]}…"
 
 
 def _refuse_constant(name: str) -> float:

@@ -25,8 +25,10 @@ _NUMBER = re.compile(
 )
 _LATEX_FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*(-?\d+)\s*\}\s*\{\s*(\d+)\s*\}")
 _LATEX_NOISE = re.compile(r"\\[,!;: ]|\\\$|\{,\}|\\text\s*\{")
-_MAX_DIGITS = 4000
+_MAX_DIGITS = 3000
 _MAX_EXPONENT = 400
+"""Together below the 4,300 digits that Python turns into text."""
+_MAX_SHOWN = 60
 
 
 class NumberTooLargeError(ValueError):
@@ -40,7 +42,7 @@ def find_number(text: str) -> Fraction | None:
     numbers. A percent sign does not scale.
     """
     if "\\" in text or "{,}" in text:
-        text = _LATEX_FRACTION.sub(r" \1/\2 ", text)
+        text = _LATEX_FRACTION.sub(_plain_fraction, text)
         text = _LATEX_NOISE.sub(lambda found: "$" if found[0] == r"\$" else "", text)
     marker_end = _last_marker_end(text)
     if marker_end is not None:
@@ -54,11 +56,26 @@ def find_number(text: str) -> Fraction | None:
 
 
 def show_number(number: Fraction) -> str:
-    """A number as a person would write it."""
-    if number.denominator == 1:
-        return str(number.numerator)
-    as_float = number.numerator / number.denominator
-    return repr(as_float) if Fraction(str(as_float)) == number else str(number)
+    """A number as a person would write it; of a very long one the beginning."""
+    shown = _exact(number)
+    return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}… ({len(shown):,} characters)"
+
+
+def _exact(number: Fraction) -> str:
+    if number.denominator != 1:
+        try:
+            as_float = number.numerator / number.denominator
+        except OverflowError:
+            return str(number)
+        if Fraction(str(as_float)) == number:
+            return repr(as_float)
+    return str(number)
+
+
+def _plain_fraction(found: re.Match[str]) -> str:
+    # The space makes 1\frac{1}{2} a mixed number; a sign must stay next to its number.
+    signed = found.string.endswith(("-", "−", "+"), 0, found.start())
+    return f"{'' if signed else ' '}{found[1]}/{found[2]} "
 
 
 def _last_marker_end(text: str) -> int | None:

@@ -43,7 +43,7 @@ def compile_pattern(pattern: str) -> Pattern:
     import re2  # 10 ms that most commands never need
 
     if len(pattern) > _MAX_PATTERN:
-        raise PatternError(f"a pattern of {len(pattern):,} characters is too long (at most {_MAX_PATTERN:,})")
+        raise PatternError(_too_long(pattern))
     options = re2.Options()
     options.log_errors = False
     try:
@@ -56,6 +56,10 @@ def compile_pattern(pattern: str) -> Pattern:
     except UnicodeEncodeError:
         raise PatternError(f"{quote(pattern)} is no RE2 pattern: lone surrogates are not text") from None
     return compiled
+
+
+def _too_long(pattern: str) -> str:
+    return f"a pattern of {len(pattern):,} characters is too long (at most {_MAX_PATTERN:,}): {quote(pattern, 40)}"
 
 
 def _remedy(pattern: str) -> str:
@@ -174,7 +178,7 @@ def _translate(pattern: str) -> _Translation:
             group = groups.pop()
             group.close_branch()
             solid = group.solid
-            empty_loop = empty_loop or (not solid and _is_repeat(following))
+            empty_loop = empty_loop or (not solid and _repeats(following))
             ends_midway = ends_midway or (group.ends and not at_tail)
             groups[-1].ends = groups[-1].ends or group.ends
         elif kind == "end" and "m" not in flags:
@@ -221,8 +225,9 @@ def _set(pattern: str, text: str) -> str:
     return "".join(out) + "]"
 
 
-def _is_repeat(token: re.Match[str] | None) -> bool:
-    return token is not None and token.lastgroup == "repeat"
+def _repeats(token: re.Match[str] | None) -> bool:
+    """Whether what stands before the token may match more than once."""
+    return token is not None and token.lastgroup == "repeat" and token["times"] != "?"
 
 
 def _may_skip(token: re.Match[str] | None) -> bool:
@@ -244,6 +249,8 @@ def compile_python_pattern(pattern: str, text: str, *, consuming: bool) -> Patte
     Raises ``re.error`` for what is no pattern at all, `NeedsIsolationError` for what only ``re``
     can answer.
     """
+    if len(pattern) > _MAX_PATTERN:
+        raise NeedsIsolationError(f"{_too_long(pattern)}; only a worker process may run it")
     _check_python_pattern(pattern)
     translation = _translate(pattern)
     before_newline = translation.ends and text.endswith("\n")

@@ -20,6 +20,7 @@ from gradeline.graders.rules.subject import (
     reference_faults,
 )
 from gradeline.model import described, quote
+from gradeline.parsing.jmes import BadPathError, JmesPath
 from gradeline.parsing.jsontext import NotJsonError, parse_fenced_json
 from gradeline.parsing.jsonvalues import json_equal
 from gradeline.parsing.numbers import NumberTooLargeError, find_number, show_number
@@ -82,9 +83,9 @@ class Json(Rule, frozen=True, tag="json"):
 
     def faults(self) -> Iterator[Problem]:
         try:
-            self._expression()
-        except ValueError as error:
-            yield Problem("path", f"{quote(self.path)} is no JMESPath: {error}".splitlines()[0])
+            JmesPath(self.path)
+        except BadPathError as error:
+            yield Problem("path", str(error))
         if self.operator == "exists":
             if self.value is not UNSET and not isinstance(self.value, bool):
                 yield Problem("value", f"must be true or false (or left out) with 'exists', got {quote(self.value)}")
@@ -99,13 +100,13 @@ class Json(Rule, frozen=True, tag="json"):
         return f"json {self.path} {self.operator}{value}"
 
     def compile(self, path: str) -> Check:
-        expression = self._expression()
+        expression = JmesPath(self.path)
         compare = _COMPARISONS[self.operator]
         value, place = self.value, f"{path}.value"
 
         def check(subject: Subject) -> bool:
             try:
-                found = _search(expression, parse_fenced_json(subject.text))
+                found = expression.search(parse_fenced_json(subject.text))
             except NotJsonError:
                 return False
             wanted = look_up(value, subject, place) if _is_reference(value) else value
@@ -115,21 +116,9 @@ class Json(Rule, frozen=True, tag="json"):
 
     def seen(self, subject: Subject) -> str:
         try:
-            return quote(_search(self._expression(), parse_fenced_json(subject.text)), 80)
+            return quote(JmesPath(self.path).search(parse_fenced_json(subject.text)), 80)
         except NotJsonError:
             return _json_reason(subject)
-
-    def _expression(self) -> Any:
-        import jmespath  # loaded by the rules that use it
-
-        return jmespath.compile(self.path)
-
-
-def _search(expression: Any, data: object) -> object:
-    try:
-        return expression.search(data)
-    except (ValueError, RecursionError) as error:
-        raise NotJsonError(f"JMESPath: {error}") from None
 
 
 def _is_reference(value: object) -> bool:

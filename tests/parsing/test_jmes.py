@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradeline.errors import UngradableError
-from gradeline.extractors.jmes import BadPathError, JmesPath
+from gradeline.parsing.jmes import BadPathError, JmesPath
 
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),

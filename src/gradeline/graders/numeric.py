@@ -1,0 +1,84 @@
+"""Does the answer come down to the expected number?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from sys import float_info
+from typing import Annotated, Any
+
+from gradeline.errors import UngradableError
+from gradeline.graders.base import DeclaredGrader, verdict
+from gradeline.model import Config, GradeContext, GradeResult, described, quote
+from gradeline.parsing.numbers import NumberTooLargeError, find_number, show_number
+
+
+class NumericConfig(Config, frozen=True):
+    """Options of `NumericGrader`."""
+
+    tolerance: Annotated[
+        float,
+        described(
+            "How far the number may be off, as an amount or, with `relative`, as a share.", ge=0, le=float_info.max
+        ),
+    ] = 0.0
+    relative: Annotated[bool, described("The tolerance is a share of the expected number: 0.01 is one percent.")] = (
+        False
+    )
+
+
+class NumericGrader(DeclaredGrader[NumericConfig]):
+    """Compares the number the response comes down to with the expected number.
+
+    That is the first number after the last answer marker (``####``, ``A:``, ``\\boxed{``, "the
+    answer is"), else the last number. Numbers are compared exactly, as fractions; a percent sign
+    does not scale.
+    """
+
+    kind = "numeric"
+    name = "Numeric"
+    scoring_guide = (
+        "1.0 when the numbers are equal or within the tolerance, else 0.0; a response without a number scores 0.0."
+    )
+
+    def __init__(
+        self, grader_id: str | Mapping[str, Any] | None = None, config: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(grader_id, config)
+        # by way of its text: 0.1 means a tenth, not the double nearest to it
+        self._tolerance = Fraction(str(self.options.tolerance))
+
+    def result(self, ctx: GradeContext) -> GradeResult:
+        expected = _expected(ctx.expected)
+        number = _read(ctx.submission, "submission")
+        shown = {"expected": show_number(expected)}
+        if number is None:
+            return verdict(False, f"no number found, expected {shown['expected']}", shown)
+        shown["number"] = show_number(number)
+        allowed = self._tolerance * abs(expected) if self.options.relative else self._tolerance
+        return verdict(
+            abs(number - expected) <= allowed,
+            f"got {shown['number']}, expected {shown['expected']}{self._bounds()}",
+            shown,
+        )
+
+    def _bounds(self) -> str:
+        if not self._tolerance:
+            return ""
+        return f" (tolerance {self.options.tolerance:g}{' relative' if self.options.relative else ''})"
+
+
+def _expected(truth: str | None) -> Fraction:
+    if truth is None:
+        raise UngradableError("there is no ground_truth: numeric needs the expected number there")
+    number = _read(truth, "ground_truth")
+    if number is None:
+        raise UngradableError(f"the ground_truth {quote(truth)} holds no number")
+    return number
+
+
+def _read(text: str, what: str) -> Fraction | None:
+    try:
+        return find_number(text)
+    except NumberTooLargeError as error:
+        raise UngradableError(f"the {what} {quote(text, 80)}: {error}") from None

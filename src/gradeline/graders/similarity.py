@@ -1,0 +1,97 @@
+"""How much alike are two texts? By characters, or by words in their order."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+from unicodedata import normalize
+
+from gradeline.errors import UngradableError
+from gradeline.graders.base import QUADRATIC_CHARS, DeclaredGrader
+from gradeline.model import Config, GradeContext, GradeResult, clean_text, described
+from gradeline.parsing.patterns import compile_pattern
+
+_WORD = re.compile(r"\w+")
+
+
+class SimilarityConfig(Config, frozen=True):
+    """Options of `SimilarityGrader`."""
+
+    case_sensitive: Annotated[bool, described("Tell 'Paris' from 'paris'.")] = True
+    threshold: Annotated[float, described("The similarity from which it passes.", ge=0, le=1)] = 0.8
+
+
+class SimilarityGrader(DeclaredGrader[SimilarityConfig]):
+    """Scores how alike response and expected text are, character by character.
+
+    The score is rapidfuzz's ``fuzz.ratio`` / 100 of both texts after Unicode NFC: 1.0 when they are
+    equal, 0.0 when they share no character.
+    """
+
+    kind = "similarity"
+    name = "Similarity"
+    scoring_guide = "The similarity itself, 0.0 to 1.0; passes from `threshold` on."
+    max_chars = QUADRATIC_CHARS
+
+    def result(self, ctx: GradeContext) -> GradeResult:
+        from rapidfuzz.fuzz import ratio  # 40 ms, needed by this grader alone
+
+        actual, expected = nfc(ctx.submission), nfc(_expected(ctx, self.kind))
+        if not self.options.case_sensitive:
+            actual, expected = actual.casefold(), expected.casefold()
+        return _graded("Similarity", ratio(actual, expected) / 100, self.options.threshold)
+
+
+class RougeConfig(Config, frozen=True):
+    """Options of `RougeGrader`."""
+
+    threshold: Annotated[float, described("The score from which it passes.", ge=0, le=1)] = 0.5
+
+
+class RougeGrader(DeclaredGrader[RougeConfig]):
+    """Scores the words that response and expected text share in the same order: ROUGE-L, its F1.
+
+    A word is a run of letters, digits and underscores of any script, in lower case and without
+    stemming. Texts without a word score 0.0.
+    """
+
+    kind = "rouge"
+    name = "ROUGE-L"
+    scoring_guide = "The F1 of the longest common subsequence of words, 0.0 to 1.0; passes from `threshold` on."
+    max_chars = QUADRATIC_CHARS
+
+    def result(self, ctx: GradeContext) -> GradeResult:
+        from rapidfuzz.distance import LCSseq  # 40 ms, needed by this grader alone
+
+        expected, actual = _words(_expected(ctx, self.kind)), _words(ctx.submission)
+        # rapidfuzz compares hashes of texts, which may collide; numbers are their own
+        numbers: dict[str, int] = {}
+        left, right = ([numbers.setdefault(word, len(numbers)) for word in words] for words in (actual, expected))
+        common = LCSseq.similarity(left, right)
+        score = 2 * common / (len(left) + len(right)) if common else 0.0
+        return _graded("ROUGE-L F1", score, self.options.threshold)
+
+
+def nfc(text: str) -> str:
+    """Unicode NFC in linear time.
+
+    Python orders the marks behind a letter in quadratic time, so a text with a longer run of
+    them than any language has (Unicode's own bound is 30) stays as it is.
+    """
+    if text.isascii() or compile_pattern(r"\p{M}{31}").search(clean_text(text).text):
+        return text
+    return normalize("NFC", text)
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(nfc(text).lower())
+
+
+def _expected(ctx: GradeContext, kind: str) -> str:
+    if ctx.expected is None:
+        raise UngradableError(f"there is no ground_truth: {kind} needs the expected text there")
+    return ctx.expected
+
+
+def _graded(what: str, score: float, threshold: float) -> GradeResult:
+    return GradeResult(score, f"{what} {score:.3f}, threshold {threshold:g}", {}, score >= threshold)

@@ -1,0 +1,100 @@
+"""What users import, and what importing costs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import gradeline
+import gradeline.extractors
+import gradeline.graders
+import gradeline.model
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The modules a fresh interpreter has loaded after a statement, less those it has anyway."""
+    script = f"import sys, json; before = set(sys.modules)\n{statement}\nprint(json.dumps(sorted(set(sys.modules) - before)))"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    return set(json.loads(done.stdout))
+
+
+def test_the_public_names_of_the_package() -> None:
+    assert gradeline.__all__ == [
+        "GradeContext",
+        "GradeResult",
+        "Grader",
+        "Outcome",
+        "Response",
+        "Sample",
+        "StringMatchGrader",
+        "TrueFalseGrader",
+        "__version__",
+    ]
+    for name in gradeline.__all__:
+        assert getattr(gradeline, name) is not None
+    assert set(gradeline.__all__) <= set(dir(gradeline))
+
+
+def test_the_public_names_of_graders_and_extractors() -> None:
+    assert gradeline.graders.__all__ == [
+        "DeclaredGrader",
+        "Grader",
+        "StringMatchGrader",
+        "TrueFalseGrader",
+        "as_grader",
+        "create",
+        "from_definition",
+        "grade",
+        "listing",
+        "registry",
+        "run_grader",
+    ]
+    assert gradeline.extractors.__all__ == ["DeclaredExtractor", "create", "extract", "listing", "registry"]
+
+
+@pytest.mark.parametrize("module", [gradeline.model, gradeline.graders, gradeline.extractors])
+def test_every_public_name_is_there(module: object) -> None:
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []  # type: ignore[attr-defined]
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'gradeline' has no attribute 'Grades'"):
+        _ = gradeline.Grades
+
+
+class TestImportBudget:
+    """Counted in modules, not in milliseconds, so that a busy machine changes nothing."""
+
+    HEAVY = ("re2", "rapidfuzz", "jsonschema_rs", "jmespath", "rich", "click", "numpy", "asyncio", "yaml", "pydantic")
+
+    def test_importing_gradeline_loads_almost_nothing(self) -> None:
+        loaded = loaded_by("import gradeline")
+        assert {name for name in loaded if name.startswith("gradeline")} == {"gradeline"}
+        assert len(loaded) <= 25, sorted(loaded)
+
+    def test_the_nouns_cost_msgspec_and_little_else(self) -> None:
+        loaded = loaded_by("from gradeline import Sample, GradeResult")
+        assert loaded.isdisjoint(self.HEAVY), sorted(loaded & set(self.HEAVY))
+        ours = {name for name in loaded if name.startswith("gradeline.")}
+        assert all(name.startswith(("gradeline.model", "gradeline.errors")) for name in ours)
+
+    def test_grading_a_text_loads_nothing_heavy(self) -> None:
+        loaded = loaded_by("import gradeline.graders as g; g.grade('true-false', 'yes', 'true')")
+        assert loaded.isdisjoint(self.HEAVY), sorted(loaded & set(self.HEAVY))
+
+    @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["grade", "--help"]])
+    def test_help_loads_no_grader_and_no_drawing(self, arguments: list[str]) -> None:
+        loaded = loaded_by(
+            "import contextlib, io\nfrom gradeline.cli import run\n"
+            f"with contextlib.redirect_stdout(io.StringIO()):\n    assert run({arguments!r}) == 0"
+        )
+        assert not any(name.startswith(("gradeline.graders", "gradeline.model", "rich")) for name in loaded)
+        assert loaded.isdisjoint(set(self.HEAVY) - {"click"}), sorted(loaded & set(self.HEAVY))
+
+
+def test_the_package_runs_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "gradeline", "--version"], check=True, capture_output=True, text=True)
+    assert done.stdout == f"gradeline {gradeline.__version__}\n"
