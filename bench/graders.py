@@ -80,7 +80,6 @@ def floor_regex_rules() -> bool:
 
 def main() -> int:
     context = GradeContext(Sample(id=0, input="q", ground_truth=OTHER), TEXT)
-    boolean = GradeContext(Sample(id=0, input="q", ground_truth="true"), "yes")
     string, truth = StringMatchGrader(), TrueFalseGrader()
     rules = create("custom-rules", {"rules": TEXT_RULES})
     regexes = create("custom-rules", {"rules": [{"condition": "regex", "value": pattern} for pattern in PATTERNS]})

@@ -42,7 +42,7 @@ def draw(out: Console, records: list[Record]) -> None:
     from gradeline.cli.terminal import OUTCOME_STYLES, plain
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for title in ("case", "grader", "outcome", "score", "why"):
+    for title in ("case", "grader", "kind", "outcome", "score", "why"):
         table.add_column(title, no_wrap=title != "why", justify="right" if title == "score" else "left")
     counts: Counter[str] = Counter()
     for record in records:
@@ -52,7 +52,14 @@ def draw(out: Console, records: list[Record]) -> None:
             score = "–" if grade.score is None else f"{grade.score:.2f}"
             why = grade.error.message if grade.error else grade.rationale or _call_failed(record)
             style = OUTCOME_STYLES[grade.outcome]
-            table.add_row(plain(case), plain(key), plain(grade.outcome, style), score, plain(why, most=160))
+            table.add_row(
+                plain(case),
+                plain(key),
+                plain(grade.kind, "dim"),
+                plain(grade.outcome, style),
+                score,
+                plain(why, most=160),
+            )
             case = ""
     out.print(table)
     graded = counts["pass"] + counts["fail"]

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Protocol, cast
+from typing import Annotated
 
 from gradeline.errors import NeedsIsolationError, Problem, TooLargeError
 from gradeline.extractors.base import DeclaredExtractor, assistant_texts
 from gradeline.model import Config, Response, clean_text, described, quote
-from gradeline.parsing.patterns import Match, compile_python_pattern
-
-MAX_MATCHES = 200_000
-"""How many matches are joined: RE2 takes 4 µs for each."""
+from gradeline.parsing.patterns import MAX_MATCHES, compile_python_pattern
 
 
 class PatternConfig(Config, frozen=True):
@@ -66,7 +63,7 @@ class PatternExtractor(DeclaredExtractor[PatternConfig]):
         pattern = compile_python_pattern(self.options.pattern, text, consuming=True)
         group = pattern.groups if pattern.groups < 2 else self.options.group + 1
         found: list[str] = []
-        for match in cast(_Finder, pattern).finditer(text):
+        for match in pattern.finditer(text):
             if not match.group():
                 # where RE2 and re go on after an empty match differs
                 raise NeedsIsolationError(
@@ -104,12 +101,6 @@ class AfterMarkerExtractor(DeclaredExtractor[AfterMarkerConfig]):
             if start >= 0:
                 return text[start if self.options.include_marker else start + len(marker) :].strip()
         return ""
-
-
-class _Finder(Protocol):
-    """What RE2 and ``re`` have in common beside `gradeline.parsing.patterns.Pattern`."""
-
-    def finditer(self, text: str, /) -> Iterator[Match]: ...
 
 
 def _count_groups(pattern: str) -> int:

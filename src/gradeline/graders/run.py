@@ -75,6 +75,8 @@ def as_ground_truth(expected: object) -> str | None:
 
 
 def _check_size(grader: Grader, ctx: GradeContext) -> None:
+    if not grader.reads_submission:
+        return
     for what, text in (("submission", ctx.submission), ("ground_truth", ctx.expected or "")):
         if len(text) > grader.max_chars:
             raise TooLargeError(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from typing import Annotated
-from unicodedata import normalize
 
 from gradeline.errors import UngradableError
 from gradeline.graders.base import QUADRATIC_CHARS, DeclaredGrader
-from gradeline.model import Config, GradeContext, GradeResult, clean_text, described
-from gradeline.parsing.patterns import compile_pattern
+from gradeline.model import Config, GradeContext, GradeResult, described
+from gradeline.parsing.unicode import nfc
 
 _WORD = re.compile(r"\w+")
 
@@ -70,17 +69,6 @@ class RougeGrader(DeclaredGrader[RougeConfig]):
         common = LCSseq.similarity(left, right)
         score = 2 * common / (len(left) + len(right)) if common else 0.0
         return _graded("ROUGE-L F1", score, self.options.threshold)
-
-
-def nfc(text: str) -> str:
-    """Unicode NFC in linear time.
-
-    Python orders the marks behind a letter in quadratic time, so a text with a longer run of
-    them than any language has (Unicode's own bound is 30) stays as it is.
-    """
-    if text.isascii() or compile_pattern(r"\p{M}{31}").search(clean_text(text).text):
-        return text
-    return normalize("NFC", text)
 
 
 def _words(text: str) -> list[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
-from unicodedata import normalize
 
 from gradeline.errors import TooLargeError
 from gradeline.graders.base import QUADRATIC_CHARS, DeclaredGrader, without_originals
 from gradeline.model import Config, GradeContext, GradeResult, described, quote
+from gradeline.parsing.unicode import nfc
 
 Mode = Literal["exact", "contains", "starts_with", "ends_with", "fuzzy"]
 
@@ -73,8 +73,7 @@ class StringMatchGrader(DeclaredGrader[StringMatchConfig]):
         return {"passed": passed and "error" not in details, "score": score, "details": details}
 
     def _normal(self, text: str) -> str:
-        if not text.isascii():
-            text = normalize("NFC", text)
+        text = nfc(text)
         if self.options.normalize_whitespace:
             text = " ".join(text.split())
         if not self.options.case_sensitive:

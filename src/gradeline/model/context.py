@@ -38,4 +38,6 @@ class GradeContext(msgspec.Struct, frozen=True):
     def expected(self) -> str | None:
         """The expectation as one text; the turns of a conversation are its lines."""
         truth = self.sample.ground_truth
-        return "\n".join(truth) if isinstance(truth, list) else truth
+        if isinstance(truth, list):
+            truth = "\n".join(truth)
+        return truth if truth is None or (truth.isascii() and "\0" not in truth) else clean_text(truth).text

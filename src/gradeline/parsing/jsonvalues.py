@@ -1,4 +1,4 @@
-"""Equality of JSON values."""
+"""JSON values: when two are equal, and how deep one is."""
 
 from __future__ import annotations
 
@@ -44,3 +44,18 @@ def _number_key(number: float) -> str:
         return hex(int(number))
     # adding 0.0 makes one zero of the two
     return (as_float + 0.0).hex() if as_float == number else hex(int(number))
+
+
+def levels(value: object, most: int | None = None) -> list[list[Any]]:
+    """The objects and lists in a value by depth, outermost first; ``most`` levels of them."""
+    levels: list[list[Any]] = []
+    level = [value] if isinstance(value, dict | list) else []
+    while level and len(levels) != most:
+        levels.append(level)
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node)
+            if isinstance(child, dict | list)
+        ]
+    return levels

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from fractions import Fraction
 
 # Repetitions are bounded or possessive: answers are hostile, and these must stay linear in them.
@@ -17,12 +18,15 @@ _NUMBER = re.compile(
     (?P<inner> (?<=[$€£¥₹]) [-−] (?=\.?\d) )?
     (?:
         (?P<whole>\d++)[ ](?P<part>\d++)/(?P<parts>[1-9]\d*+)(?![./]\d)
-      | (?P<over>{_DIGITS})/(?P<under>0*+[1-9]\d*+)(?![./]\d)
+      | (?<!\d/)(?P<over>{_DIGITS})/(?P<under>0*+[1-9]\d*+)(?![./]\d)
       | (?P<plain> {_DIGITS}(?:\.\d++)? | (?<!\d)\.\d++ ) (?P<exponent>[eE][-+]?\d{{1,9}}(?!\w))?
     )
     """,
     re.VERBOSE,
 )
+_DIGIT = re.compile(r"\d")
+_MAX_LEAD = 4
+"""How many characters of a number may stand before its first digit: -$-.5"""
 _LATEX_FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*(-?\d+)\s*\}\s*\{\s*(\d+)\s*\}")
 _LATEX_NOISE = re.compile(r"\\[,!;: ]|\\\$|\{,\}|\\text\s*\{")
 _MAX_DIGITS = 3000
@@ -46,13 +50,22 @@ def find_number(text: str) -> Fraction | None:
         text = _LATEX_NOISE.sub(lambda found: "$" if found[0] == r"\$" else "", text)
     marker_end = _last_marker_end(text)
     if marker_end is not None:
-        match = _NUMBER.search(text, marker_end)
-        if match is not None:
+        for match in _numbers(text, marker_end):
             return _value(match)
     last = None
-    for match in _NUMBER.finditer(text):
+    for match in _numbers(text):
         last = match
     return _value(last) if last is not None else None
+
+
+def _numbers(text: str, position: int = 0) -> Iterator[re.Match[str]]:
+    """All numbers from a position on. Digits are looked for first: that is ten times as fast in prose."""
+    while digit := _DIGIT.search(text, position):
+        match = _NUMBER.search(text, max(position, digit.start() - _MAX_LEAD))
+        if match is None:
+            return
+        yield match
+        position = match.end()
 
 
 def show_number(number: Fraction) -> str:

@@ -44,7 +44,7 @@ from gradeline.graders.rules.texts import (
     StartsWith,
 )
 from gradeline.model import described, quote
-from gradeline.parsing.patterns import Pattern, compile_pattern
+from gradeline.parsing.patterns import Pattern, compile_pattern, matches
 
 
 class Split(CountedRule, frozen=True, tag="split"):
@@ -114,8 +114,12 @@ class Split(CountedRule, frozen=True, tag="split"):
 
 
 def _split_at(pattern: Pattern, text: str) -> list[str]:
-    # split() of a pattern with groups gives the groups between the parts
-    return pattern.split(text)[:: pattern.groups + 1]
+    parts, position = [], 0
+    for match in matches(pattern, text):
+        start, end = match.span()
+        parts.append(text[position:start])
+        position = end
+    return [*parts, text[position:]]
 
 
 class _Combinator(Rule, frozen=True):

@@ -52,7 +52,7 @@ class JsonSchema(Rule, frozen=True, tag="json_schema"):
         except SchemaError as error:
             yield Problem("value", str(error))
 
-    def compile(self, path: str) -> Check:  # noqa: ARG002
+    def compile(self, path: str) -> Check:
         schema = compile_schema(self.value)
 
         def check(subject: Subject) -> bool:
@@ -60,6 +60,8 @@ class JsonSchema(Rule, frozen=True, tag="json_schema"):
                 return schema.is_valid(parse_fenced_json(subject.text))
             except NotJsonError:
                 return False
+            except SchemaError as error:
+                raise UngradableError(f"{path}.value: {error}") from None
 
         return check
 

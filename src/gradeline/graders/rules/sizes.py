@@ -13,7 +13,7 @@ from gradeline.errors import Problem
 from gradeline.graders.rules.base import Check, Rule, labelled, pattern_faults
 from gradeline.graders.rules.subject import REFERENCES, Reference, Subject, number_value, reference_faults, text_value
 from gradeline.model import described
-from gradeline.parsing.patterns import compile_pattern
+from gradeline.parsing.patterns import compile_pattern, matches
 
 _WORD = re.compile(r"\w+")
 
@@ -157,8 +157,8 @@ class Count(CountedRule, frozen=True, tag="count"):
 
     def _counter(self, path: str) -> Callable[[Subject], int]:
         if self.pattern is not UNSET:
-            findall = compile_pattern(self.pattern).findall
-            return lambda subject: len(findall(subject.text))
+            pattern = compile_pattern(self.pattern)
+            return lambda subject: sum(1 for _ in matches(pattern, subject.text))
         assert self.text is not UNSET  # noqa: S101 - `faults` saw to it
         value = text_value(self.text, case_sensitive=self.case_sensitive, path=f"{path}.text")
         if self.case_sensitive:

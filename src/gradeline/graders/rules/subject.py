@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Annotated
-from unicodedata import normalize
 
 import msgspec
 
 from gradeline.errors import Problem, UngradableError
-from gradeline.model import GradeContext, quote
+from gradeline.model import GradeContext, clean_text, quote
+from gradeline.parsing.unicode import nfc
 
 REFERENCES = "$expected, $input or $metadata.key"
 _SHAPE = r"^\$(expected|input|metadata\..+)$"
@@ -34,7 +34,7 @@ class Subject:
     @cached_property
     def exact(self) -> str:
         """The text as it is compared with regard to case."""
-        return _nfc(self.text)
+        return nfc(self.text)
 
     @cached_property
     def folded(self) -> str:
@@ -117,7 +117,7 @@ def look_up(reference: str, subject: Subject, path: str) -> object:
 
 def _as_text(value: object, reference: str, path: str) -> str:
     if isinstance(value, str):
-        return value
+        return clean_text(value).text
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
@@ -126,9 +126,5 @@ def _as_text(value: object, reference: str, path: str) -> str:
 
 
 def _normal(text: str, case_sensitive: bool) -> str:
-    text = _nfc(text)
+    text = nfc(text)
     return text if case_sensitive else text.casefold()
-
-
-def _nfc(text: str) -> str:
-    return text if text.isascii() else normalize("NFC", text)
