@@ -26,7 +26,8 @@ check: $(READY) ## Lint, types, layers
 	$(VENV)/mypy
 	$(VENV)/lint-imports
 
-bench: $(READY) ## Print what a grade costs, beside the floor
+bench: $(READY) ## Print what a grade and a start cost, beside the floor and other tools
+	$(UV) sync --locked --quiet --group bench
 	$(VENV)/python bench/graders.py
 	$(VENV)/python bench/startup.py
 

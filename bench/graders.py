@@ -1,7 +1,8 @@
-"""What one grade costs, beside the floor: the bare Python that any such check needs.
+"""What one grade costs, beside the floor and the like graders of other tools.
 
-Each line is the median of several rounds. "floor" is the least code that gives the same answer with
-no options, no reasons and no checks; the difference is what gradeline adds.
+Each figure is the median of several rounds. The floor is the least Python that gives the same answer
+with no options, no reasons and no checks. Other tools are called through their own public interface,
+with objects made beforehand, as a loop over samples would.
 """
 
 from __future__ import annotations
@@ -9,16 +10,21 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 from time import perf_counter_ns
+from typing import NamedTuple
 
 from gradeline import GradeContext, Sample, StringMatchGrader, TrueFalseGrader
 from gradeline.graders import create, run_grader
 
+Call = Callable[[], object]
+
 TEXT = ("The quick brown fox jumps over the lazy dog near the river bank. " * 4)[:196] + " 42."
 OTHER = TEXT.upper()
+JSON_TEXT = '{"a": [1, 2, {"b": "c"}], "name": "' + "x" * 160 + '"}'
+SCHEMA = {"type": "object", "required": ["a"], "properties": {"a": {"type": "array"}}}
 ROUNDS = 9
-BUDGETS = {"string-match": 5.0, "true-false": 5.0, "five text rules": 15.0, "five regex rules": 40.0}
 
 TEXT_RULES = [
     {"condition": "contains", "value": "lazy dog"},
@@ -28,9 +34,19 @@ TEXT_RULES = [
     {"condition": "contains_any", "value": ["river", "lake"]},
 ]
 PATTERNS = [r"\d+\.$", r"(?i)LAZY\s+dog", r"\bfox\b", r"[a-z]+ over", r"^The \w+"]
+COMPILED = [re.compile(pattern) for pattern in PATTERNS]
+TRUE = frozenset(("true", "yes", "1"))
 
 
-def timed(call: Callable[[], object]) -> float:
+class Line(NamedTuple):
+    name: str
+    call: Call
+    floor: Call | None = None
+    budget: float | None = None
+    peer: str = ""
+
+
+def timed(call: Call) -> float:
     """Microseconds a call: the median round."""
     count = 1
     while True:
@@ -53,9 +69,6 @@ def floor_string() -> bool:
     return TEXT.casefold() == OTHER.casefold()
 
 
-TRUE = frozenset(("true", "yes", "1"))
-
-
 def floor_true_false() -> bool:
     return ("yes".strip().lower() in TRUE) == ("true".strip().lower() in TRUE)
 
@@ -71,52 +84,90 @@ def floor_text_rules() -> bool:
     )
 
 
-COMPILED = [re.compile(pattern) for pattern in PATTERNS]
-
-
 def floor_regex_rules() -> bool:
     return all(pattern.search(TEXT) for pattern in COMPILED)
 
 
-def main() -> int:
+def ours() -> list[Line]:
     context = GradeContext(Sample(id=0, input="q", ground_truth=OTHER), TEXT)
+    pattern = GradeContext(Sample(id=0, input="q", ground_truth=r"\d+\.$"), TEXT)
+    number = GradeContext(Sample(id=0, input="q", ground_truth="42"), TEXT)
+    data = GradeContext(Sample(id=0, input="q", ground_truth=JSON_TEXT), JSON_TEXT)
     string, truth = StringMatchGrader(), TrueFalseGrader()
     rules = create("custom-rules", {"rules": TEXT_RULES})
     regexes = create("custom-rules", {"rules": [{"condition": "regex", "value": pattern} for pattern in PATTERNS]})
-    assert rules.grade(context).passed
-    assert regexes.grade(context).passed
-    number = GradeContext(Sample(id=0, input="q", ground_truth="42"), TEXT)
-    data = GradeContext(Sample(id=0, input="q", ground_truth='{"a": [1, 2, {"b": "c"}]}'), '{"a": [1, 2, {"b": "c"}]}')
-    schema = create("json_schema", {"schema": {"type": "object", "required": ["a"]}})
-    lines: list[tuple[str, Callable[[], object], Callable[[], object] | None]] = [
-        ("string-match", lambda: string.grade(TEXT, OTHER), floor_string),
-        ("true-false", lambda: truth.grade("yes", "true"), floor_true_false),
-        ("five text rules", lambda: rules.grade(context), floor_text_rules),
-        ("five regex rules", lambda: regexes.grade(context), floor_regex_rules),
-        ("string-match, as a run records it", lambda: run_grader(string, context), floor_string),
-        ("five text rules, as a run records it", lambda: run_grader(rules, context), floor_text_rules),
+    if not (rules.grade(context).passed and regexes.grade(context).passed):
+        raise SystemExit("the rules must hold, else less than five are timed")
+    return [
+        Line("string-match", lambda: string.grade(TEXT, OTHER), floor_string, 5.0, "exact"),
+        Line("true-false", lambda: truth.grade("yes", "true"), floor_true_false, 5.0),
+        Line("five text rules", lambda: rules.grade(context), floor_text_rules, 15.0),
+        Line("five regex rules", lambda: regexes.grade(context), floor_regex_rules, 40.0),
+        Line("string-match, as a run records it", lambda: run_grader(string, context), floor_string),
+        Line("five text rules, as a run records it", lambda: run_grader(rules, context), floor_text_rules),
+        *(
+            Line(kind, partial(create(kind, config).grade, ctx), peer=peer)
+            for kind, config, ctx, peer in (
+                ("exact_match", {}, context, "exact"),
+                ("contains", {}, context, "contains"),
+                ("regex_match", {}, pattern, ""),
+                ("ascii_printable_only", {}, context, ""),
+                ("numeric", {}, number, ""),
+                ("json_match", {}, data, "json"),
+                ("json_schema", {"schema": SCHEMA}, data, "schema"),
+                ("similarity", {}, context, "similar"),
+                ("rouge", {}, context, ""),
+            )
+        ),
     ]
-    others = [
-        ("exact_match", create("exact_match"), context),
-        ("contains", create("contains"), context),
-        ("regex_match", create("regex_match"), GradeContext(Sample(0, "q", ground_truth=r"\d+\.$"), TEXT)),
-        ("ascii_printable_only", create("ascii_printable_only"), context),
-        ("numeric", create("numeric"), number),
-        ("json_match", create("json_match"), data),
-        ("json_schema", schema, data),
-        ("similarity", create("similarity"), context),
-        ("rouge", create("rouge"), context),
-    ]
-    lines += [(name, lambda grader=grader, ctx=ctx: grader.grade(ctx), None) for name, grader, ctx in others]
-    print(f"{'200-character texts':<38}{'µs a call':>10}{'floor':>9}{'budget':>9}")
-    late = []
-    for name, call, floor in lines:
-        cost = timed(call)
-        least = f"{timed(floor):.2f}" if floor else ""
-        budget = BUDGETS.get(name)
-        if budget is not None and cost > budget:
-            late.append(name)
-        print(f"{name:<38}{cost:>10.2f}{least:>9}{budget or '':>9}{'  OVER' if name in late else ''}")
+
+
+def peers() -> dict[str, list[tuple[str, Call]]]:
+    """What other tools have of the same, by name of the comparison; empty where they are not installed."""
+    try:
+        from autoevals import ExactMatch, JSONDiff, Levenshtein, ValidJSON
+        from pydantic_evals.evaluators import Contains, EqualsExpected, EvaluatorContext
+        from pydantic_evals.otel.span_tree import SpanTree
+    except ImportError:
+        return {}
+    context = EvaluatorContext(
+        name="case",
+        inputs="q",
+        metadata=None,
+        expected_output=OTHER,
+        output=TEXT,
+        duration=0.0,
+        _span_tree=SpanTree(),
+        attributes={},
+        metrics={},
+    )
+    equals, contains = EqualsExpected(), Contains(value="LAZY DOG", case_sensitive=False)
+    exact, similar, valid, diff = ExactMatch(), Levenshtein(), ValidJSON(schema=SCHEMA), JSONDiff()
+    return {
+        "exact": [
+            ("pydantic-evals EqualsExpected", lambda: equals.evaluate(context)),
+            ("autoevals ExactMatch", lambda: exact.eval(output=TEXT, expected=OTHER)),
+        ],
+        "contains": [("pydantic-evals Contains", lambda: contains.evaluate(context))],
+        "similar": [("autoevals Levenshtein", lambda: similar.eval(output=TEXT, expected=OTHER))],
+        "schema": [("autoevals ValidJSON", lambda: valid.eval(output=JSON_TEXT))],
+        "json": [("autoevals JSONDiff", lambda: diff.eval(output=JSON_TEXT, expected=JSON_TEXT))],
+    }
+
+
+def main() -> int:
+    others = peers()
+    print(f"{'200-character texts':<38}{'µs a call':>10}{'floor':>9}{'budget':>9}   other tools, µs")
+    late = False
+    for line in ours():
+        cost = timed(line.call)
+        over = line.budget is not None and cost > line.budget
+        late = late or over
+        floor = f"{timed(line.floor):.2f}" if line.floor else ""
+        beside = ", ".join(f"{name} {timed(call):.2f}" for name, call in others.get(line.peer, ()))
+        print(f"{line.name:<38}{cost:>10.2f}{floor:>9}{line.budget or '':>9}{' OVER' if over else '':<3}{beside}")
+    if not others:
+        print("Other tools are not installed; make bench installs them.")
     return 1 if late else 0
 
 
