@@ -118,6 +118,17 @@ class TestEveryGrader:
         assert 0.0 <= graded["score"] <= 1.0
         assert graded["details"]["reason"]
 
+    def test_objects_that_are_no_data_are_graded_as_what_they_show(self, kind: str) -> None:
+        class Hostile:
+            def __str__(self) -> str:
+                raise RuntimeError("no")
+
+            __repr__ = __str__
+
+        grader: Any = create(kind, CONFIGS.get(kind))
+        for thing in (Hostile(), 10**5000, float("nan"), {1, 2}, [[Hostile()]], b"\xff\0"):
+            assert grader.grade(thing, thing)["details"]["reason"]
+
     def test_hostile_texts_end_in_an_outcome(self, kind: str) -> None:
         grader = create(kind, CONFIGS.get(kind))
         for submission in hostile():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradeline.errors import ConfigError, MissingDataError, Outcome, UngradableError
+from gradeline.errors import ConfigError, MissingDataError, Outcome
 from gradeline.graders import create, from_definition, run_grader
 from gradeline.graders.trajectory import TrajectoryGrader
 from gradeline.model import GradeContext, GradeResult, Message, Response, Sample, ToolCall, Trajectory
@@ -142,18 +142,11 @@ def test_an_empty_answer_is_graded_by_its_trajectory() -> None:
 
 
 @pytest.mark.parametrize("config", [{}, {"allow_repeats": True}])
-def test_a_config_that_checks_nothing_is_refused_with_the_list_of_checks(config: dict[str, Any]) -> None:
-    with pytest.raises(
-        ConfigError,
-        match="at least one of min_steps, max_steps, max_tool_calls, forbidden_tools, required_tools, order, "
-        "allow_repeats, max_errors",
-    ):
-        create("trajectory", config)
-
-
-def test_a_grader_made_without_checks_has_no_score_to_give() -> None:
-    with pytest.raises(UngradableError, match="nothing to check"):
-        TrajectoryGrader().grade(SEARCHED)
+def test_without_options_no_tool_call_may_come_back_with_an_error(config: dict[str, Any]) -> None:
+    sound = context(said("", call("search")), returned())
+    broken = context(said("", call("search")), returned(is_error=True))
+    assert grade(sound, **config).passed is True
+    assert grade(broken, **config).rationale == "max_errors: 1 error, at most 0"
 
 
 def test_options_that_contradict_each_other_are_all_named() -> None:

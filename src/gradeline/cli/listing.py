@@ -106,7 +106,7 @@ def _details(settings: Settings, entry: dict[str, Any]) -> None:
             table.add_row(plain(name, "cyan"), plain(fields), plain(text))
         out.print(table)
         out.print()
-        out.print("Every rule also takes weight, required and negate.")
+        out.print("Every rule also takes weight, required, negate and case_sensitive.")
 
 
 def type_of(schema: dict[str, Any]) -> str:
@@ -131,7 +131,7 @@ def default_of(schema: dict[str, Any], required: bool) -> str:
 
 def conditions(schema: dict[str, Any]) -> list[tuple[str, str, str]]:
     """The conditions a rules grader knows, from its schema."""
-    common = {"condition", "weight", "required", "negate"}
+    common = {"condition", "weight", "required", "negate", "case_sensitive"}
     found = []
     for definition in schema.get("$defs", {}).values():
         tag = definition.get("properties", {}).get("condition", {}).get("enum")

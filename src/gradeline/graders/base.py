@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar, overload
 
-from gradeline.errors import GraderError
-from gradeline.model import Config, GradeContext, GradeResult, Need, Sample
+from gradeline.errors import DataError, GraderError
+from gradeline.model import Config, GradeContext, GradeResult, Need, Sample, clean_data, clean_text, quote
 from gradeline.model.config import canonical_options
 from gradeline.model.declared import Declared
 
@@ -98,9 +99,9 @@ class DeclaredGrader(Declared[C], Grader):
 
     def compare(self, actual: object, expected: object) -> dict[str, Any]:
         """The text grader's dict; never raises."""
-        sample = Sample(id=0, input="", ground_truth=None if expected is None else str(expected))
+        sample = Sample(id=0, input="", ground_truth=as_text(expected))
         try:
-            result = self.result(GradeContext(sample, "" if actual is None else str(actual)))
+            result = self.result(GradeContext(sample, as_text(actual) or ""))
         except (GraderError, RecursionError) as error:
             reason = str(error) or type(error).__name__
             error_type = getattr(error, "type", type(error).__name__)
@@ -122,6 +123,18 @@ class DeclaredGrader(Declared[C], Grader):
     @classmethod
     def describe(cls) -> dict[str, Any]:
         return {**super().describe(), "scoring_guide": cls.scoring_guide}
+
+
+def as_text(value: object) -> str | None:
+    """Any object as a text to grade: data as JSON, what is none as its ``repr``."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return clean_text(value).text
+    try:
+        return json.dumps(clean_data(value), ensure_ascii=False)
+    except DataError:
+        return quote(value)
 
 
 def verdict(holds: bool, rationale: str, metadata: dict[str, Any] | None = None) -> GradeResult:

@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from gradeline.errors import DataError, GraderError, Outcome, TooLargeError, grade_policy
+from gradeline.graders.base import as_text
 from gradeline.graders.registry import create
 from gradeline.model import (
     ErrorInfo,
@@ -60,18 +61,9 @@ def grade(kind: str, submission: str, expected: object = None, config: Mapping[s
     `gradeline.errors.GraderError` where there is no score to give.
     """
     grader = create(kind, config)
-    ctx = GradeContext(Sample(id=0, input="", ground_truth=as_ground_truth(expected)), submission)
+    ctx = GradeContext(Sample(id=0, input="", ground_truth=as_text(expected)), submission)
     _check_size(grader, ctx)
     return grader.grade(ctx)
-
-
-def as_ground_truth(expected: object) -> str | None:
-    """An expectation as text; data becomes JSON."""
-    if expected is None or isinstance(expected, str):
-        return expected
-    import json
-
-    return json.dumps(clean_data(expected, "expected"), ensure_ascii=False)
 
 
 def _check_size(grader: Grader, ctx: GradeContext) -> None:

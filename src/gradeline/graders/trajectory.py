@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 from msgspec import UNSET, Meta, UnsetType
 
-from gradeline.errors import MissingDataError, Problem, UngradableError
+from gradeline.errors import MissingDataError, Problem
 from gradeline.graders.base import DeclaredGrader
 from gradeline.model import Config, GradeContext, GradeResult, ToolCall, Trajectory, canonical_json, described, quote
 
@@ -45,8 +45,6 @@ class TrajectoryConfig(Config, frozen=True):
     max_errors: Annotated[Count | UnsetType, described("The most tool calls that may come back with an error.")] = UNSET
 
     def faults(self) -> Iterator[Problem]:
-        if not any(self.given(name) for name in _CHECKS):
-            yield Problem("", _NOTHING)
         if self.min_steps is not UNSET and self.max_steps is not UNSET and self.min_steps > self.max_steps:
             yield Problem("min_steps", f"{self.min_steps} is more than max_steps, {self.max_steps}")
         forbidden = set(self.forbidden_tools or ())
@@ -63,12 +61,15 @@ class TrajectoryGrader(DeclaredGrader[TrajectoryConfig]):
     """Checks the way to the answer: how many steps and tool calls, which tools, in which order, how many errors.
 
     A step is one tool call, or one message of the agent that has text: a message with a text and
-    two calls makes three steps.
+    two calls makes three steps. Without options it checks that no tool call came back with an error.
     """
 
     kind = "trajectory"
     name = "Trajectory"
-    scoring_guide = "The share of the given checks that hold; passes only when all of them do."
+    scoring_guide = (
+        "The share of the given checks that hold; passes only when all of them do. "
+        "Without options: no tool call came back with an error."
+    )
     needs = frozenset({"response"})
     reads_submission = False
 
@@ -76,10 +77,9 @@ class TrajectoryGrader(DeclaredGrader[TrajectoryConfig]):
         if ctx.response is None:
             raise MissingDataError("the context has no response")
         seen = _Seen.of(ctx.response.steps)
-        given = [option for option in _CHECKS if self.options.given(option)]
-        if not given:
-            raise UngradableError(_NOTHING)
-        faults = {option: _CHECKS[option](getattr(self.options, option), seen) for option in given}
+        given = {option: getattr(self.options, option) for option in _CHECKS if self.options.given(option)}
+        given = given or {"max_errors": 0}
+        faults = {option: _CHECKS[option](value, seen) for option, value in given.items()}
         failed = {option: fault for option, fault in faults.items() if fault is not None}
         if failed:
             rationale = "; ".join(f"{option}: {fault}" for option, fault in failed.items())
@@ -167,8 +167,6 @@ _CHECKS: Mapping[str, Callable[[Any, _Seen], str | None]] = {
     "max_errors": _max_errors,
 }
 """For each option what is wrong with the trajectory, or None."""
-
-_NOTHING = f"nothing to check; give at least one of {', '.join(_CHECKS)} (allow_repeats checks when false)"
 
 
 def _at_most(limit: int, number: int, noun: str) -> str | None:

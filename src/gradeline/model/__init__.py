@@ -7,6 +7,7 @@ from gradeline.model.config import Config, config_schema, described, read_struct
 from gradeline.model.context import GradeContext, Need
 from gradeline.model.fingerprint import canonical_json, case_digest, fingerprint
 from gradeline.model.grade import Grade, GradeResult
+from gradeline.model.llm import EmbeddingAdapter, GradingResult, Judge, LLMAdapter, LLMResponse, RunConfig
 from gradeline.model.protocols import Extractor, Grader, Storage, Target
 from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import ErrorInfo, Response, Usage
@@ -16,6 +17,7 @@ from gradeline.model.trajectory import Message, Role, ToolCall, Trajectory, Turn
 
 __all__ = [
     "Config",
+    "EmbeddingAdapter",
     "ErrorInfo",
     "Extractor",
     "Fault",
@@ -24,6 +26,10 @@ __all__ = [
     "GradeKey",
     "GradeResult",
     "Grader",
+    "GradingResult",
+    "Judge",
+    "LLMAdapter",
+    "LLMResponse",
     "Message",
     "Need",
     "Outcome",
@@ -31,6 +37,7 @@ __all__ = [
     "Response",
     "ResponseKey",
     "Role",
+    "RunConfig",
     "Sample",
     "Storage",
     "Target",

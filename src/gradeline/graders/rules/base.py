@@ -21,6 +21,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, tag_field="condition", for
     weight: Annotated[float, described("Its weight in the score.", ge=0, le=1e6)] = 1.0
     required: Annotated[bool, described("Makes the whole grade 0 when it does not hold.")] = False
     negate: Annotated[bool, described("Holds when the condition does not.")] = False
+    case_sensitive: Annotated[bool, described("Regard upper and lower case where texts are compared.")] = False
 
     def faults(self) -> Iterator[Problem]:
         """What is wrong though each option alone is right. Paths are relative to the rule."""

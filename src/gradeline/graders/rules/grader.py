@@ -50,7 +50,7 @@ def _short_form(definitions: Mapping[str, Any], name: str) -> dict[str, Any]:
     if name == "at_least":
         n = {"type": "integer", "minimum": 0}
         rules = {"type": "object", "properties": {"n": n, "rules": rules}, "required": ["n", "rules"]}
-    common = {key: definitions["All"]["properties"][key] for key in ("weight", "required", "negate")}
+    common = {key: definitions["All"]["properties"][key] for key in ("weight", "required", "negate", "case_sensitive")}
     return {
         "type": "object",
         "properties": {name: rules, **common},

@@ -125,12 +125,12 @@ class CountedRule(Rule, frozen=True):
         return ", ".join(f"{name} {bound}" for name, bound in named if bound is not UNSET)
 
 
-class Count(CountedRule, frozen=True, tag="count"):
+class Count(CountedRule, frozen=True, kw_only=True, tag="count"):
     """A text or a pattern stands in the text so many times; overlaps count once."""
 
     text: Annotated[str | UnsetType, described("The text to count, or a reference.")] = UNSET
     pattern: Annotated[str | UnsetType, described("The RE2 pattern to count.")] = UNSET
-    case_sensitive: Annotated[bool, described("Regard upper and lower case in `text`.")] = False
+    case_sensitive: Annotated[bool, described("Regard upper and lower case in `text`; a pattern always does.")] = False
 
     def faults(self) -> Iterator[Problem]:
         if (self.text is UNSET) is (self.pattern is UNSET):

@@ -30,7 +30,6 @@ _EMAIL = re.compile(rf"[A-Za-z0-9.!#$%&'*+/=?^_`{{|}}~-]{{1,64}}@{_DOMAIN_LABEL}
 
 class _TextRule(Rule, frozen=True):
     value: Annotated[str, described("The text, or $expected, $input, $metadata.key.", expected="a text (in quotes)")]
-    case_sensitive: Annotated[bool, described("Regard upper and lower case.")] = False
 
     @property
     def label(self) -> str:
@@ -102,7 +101,6 @@ class _ListRule(Rule, frozen=True):
         Annotated[list[str], msgspec.Meta(min_length=1)] | Reference,
         described("A list of texts, or a reference to one.", expected=f"a list of texts (at least one), {REFERENCES}"),
     ]
-    case_sensitive: Annotated[bool, described("Regard upper and lower case.")] = False
 
     def faults(self) -> Iterator[Problem]:
         yield from reference_faults("value", self.value, "a list of texts")
@@ -143,8 +141,9 @@ class OneOf(_ListRule, frozen=True, tag="one_of"):
         return text in values
 
 
-class _RegexRule(Rule, frozen=True):
+class _RegexRule(Rule, frozen=True, kw_only=True):
     value: Annotated[str, described("An RE2 pattern, searched for; inline flags such as (?i) are allowed.")]
+    case_sensitive: Annotated[bool, described("False ignores upper and lower case.")] = True
 
     @property
     def label(self) -> str:
@@ -155,15 +154,16 @@ class _RegexRule(Rule, frozen=True):
             yield from pattern_faults("value", self.value)
 
     def finder(self, path: str) -> Check:
+        flags = "" if self.case_sensitive else "(?i)"
         if not is_reference(self.value):
-            search = compile_pattern(self.value).search
+            search = compile_pattern(flags + self.value).search
             return lambda subject: search(subject.text) is not None
         reference = self.value
 
         def find(subject: Subject) -> bool:
             pattern = look_up(reference, subject, path)
             try:
-                return compile_pattern(str(pattern)).search(subject.text) is not None
+                return compile_pattern(flags + str(pattern)).search(subject.text) is not None
             except PatternError as error:
                 raise UngradableError(f"{path}: {reference}: {error}") from None
 
