@@ -46,6 +46,7 @@ def test_the_public_names_of_graders_and_extractors() -> None:
         "TrueFalseGrader",
         "as_grader",
         "create",
+        "error_grade",
         "from_definition",
         "grade",
         "listing",

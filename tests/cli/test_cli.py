@@ -176,6 +176,12 @@ class TestGrade:
         options = ["--extractor", "pattern", "--extractor-config", '{"pattern": "TKT-(\\\\d+)", "group": 1}']
         assert gradeline("grade", "exact_match", "--expected", "12", *options, given="see TKT-12").code == 0
 
+    def test_an_extractor_that_cannot_tell_is_an_error_and_no_score(self) -> None:
+        options = ["--extractor", "memory_block", "--extractor-config", '{"block_label": "human"}']
+        ran = gradeline("grade", "contains", "--expected", "a", *options, given="abc")
+        assert ran.code == 4
+        assert ran.out.startswith("error  no score\nmissing: the response tells no memory")
+
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [

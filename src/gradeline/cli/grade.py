@@ -63,11 +63,13 @@ def grade(
         ground_truth=None if expected is None else clean_text(expected).text,
         metadata=_mapping(metadata, "--metadata") or {},
     )
+    submission = ""
     try:
         submission = chosen.extract(response) if response.error is None else ""
+        context = GradeContext(sample, submission, response)
+        result = graders.run_grader(grader, context, pass_threshold=pass_threshold)
     except GraderError as error:
-        raise click.UsageError(f"--extractor {chosen.kind}: {error}") from None
-    result = graders.run_grader(grader, GradeContext(sample, submission, response), pass_threshold=pass_threshold)
+        result = graders.error_grade(grader, error)
     record = Record("grade", sample.case_key, 0, sample, response, {_KEY: submission}, {_KEY: result})
     _show(settings, record)
     return _EXIT_CODES[result.outcome]

@@ -3,7 +3,7 @@
 from gradeline.graders.adapt import as_grader
 from gradeline.graders.base import DeclaredGrader, Grader
 from gradeline.graders.registry import create, from_definition, listing, registry
-from gradeline.graders.run import grade, run_grader
+from gradeline.graders.run import error_grade, grade, run_grader
 from gradeline.graders.string_match import StringMatchGrader
 from gradeline.graders.true_false import TrueFalseGrader
 
@@ -14,6 +14,7 @@ __all__ = [
     "TrueFalseGrader",
     "as_grader",
     "create",
+    "error_grade",
     "from_definition",
     "grade",
     "listing",

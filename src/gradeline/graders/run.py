@@ -40,7 +40,7 @@ def run_grader(grader: Grader, ctx: GradeContext, *, pass_threshold: float | Non
             result = grader.grade(ctx)
         metadata = clean_data(result.metadata, "metadata") if result.metadata else {}
     except Exception as error:
-        return _failed(grader, error, started)
+        return error_grade(grader, error, (perf_counter() - started) * 1000)
     passed = result.passed if pass_threshold is None else result.score >= pass_threshold
     return Grade(
         grader.kind,
@@ -76,7 +76,8 @@ def _check_size(grader: Grader, ctx: GradeContext) -> None:
             )
 
 
-def _failed(grader: Grader, error: Exception, started: float) -> Grade:
+def error_grade(grader: Grader, error: Exception, latency_ms: float | None = None) -> Grade:
+    """What becomes of a grade when it, or what it needs, fails: an ``error`` that says whose fault it is."""
     if isinstance(error, GraderError):
         error_type, trace = error.type, None
     elif isinstance(error, DataError):
@@ -89,5 +90,4 @@ def _failed(grader: Grader, error: Exception, started: float) -> Grade:
         grade_policy(error_type).fault,
         None if trace is None else clean_text(trace).text,
     )
-    latency_ms = (perf_counter() - started) * 1000
     return Grade(grader.kind, grader.fingerprint, Outcome.ERROR, error=info, latency_ms=latency_ms)
