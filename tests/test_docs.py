@@ -6,14 +6,17 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gradeline import compat
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-EXECUTED = [path for path in PAGES if path.name in ("README.md", "grading.md", "rules.md")]
+EXECUTED = [path for path in PAGES if path.name in ("README.md", "grading.md", "rules.md", "custom-graders.md")]
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)#]+)[^)]*\)")
 
@@ -32,6 +35,13 @@ def run_block(source: str, names: dict[str, Any]) -> int:
         else:
             exec(compile(ast.Module([statement], []), "<docs>", "exec"), names)
     return checked
+
+
+@pytest.fixture(autouse=True)
+def without_stand_ins() -> Iterator[None]:
+    """The examples install the stand-ins for letta's packages; other tests must not see them."""
+    yield
+    compat.uninstall()
 
 
 @pytest.mark.parametrize("page", EXECUTED, ids=lambda path: path.name)

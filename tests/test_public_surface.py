@@ -32,6 +32,11 @@ def test_the_public_names_of_the_package() -> None:
         "StringMatchGrader",
         "TrueFalseGrader",
         "__version__",
+        "agent_factory",
+        "extractor",
+        "grader",
+        "reward_composer",
+        "suite_setup",
     ]
     for name in gradeline.__all__:
         assert getattr(gradeline, name) is not None

@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from gradeline.graders import Grader, StringMatchGrader, TrueFalseGrader
     from gradeline.model import GradeContext, GradeResult, Outcome, Response, Sample
+    from gradeline.usercode.marks import agent_factory, extractor, grader, reward_composer, suite_setup
 
 __all__ = [
     "GradeContext",
@@ -25,6 +26,11 @@ __all__ = [
     "StringMatchGrader",
     "TrueFalseGrader",
     "__version__",
+    "agent_factory",
+    "extractor",
+    "grader",
+    "reward_composer",
+    "suite_setup",
 ]
 
 _HOMES = {
@@ -36,6 +42,11 @@ _HOMES = {
     "Sample": "gradeline.model",
     "StringMatchGrader": "gradeline.graders",
     "TrueFalseGrader": "gradeline.graders",
+    "agent_factory": "gradeline.usercode.marks",
+    "extractor": "gradeline.usercode.marks",
+    "grader": "gradeline.usercode.marks",
+    "reward_composer": "gradeline.usercode.marks",
+    "suite_setup": "gradeline.usercode.marks",
 }
 
 

@@ -19,7 +19,8 @@ _EXIT_CODES = {"pass": 0, "fail": 1, "error": 4, "skipped": 4}
 
 
 @click.command()
-@click.argument("kind")
+@click.argument("grader", metavar="GRADER")
+@click.argument("cases", required=False, type=click.Path(path_type=Path), metavar="[CASES.jsonl]")
 @click.option("--config", metavar="JSON", help="The grader's options, as JSON or as @FILE.")
 @click.option("--expected", metavar="TEXT", help="The expectation the text is graded against.")
 @click.option("--input", "input_text", metavar="TEXT", default="", help="What the agent was asked ($input in rules).")
@@ -28,9 +29,24 @@ _EXIT_CODES = {"pass": 0, "fail": 1, "error": 4, "skipped": 4}
 @click.option("--extractor", metavar="NAME", help="Take the submission out of the response with this extractor.")
 @click.option("--extractor-config", metavar="JSON", help="The extractor's options, as JSON or as @FILE.")
 @click.option("--pass-threshold", type=click.FloatRange(0, 1), help="The score from which it passes.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=5.0,
+    show_default=True,
+    help="Seconds one call of a custom grader may take.",
+)
+@click.option(
+    "--memory",
+    type=click.IntRange(64),
+    default=2048,
+    show_default=True,
+    help="MiB of address space a custom grader may have.",
+)
 @global_options
 def grade(
-    kind: str,
+    grader: str,
+    cases: Path | None,
     config: str | None,
     expected: str | None,
     input_text: str,
@@ -39,21 +55,34 @@ def grade(
     extractor: str | None,
     extractor_config: str | None,
     pass_threshold: float | None,
+    timeout: float,
+    memory: int,
 ) -> int:
-    """Grade the text on standard input.
+    """Grade the text on standard input, or every case of a file.
+
+    GRADER is the name of a built-in, or FILE.py[:function] with graders of your own, marked with @grader. A line of
+    CASES.jsonl is {"input", "ground_truth", "submission", "metadata"}.
 
     \b
     echo "The answer is 42." | gradeline grade numeric --expected 42
     echo '{"a": 1}' | gradeline grade json_match --config '{"mode": "subset"}' --expected '{"a": 1}'
+    gradeline grade my_graders.py:polite cases.jsonl
 
-    Exits with 0 when it passes, 1 when it fails, 2 when the call is wrong, 4 when there is no score to give.
+    Exits with 0 when all pass, 1 when one fails, 2 when the call is wrong, 3 when one has no score, 4 when none has.
     """
+    options = _mapping(config, "--config")
+    if cases is not None:
+        from gradeline.cli import grade_cases
+
+        return grade_cases.run(current_settings(), grader, cases, options, timeout, memory * 2**20)
+    if grader.endswith(".py") or ".py:" in grader:
+        raise click.UsageError("A grader of your own needs a file of cases: gradeline grade FILE.py CASES.jsonl")
     from gradeline import extractors, graders
     from gradeline.errors import GraderError
     from gradeline.model import GradeContext, Record, Sample, clean_text
 
     settings = current_settings()
-    grader = graders.create(kind, _mapping(config, "--config"))
+    built_in = graders.create(grader, options)
     extractor_options = _mapping(extractor_config, "--extractor-config")
     chosen = extractors.create(extractor or "last_assistant", extractor_options)
     response = _read_response(is_response)
@@ -67,9 +96,9 @@ def grade(
     try:
         submission = chosen.extract(response) if response.error is None else ""
         context = GradeContext(sample, submission, response)
-        result = graders.run_grader(grader, context, pass_threshold=pass_threshold)
+        result = graders.run_grader(built_in, context, pass_threshold=pass_threshold)
     except GraderError as error:
-        result = graders.error_grade(grader, error)
+        result = graders.error_grade(built_in, error)
     record = Record("grade", sample.case_key, 0, sample, response, {_KEY: submission}, {_KEY: result})
     _show(settings, record)
     return _EXIT_CODES[result.outcome]

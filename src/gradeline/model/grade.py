@@ -92,6 +92,8 @@ class Grade(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
     metadata: dict[str, Any] = _FILLED
     error: ErrorInfo | None = None
     latency_ms: float | None = None
+    output: str | None = None
+    """What the grader's code printed, as far as it is kept."""
 
     def __post_init__(self) -> None:
         if self.metadata is None:

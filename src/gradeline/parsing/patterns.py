@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator
 from functools import lru_cache
 from threading import Lock
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 from gradeline.errors import NeedsIsolationError, TooLargeError
 from gradeline.model import quote
@@ -264,6 +264,8 @@ def compile_python_pattern(pattern: str, text: str, *, consuming: bool) -> Patte
     Raises ``re.error`` for what is no pattern at all, `NeedsIsolationError` for what only ``re``
     can answer.
     """
+    if _process.killable:
+        return _compile_re(pattern)
     if len(pattern) > _MAX_PATTERN:
         raise NeedsIsolationError(f"{_too_long(pattern)}; only a worker process may run it")
     _check_python_pattern(pattern)
@@ -296,6 +298,26 @@ def _same_characters(text: str, translation: _Translation) -> bool:
         re.findall(rf"\{letter}", distinct) == compile_pattern(_CLASSES_OUTSIDE[letter]).findall(distinct)
         for letter in "dws"
     )
+
+
+class _Process:
+    """What is known of the process this runs in."""
+
+    killable = False
+
+
+_process = _Process()
+
+
+def trust_process() -> None:
+    """Say that this process is one that somebody kills when it hangs: ``re`` itself may run here."""
+    _process.killable = True
+
+
+@lru_cache(maxsize=512)
+def _compile_re(pattern: str) -> Pattern:
+    with warnings.catch_warnings(action="ignore"):
+        return cast(Pattern, re.compile(pattern))
 
 
 _quiet = Lock()

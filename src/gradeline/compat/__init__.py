@@ -1,0 +1,8 @@
+"""Stand-ins for ``letta_evals`` and ``letta_client``, so that suite code written for them runs without them.
+
+Nothing is put in place before `install` is called, and a real package that is installed always wins.
+"""
+
+from gradeline.compat.finder import install, uninstall
+
+__all__ = ["install", "uninstall"]

@@ -1,0 +1,1 @@
+"""Reading what users write: cases now, whole suites next."""

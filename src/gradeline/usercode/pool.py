@@ -1,0 +1,474 @@
+"""A pool of worker processes that survives whatever user code does.
+
+Jobs wait in one queue. An idle worker is sent as many of them at once as it finishes in about two
+milliseconds, so that cheap graders share the cost of a message and slow ones share nothing. A
+worker that hangs or dies takes one task with it: the one it was at by its own account. The jobs
+it had not answered go back to the head of the queue, and a worker that stands ready takes its
+place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import deque
+from collections.abc import Iterable, Iterator
+from time import monotonic
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gradeline.errors import ConfigError, Problem, grade_policy
+from gradeline.model import ErrorInfo, clean_text
+from gradeline.usercode.loader import CodeSpec, LoadFault, Manifest
+from gradeline.usercode.messages import Batch, Boot, Booted, Done, Job, Reply, SetUp, Setup, Task, TaskResult
+from gradeline.usercode.process import WorkerProcess
+from gradeline.usercode.processes import signal_name
+from gradeline.usercode.progress import Position
+
+
+class Limits(NamedTuple):
+    """What user code may take."""
+
+    memory: int = 2 * 1024**3
+    """Bytes of address space a worker may have; 0 is no limit."""
+    load_seconds: float = 30.0
+    setup_seconds: float = 300.0
+    calls_per_worker: int = 50_000
+    """After so many tasks a worker is replaced, between two batches."""
+
+
+_BATCH_SECONDS = 0.002
+_MAX_BATCH = 64
+_IN_FLIGHT = 2
+"""Batches a worker may have at once: it starts the next without waiting for the engine."""
+_WAITING_PER_WORKER = 256
+"""Jobs that may wait for each worker; who brings more, waits."""
+_TICK = 0.02
+_MAX_FAILED_BOOTS = 3
+
+
+class _Pending:
+    """A job that is not answered yet. Results come in as tasks are finished or given up."""
+
+    __slots__ = ("future", "job", "results", "suspect", "todo")
+
+    def __init__(self, job: Job, future: asyncio.Future[list[TaskResult]]) -> None:
+        self.job = job
+        self.future = future
+        self.results: list[TaskResult | None] = [None] * len(job.tasks)
+        self.todo = list(range(len(job.tasks)))
+        self.suspect = False
+        """A worker ended with this job at hand and did not tell at which: it runs alone from then on."""
+
+    def remaining(self) -> Job:
+        """The job with the tasks that still have to run, extractors that they read from included."""
+        if len(self.todo) == len(self.job.tasks):
+            return self.job
+        places = {task: place for place, task in enumerate(self.todo)}
+        tasks = []
+        for index in self.todo:
+            task = self.job.tasks[index]
+            if task.extract is not None:
+                made = self.results[task.extract]
+                place = None if made is not None else places[task.extract]
+                text = made.text if made is not None else None
+                task = msgspec.structs.replace(task, submission=text or "", extract=place)
+            tasks.append(task)
+        return Job(self.job.sample, tuple(tasks), self.job.response)
+
+    def answer(self, results: Iterable[TaskResult]) -> None:
+        for index, result in zip(self.todo, results, strict=True):
+            self.results[index] = result
+        self.todo = []
+        self.settle()
+
+    def give_up(self, task: int, error: ErrorInfo) -> None:
+        """One of the tasks that were sent is an error, and so is what reads from it."""
+        index = self.todo[task]
+        lost = {index} | {other for other in self.todo if self.job.tasks[other].extract == index}
+        for other in lost:
+            self.results[other] = TaskResult(error=error)
+        self.todo = [other for other in self.todo if other not in lost]
+        self.settle()
+
+    def settle(self) -> None:
+        if not self.todo and not self.future.done():
+            self.future.set_result([result for result in self.results if result is not None])
+
+
+class _Sent:
+    """A batch on its way: the jobs that are not answered yet, and how many there were."""
+
+    __slots__ = ("count", "id", "pending")
+
+    def __init__(self, batch: int, pending: list[_Pending]) -> None:
+        self.id = batch
+        self.pending = pending
+        self.count = len(pending)
+
+
+class _WorkerEndedError(Exception):
+    """A worker ended before it answered."""
+
+
+class _Worker:
+    """A process, what it was sent and has not answered, and whether it takes jobs or stands by."""
+
+    def __init__(self, process: WorkerProcess, *, active: bool) -> None:
+        self.process = process
+        self.active = active
+        self.ready = False
+        self.retired = False
+        self.sent: deque[_Sent] = deque()
+        self.calls = 0
+        self.overdue: Position | None = None
+
+    @property
+    def alone(self) -> bool:
+        """It runs a job that must not share it."""
+        return bool(self.sent) and self.sent[0].pending[0].suspect
+
+
+class WorkerPool:
+    """Runs jobs in worker processes. Use it with ``async with``; `start` loads the code."""
+
+    def __init__(self, spec: CodeSpec | None = None, *, size: int | None = None, limits: Limits | None = None) -> None:
+        self._spec = spec
+        self._size = size or min(4, os.cpu_count() or 1)
+        self._limits = limits or Limits()
+        self._workers: dict[WorkerProcess, _Worker] = {}
+        self._queue: deque[_Pending] = deque()
+        self._room = asyncio.Semaphore(_WAITING_PER_WORKER * self._size)
+        self._manifest: Manifest | None = None
+        self._started: asyncio.Future[Manifest] | None = None
+        self._setting_up: asyncio.Future[SetUp] | None = None
+        self._broken: ConfigError | None = None
+        self._failed_boots = 0
+        self._seconds_per_job = _BATCH_SECONDS
+        self._batches = 0
+        self._woken = False
+        self._ticker: asyncio.TimerHandle | None = None
+        self._closing = False
+
+    async def __aenter__(self) -> WorkerPool:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> Manifest:
+        """Load the code; `ConfigError` names everything that is wrong with it."""
+        self._started = asyncio.get_running_loop().create_future()
+        self._spawn(active=True)
+        try:
+            manifest = await self._started
+        except BaseException:
+            await self.close()
+            raise
+        for _ in range(self._size - 1):
+            self._spawn(active=True)
+        self._spawn(active=False)
+        return manifest
+
+    async def set_up(self, suite: dict[str, Any]) -> str | None:
+        """Call the setup function, once, in one worker; gives what it printed. `ConfigError` where it fails."""
+        worker = next(worker for worker in self._workers.values() if worker.ready)
+        self._setting_up = asyncio.get_running_loop().create_future()
+        worker.process.send(Setup(suite))
+        try:
+            done = await asyncio.wait_for(self._setting_up, self._limits.setup_seconds)
+        except (TimeoutError, _WorkerEndedError) as error:
+            worker.process.kill("timeout")
+            reason = str(error) or f"took longer than {self._limits.setup_seconds:g} s"
+            raise ConfigError(Problem(self._setup_place(), reason)) from None
+        finally:
+            self._setting_up = None
+        if done.error is not None:
+            raise ConfigError(Problem(self._setup_place(), f"{done.error.type}: {done.error.message}"))
+        return done.output
+
+    async def run(self, job: Job) -> list[TaskResult]:
+        """The results of a job's tasks, in their order. Waits while too much is waiting already."""
+        if not job.tasks:
+            return []
+        async with self._room:
+            if self._broken is not None:
+                raise self._broken
+            if self._closing:
+                raise RuntimeError("the pool is closed")
+            pending = _Pending(job, asyncio.get_running_loop().create_future())
+            self._queue.append(pending)
+            if len(self._queue) == 1 and any(self._takers(idle=True)):
+                self._dispatch()
+            else:
+                self._wake()
+            return await pending.future
+
+    async def close(self) -> None:
+        """End every worker and whatever they started. What waits is cancelled."""
+        self._closing = True
+        if self._ticker is not None:
+            self._ticker.cancel()
+        workers = list(self._workers.values())
+        for worker in workers:
+            worker.process.kill("closed")
+        for worker in workers:
+            await worker.process.gone()
+            for sent in worker.sent:
+                self._queue.extend(sent.pending)
+        for pending in self._queue:
+            pending.future.cancel()
+        self._queue.clear()
+
+    @property
+    def pids(self) -> list[int]:
+        """The worker processes that live, the one that stands by included."""
+        return [process.pid for process in self._workers]
+
+    # Sending
+
+    def _wake(self) -> None:
+        """Send what waits, once all that comes in the same turn of the loop has come in."""
+        if not self._woken:
+            self._woken = True
+            asyncio.get_running_loop().call_soon(self._dispatch)
+
+    def _dispatch(self) -> None:
+        self._woken = False
+        takers = list(self._takers())
+        for load in range(_IN_FLIGHT):
+            for worker in takers:
+                if not self._queue:
+                    break
+                if len(worker.sent) == load and not worker.alone:
+                    self._send(worker, share=-(-len(self._queue) // len(takers)))
+        if self._ticker is None and not self._closing and any(worker.sent for worker in self._workers.values()):
+            self._ticker = asyncio.get_running_loop().call_later(_TICK, self._tick)
+
+    def _takers(self, *, idle: bool = False) -> Iterator[_Worker]:
+        for worker in self._workers.values():
+            if worker.active and worker.ready and not worker.retired and not (idle and worker.sent):
+                yield worker
+
+    def _send(self, worker: _Worker, share: int) -> None:
+        count = min(len(self._queue), share, _MAX_BATCH, max(1, int(_BATCH_SECONDS / self._seconds_per_job)))
+        pending: list[_Pending] = []
+        while self._queue and len(pending) < count:
+            if self._queue[0].suspect and (pending or worker.sent):
+                break
+            job = self._queue.popleft()
+            if not job.future.done():  # whoever asked may have gone
+                pending.append(job)
+            if job.suspect:
+                break
+        if not pending:
+            return
+        self._batches += 1
+        jobs = [job.remaining() for job in pending]
+        worker.sent.append(_Sent(self._batches, pending))
+        worker.calls += sum(len(job.tasks) for job in jobs)
+        worker.process.send(Batch(self._batches, jobs))
+
+    # Receiving
+
+    def _replied(self, process: WorkerProcess, reply: Reply) -> None:
+        worker = self._workers[process]
+        if isinstance(reply, Done):
+            self._done(worker, reply)
+        elif isinstance(reply, Booted):
+            self._booted(worker, reply.manifest)
+        elif self._setting_up is not None and not self._setting_up.done():
+            self._setting_up.set_result(reply)
+
+    def _done(self, worker: _Worker, reply: Done) -> None:
+        if not worker.sent or worker.sent[0].id != reply.batch or len(reply.results) > len(worker.sent[0].pending):
+            worker.process.kill("bad_reply")  # user code speaks in the worker's name
+            return
+        sent = worker.sent[0]
+        for job, results in zip(sent.pending, reply.results, strict=False):
+            if len(results) != len(job.todo):
+                worker.process.kill("bad_reply")
+                return
+            took = sum(result.latency_ms or 0.0 for result in results) / 1000
+            self._seconds_per_job += 0.1 * (max(took, 1e-6) - self._seconds_per_job)
+            job.answer(results)
+        del sent.pending[: len(reply.results)]
+        if not sent.pending:
+            worker.sent.popleft()
+        if worker.calls >= self._limits.calls_per_worker and not worker.retired:
+            worker.retired = True
+            self._promote()
+        if worker.retired and not worker.sent:
+            worker.process.dismiss()
+        if self._queue:
+            self._wake()
+
+    def _booted(self, worker: _Worker, manifest: Manifest) -> None:
+        self._failed_boots = 0
+        if manifest.faults:
+            self._break(ConfigError([_problem(fault) for fault in manifest.faults]))
+            return
+        if self._manifest is None:
+            self._manifest = manifest
+        elif manifest != self._manifest:
+            place = _changed(self._manifest, manifest)
+            self._break(ConfigError(Problem(place, "changed while it was in use; run again")))
+            return
+        worker.ready = True
+        if self._started is not None and not self._started.done():
+            self._started.set_result(manifest)
+        self._wake()
+
+    def _break(self, error: ConfigError) -> None:
+        """Nothing more can be run: everybody who waits is told."""
+        self._broken = error
+        if self._started is not None and not self._started.done():
+            self._started.set_exception(error)
+        sent = [job for worker in self._workers.values() for batch in worker.sent for job in batch.pending]
+        waiting = [*self._queue, *sent]
+        self._queue.clear()
+        for job in waiting:
+            if not job.future.done():
+                job.future.set_exception(error)
+
+    # Hanging and dying
+
+    def _tick(self) -> None:
+        self._ticker = None
+        for worker in list(self._workers.values()):
+            if worker.sent:
+                self._check_deadline(worker)
+        if not self._closing and any(worker.sent for worker in self._workers.values()):
+            self._ticker = asyncio.get_running_loop().call_later(_TICK, self._tick)
+
+    def _check_deadline(self, worker: _Worker) -> None:
+        position = worker.process.position
+        task = self._task_at(worker, position)
+        if task is not None and monotonic() - position.since > task.timeout:
+            worker.overdue = position
+            worker.process.kill("timeout")
+
+    def _task_at(self, worker: _Worker, position: Position) -> Task | None:
+        job = self._job_at(worker, position)
+        if job is None or not 0 <= position.task < len(job.todo):
+            return None
+        return job.job.tasks[job.todo[position.task]]
+
+    def _job_at(self, worker: _Worker, position: Position) -> _Pending | None:
+        """The job a worker is at; a batch that is partly answered has lost its first jobs already."""
+        if not worker.sent or worker.sent[0].id != position.batch:
+            return None
+        sent = worker.sent[0]
+        index = position.job - (sent.count - len(sent.pending))
+        return sent.pending[index] if 0 <= index < len(sent.pending) else None
+
+    def _ended(self, process: WorkerProcess) -> None:
+        worker = self._workers.pop(process)
+        if self._setting_up is not None and not self._setting_up.done():
+            self._setting_up.set_exception(_WorkerEndedError(_how(process)))
+        if self._closing:
+            for sent in worker.sent:
+                self._queue.extend(sent.pending)
+            return
+        self._take_back(worker)
+        if not worker.ready and process.killed_for != "closed":
+            self._failed_boots += 1
+            if self._manifest is None or self._failed_boots >= _MAX_FAILED_BOOTS:
+                problem = Problem(self._folder(), f"its code ended the process that loaded it: {_how(process)}")
+                self._break(ConfigError(problem))
+                return
+        if worker.active and not worker.retired:
+            self._promote()
+        elif not worker.active:
+            self._spawn(active=False)
+
+    def _take_back(self, worker: _Worker) -> None:
+        """One task is to blame; the other jobs are run again by another worker.
+
+        Who wrote into the pipe, or closed it, is not told by where the worker is by then: those
+        that come into question are run again, each alone.
+        """
+        left = [job for sent in worker.sent for job in sent.pending]
+        position = worker.overdue or worker.process.position
+        at = self._job_at(worker, position)
+        certain = worker.process.killed_for != "bad_reply" and at is not None
+        if certain and at is not None and 0 <= position.task < len(at.todo):
+            at.give_up(position.task, _blame(worker.process, at.job.tasks[at.todo[position.task]]))
+        elif len(left) == 1 and left[0].suspect:
+            task = position.task if at is left[0] and 0 <= position.task < len(left[0].todo) else 0
+            left[0].give_up(task, _blame(worker.process, left[0].job.tasks[left[0].todo[task]]))
+        else:
+            for job in left:
+                job.suspect = True
+        self._queue.extendleft(job for job in reversed(left) if job.todo)
+        worker.sent.clear()
+        self._wake()
+
+    def _promote(self) -> None:
+        """The one that stands by takes the place of a worker that is gone or about to go."""
+        spare = next((worker for worker in self._workers.values() if not worker.active), None)
+        if spare is None:
+            self._spawn(active=True)
+        else:
+            spare.active = True
+            self._spawn(active=False)
+        self._wake()
+
+    def _spawn(self, *, active: bool) -> None:
+        process = WorkerProcess(self._limits.memory, self._replied, self._ended)
+        worker = self._workers[process] = _Worker(process, active=active)
+        process.send(Boot(self._spec))
+        asyncio.get_running_loop().call_later(self._limits.load_seconds, self._check_boot, worker)
+
+    def _check_boot(self, worker: _Worker) -> None:
+        if worker.ready or worker.process not in self._workers or self._broken is not None:
+            return
+        seconds = self._limits.load_seconds
+        self._break(ConfigError(Problem(self._folder(), f"loading its code took longer than {seconds:g} s")))
+        worker.process.kill("closed")
+
+    def _folder(self) -> str:
+        return self._spec.folder if self._spec is not None else ""
+
+    def _setup_place(self) -> str:
+        return (self._spec.setup if self._spec is not None else None) or "setup"
+
+
+def _how(process: WorkerProcess) -> str:
+    """The end of a process, in words."""
+    ended = signal_name(process.returncode or 0)
+    words = process.last_words
+    return f"{ended}; it said: {words}" if words else ended
+
+
+def _blame(process: WorkerProcess, task: Task) -> ErrorInfo:
+    """What the task that a worker was at is told to have done."""
+    if process.killed_for == "timeout":
+        kind, message = "timeout", f"{task.reference} took longer than {task.timeout:g} s"
+    elif process.killed_for == "bad_reply":
+        kind, message = "bad_reply", f"{task.reference} wrote into the pipe that its result goes through"
+    elif process.returncode == -signal.SIGKILL and process.killed_for is None:
+        kind, message = "memory", f"{task.reference} was killed from outside, most likely for the memory it took"
+    else:
+        kind, message = "crashed", f"{task.reference} ended its process: {_how(process)}"
+    return ErrorInfo(kind, clean_text(message).text, grade_policy(kind).fault)
+
+
+def _problem(fault: LoadFault) -> Problem:
+    place = fault.reference
+    if fault.file is not None:
+        place = fault.file if fault.line is None else f"{fault.file}:{fault.line}"
+    return Problem(place, fault.message)
+
+
+def _changed(before: Manifest, after: Manifest) -> str:
+    known = {(entry.role, entry.reference): entry for entry in before.entries}
+    for entry in after.entries:
+        if known.get((entry.role, entry.reference)) != entry:
+            return entry.file
+    return next((entry.file for entry in before.entries), "the suite's code")

@@ -1,0 +1,208 @@
+"""One worker process as the engine sees it: its pipes, what it is at, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable
+
+from gradeline.usercode.messages import FrameBuffer, Reply, decode_reply, frame
+from gradeline.usercode.processes import TOKEN, end_marked, end_tree
+from gradeline.usercode.progress import Position, Progress, shared_file
+
+_READ = 1 << 20
+_TAIL_KEPT = 8 * 1024
+_LAST_BREATH = 0.05
+
+# msgspec looks for typing_extensions, which takes 35 ms to load and is not needed here
+_BOOTSTRAP = """
+import sys
+sys.modules["typing_extensions"] = None
+import msgspec
+del sys.modules["typing_extensions"]
+from gradeline.usercode.worker import main
+main(*map(int, sys.argv[1:]))
+"""
+
+
+class WorkerProcess:
+    """Starts a worker and speaks with it; ``on_reply`` and ``on_exit`` are called by the event loop."""
+
+    def __init__(
+        self, memory: int, on_reply: Callable[[WorkerProcess, Reply], None], on_exit: Callable[[WorkerProcess], None]
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_reply = on_reply
+        self._on_exit = on_exit
+        self._frames = FrameBuffer()
+        self._unsent: deque[memoryview] = deque()
+        self._tail = b""
+        self._last_position: Position | None = None
+        self.returncode: int | None = None
+        self.killed_for: str | None = None
+        self._token = secrets.token_hex(8)
+        self._start(memory)
+
+    def _start(self, memory: int) -> None:
+        request_read, self._request = os.pipe()
+        self._reply, reply_write = os.pipe()
+        self._output, output_write = os.pipe()
+        progress = shared_file()
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                [
+                    sys.executable,
+                    "-P",
+                    "-c",
+                    _BOOTSTRAP,
+                    *map(str, (request_read, reply_write, progress, memory, os.getpid())),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=output_write,
+                stderr=output_write,
+                pass_fds=(request_read, reply_write, progress),
+                start_new_session=True,
+                env={**os.environ, TOKEN: self._token},
+            )
+            self._progress = Progress(progress)
+        finally:
+            for fd in (request_read, reply_write, output_write, progress):
+                os.close(fd)
+        self.pid = self._process.pid
+        for fd in (self._request, self._reply, self._output):
+            os.set_blocking(fd, False)
+        self._loop.add_reader(self._reply, self._read_replies)
+        self._loop.add_reader(self._output, self._read_output)
+        self._watch()
+
+    def send(self, message: object) -> None:
+        """Queue a message; what the pipe does not take at once is written as it drains."""
+        waiting = bool(self._unsent)
+        self._unsent.append(memoryview(frame(message)))
+        if not waiting:
+            self._write()
+
+    @property
+    def position(self) -> Position:
+        """The task it is at, by its own account."""
+        return self._last_position or self._progress.read()
+
+    @property
+    def last_words(self) -> str:
+        """The end of what it wrote past Python's own output: a native crash's traceback."""
+        return self._tail.decode(errors="replace").strip()
+
+    def kill(self, reason: str) -> None:
+        """End it and all it started; ``on_exit`` follows."""
+        if self.returncode is None:
+            self.killed_for = self.killed_for or reason
+            end_tree(self.pid)
+
+    def dismiss(self) -> None:
+        """Let it end by itself once it has read that there is nothing more to do."""
+        self._close_request()
+
+    async def gone(self) -> None:
+        """Wait for the end of the process."""
+        await self._ended.wait()
+
+    def _write(self) -> None:
+        while self._unsent:
+            try:
+                written = os.write(self._request, self._unsent[0])
+            except BlockingIOError:
+                self._loop.add_writer(self._request, self._write)
+                return
+            except OSError:  # it has closed its pipe: its end is told by the watch
+                self._unsent.clear()
+                break
+            rest = self._unsent[0][written:]
+            if rest:
+                self._unsent[0] = rest
+            else:
+                self._unsent.popleft()
+        self._loop.remove_writer(self._request)
+
+    def _read_replies(self) -> bool:
+        """Take in what has arrived; says whether there may be more."""
+        try:
+            data = os.read(self._reply, _READ)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self._loop.remove_reader(self._reply)
+            # most likely it is about to end; one that only closed its pipe is of no use either
+            self._loop.call_later(_LAST_BREATH, self.kill, "crashed")
+            return False
+        try:
+            for body in self._frames.feed(data):
+                self._on_reply(self, decode_reply(body))
+        except ValueError:  # no frame, or none of ours: user code wrote into the pipe
+            self._loop.remove_reader(self._reply)
+            self.kill("bad_reply")
+            return False
+        return True
+
+    def _read_output(self) -> None:
+        while True:
+            try:
+                data = os.read(self._output, _READ)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._loop.remove_reader(self._output)
+                return
+            self._tail = (self._tail + data)[-_TAIL_KEPT:]
+            if len(data) < _READ:
+                return
+
+    def _watch(self) -> None:
+        self._ended = asyncio.Event()
+        if hasattr(os, "pidfd_open"):
+            self._pidfd = os.pidfd_open(self.pid)
+            self._loop.add_reader(self._pidfd, self._exited)
+        else:
+            self._pidfd = -1
+            self._loop.run_in_executor(None, self._wait)
+
+    def _wait(self) -> None:
+        self._process.wait()
+        with contextlib.suppress(RuntimeError):  # the loop may be closed by then
+            self._loop.call_soon_threadsafe(self._exited)
+
+    def _exited(self) -> None:
+        self.returncode = self._process.wait()
+        if self._pidfd >= 0:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+        while self._read_replies():
+            pass  # what it said before its end still counts
+        self._read_output()
+        end_marked(self._token)
+        self._close()
+        self._ended.set()
+        self._on_exit(self)
+
+    def _close_request(self) -> None:
+        if self._request >= 0:
+            self._loop.remove_writer(self._request)
+            os.close(self._request)
+            self._request = -1
+            self._unsent.clear()
+
+    def _close(self) -> None:
+        self._close_request()
+        for fd in (self._reply, self._output):
+            self._loop.remove_reader(fd)
+            os.close(fd)
+        self._last_position = self._progress.read()
+        self._progress.close()

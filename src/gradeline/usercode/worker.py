@@ -1,0 +1,330 @@
+"""A worker process: runs user code, one task after the other, and answers in frames.
+
+It is started with the descriptors of its pipes; standard output and error belong to the user's code.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable
+from time import monotonic, perf_counter
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw
+
+from gradeline.errors import BadReplyError, DataError, Fault, GraderError, grade_policy
+from gradeline.model import ErrorInfo, GradeResult, Response, clean_data, clean_text, quote
+from gradeline.usercode import messages
+from gradeline.usercode.loader import CodeSpec, Loaded, Manifest, load
+from gradeline.usercode.messages import Batch, Booted, Job, RawDone, SetUp, Task, TaskResult
+from gradeline.usercode.progress import Progress
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+OUTPUT_KEPT = 1024 * 1024
+"""How much of what a call prints is kept."""
+MAX_RESULT = 8 * 1024 * 1024
+"""The largest result a call may give back."""
+_FLUSH_AFTER = 0.005
+"""Results are told at the end of a batch, or after so many seconds."""
+
+
+class Capture(io.TextIOBase):
+    """Stands for standard output while user code runs: keeps the beginning, counts the rest."""
+
+    def __init__(self) -> None:
+        self._kept: list[str] = []
+        self._length = 0
+        self._dropped = 0
+        self.buffer = _Bytes(self)
+
+    def write(self, text: str) -> int:
+        room = OUTPUT_KEPT - self._length
+        if len(text) > room:
+            self._dropped += len(text) - max(room, 0)
+            text_kept = text[: max(room, 0)]
+        else:
+            text_kept = text
+        if text_kept:
+            self._kept.append(text_kept)
+            self._length += len(text_kept)
+        return len(text)
+
+    def writable(self) -> bool:
+        return True
+
+    def take(self) -> str | None:
+        """What was printed since the last time."""
+        if not self._length and not self._dropped:
+            return None
+        text = "".join(self._kept)
+        if self._dropped:
+            text += f"\n… and {self._dropped:,} characters more"
+        self._kept, self._length, self._dropped = [], 0, 0
+        return clean_text(text).text
+
+
+class _Bytes(io.RawIOBase):
+    def __init__(self, capture: Capture) -> None:
+        self._capture = capture
+
+    def write(self, data: Any) -> int:
+        raw = bytes(data)
+        self._capture.write(raw.decode(errors="replace"))
+        return len(raw)
+
+    def writable(self) -> bool:
+        return True
+
+
+class Worker:
+    """Loads a suite's code and runs tasks with it."""
+
+    def __init__(self, progress: Progress, reply: Callable[[object], None]) -> None:
+        self._progress = progress
+        self._reply = reply
+        self._pid = os.getpid()
+        self._capture = Capture()
+        self._loaded: Loaded | None = None
+        self._loop: AbstractEventLoop | None = None
+        self._builtins: dict[bytes, Any] = {}
+        sys.stdout = sys.stderr = self._capture
+
+    def boot(self, spec: CodeSpec | None) -> None:
+        if spec is None:
+            self._reply(Booted(Manifest((), ())))
+            return
+        from gradeline import compat
+
+        compat.install()
+        self._loaded = load(spec)
+        self._stay_alone()
+        self._capture.take()
+        self._reply(Booted(self._loaded.manifest))
+
+    def set_up(self, suite: dict[str, Any]) -> None:
+        error = None
+        self._progress.write(0, 0, 0, monotonic())
+        try:
+            if self._loaded is not None and self._loaded.setup is not None:
+                self._finish(_call_setup(self._loaded.setup, suite))
+        except BaseException as fault:
+            error = describe(fault)
+        self._stay_alone()
+        self._progress.write(-1, -1, -1, 0.0)
+        self._reply(SetUp(error, self._capture.take()))
+
+    def run(self, batch: Batch) -> None:
+        done: list[list[Raw]] = []
+        flushed = perf_counter()
+        for index, job in enumerate(batch.jobs):
+            done.append(self._run_job(batch.id, index, job))
+            if perf_counter() - flushed > _FLUSH_AFTER:
+                self._reply(RawDone(batch.id, done))
+                done, flushed = [], perf_counter()
+        self._progress.write(-1, -1, -1, 0.0)
+        if done or not batch.jobs:
+            self._reply(RawDone(batch.id, done))
+
+    def _run_job(self, batch: int, index: int, job: Job) -> list[Raw]:
+        encoded: list[Raw] = []
+        texts: list[str | None] = []
+        for number, task in enumerate(job.tasks):
+            self._progress.write(batch, index, number, monotonic())
+            result = self._run_task(job, task, texts)
+            texts.append(result.text)
+            body = messages.encode(result)
+            if len(body) > MAX_RESULT:
+                message = f"{task.reference} gave back {len(body):,} bytes; at most {MAX_RESULT:,} are kept"
+                body = messages.encode(TaskResult(error=ErrorInfo("too_large", message, Fault.GRADER)))
+            encoded.append(Raw(body))
+        return encoded
+
+    def _run_task(self, job: Job, task: Task, texts: list[str | None]) -> TaskResult:
+        started = perf_counter()
+        result: GradeResult | None = None
+        text: str | None = None
+        error: ErrorInfo | None = None
+        try:
+            if task.role == "extractor":
+                text = self._extract(task, job.response)
+            else:
+                submission = task.submission if task.extract is None else texts[task.extract]
+                if submission is None:
+                    raise LookupError(f"the extractor of {task.reference} failed, so there is nothing to grade")
+                result = self._grade(task, job, submission)
+        except BaseException as fault:
+            error = describe(fault)
+        self._stay_alone()
+        return TaskResult(result, text, error, self._capture.take(), (perf_counter() - started) * 1000)
+
+    def _grade(self, task: Task, job: Job, submission: str) -> GradeResult:
+        if task.role == "builtin":
+            return self._grade_builtin(task, job, submission)
+        function = self._function(task)
+        return checked(self._finish(function(job.sample, submission)), task.reference)
+
+    def _grade_builtin(self, task: Task, job: Job, submission: str) -> GradeResult:
+        from gradeline.graders import create
+        from gradeline.model import GradeContext, canonical_json
+        from gradeline.parsing.patterns import trust_process
+
+        trust_process()
+        key = canonical_json((task.reference, task.config))
+        grader = self._builtins.get(key)
+        if grader is None:
+            grader = self._builtins[key] = create(task.reference, task.config)
+        result: GradeResult = grader.grade(GradeContext(job.sample, submission, job.response))
+        return result
+
+    def _extract(self, task: Task, response: Response | None) -> str:
+        from gradeline.compat.letta_messages import AgentState, to_letta
+
+        function = self._function(task)
+        steps = (response or Response(text="")).steps
+        turns = to_letta(steps)
+        arguments: list[Any] = [turns, dict(task.config)]
+        if self._parameters(task) > 2:
+            arguments.append(None if steps.memory is None else AgentState.of(steps.memory))
+        text = self._finish(function(*arguments))
+        if text is None:
+            return ""
+        if not isinstance(text, str):
+            raise BadReplyError(f"{task.reference} returned {quote(text)} ({type(text).__name__}); return a text (str)")
+        return clean_text(text).text
+
+    def _function(self, task: Task) -> Callable[..., Any]:
+        if self._loaded is None:
+            raise LookupError(f"no code was loaded, so there is no {task.role} {task.reference!r}")
+        return self._loaded.function(task.role, task.reference)
+
+    def _parameters(self, task: Task) -> int:
+        assert self._loaded is not None  # noqa: S101 - `_function` came first
+        for entry in self._loaded.manifest.entries:
+            if (entry.role, entry.reference) == (task.role, task.reference):
+                return len(entry.parameters)
+        return 2
+
+    def _finish(self, value: Any) -> Any:
+        """The value of a coroutine; what is none is the value itself."""
+        if not hasattr(value, "__await__"):
+            return value
+        import asyncio  # 40 ms that only asynchronous code needs
+
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        return self._loop.run_until_complete(_awaited(value))
+
+    def _stay_alone(self) -> None:
+        """A child that user code forked must not go on as a second worker."""
+        if os.getpid() != self._pid:
+            os._exit(0)
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def _call_setup(function: Callable[..., Any], suite: dict[str, Any]) -> Any:
+    import inspect
+
+    from gradeline.compat.letta_evals import suite_spec
+
+    offered = {"suite": suite_spec(suite), "client": None, "model_handle": None, "model_name": None}
+    names = list(inspect.signature(function).parameters)
+    if len(names) == 1 and names[0] not in offered:
+        return function(offered["suite"])
+    return function(*(offered[name] for name in names if name in offered))
+
+
+def checked(value: object, reference: str) -> GradeResult:
+    """What a custom grader returned, or `BadReplyError` that says what to write instead."""
+    if not isinstance(value, GradeResult):
+        if type(value).__name__ != "GradeResult":  # the real letta package has a class of its own
+            write = f"GradeResult(score={value!r})" if isinstance(value, int | float) else "GradeResult(score=...)"
+            raise BadReplyError(f"{reference} returned {quote(value)} ({type(value).__name__}); return {write}")
+        foreign: Any = value
+        try:
+            value = GradeResult(foreign.score, foreign.rationale, dict(foreign.metadata or {}))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise BadReplyError(f"{reference} returned {quote(foreign)}: {error}") from None
+    try:
+        metadata = clean_data(value.metadata, "metadata")
+    except DataError as error:
+        raise BadReplyError(f"{reference} returned a GradeResult whose {error}") from None
+    rationale = None if value.rationale is None else clean_text(str(value.rationale)).text
+    return GradeResult(value.score, rationale, metadata, value.passed)
+
+
+def describe(error: BaseException) -> ErrorInfo:
+    """An exception as a record keeps it, whatever its ``__str__`` does."""
+    error_type = error.type if isinstance(error, GraderError) else type(error).__name__
+    try:
+        message = str(error)
+    except BaseException:
+        message = f"<{type(error).__name__} whose message cannot be shown>"
+    try:
+        import traceback
+
+        trace: str | None = "".join(traceback.format_exception(error))[-20_000:]
+    except BaseException:
+        trace = None
+    if isinstance(error, GraderError):
+        trace = None
+    return ErrorInfo(
+        clean_text(error_type).text,
+        clean_text(message[:10_000]).text,
+        grade_policy(error_type).fault,
+        None if trace is None else clean_text(trace).text,
+    )
+
+
+def _limit(memory: int, engine: int) -> None:
+    """Bound what the process may take, keep its descendants in sight, and end it with the engine."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if memory:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    faulthandler.enable(file=2)
+    if sys.platform == "linux":
+        import ctypes
+
+        set_parent_death_signal, set_child_subreaper = 1, 36
+        prctl = ctypes.CDLL(None).prctl
+        prctl(set_child_subreaper, 1, 0, 0, 0)
+        prctl(set_parent_death_signal, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != engine:  # it was gone before it could be watched
+            os._exit(0)
+
+
+def main(request_fd: int, reply_fd: int, progress_fd: int, memory: int, engine: int) -> None:
+    """Serve until the engine closes the pipe."""
+    _limit(memory, engine)
+    progress = Progress(progress_fd)
+    os.close(progress_fd)
+
+    def reply(message: object) -> None:
+        data = memoryview(messages.frame(message))
+        while data:
+            data = data[os.write(reply_fd, data) :]
+
+    worker = Worker(progress, reply)
+    frames = messages.FrameBuffer()
+    while True:
+        data = os.read(request_fd, 1 << 20)
+        if not data:
+            os._exit(0)
+        for body in frames.feed(data):
+            request = messages.decode_request(body)
+            if isinstance(request, messages.Batch):
+                worker.run(request)
+            elif isinstance(request, messages.Boot):
+                worker.boot(request.spec)
+            else:
+                worker.set_up(request.suite)

@@ -1,0 +1,553 @@
+"""The worker pool survives whatever user code does, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradeline.errors import ConfigError
+from gradeline.model import Response, Sample
+from gradeline.usercode.loader import CodeSpec, Wanted
+from gradeline.usercode.messages import Job, Task, TaskResult
+from gradeline.usercode.pool import Limits, WorkerPool
+from gradeline.usercode.processes import TOKEN
+
+pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks into /proc, which only Linux has")
+
+GRADERS = """
+import asyncio, ctypes, os, re, subprocess, sys, time
+from gradeline import GradeResult
+from gradeline.usercode.marks import extractor, grader
+
+@grader
+def same(sample, submission):
+    return GradeResult(score=1.0 if submission == sample.ground_truth else 0.0, rationale="compared")
+
+@grader
+async def later(sample, submission):
+    await asyncio.sleep(0)
+    return GradeResult(score=0.25)
+
+@grader
+def prints(sample, submission):
+    print("hello", submission)
+    sys.stderr.write("and this\\n")
+    return GradeResult(score=1.0)
+
+@grader
+def endless(sample, submission):
+    while True:
+        pass
+
+@grader
+def regex_hang(sample, submission):
+    re.match(r"(a+)+$", "a" * 40 + "b")
+    return GradeResult(score=1.0)
+
+@grader
+def exits(sample, submission):
+    os._exit(0)
+
+@grader
+def sys_exits(sample, submission):
+    sys.exit(3)
+
+@grader
+def segfaults(sample, submission):
+    ctypes.string_at(0)
+
+@grader
+def memory_bomb(sample, submission):
+    return GradeResult(score=float(len("a" * (8 * 1024**3)) > 0))
+
+@grader
+def floods(sample, submission):
+    for _ in range(100):
+        sys.stdout.write("x" * 1_000_000)
+    return GradeResult(score=1.0)
+
+@grader
+def floods_natively(sample, submission):
+    for _ in range(100):
+        os.write(1, b"x" * 1_000_000)
+    return GradeResult(score=1.0)
+
+@grader
+def forks(sample, submission):
+    for _ in range(200):
+        if os.fork() == 0:
+            time.sleep(600)
+            os._exit(0)
+    return GradeResult(score=1.0)
+
+@grader
+def returns_from_forks(sample, submission):
+    os.fork()
+    return GradeResult(score=1.0)
+
+@grader
+def setsid_child(sample, submission):
+    subprocess.Popen(["sleep", "600"], start_new_session=True)
+    while True:
+        pass
+
+@grader
+def setsid_child_then_exit(sample, submission):
+    subprocess.Popen(["sleep", "600"], start_new_session=True)
+    os._exit(7)
+
+@grader
+def unserialisable(sample, submission):
+    return GradeResult(score=1.0, metadata={"lock": object()})
+
+@grader
+def enormous(sample, submission):
+    return GradeResult(score=1.0, rationale="x" * 50_000_000)
+
+class Hostile(Exception):
+    def __str__(self):
+        raise RuntimeError("no message for you")
+
+@grader
+def hostile_message(sample, submission):
+    raise Hostile()
+
+@grader
+def closes_pipes(sample, submission):
+    os.closerange(3, 200)
+    return GradeResult(score=1.0)
+
+@grader
+def forges(sample, submission):
+    for fd in range(3, 30):
+        try:
+            os.write(fd, b"\\xff" * 64)
+        except OSError:
+            pass
+    return GradeResult(score=1.0)
+
+@grader
+def returns_float(sample, submission):
+    return 0.5
+
+@grader
+def returns_none(sample, submission):
+    return None
+
+@grader
+def returns_dict(sample, submission):
+    return {"score": 1.0}
+
+@grader
+def too_high(sample, submission):
+    return GradeResult(score=1.5)
+
+@grader
+def not_a_number(sample, submission):
+    return GradeResult(score=float("nan"))
+
+@grader
+def raises(sample, submission):
+    return 1 / 0
+
+@grader
+def slow(sample, submission):
+    time.sleep(0.2)
+    return GradeResult(score=1.0)
+
+@grader
+def pid(sample, submission):
+    return GradeResult(score=1.0, metadata={"pid": os.getpid()})
+
+@extractor
+def shout(trajectory, config):
+    return trajectory[-1][-1].content.upper() + config.get("mark", "")
+
+@extractor
+def no_text(trajectory, config):
+    return 3
+"""
+
+SAMPLE = Sample(id=1, input="q", ground_truth="Paris")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "faulty_graders.py").write_text(GRADERS)
+    return tmp_path
+
+
+def spec(folder: Path, *names: str, **fields: Any) -> CodeSpec:
+    wanted = [Wanted("extractor" if name in ("shout", "no_text") else "grader", name) for name in names]
+    return CodeSpec(folder=str(folder), wanted=tuple(wanted), **fields)
+
+
+def grade(name: str, submission: str = "Paris", timeout: float = 5.0) -> Task:
+    return Task("grader", name, submission, timeout=timeout)
+
+
+def with_pool(
+    code: CodeSpec | None, body: Callable[[WorkerPool], Awaitable[Any]], size: int = 2, limits: Limits | None = None
+) -> Any:
+    """Runs a coroutine with a pool, and makes sure that nothing of it is left."""
+
+    async def run() -> Any:
+        async with WorkerPool(code, size=size, limits=limits) as pool:
+            await pool.start()
+            return await body(pool)
+
+    result = asyncio.run(run())
+    assert left_over() == []
+    return result
+
+
+def left_over() -> list[str]:
+    """Living processes that a worker of this test process started, wherever they went."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes()
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            parent = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if f"{TOKEN}=".encode() in environment and state not in "ZX" and MARK.encode() in environment:
+            found.append(f"{entry.name} {parent!r}")
+    return found
+
+
+MARK = f"GRADELINE_TEST_RUN={os.getpid()}"
+
+
+@pytest.fixture(autouse=True)
+def marked_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(*MARK.split("="))
+
+
+def outcomes(
+    folder: Path, name: str, timeout: float = 5.0, limits: Limits | None = None
+) -> tuple[TaskResult, list[TaskResult]]:
+    """What becomes of one faulty call among forty sound ones."""
+
+    async def body(pool: WorkerPool) -> tuple[TaskResult, list[TaskResult]]:
+        sound = [pool.run(Job(SAMPLE, (grade("same"),))) for _ in range(20)]
+        faulty = pool.run(Job(SAMPLE, (grade(name, timeout=timeout),)))
+        more = [pool.run(Job(SAMPLE, (grade("same"),))) for _ in range(20)]
+        results = await asyncio.gather(*sound, faulty, *more)
+        return results[20][0], [result[0] for index, result in enumerate(results) if index != 20]
+
+    one, others = with_pool(spec(folder, "same", name), body, limits=limits)
+    assert [other.result.score for other in others] == [1.0] * 40
+    assert all(other.error is None for other in others)
+    return one, others
+
+
+class TestSoundCode:
+    def test_graders_grade(self, folder: Path) -> None:
+        async def body(pool: WorkerPool) -> list[TaskResult]:
+            return await pool.run(Job(SAMPLE, (grade("same"), grade("same", "Rome"), grade("later"))))
+
+        results = with_pool(spec(folder, "same", "later"), body)
+        assert [result.result.score for result in results] == [1.0, 0.0, 0.25]
+        assert results[0].result.rationale == "compared"
+        assert all(result.latency_ms >= 0 for result in results)
+
+    def test_what_is_printed_comes_with_the_result(self, folder: Path) -> None:
+        async def body(pool: WorkerPool) -> list[TaskResult]:
+            return await pool.run(Job(SAMPLE, (grade("prints"), grade("same"))))
+
+        printed, silent = with_pool(spec(folder, "prints", "same"), body)
+        assert printed.output == "hello Paris\nand this\n"
+        assert silent.output is None
+
+    def test_extractor_and_grader_go_in_one_message(self, folder: Path) -> None:
+        extract = Task("extractor", "shout", config={"mark": "!"})
+        job = Job(SAMPLE, (extract, Task("grader", "same", extract=0)), Response(text="paris"))
+
+        async def body(pool: WorkerPool) -> list[TaskResult]:
+            return await pool.run(job)
+
+        extracted, graded = with_pool(spec(folder, "shout", "same"), body)
+        assert extracted.text == "PARIS!"
+        assert graded.result.score == 0.0
+
+    def test_a_thousand_jobs_come_back_each_with_its_own_answer(self, folder: Path) -> None:
+        async def body(pool: WorkerPool) -> list[list[TaskResult]]:
+            jobs = [
+                Job(Sample(index, "", str(index)), (grade("same", str(index if index % 3 else -1)),))
+                for index in range(1000)
+            ]
+            return await asyncio.gather(*map(pool.run, jobs))
+
+        answers = with_pool(spec(folder, "same"), body)
+        assert [answer[0].result.score for answer in answers] == [1.0 if index % 3 else 0.0 for index in range(1000)]
+
+    def test_a_pattern_that_only_re_knows_runs_in_a_worker(self) -> None:
+        sample = Sample(1, "", r"(?=P)\w+(?<=s)")
+
+        async def body(pool: WorkerPool) -> list[TaskResult]:
+            return await pool.run(
+                Job(sample, (Task("builtin", "regex_match", "Paris"), Task("builtin", "regex_match", "paris")))
+            )
+
+        assert [result.result.rationale for result in with_pool(None, body)] == [
+            "Regex match: True",
+            "Regex match: False",
+        ]
+
+
+class TestFaults:
+    @pytest.mark.parametrize(
+        ("name", "error_type", "message"),
+        [
+            ("sys_exits", "SystemExit", "3"),
+            ("raises", "ZeroDivisionError", "division by zero"),
+            ("hostile_message", "Hostile", "<Hostile whose message cannot be shown>"),
+            ("unserialisable", "bad_reply", "unserialisable returned a GradeResult whose metadata.lock: <object"),
+            ("enormous", "too_large", "enormous gave back 50,000,"),
+            ("returns_float", "bad_reply", "returns_float returned 0.5 (float); return GradeResult(score=0.5)"),
+            ("returns_none", "bad_reply", "returns_none returned None (NoneType); return GradeResult(score=...)"),
+            ("returns_dict", "bad_reply", "returns_dict returned {'score': 1.0} (dict); return GradeResult(score=...)"),
+            ("too_high", "ValueError", "score must be a finite number from 0.0 to 1.0, got 1.5"),
+            ("not_a_number", "ValueError", "score must be a finite number from 0.0 to 1.0, got nan"),
+            ("memory_bomb", "MemoryError", ""),
+            ("exits", "crashed", "exits ended its process: exit code 0"),
+            ("segfaults", "crashed", "segfaults ended its process: SIGSEGV; it said: Fatal Python error: Segmentation"),
+            ("closes_pipes", "crashed", "closes_pipes ended its process"),
+            ("setsid_child_then_exit", "crashed", "setsid_child_then_exit ended its process: exit code 7"),
+        ],
+    )
+    def test_each_gives_its_own_error_and_harms_no_other(
+        self, folder: Path, name: str, error_type: str, message: str
+    ) -> None:
+        faulty, _ = outcomes(folder, name)
+        assert faulty.result is None
+        assert faulty.error is not None
+        assert (faulty.error.type, faulty.error.fault) == (error_type, "grader")
+        assert faulty.error.message.startswith(message)
+
+    @pytest.mark.parametrize("name", ["endless", "regex_hang", "setsid_child"])
+    def test_a_call_that_hangs_is_ended_at_its_deadline(self, folder: Path, name: str) -> None:
+        faulty, _ = outcomes(folder, name, timeout=0.3)
+        assert faulty.error is not None
+        assert (faulty.error.type, faulty.error.message) == ("timeout", f"{name} took longer than 0.3 s")
+
+    def test_an_exception_keeps_its_traceback(self, folder: Path) -> None:
+        faulty, _ = outcomes(folder, "raises")
+        assert faulty.error.traceback.endswith("ZeroDivisionError: division by zero\n")
+        assert "faulty_graders.py" in faulty.error.traceback
+
+    def test_a_flood_of_prints_is_cut_and_the_grade_counts(self, folder: Path) -> None:
+        faulty, _ = outcomes(folder, "floods", timeout=30)
+        assert faulty.result.score == 1.0
+        assert faulty.output.endswith("\n… and 98,951,424 characters more")
+        assert len(faulty.output) < 1_100_000
+
+    @pytest.mark.parametrize("name", ["floods_natively", "forks", "returns_from_forks"])
+    def test_what_only_leaves_a_mess_keeps_its_grade(self, folder: Path, name: str) -> None:
+        faulty, _ = outcomes(folder, name, timeout=30)
+        assert faulty.error is None
+        assert faulty.result.score == 1.0
+
+    def test_rubbish_in_the_pipe_is_a_bad_reply(self, folder: Path) -> None:
+        faulty, _ = outcomes(folder, "forges")
+        assert faulty.error is not None
+        assert faulty.error.type in ("bad_reply", "crashed")
+
+    def test_a_worker_killed_from_outside_is_told_as_memory(self, folder: Path) -> None:
+        async def body(pool: WorkerPool) -> TaskResult:
+            running = asyncio.create_task(pool.run(Job(SAMPLE, (grade("endless"),))))
+            await asyncio.sleep(0.3)
+            os.kill(pool.pids[0], signal.SIGKILL)
+            return (await running)[0]
+
+        killed = with_pool(spec(folder, "endless"), body, size=1)
+        assert killed.error.type == "memory"
+
+    def test_the_other_tasks_of_the_job_still_count(self, folder: Path) -> None:
+        async def body(pool: WorkerPool) -> list[TaskResult]:
+            tasks = (grade("same"), grade("exits"), grade("later"), grade("segfaults"), grade("same", "Rome"))
+            return await pool.run(Job(SAMPLE, tasks))
+
+        results = with_pool(spec(folder, "same", "exits", "later", "segfaults"), body)
+        assert [result.error.type if result.error else result.result.score for result in results] == [
+            1.0,
+            "crashed",
+            0.25,
+            "crashed",
+            0.0,
+        ]
+
+    def test_a_grader_whose_extractor_fails_has_nothing_to_grade(self, folder: Path) -> None:
+        job = Job(SAMPLE, (Task("extractor", "no_text"), Task("grader", "same", extract=0)), Response(text="x"))
+
+        async def body(pool: WorkerPool) -> list[TaskResult]:
+            return await pool.run(job)
+
+        extracted, graded = with_pool(spec(folder, "no_text", "same"), body)
+        assert extracted.error.message == "no_text returned 3 (int); return a text (str)"
+        assert graded.error is not None
+
+    def test_queueing_does_not_count_as_time_of_the_call(self, folder: Path) -> None:
+        async def body(pool: WorkerPool) -> list[list[TaskResult]]:
+            return await asyncio.gather(*(pool.run(Job(SAMPLE, (grade("slow", timeout=0.4),))) for _ in range(8)))
+
+        answers = with_pool(spec(folder, "slow"), body, size=1)
+        assert [answer[0].error for answer in answers] == [None] * 8
+
+
+class TestLife:
+    def test_workers_are_recycled(self, folder: Path) -> None:
+        async def body(pool: WorkerPool) -> set[int]:
+            seen = set()
+            for _ in range(40):
+                answer = await pool.run(Job(SAMPLE, (grade("pid"),)))
+                seen.add(answer[0].result.metadata["pid"])
+                await asyncio.sleep(0.02)
+            return seen
+
+        assert len(with_pool(spec(folder, "pid"), body, size=1, limits=Limits(calls_per_worker=10))) >= 3
+
+    def test_closing_while_a_call_hangs_leaves_nothing(self, folder: Path) -> None:
+        async def body(pool: WorkerPool) -> None:
+            tasks = [asyncio.create_task(pool.run(Job(SAMPLE, (grade("setsid_child", timeout=60),)))) for _ in range(3)]
+            await asyncio.sleep(0.5)
+            await pool.close()
+            gone = await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(isinstance(one, asyncio.CancelledError) for one in gone)
+
+        with_pool(spec(folder, "setsid_child"), body)
+
+    def test_a_caller_that_goes_away_holds_nobody_up(self, folder: Path) -> None:
+        async def body(pool: WorkerPool) -> float:
+            gone = asyncio.create_task(pool.run(Job(SAMPLE, (grade("slow"),))))
+            await asyncio.sleep(0.05)
+            gone.cancel()
+            answer = await pool.run(Job(SAMPLE, (grade("same"),)))
+            return answer[0].result.score
+
+        assert with_pool(spec(folder, "slow", "same"), body, size=1) == 1.0
+
+    def test_memory_does_not_grow_with_the_calls(self, folder: Path) -> None:
+        def resident(pid: int) -> int:
+            fields = Path(f"/proc/{pid}/statm").read_text().split()
+            return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+
+        async def body(pool: WorkerPool) -> tuple[list[int], list[int]]:
+            async def caller() -> None:
+                for _ in range(20_000 // 64):
+                    await pool.run(Job(SAMPLE, (grade("same"),)))
+
+            sizes = []
+            for _ in range(5):
+                await asyncio.gather(*(caller() for _ in range(64)))
+                sizes.append([resident(pid) for pid in (os.getpid(), *pool.pids)])
+            return sizes[0], sizes[-1]
+
+        before, after = with_pool(spec(folder, "same"), body, limits=Limits(calls_per_worker=10**9))
+        for early, late in zip(before, after, strict=True):
+            assert late - early < 4_096, (before, after)
+
+
+class TestLoading:
+    def test_everything_wrong_is_named_at_once_before_anything_runs(self, folder: Path) -> None:
+        with pytest.raises(ConfigError) as caught:
+            with_pool(spec(folder, "sme", "endles"), lambda pool: asyncio.sleep(0))
+        assert [problem.message.split(";")[0] for problem in caught.value.problems] == [
+            problem.message.split(";")[0] for problem in caught.value.problems if "did you mean" in problem.message
+        ]
+        assert len(caught.value.problems) == 2
+        assert left_over() == []
+
+    @pytest.mark.parametrize("source", ["import time; time.sleep(60)", "while True: pass"])
+    def test_code_that_hangs_while_it_loads_is_refused(self, tmp_path: Path, source: str) -> None:
+        (tmp_path / "hangs.py").write_text(source)
+        with pytest.raises(ConfigError, match=r"loading its code took longer than 0\.5 s"):
+            with_pool(spec(tmp_path, "anything"), lambda pool: asyncio.sleep(0), limits=Limits(load_seconds=0.5))
+        assert left_over() == []
+
+    def test_code_that_ends_the_process_while_it_loads_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "ends.py").write_text("import os; os._exit(9)")
+        with pytest.raises(ConfigError, match="its code ended the process that loaded it: exit code 9"):
+            with_pool(spec(tmp_path, "anything"), lambda pool: asyncio.sleep(0))
+
+    def test_code_that_changes_while_it_is_in_use_is_refused(self, folder: Path) -> None:
+        async def body(pool: WorkerPool) -> None:
+            await asyncio.sleep(1.0)
+            (folder / "faulty_graders.py").write_text(GRADERS + "\n# edited\n")
+            for _ in range(3):
+                await pool.run(Job(SAMPLE, (grade("exits"),)))
+                await asyncio.sleep(0.5)
+            await pool.run(Job(SAMPLE, (grade("same"),)))
+
+        with pytest.raises(ConfigError, match="changed while it was in use; run again"):
+            with_pool(spec(folder, "exits", "same"), body, size=1)
+
+    def test_the_setup_function_runs_once_with_the_suite(self, tmp_path: Path) -> None:
+        (tmp_path / "prepare.py").write_text(
+            "def prepare_environment(suite):\n    open('ran', 'a').write(suite.name + '\\n')\n    print('prepared')\n"
+        )
+        (tmp_path / "graders.py").write_text(
+            "from gradeline import GradeResult\nfrom gradeline.usercode.marks import grader\n"
+            "@grader\ndef one(sample, submission):\n    return GradeResult(score=1.0)\n"
+        )
+        where = tmp_path / "ran"
+        (tmp_path / "prepare.py").write_text((tmp_path / "prepare.py").read_text().replace("'ran'", repr(str(where))))
+
+        async def body(pool: WorkerPool) -> str | None:
+            printed = await pool.set_up({"name": "capitals"})
+            await asyncio.gather(*(pool.run(Job(SAMPLE, (grade("one"),))) for _ in range(50)))
+            return printed
+
+        assert with_pool(spec(tmp_path, "one", setup="prepare.py:prepare_environment"), body) == "prepared\n"
+        assert where.read_text() == "capitals\n"
+
+    def test_a_setup_that_fails_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / "prepare.py").write_text("def prepare_environment(suite):\n    raise OSError('no disk')\n")
+        with pytest.raises(ConfigError, match=r"prepare\.py:prepare_environment: OSError: no disk"):
+            with_pool(
+                spec(tmp_path, setup="prepare.py:prepare_environment"), lambda pool: pool.set_up({"name": "capitals"})
+            )
+
+
+def test_workers_end_when_the_engine_is_killed(folder: Path, tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    script = tmp_path / "elsewhere" / "engine.py"
+    script.parent.mkdir()
+    script.write_text(
+        "import asyncio, sys\n"
+        "from gradeline.usercode.loader import CodeSpec, Wanted\n"
+        "from gradeline.usercode.pool import WorkerPool\n"
+        "from gradeline.model import Sample\n"
+        "from gradeline.usercode.messages import Job, Task\n"
+        "async def main():\n"
+        f"    pool = WorkerPool(CodeSpec(folder={str(folder)!r}, wanted=(Wanted('grader', 'endless'),)), size=2)\n"
+        "    await pool.start()\n"
+        "    hanging = asyncio.create_task(pool.run(Job(Sample(0, ''), (Task('grader', 'endless', 'x', timeout=60),))))\n"
+        "    await asyncio.sleep(0.5)\n"
+        "    print('up', flush=True)\n"
+        "    await asyncio.sleep(60)\n"
+        "asyncio.run(main())\n"
+    )
+    engine = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    assert engine.stdout is not None
+    assert engine.stdout.readline() == "up\n"
+    engine.kill()
+    engine.wait()
+    engine.stdout.close()
+    for _ in range(100):
+        if not left_over():
+            break
+        time.sleep(0.05)
+    assert left_over() == []
