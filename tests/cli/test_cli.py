@@ -198,7 +198,7 @@ class TestGrade:
             (["numeric", "--response"], "standard input: not a stored Response"),
             (["numeric", "--pass-threshold", "7"], "--pass-threshold"),
             (["memory", "--metadata", "x"], "no grader named 'memory'"),
-            ([], "Missing argument 'KIND'"),
+            ([], "Missing argument 'GRADER'"),
         ],
     )
     def test_a_wrong_call_exits_with_2_and_says_the_remedy(self, arguments: list[str], message: str) -> None:
@@ -235,7 +235,7 @@ class TestDemo:
         lines = gradeline("demo", "--json").out.splitlines()
         records = [from_json(Record, line) for line in lines]
         kinds = {grade.kind for record in records for grade in record.grades.values()}
-        assert kinds == set(GRADERS)
+        assert kinds == {*GRADERS, "tool"}
         outcomes = {grade.outcome for record in records for grade in record.grades.values()}
         assert outcomes == {"pass", "fail", "error", "skipped"}
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gradeline import GradeResult, Sample
-from gradeline.usercode.loader import CodeSpec, Loaded, LoadFault, Wanted, list_marked, load
+from gradeline.usercode.loader import CodeSpec, Loaded, LoadFault, Wanted, load
 
 HEAD = "from gradeline import GradeResult, Sample\nfrom gradeline.usercode.marks import *\n"
 GRADER = """
@@ -446,8 +446,8 @@ class TestFingerprint:
         assert loaded(suite, "f").manifest.entries == (entry,)
 
 
-class TestListMarked:
-    def test_every_marked_function_of_the_file_in_its_order(self, tmp_path: Path, write: Write) -> None:
+class TestAllOfAFile:
+    def test_every_function_of_the_role_in_the_files_order(self, tmp_path: Path, write: Write) -> None:
         write("other.py", graders("imported"))
         write(
             "mine.py",
@@ -455,12 +455,11 @@ class TestListMarked:
             + graders("z", "a")
             + "@extractor\ndef e(trajectory, config): ...\ndef plain(): ...\n",
         )
-        manifest = list_marked(tmp_path, "mine.py")
+        manifest = loaded(tmp_path, "mine.py:*").manifest
         assert manifest.faults == ()
         assert [(entry.role, entry.reference, entry.line) for entry in manifest.entries] == [
             ("grader", "mine.py:z", 6),
             ("grader", "mine.py:a", 10),
-            ("extractor", "mine.py:e", 13),
         ]
         assert loaded(tmp_path, "mine.py:z").manifest.entries == manifest.entries[:1]
 
@@ -470,16 +469,20 @@ class TestListMarked:
             "mine.py",
             HEAD + "from factory import make\none = grader(name='one')(make(1))\ntwo = grader(name='two')(make(2))\n",
         )
-        manifest = list_marked(tmp_path, tmp_path / "mine.py")
+        manifest = loaded(tmp_path, f"{tmp_path / 'mine.py'}:*").manifest
         assert [entry.name for entry in manifest.entries] == ["one", "two"]
         assert len({entry.fingerprint for entry in manifest.entries}) == 2
 
     @pytest.mark.parametrize(
-        ("name", "message"), [("mine.py", "ZeroDivisionError"), ("min.py", "did you mean 'mine.py'?")]
+        ("name", "message"),
+        [
+            ("mine.py", "ZeroDivisionError"),
+            ("min.py", "did you mean 'mine.py'?"),
+            ("empty.py", "no function there is marked @grader"),
+        ],
     )
-    def test_a_file_that_cannot_be_loaded_is_a_fault(
-        self, tmp_path: Path, write: Write, name: str, message: str
-    ) -> None:
+    def test_a_file_that_gives_none_is_a_fault(self, tmp_path: Path, write: Write, name: str, message: str) -> None:
         write("mine.py", "1 / 0")
-        (found,) = list_marked(tmp_path, name).faults
+        write("empty.py", "def f(sample, submission): ...")
+        (found,) = loaded(tmp_path, f"{name}:*").manifest.faults
         assert message in str(found)

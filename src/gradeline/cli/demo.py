@@ -19,20 +19,25 @@ if TYPE_CHECKING:
 @global_options
 def demo() -> None:
     """Grade a small built-in dataset with every family of grader."""
-    from gradeline.demo import grade_demo
+    from gradeline.demo import grade_custom_demo, grade_demo
     from gradeline.model import to_json
 
     settings = current_settings()
-    records = list(grade_demo())
+    records, custom = list(grade_demo()), grade_custom_demo()
     if settings.json:
-        for record in records:
+        for record in (*records, *custom):
             click.echo(to_json(record))
-    else:
-        from gradeline.cli.terminal import console
+        return
+    from gradeline.cli.terminal import console
 
-        draw(console(settings), records)
-        if not settings.quiet:
-            click.echo("Next: gradeline graders, or: echo yes | gradeline grade true-false --expected true")
+    out = console(settings)
+    draw(out, records)
+    out.print(
+        "\nCustom graders in Python, in worker processes: one hangs on a case, one ends its process on another.\n"
+    )
+    draw(out, custom)
+    if not settings.quiet:
+        click.echo("Next: gradeline graders, or: echo yes | gradeline grade true-false --expected true")
 
 
 def draw(out: Console, records: list[Record]) -> None:

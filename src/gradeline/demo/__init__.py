@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,6 +13,10 @@ import msgspec
 from gradeline.extractors import create as create_extractor
 from gradeline.graders import from_definition, run_grader
 from gradeline.model import GradeContext, Record, Response, Sample
+from gradeline.suite.cases import read_cases
+from gradeline.usercode.grading import Case, UserGrader, grade_cases
+from gradeline.usercode.loader import CodeSpec, Wanted
+from gradeline.usercode.pool import WorkerPool
 
 
 class DemoCase(msgspec.Struct, frozen=True):
@@ -25,6 +31,23 @@ def demo_cases() -> list[DemoCase]:
     """The built-in dataset."""
     lines = files("gradeline.demo").joinpath("cases.jsonl").read_text(encoding="utf-8").splitlines()
     return [msgspec.json.decode(line, type=DemoCase) for line in lines if line]
+
+
+def grade_custom_demo() -> list[Record]:
+    """Grades a few cases with the demo's custom graders, in worker processes."""
+    return asyncio.run(_grade_custom())
+
+
+async def _grade_custom() -> list[Record]:
+    folder = Path(str(files("gradeline.demo")))
+    spec = CodeSpec(str(folder), (Wanted("grader", "custom_graders.py:*"),))
+    async with WorkerPool(spec) as pool:
+        manifest = await pool.start()
+        graders = {
+            entry.name: UserGrader(entry.reference, entry.fingerprint, timeout=0.5) for entry in manifest.entries
+        }
+        cases = (Case(sample, submission) for sample, submission in read_cases(folder / "custom_cases.jsonl"))
+        return [record async for record in grade_cases(pool, graders, cases, "demo")]
 
 
 def grade_demo() -> Iterator[Record]:

@@ -8,7 +8,7 @@ from gradeline import GradeResult, Sample, grader
 @grader
 def keyword_coverage(sample: Sample, submission: str) -> GradeResult:
     """Which share of the expected keywords is there?"""
-    keywords = (sample.ground_truth or "").split(",")
+    keywords = str(sample.ground_truth).split(",")
     found = [keyword for keyword in keywords if keyword.lower() in submission.lower()]
     return GradeResult(
         score=len(found) / len(keywords),
@@ -20,10 +20,8 @@ def keyword_coverage(sample: Sample, submission: str) -> GradeResult:
 @grader
 async def short_enough(sample: Sample, submission: str) -> GradeResult:
     """Does the answer keep to the length its case allows?"""
-    most = sample.metadata.get("max_chars", 200)
-    return GradeResult(
-        score=1.0 if len(submission) <= most else 0.0, rationale=f"{len(submission)} of {most} characters"
-    )
+    most, length = sample.metadata.get("max_chars", 200), len(submission)
+    return GradeResult(score=1.0 if length <= most else 0.0, rationale=f"{length} of {most} characters")
 
 
 @grader

@@ -1,4 +1,4 @@
-"""Finds a suite's own functions and loads the files they stand in.
+"""Finds a suite's own functions.
 
 This executes people's code: only a worker process may call it. Whatever that code raises
 while it loads, `SystemExit` included, comes back as a `LoadFault`.
@@ -6,18 +6,11 @@ while it loads, `SystemExit` included, comes back as a `LoadFault`.
 
 from __future__ import annotations
 
-import ast
-import importlib
 import inspect
-import os
 import re
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator
-from hashlib import sha256
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from traceback import walk_tb
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
@@ -26,17 +19,16 @@ import msgspec
 from gradeline.errors import closest
 from gradeline.model.fingerprint import fingerprint
 from gradeline.usercode.marks import ROLES, Mark, Place, innermost, mark_of, place
+from gradeline.usercode.sources import RefusedError, SuiteFiles, Trouble, file_of, is_module
 
 Function = Callable[..., Any]
 
 _SETUP = "suite_setup"
 _NEVER_DISCOVERED = frozenset({"__init__.py", "__main__.py"})
-_SOURCE = "__gradeline_source__"
-"""Set on each module whose bytes were read, so that a later edit of its file changes nothing."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """One function a suite asks for: ``name``, ``module:name`` or ``file.py:name``."""
+    """One function a suite asks for: ``name``, ``module:name`` or ``file.py:name``; ``file.py:*`` asks for all."""
 
     role: str
     reference: str
@@ -109,7 +101,7 @@ def load(spec: CodeSpec) -> Loaded:
     A bare name is looked for in what the setup script imports and, when it is not there, in
     every ``*.py`` of the folder.
     """
-    files = _Files(spec.folder)
+    files = SuiteFiles(spec.folder)
     finder = _Finder(files, spec.exclude)
     functions: dict[tuple[str, str], Function] = {}
     entries: list[Entry] = []
@@ -120,46 +112,21 @@ def load(spec: CodeSpec) -> Loaded:
             found = finder.setup(spec.setup)
             entries.append(_entry(files, _SETUP, spec.setup, found))
             setup = found.function
-        except _RefusedError as refusal:
-            faults.extend(refusal.faults(spec.setup))
+        except RefusedError as refusal:
+            faults.extend(_faults(refusal, spec.setup))
     for wanted in dict.fromkeys(spec.wanted):
         try:
-            found = finder.find(wanted)
-            entries.append(_entry(files, wanted.role, wanted.reference, found))
-            functions[wanted.role, wanted.reference] = found.function
-        except _RefusedError as refusal:
-            faults.extend(refusal.faults(wanted.reference))
+            for reference, found in finder.find(wanted):
+                entries.append(_entry(files, wanted.role, reference, found))
+                functions[wanted.role, reference] = found.function
+        except RefusedError as refusal:
+            faults.extend(_faults(refusal, wanted.reference))
     return Loaded(Manifest(tuple(entries), tuple(faults)), functions, setup)
 
 
-def list_marked(folder: str | Path, file: str | Path) -> Manifest:
-    """Every marked function of one file, in the file's order; those it imports are not its own."""
-    files = _Files(folder)
-    try:
-        module = files.load(files.path(file))
-    except _RefusedError as refusal:
-        return Manifest((), tuple(refusal.faults(str(file))))
-    own = [found for found in _distinct(_marked([module])) if not _is_imported(found)]
-    entries = [_entry(files, found.mark.role, f"{file}:{found.attribute}", found) for found in own]
-    return Manifest(tuple(sorted(entries, key=lambda entry: (entry.line, entry.reference))), ())
-
-
-class _Trouble(NamedTuple):
-    """A fault before it is known which reference suffers from it."""
-
-    message: str
-    file: str | None = None
-    line: int | None = None
-
-
-class _RefusedError(Exception):
-    """A reference gives no function; carries one or more reasons."""
-
-    def __init__(self, *troubles: _Trouble) -> None:
-        self.troubles = troubles
-
-    def faults(self, reference: str) -> Iterator[LoadFault]:
-        return (LoadFault(reference, file, line, message) for message, file, line in self.troubles)
+def _faults(refusal: RefusedError, reference: str) -> Iterator[LoadFault]:
+    for trouble in refusal.troubles:
+        yield LoadFault(reference, trouble.file, trouble.line, trouble.message)
 
 
 class _Found(NamedTuple):
@@ -173,168 +140,10 @@ class _Found(NamedTuple):
     module: ModuleType
 
 
-class _Source(NamedTuple):
-    """What is kept of a file's text: enough for fingerprints and for names given twice."""
-
-    digest: str
-    imports: tuple[tuple[int, str], ...]
-    """(level of a relative import, dotted name)"""
-    marked: tuple[tuple[Mark, int], ...]
-    """What stands marked at the top level by this text, with the def's line."""
-
-
-class _Files:
-    """Loads files and modules, each once, and knows what was read of them."""
-
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(os.path.realpath(folder))
-        self._failed: dict[Path | str, _Trouble] = {}
-        self._loaded: dict[Path, ModuleType] = {}
-        self._sources: dict[Path, _Source | None] = {}
-        sys.path[:] = [str(self.folder), *(entry for entry in sys.path if entry != str(self.folder))]
-        importlib.invalidate_caches()
-
-    def path(self, file: str | Path) -> Path:
-        """Absolute; links in folders are followed, for the import system compares texts."""
-        whole = Path(self.folder, file)
-        return Path(os.path.realpath(whole.parent), whole.name)
-
-    def shown(self, path: str | Path) -> str:
-        """As people know it: relative to the folder where it lies in it."""
-        return Path(path).relative_to(self.folder).as_posix() if self.is_local(path) else str(path)
-
-    def is_local(self, path: str | Path) -> bool:
-        return str(path).startswith(f"{self.folder}{os.sep}")
-
-    def python_files(self) -> list[Path]:
-        return sorted(path for path in self.folder.glob("*.py") if path.is_file() and not path.name.startswith("."))
-
-    def failures(self) -> list[_Trouble]:
-        return [trouble for key, trouble in self._failed.items() if isinstance(key, Path)]
-
-    def local_modules(self) -> list[ModuleType]:
-        """Every loaded module whose file lies in the folder, by path."""
-        local = {
-            file: module
-            for module in list(sys.modules.values())
-            if (file := _file_of(module)) is not None and self.is_local(file)
-        }
-        return [module for _, module in sorted(local.items())]
-
-    def load(self, path: Path) -> ModuleType:
-        """The module of that file, under its plain name where ``import`` would give the same."""
-        if path in self._failed:
-            raise _RefusedError(self._failed[path])
-        if not path.is_file():
-            raise _RefusedError(self._no_file(path))
-        module = self._module_of(path)
-        if module is None:
-            try:
-                module = self._execute(path)
-            except BaseException as error:
-                self._failed[path] = _trouble(error, str(path), self)
-                raise _RefusedError(self._failed[path]) from None
-        self._loaded[path] = module
-        self.source(path)
-        return module
-
-    def load_module(self, name: str) -> ModuleType:
-        """The module of that name; a file of the folder goes before anything installed."""
-        local = self.folder.joinpath(*name.split(".")).with_suffix(".py")
-        if local.is_file():
-            return self.load(local)
-        if name in self._failed:
-            raise _RefusedError(self._failed[name])
-        try:
-            return _import(name)
-        except BaseException as error:
-            absent = error.name if isinstance(error, ModuleNotFoundError) else None
-            if absent is not None and (name == absent or name.startswith(f"{absent}.")):
-                known = [path.stem for path in self.python_files()]
-                near = closest(name, known)
-                remedy = f"did you mean {near!r}?" if near else f"install it or put it into {self.folder}"
-                self._failed[name] = _Trouble(f"no module named {absent!r}; {remedy}")
-            else:
-                self._failed[name] = _trouble(error, None, self)
-            raise _RefusedError(self._failed[name]) from None
-
-    def source(self, path: Path) -> _Source | None:
-        """What the file said when it was loaded, or says now if it was not; None if it cannot be read."""
-        if path not in self._sources:
-            module = self._module_of(path)
-            kept = vars(module).get(_SOURCE) if module else None
-            source = kept if isinstance(kept, _Source) else _read(path)
-            if module:
-                vars(module)[_SOURCE] = source
-            self._sources[path] = source
-        return self._sources[path]
-
-    def digests(self, roots: Iterable[Path]) -> dict[str, str]:
-        """SHA-256 by relative path of these files and of all in the folder that they import."""
-        found: dict[str, str] = {}
-        seen: set[Path] = set()
-        todo = list(roots)
-        while todo:
-            path = todo.pop()
-            source = None if path in seen else self.source(path)
-            seen.add(path)
-            if source is None:
-                continue
-            # Outside the folder only the name counts: where a machine keeps it decides no score.
-            found[self.shown(path) if self.is_local(path) else path.name] = source.digest
-            for level, name in source.imports:
-                todo.extend(self._resolve(path, level, name))
-        return found
-
-    def _module_of(self, path: Path) -> ModuleType | None:
-        loaded = (module for module in list(sys.modules.values()) if _file_of(module) == str(path))
-        return self._loaded.get(path) or next(loaded, None)
-
-    def _execute(self, path: Path) -> ModuleType:
-        name = self._import_name(path)
-        if name is not None and _would_import(name, path):
-            return _import(name)
-        name = f"_gradeline_{sha256(os.fsencode(path)).hexdigest()[:12]}_{path.stem}"
-        spec = spec_from_file_location(name, path)
-        if spec is None or spec.loader is None:
-            raise ImportError(f"{path.name} is no Python file")
-        module = module_from_spec(spec)
-        sys.modules[name] = module
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[name]
-            raise
-        return module
-
-    def _import_name(self, path: Path) -> str | None:
-        if not self.is_local(path):
-            return None
-        parts = path.relative_to(self.folder).with_suffix("").parts
-        return ".".join(parts) if all(part.isidentifier() for part in parts) else None
-
-    def _resolve(self, importer: Path, level: int, name: str) -> Iterator[Path]:
-        """The files of the folder that importing this name runs: the module's and its packages'."""
-        base = importer.parents[level - 1] if 0 < level <= len(importer.parents) else self.folder
-        parts = name.split(".")
-        for length in range(0 if level else 1, len(parts) + 1):
-            stem = base.joinpath(*parts[:length])
-            for path in (stem / "__init__.py", stem.with_name(f"{stem.name}.py")):
-                if self.is_local(path) and path.is_file():
-                    yield path
-                    break
-
-    def _no_file(self, path: Path) -> _Trouble:
-        known = [known.name for known in self.python_files()]
-        near = closest(path.name, known)
-        hint = f"did you mean {near!r}?" if near else f"{self.folder} has {', '.join(known) or 'no .py files'}"
-        return _Trouble(f"no file {self.shown(path)!r}; {hint}")
-
-
 class _Finder:
     """Answers references, with one look through the folder for all bare names."""
 
-    def __init__(self, files: _Files, exclude: Iterable[str]) -> None:
+    def __init__(self, files: SuiteFiles, exclude: Iterable[str]) -> None:
         self._files = files
         self._exclude = {files.path(file) for file in exclude}
         self._imported: list[ModuleType] = []
@@ -343,31 +152,45 @@ class _Finder:
     def setup(self, reference: str) -> _Found:
         """The setup function, marked or not; what its module imports becomes known."""
         module, name = self._module(reference)
-        bound = [value for value in vars(module).values() if _is_module(value)]
+        bound = [value for value in vars(module).values() if is_module(value)]
         self._imported = [module, *self._files.local_modules(), *bound]
         if name in vars(module) and mark_of(vars(module)[name]) is None:
             value = vars(module)[name]
             inner = innermost(value)
             if not callable(value) or inner is None:
-                raise _RefusedError(self._no_function(name, value, module))
+                raise RefusedError(self._no_function(name, value, module))
             fault = ROLES[_SETUP].fault(inner)
             # The seed's own setup has no mark, and such a one may call its one parameter what it likes.
             if fault is not None and inner.__code__.co_argcount != 1:
                 described = f"{inner.__name__}{inspect.signature(inner)} cannot set up a suite: {fault}"
-                raise _RefusedError(_Trouble(described, *place(inner)))
+                raise RefusedError(Trouble(described, *place(inner)))
             return _Found(name, value, inner, Mark(_SETUP, name), module)
         return self._named(_SETUP, name, module)
 
-    def find(self, wanted: Wanted) -> _Found:
+    def find(self, wanted: Wanted) -> list[tuple[str, _Found]]:
+        """What a reference stands for, each function under a reference of its own."""
         if ":" not in wanted.reference:
-            return self._bare(wanted.role, wanted.reference)
+            return [(wanted.reference, self._bare(wanted.role, wanted.reference))]
         module, name = self._module(wanted.reference)
-        return self._named(wanted.role, name, module)
+        if name == "*":
+            return self._own(wanted, module)
+        return [(wanted.reference, self._named(wanted.role, name, module))]
+
+    def _own(self, wanted: Wanted, module: ModuleType) -> list[tuple[str, _Found]]:
+        """Every function of the role that stands in the file itself, in the file's order."""
+        marked = [found for found in _marked([module]) if found.mark.role == wanted.role]
+        own = [self._only(wanted.role, [found]) for found in _distinct(marked) if not _is_imported(found)]
+        if not own:
+            raise RefusedError(Trouble(f"no function there is marked @{wanted.role}", file_of(module)))
+        where = wanted.reference.removesuffix("*")
+        return [
+            (f"{where}{found.attribute}", found) for found in sorted(own, key=lambda found: place(found.inner).line)
+        ]
 
     def _module(self, reference: str) -> tuple[ModuleType, str]:
         where, _, name = reference.rpartition(":")
         if not where or not name:
-            raise _RefusedError(_Trouble(f"{reference!r} names no function; write file.py:function or module:function"))
+            raise RefusedError(Trouble(f"{reference!r} names no function; write file.py:function or module:function"))
         if where.endswith(".py"):
             path = self._files.path(where)
             self._exclude.add(path)  # loaded here: discovery has nothing left to do with it
@@ -379,17 +202,17 @@ class _Finder:
         if name not in vars(module):
             marked = [found for found in _marked([module]) if found.mark == Mark(role, name)]
             if not marked:
-                raise _RefusedError(self._not_found(role, name, [module], _file_of(module)))
+                raise RefusedError(self._not_found(role, name, [module], file_of(module)))
             return self._only(role, marked)
         value = vars(module)[name]
         mark, inner = mark_of(value), innermost(value)
         if not callable(value) or inner is None:
-            raise _RefusedError(self._no_function(name, value, module))
+            raise RefusedError(self._no_function(name, value, module))
         if mark is None:
-            raise _RefusedError(self._unmarked(role, name, inner, module))
+            raise RefusedError(self._unmarked(role, name, inner, module))
         found = _Found(name, value, inner, mark, module)
         if mark.role != role:
-            raise _RefusedError(_other_role(role, found))
+            raise RefusedError(_other_role(role, found))
         return self._only(role, [found])
 
     def _bare(self, role: str, name: str) -> _Found:
@@ -399,11 +222,11 @@ class _Finder:
             known = self._discovered()
             marked = [found for found in _marked(known) if found.mark == Mark(role, name)]
         if not marked:
-            raise _RefusedError(*self._why_not(role, name, known))
+            raise RefusedError(*self._why_not(role, name, known))
         found = self._only(role, marked)
         if role == "grader" and name in _builtin_graders():
             message = f"{name!r} is a built-in grader's name; rename this one, for instance @grader(name='my_{name}')"
-            raise _RefusedError(_Trouble(message, *place(found.inner)))
+            raise RefusedError(Trouble(message, *place(found.inner)))
         return found
 
     def _discovered(self) -> list[ModuleType]:
@@ -412,7 +235,7 @@ class _Finder:
                 if path.name not in _NEVER_DISCOVERED and path not in self._exclude:
                     try:
                         self._files.load(path)
-                    except _RefusedError:
+                    except RefusedError:
                         continue  # remembered: it matters only if a name is found nowhere
             self._everything = [*self._imported, *self._files.local_modules()]
         return self._everything
@@ -431,9 +254,9 @@ class _Finder:
                 return first
         shown = " and ".join(f"{self._files.shown(file)}:{line}" for file, line in places)
         message = f"{len(places)} functions are marked as {role} {first.mark.name!r}: {shown}; rename one"
-        raise _RefusedError(_Trouble(message, *places[0]))
+        raise RefusedError(Trouble(message, *places[0]))
 
-    def _why_not(self, role: str, name: str, known: list[ModuleType]) -> Iterator[_Trouble]:
+    def _why_not(self, role: str, name: str, known: list[ModuleType]) -> Iterator[Trouble]:
         other = [found for found in _marked(known) if found.mark.name == name or found.attribute == name]
         if other and all(found.mark.role != role for found in other):
             yield _other_role(role, other[0])
@@ -453,32 +276,32 @@ class _Finder:
             message = f"this file could not be loaded, and no {role} named {name!r} is elsewhere: {trouble.message}"
             yield trouble._replace(message=message)
 
-    def _not_found(self, role: str, name: str, modules: list[ModuleType], file: str | None) -> _Trouble:
+    def _not_found(self, role: str, name: str, modules: list[ModuleType], file: str | None) -> Trouble:
         names = sorted({found.mark.name for found in _marked(modules) if found.mark.role == role})
         near = closest(name, names)
         hint = f"did you mean {near!r}? " if near else ""
         where = self._files.shown(file) if file else f"a .py file of {self._files.folder}"
         what = f"found: {', '.join(names)}" if names else f"no function there is marked @{role}"
-        return _Trouble(f"no {role} named {name!r} in {where}; {hint}{what}", file)
+        return Trouble(f"no {role} named {name!r} in {where}; {hint}{what}", file)
 
-    def _unmarked(self, role: str, name: str, inner: FunctionType, module: ModuleType) -> _Trouble:
-        file = _file_of(module)
+    def _unmarked(self, role: str, name: str, inner: FunctionType, module: ModuleType) -> Trouble:
+        file = file_of(module)
         source = self._files.source(Path(file)) if file else None
         for mark, line in source.marked if source else ():
             if mark == Mark(role, name):
-                return _Trouble(
+                return Trouble(
                     f"{name!r} lost its mark to a decorator above @{role}; give that functools.wraps", file, line
                 )
-        return _Trouble(f"{name!r} is not marked; add @{role} above def {inner.__name__}", *place(inner))
+        return Trouble(f"{name!r} is not marked; add @{role} above def {inner.__name__}", *place(inner))
 
-    def _no_function(self, name: str, value: object, module: ModuleType) -> _Trouble:
-        return _Trouble(f"{name!r} is of type {type(value).__name__}, not a function; name a def", _file_of(module))
+    def _no_function(self, name: str, value: object, module: ModuleType) -> Trouble:
+        return Trouble(f"{name!r} is of type {type(value).__name__}, not a function; name a def", file_of(module))
 
 
-def _entry(files: _Files, role: str, reference: str, found: _Found) -> Entry:
+def _entry(files: SuiteFiles, role: str, reference: str, found: _Found) -> Entry:
     inner = found.inner
     where = place(inner)
-    roots = {files.path(file) for file in (where.file, _file_of(found.module)) if file is not None}
+    roots = {files.path(file) for file in (where.file, file_of(found.module)) if file is not None}
     return Entry(
         role,
         reference,
@@ -530,9 +353,9 @@ def _is_imported(found: _Found) -> bool:
     return home is not None and home is not found.module and any(v is found.function for v in vars(home).values())
 
 
-def _other_role(role: str, found: _Found) -> _Trouble:
+def _other_role(role: str, found: _Found) -> Trouble:
     message = f"{found.mark.name!r} is marked @{found.mark.role}, not @{role}; name a function marked @{role}"
-    return _Trouble(message, *place(found.inner))
+    return Trouble(message, *place(found.inner))
 
 
 def _builtin_graders() -> set[str]:
@@ -542,109 +365,8 @@ def _builtin_graders() -> set[str]:
     return {*BUILTINS, *ALIASES}
 
 
-def _file_of(module: ModuleType) -> str | None:
-    file = vars(module).get("__file__") if _is_module(module) else None
-    return file if isinstance(file, str) else None
-
-
-def _is_module(value: object) -> bool:
-    """By type alone: isinstance asks the object, and a proxy may raise."""
-    return issubclass(type(value), ModuleType)
-
-
-def _import(name: str) -> ModuleType:
-    module = importlib.import_module(name)
-    if not _is_module(module):
-        raise TypeError(
-            f"{name} puts an object of type {type(module).__name__} in its own place in sys.modules; keep the module"
-        )
-    return module
-
-
-def _would_import(name: str, path: Path) -> bool:
-    """Whether ``import name`` would execute that file: the name may be the standard library's."""
-    if name in sys.modules:
-        return False
-    try:
-        spec = find_spec(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        return False
-    return spec is not None and spec.origin == str(path)
-
-
 def _mentions(file: str | None, name: str) -> bool:
     try:
         return file is not None and re.search(rf"\b{re.escape(name)}\b".encode(), Path(file).read_bytes()) is not None
     except OSError:
         return False
-
-
-def _trouble(error: BaseException, file: str | None, files: _Files) -> _Trouble:
-    """Where in the file its loading ended, and why."""
-    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
-    frames = [(name, line) for name, line in frames if not name.startswith("<frozen") and name not in _OWN_FILES]
-    if file is None:
-        file, line = frames[-1] if frames else (None, None)
-    else:
-        line = next((line for name, line in reversed(frames) if name == file), None)
-    if isinstance(error, SyntaxError) and error.filename == file:
-        line = error.lineno
-    message = _described(error)
-    if frames and frames[-1][0] != file and files.is_local(frames[-1][0]):
-        message += f" (raised at {files.shown(frames[-1][0])}:{frames[-1][1]})"
-    return _Trouble(message, file, line)
-
-
-_OWN_FILES = (__file__, importlib.__file__)
-
-
-def _described(error: BaseException) -> str:
-    try:
-        text = str(error)
-    except BaseException:  # an error that cannot even be shown is still only a fault
-        text = "(its text cannot be shown)"
-    message = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        return f"{message}; install it or remove the import"
-    if isinstance(error, SystemExit):
-        return f'{message}; a file must not exit while it loads: put that under if __name__ == "__main__"'
-    return message
-
-
-def _read(path: Path) -> _Source | None:
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return None
-    digest = sha256(content).hexdigest()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(content)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return _Source(digest, (), ())
-    return _Source(digest, tuple(_imports(tree)), tuple(_marked_defs(tree)))
-
-
-def _imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((0, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            prefix = f"{node.module}." if node.module else ""
-            yield from ((node.level, f"{prefix}{alias.name}") for alias in node.names)
-
-
-def _marked_defs(tree: ast.Module) -> Iterator[tuple[Mark, int]]:
-    for node in tree.body:
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        for decorator in node.decorator_list:
-            call = decorator if isinstance(decorator, ast.Call) else None
-            role = ast.unparse(call.func if call else decorator).rpartition(".")[2]
-            given = [word.value for word in call.keywords if word.arg == "name"] if call else []
-            names = [value.value if isinstance(value, ast.Constant) else None for value in given] or [node.name]
-            if role in ROLES and isinstance(names[0], str):
-                yield Mark(role, names[0]), node.lineno

@@ -102,6 +102,8 @@ class Worker:
         from gradeline import compat
 
         compat.install()
+        # by its second and size alone Python would take an edited file for the one it has compiled
+        sys.dont_write_bytecode = True
         self._loaded = load(spec)
         self._stay_alone()
         self._capture.take()
