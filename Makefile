@@ -29,6 +29,7 @@ check: $(READY) ## Lint, types, layers
 bench: $(READY) ## Print what a grade and a start cost, beside the floor and other tools
 	$(UV) sync --locked --quiet --group bench
 	$(VENV)/python bench/graders.py
+	$(VENV)/python bench/pool.py
 	$(VENV)/python bench/startup.py
 
 docs: $(READY) ## Write what docs/ takes from the program

@@ -176,6 +176,16 @@ class TestGrade:
         options = ["--extractor", "pattern", "--extractor-config", '{"pattern": "TKT-(\\\\d+)", "group": 1}']
         assert gradeline("grade", "exact_match", "--expected", "12", *options, given="see TKT-12").code == 0
 
+    def test_patterns_that_only_re_knows_run_in_a_worker(self) -> None:
+        assert gradeline("grade", "regex_match", "--expected", "(?=P)Paris", given="in Paris").code == 0
+        options = ["--extractor", "pattern", "--extractor-config", '{"pattern": "(?<=is )\\\\w+"}']
+        assert gradeline("grade", "exact_match", "--expected", "Paris", *options, given="it is Paris").code == 0
+
+    def test_a_pattern_that_never_ends_is_ended(self) -> None:
+        ran = gradeline("grade", "regex_match", "--expected", r"(?=a)(a+)+$", given="a" * 60 + "b")
+        assert ran.code == 4
+        assert ran.out.startswith("error  no score\ntimeout: regex_match took longer than 5 s")
+
     def test_an_extractor_that_cannot_tell_is_an_error_and_no_score(self) -> None:
         options = ["--extractor", "memory_block", "--extractor-config", '{"block_label": "human"}']
         ran = gradeline("grade", "contains", "--expected", "a", *options, given="abc")

@@ -296,7 +296,10 @@ class TestSoundCode:
 
         async def body(pool: WorkerPool) -> list[TaskResult]:
             return await pool.run(
-                Job(sample, (Task("builtin", "regex_match", "Paris"), Task("builtin", "regex_match", "paris")))
+                Job(
+                    sample,
+                    (Task("builtin-grader", "regex_match", "Paris"), Task("builtin-grader", "regex_match", "paris")),
+                )
             )
 
         assert [result.result.rationale for result in with_pool(None, body)] == [

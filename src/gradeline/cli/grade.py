@@ -77,9 +77,11 @@ def grade(
         return grade_cases.run(current_settings(), grader, cases, options, timeout, memory * 2**20)
     if grader.endswith(".py") or ".py:" in grader:
         raise click.UsageError("A grader of your own needs a file of cases: gradeline grade FILE.py CASES.jsonl")
+    import asyncio
+
     from gradeline import extractors, graders
-    from gradeline.errors import GraderError
-    from gradeline.model import GradeContext, Record, Sample, clean_text
+    from gradeline.model import Record, Sample, clean_text
+    from gradeline.usercode.grading import grade_once
 
     settings = current_settings()
     built_in = graders.create(grader, options)
@@ -92,13 +94,7 @@ def grade(
         ground_truth=None if expected is None else clean_text(expected).text,
         metadata=_mapping(metadata, "--metadata") or {},
     )
-    submission = ""
-    try:
-        submission = chosen.extract(response) if response.error is None else ""
-        context = GradeContext(sample, submission, response)
-        result = graders.run_grader(built_in, context, pass_threshold=pass_threshold)
-    except GraderError as error:
-        result = graders.error_grade(built_in, error)
+    submission, result = asyncio.run(grade_once(built_in, chosen, sample, response, pass_threshold))
     record = Record("grade", sample.case_key, 0, sample, response, {_KEY: submission}, {_KEY: result})
     _show(settings, record)
     return _EXIT_CODES[result.outcome]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import NamedTuple
+from contextlib import AsyncExitStack
+from typing import Any, NamedTuple
 
-from gradeline.errors import NeedsIsolationError, Outcome
-from gradeline.graders import DeclaredGrader, run_grader
+from gradeline.errors import GraderError, NeedsIsolationError, Outcome
+from gradeline.extractors import DeclaredExtractor
+from gradeline.graders import DeclaredGrader, error_grade, run_grader
 from gradeline.graders.run import EMPTY_SUBMISSION
-from gradeline.model import Grade, GradeContext, Grader, Record, Response, Sample
+from gradeline.model import Extractor, Grade, GradeContext, Grader, Record, Response, Sample
+from gradeline.model.config import canonical_options
 from gradeline.usercode.messages import Job, Task, TaskResult
 from gradeline.usercode.pool import WorkerPool
 
@@ -59,10 +62,8 @@ async def _grade_case(pool: WorkerPool, graders: Mapping[str, UserGrader | Grade
     for key, grader in graders.items():
         if not isinstance(grader, UserGrader):
             grades[key] = run_grader(grader, context)
-            error = grades[key].error
-            if error is not None and error.type == NeedsIsolationError.type and isinstance(grader, DeclaredGrader):
-                config = grader.definition().get("config", {})
-                waiting[key] = Task("builtin", grader.kind, context.submission, config=config)
+            if _needs_worker(grades[key]) and isinstance(grader, DeclaredGrader):
+                waiting[key] = _builtin_task(grader, context.submission)
         elif context.submission:
             waiting[key] = Task("grader", grader.reference, context.submission, timeout=grader.timeout)
         else:
@@ -75,6 +76,50 @@ async def _grade_case(pool: WorkerPool, graders: Mapping[str, UserGrader | Grade
     ordered = {key: grades[key] for key in graders}
     submissions = dict.fromkeys(graders, context.submission)
     return Record(run, case.sample.case_key, 0, case.sample, response, submissions, ordered)
+
+
+async def grade_once(
+    grader: Grader, extractor: Extractor, sample: Sample, response: Response, pass_threshold: float | None = None
+) -> tuple[str, Grade]:
+    """The submission in one response and its grade; what could hang runs in a worker."""
+    async with AsyncExitStack() as stack:
+        pool: WorkerPool | None = None
+
+        async def in_worker(task: Task) -> TaskResult:
+            nonlocal pool
+            if pool is None:
+                pool = await stack.enter_async_context(WorkerPool(size=1))
+                await pool.start()
+            return (await pool.run(Job(sample, (task,), response)))[0]
+
+        submission = ""
+        try:
+            if response.error is None:
+                submission = extractor.extract(response)
+        except NeedsIsolationError as error:
+            if not isinstance(extractor, DeclaredExtractor):
+                return submission, error_grade(grader, error)
+            extracted = await in_worker(
+                Task("builtin-extractor", extractor.kind, config=canonical_options(extractor.options))
+            )
+            if extracted.text is None:
+                return submission, to_grade(extracted, grader.kind, grader.fingerprint)
+            submission = extracted.text
+        except GraderError as error:
+            return submission, error_grade(grader, error)
+        graded = run_grader(grader, GradeContext(sample, submission, response), pass_threshold=pass_threshold)
+        if _needs_worker(graded) and isinstance(grader, DeclaredGrader):
+            result = await in_worker(_builtin_task(grader, submission))
+            graded = to_grade(result, grader.kind, grader.fingerprint, pass_threshold)
+        return submission, graded
+
+
+def _needs_worker(grade: Grade) -> bool:
+    return grade.error is not None and grade.error.type == NeedsIsolationError.type
+
+
+def _builtin_task(grader: DeclaredGrader[Any], submission: str) -> Task:
+    return Task("builtin-grader", grader.kind, submission, config=canonical_options(grader.options))
 
 
 def to_grade(result: TaskResult, kind: str, fingerprint: str, pass_threshold: float | None = None) -> Grade:

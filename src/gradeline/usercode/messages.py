@@ -20,8 +20,9 @@ _LENGTH = struct.Struct("<I")
 class Task(msgspec.Struct, frozen=True, array_like=True):
     """One call of user code on a sample.
 
-    ``role`` is ``grader``, ``extractor`` or ``builtin`` (a grader of ours that needs a process which
-    can be killed). A grader's submission is given, or made by the job's task at index ``extract``.
+    ``role`` is ``grader`` or ``extractor``, or ``builtin-grader`` or ``builtin-extractor`` for those of
+    ours that need a process which can be killed. A grader's submission is given, or made by the
+    job's task at index ``extract``.
     """
 
     role: str

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from time import monotonic
@@ -64,20 +65,16 @@ class _Pending:
         """A worker ended with this job at hand and did not tell at which: it runs alone from then on."""
 
     def remaining(self) -> Job:
-        """The job with the tasks that still have to run, extractors that they read from included."""
+        """The job with the tasks that still have to run."""
         if len(self.todo) == len(self.job.tasks):
             return self.job
         places = {task: place for place, task in enumerate(self.todo)}
-        tasks = []
-        for index in self.todo:
-            task = self.job.tasks[index]
-            if task.extract is not None:
-                made = self.results[task.extract]
-                place = None if made is not None else places[task.extract]
-                text = made.text if made is not None else None
-                task = msgspec.structs.replace(task, submission=text or "", extract=place)
-            tasks.append(task)
-        return Job(self.job.sample, tuple(tasks), self.job.response)
+        tasks = [self.job.tasks[index] for index in self.todo]
+        moved = (
+            task if task.extract is None else msgspec.structs.replace(task, extract=places[task.extract])
+            for task in tasks
+        )
+        return Job(self.job.sample, tuple(moved), self.job.response)
 
     def answer(self, results: Iterable[TaskResult]) -> None:
         for index, result in zip(self.todo, results, strict=True):
@@ -163,6 +160,8 @@ class WorkerPool:
 
     async def start(self) -> Manifest:
         """Load the code; `ConfigError` names everything that is wrong with it."""
+        if sys.platform == "win32":
+            raise ConfigError(Problem(self._folder(), "custom code needs a Unix system to run in; on Windows use WSL"))
         self._started = asyncio.get_running_loop().create_future()
         self._spawn(active=True)
         try:
@@ -376,6 +375,8 @@ class WorkerPool:
                 self._queue.extend(sent.pending)
             return
         self._take_back(worker)
+        if self._broken is not None:
+            return
         if not worker.ready and process.killed_for != "closed":
             self._failed_boots += 1
             if self._manifest is None or self._failed_boots >= _MAX_FAILED_BOOTS:

@@ -5,6 +5,7 @@ It is started with the descriptors of its pipes; standard output and error belon
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import io
 import os
@@ -17,7 +18,16 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Raw
 
 from gradeline.errors import BadReplyError, DataError, Fault, GraderError, grade_policy
-from gradeline.model import ErrorInfo, GradeResult, Response, clean_data, clean_text, quote
+from gradeline.model import (
+    ErrorInfo,
+    GradeContext,
+    GradeResult,
+    Response,
+    canonical_json,
+    clean_data,
+    clean_text,
+    quote,
+)
 from gradeline.usercode import messages
 from gradeline.usercode.loader import CodeSpec, Loaded, Manifest, load
 from gradeline.usercode.messages import Batch, Booted, Job, RawDone, SetUp, Task, TaskResult
@@ -155,6 +165,8 @@ class Worker:
         try:
             if task.role == "extractor":
                 text = self._extract(task, job.response)
+            elif task.role == "builtin-extractor":
+                text = self._builtin(task).extract(job.response or Response(text=""))
             else:
                 submission = task.submission if task.extract is None else texts[task.extract]
                 if submission is None:
@@ -166,23 +178,23 @@ class Worker:
         return TaskResult(result, text, error, self._capture.take(), (perf_counter() - started) * 1000)
 
     def _grade(self, task: Task, job: Job, submission: str) -> GradeResult:
-        if task.role == "builtin":
-            return self._grade_builtin(task, job, submission)
+        if task.role == "builtin-grader":
+            result: GradeResult = self._builtin(task).grade(GradeContext(job.sample, submission, job.response))
+            return result
         function = self._function(task)
         return checked(self._finish(function(job.sample, submission)), task.reference)
 
-    def _grade_builtin(self, task: Task, job: Job, submission: str) -> GradeResult:
-        from gradeline.graders import create
-        from gradeline.model import GradeContext, canonical_json
-        from gradeline.parsing.patterns import trust_process
+    def _builtin(self, task: Task) -> Any:
+        """A grader or extractor of ours, made once."""
+        key = canonical_json((task.role, task.reference, task.config))
+        if key not in self._builtins:
+            from gradeline import extractors, graders  # most workers run none of ours
+            from gradeline.parsing.patterns import trust_process
 
-        trust_process()
-        key = canonical_json((task.reference, task.config))
-        grader = self._builtins.get(key)
-        if grader is None:
-            grader = self._builtins[key] = create(task.reference, task.config)
-        result: GradeResult = grader.grade(GradeContext(job.sample, submission, job.response))
-        return result
+            trust_process()
+            create = graders.create if task.role == "builtin-grader" else extractors.create
+            self._builtins[key] = create(task.reference, task.config)
+        return self._builtins[key]
 
     def _extract(self, task: Task, response: Response | None) -> str:
         from gradeline.compat.letta_messages import AgentState, to_letta
@@ -290,9 +302,10 @@ def _limit(memory: int, engine: int) -> None:
     """Bound what the process may take, keep its descendants in sight, and end it with the engine."""
     import resource
 
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if memory:
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    with contextlib.suppress(OSError, ValueError):  # not every system has every limit
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if memory:
+            resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     faulthandler.enable(file=2)
     if sys.platform == "linux":
         import ctypes
