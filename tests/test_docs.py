@@ -15,7 +15,7 @@ import pytest
 from gradeline import compat
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/*.md")])
 EXECUTED = [path for path in PAGES if path.name in ("README.md", "grading.md", "rules.md", "custom-graders.md")]
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)#]+)[^)]*\)")

@@ -68,7 +68,8 @@ def grade(
     echo '{"a": 1}' | gradeline grade json_match --config '{"mode": "subset"}' --expected '{"a": 1}'
     gradeline grade my_graders.py:polite cases.jsonl
 
-    Exits with 0 when all pass, 1 when one fails, 2 when the call is wrong, 3 when one has no score, 4 when none has.
+    Exits with 0 when all pass, 1 when one fails, 2 when the call is wrong; without a failure, with 3 when some have no
+    score and 4 when none has.
     """
     options = _mapping(config, "--config")
     if cases is not None:
