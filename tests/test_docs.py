@@ -16,7 +16,7 @@ from gradeline import compat
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/*.md")])
-EXECUTED = [path for path in PAGES if path.name in ("README.md", "grading.md", "rules.md", "custom-graders.md")]
+EXECUTED = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("grading", "rules", "custom-graders"))]
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)#]+)[^)]*\)")
 

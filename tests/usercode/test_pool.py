@@ -430,6 +430,18 @@ class TestLife:
 
         with_pool(spec(folder, "setsid_child"), body)
 
+    def test_who_brings_more_than_can_wait_waits(self, folder: Path) -> None:
+        async def body(pool: WorkerPool) -> tuple[int, int]:
+            callers = [asyncio.create_task(pool.run(Job(SAMPLE, (grade("slow"),)))) for _ in range(2_000)]
+            await asyncio.sleep(0.3)
+            waiting = pool.waiting
+            for caller in callers:
+                caller.cancel()
+            return waiting, len(callers)
+
+        waiting, callers = with_pool(spec(folder, "slow"), body, size=1)
+        assert 0 < waiting <= 256 < callers
+
     def test_a_caller_that_goes_away_holds_nobody_up(self, folder: Path) -> None:
         async def body(pool: WorkerPool) -> float:
             gone = asyncio.create_task(pool.run(Job(SAMPLE, (grade("slow"),))))

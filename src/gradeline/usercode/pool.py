@@ -229,6 +229,11 @@ class WorkerPool:
         """The worker processes that live, the one that stands by included."""
         return [process.pid for process in self._workers]
 
+    @property
+    def waiting(self) -> int:
+        """Jobs that no worker has been sent yet."""
+        return len(self._queue)
+
     # Sending
 
     def _wake(self) -> None:
