@@ -17,22 +17,28 @@ SHARED = ROOT.parent / "shared"
 settings.register_profile("gradeline", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gradeline")
 
-Rows = Callable[[str], Iterator[dict[str, Any]]]
+
+class SharedData:
+    """The labelled data that lies beside the project; a test that reads it skips where it is absent."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+
+    def lines(self, name: str) -> list[str]:
+        """A file's lines."""
+        path = self._home / name
+        if not path.exists():
+            pytest.skip(f"labelled data is absent: {name} (GRADELINE_SHARED_DATA names its folder)")
+        return path.read_text(encoding="utf-8").split("\n")
+
+    def __call__(self, name: str) -> Iterator[dict[str, Any]]:
+        """The rows of a JSONL file."""
+        return (json.loads(line) for line in self.lines(name) if line.strip())
 
 
 @pytest.fixture
-def shared_rows() -> Rows:
-    """Reads a JSONL file of the labelled data that lies beside the project; skips where it is absent."""
-    home = Path(os.environ.get("GRADELINE_SHARED_DATA") or SHARED / "data")
-
-    def rows(name: str) -> Iterator[dict[str, Any]]:
-        path = home / name
-        if not path.exists():
-            pytest.skip(f"labelled data is absent: {name} (GRADELINE_SHARED_DATA names its folder)")
-        with path.open(encoding="utf-8") as lines:
-            return iter([json.loads(line) for line in lines if line.strip()])
-
-    return rows
+def shared_rows() -> SharedData:
+    return SharedData(Path(os.environ.get("GRADELINE_SHARED_DATA") or SHARED / "data"))
 
 
 @pytest.fixture

@@ -1,0 +1,27 @@
+"""Formulas: intervals, paired tests, repeats, power. No numpy, no scipy."""
+
+from gradeline.stats.intervals import Interval, clopper_pearson, mean_interval, wilson
+from gradeline.stats.paired import McNemar, benjamini_hochberg, holm, mcnemar, paired_difference, sign_flip_test
+from gradeline.stats.power import cases_needed, cases_to_decide, minimum_detectable_effect
+from gradeline.stats.repeats import flakiness, pass_at_k, pass_hat_k
+from gradeline.stats.resampling import bootstrap
+
+__all__ = [
+    "Interval",
+    "McNemar",
+    "benjamini_hochberg",
+    "bootstrap",
+    "cases_needed",
+    "cases_to_decide",
+    "clopper_pearson",
+    "flakiness",
+    "holm",
+    "mcnemar",
+    "mean_interval",
+    "minimum_detectable_effect",
+    "paired_difference",
+    "pass_at_k",
+    "pass_hat_k",
+    "sign_flip_test",
+    "wilson",
+]
