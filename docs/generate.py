@@ -32,10 +32,10 @@ def reference() -> str:
         "## Graders",
         "",
     ]
-    for entry in graders.listing():
+    for entry in graders.registry.list():
         lines += section(entry)
     lines += ["## Extractors", ""]
-    for entry in extractors.listing():
+    for entry in extractors.registry.list():
         lines += section(entry)
     return "\n".join(lines).rstrip() + "\n"
 

@@ -54,11 +54,10 @@ def test_the_public_names_of_graders_and_extractors() -> None:
         "error_grade",
         "from_definition",
         "grade",
-        "listing",
         "registry",
         "run_grader",
     ]
-    assert gradeline.extractors.__all__ == ["DeclaredExtractor", "create", "extract", "listing", "registry"]
+    assert gradeline.extractors.__all__ == ["DeclaredExtractor", "create", "extract", "registry"]
 
 
 @pytest.mark.parametrize("module", [gradeline.model, gradeline.graders, gradeline.extractors])

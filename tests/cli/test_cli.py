@@ -126,9 +126,9 @@ class TestGrade:
         ran = gradeline("grade", "true-false", "--expected", "true", "--json", given="Yes\n")
         record = from_json(Record, ran.out)
         assert ran.out.count("\n") == 1
-        assert (record.case, record.repeat, record.submissions) == ("stdin", 0, {"grade": "Yes"})
+        assert (record.case, record.repeat, record.submissions) == ("stdin", 0, {"true-false": "Yes"})
         assert (record.response.status, record.response.text) == ("success", "Yes")
-        grade = record.grades["grade"]
+        grade = record.grades["true-false"]
         assert (grade.kind, grade.outcome, grade.score, grade.passed) == ("true-false", "pass", 1.0, True)
         assert set(json.loads(ran.out)) == {
             "schema",

@@ -12,7 +12,7 @@ import jsonschema_rs
 import pytest
 
 from gradeline.errors import ConfigError, Problem, UnknownNameError
-from gradeline.extractors import DeclaredExtractor, create, extract, listing, registry
+from gradeline.extractors import DeclaredExtractor, create, extract, registry
 from gradeline.model import Extractor, Response
 from gradeline.model.declared import NoOptions
 
@@ -57,11 +57,11 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_extractor_of_the_contract_is_listed() -> None:
-    assert [entry["id"] for entry in listing()] == CONTRACT
+    assert [entry["id"] for entry in registry.list()] == CONTRACT
 
 
 def test_an_entry_tells_all_there_is_to_know() -> None:
-    [entry] = [entry for entry in listing() if entry["id"] == "after_marker"]
+    [entry] = [entry for entry in registry.list() if entry["id"] == "after_marker"]
     fingerprint = entry.pop("fingerprint")
     assert len(fingerprint) == 32
     assert entry == {
@@ -83,7 +83,7 @@ def test_an_entry_tells_all_there_is_to_know() -> None:
     }
 
 
-@pytest.mark.parametrize("entry", listing(), ids=lambda entry: str(entry["id"]))
+@pytest.mark.parametrize("entry", registry.list(), ids=lambda entry: str(entry["id"]))
 def test_a_listed_schema_says_what_create_takes(entry: dict[str, Any]) -> None:
     kind, schema = entry["id"], entry["config_schema"]
     jsonschema_rs.meta.validate(schema)
@@ -173,7 +173,7 @@ def test_an_extractor_may_be_shared_by_threads() -> None:
 
 @pytest.mark.usefixtures("plugin")
 def test_an_installed_extractor_is_listed_and_made_like_a_built_in() -> None:
-    assert [entry["id"] for entry in listing()] == [*CONTRACT, "shouting"]
+    assert [entry["id"] for entry in registry.list()] == [*CONTRACT, "shouting"]
     assert extract("shouting", "Paris") == "PARIS"
 
 
@@ -189,7 +189,7 @@ def test_a_class_that_does_not_extract_says_so() -> None:
 
 def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
     script = (
-        "import sys; from gradeline.extractors import extract, listing; listing(); extract('last_assistant', 'a'); "
+        "import sys; from gradeline.extractors import extract, registry; registry.list(); extract('last_assistant', 'a'); "
         "print([name for name in ('jmespath', 're2', 'jsonschema_rs', 'rapidfuzz') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

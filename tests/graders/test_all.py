@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gradeline import GradeContext, Response, Sample
 from gradeline.errors import GRADE_POLICY
-from gradeline.graders import create, from_definition, listing, run_grader
+from gradeline.graders import create, from_definition, registry, run_grader
 from gradeline.graders.registry import BUILTINS
 from gradeline.model import Grade, Message, ToolCall, Trajectory, from_json, to_json
 
@@ -177,7 +177,7 @@ class TestEveryGrader:
 
 class TestListing:
     def test_every_entry_is_whole_and_its_schema_accepts_its_config(self) -> None:
-        entries = listing()
+        entries = registry.list()
         assert [entry["id"] for entry in entries] == list(BUILTINS)
         assert len({entry["fingerprint"] for entry in entries}) == len(entries)
         for entry in entries:
@@ -188,5 +188,5 @@ class TestListing:
                 assert option.get("description"), entry["id"]
 
     def test_only_what_needs_config_requires_it(self) -> None:
-        required = {entry["id"] for entry in listing() if entry["config_schema"]["required"]}
+        required = {entry["id"] for entry in registry.list() if entry["config_schema"]["required"]}
         assert required == {"custom-rules", "json_schema"}

@@ -11,7 +11,7 @@ import pytest
 
 from gradeline import GradeContext, Grader, GradeResult, Sample
 from gradeline.errors import BadReplyError, ConfigError
-from gradeline.graders import as_grader, create, from_definition, listing, registry, run_grader
+from gradeline.graders import as_grader, create, from_definition, registry, run_grader
 from gradeline.graders.adapt import as_result
 
 
@@ -224,7 +224,7 @@ class TestEntryPoints:
         assert create("short", {"most": 3}).grade(context("four")).passed is False
         with pytest.raises(ConfigError, match=r"short: config\.most: expected int >= 1, got 0"):
             create("short", {"most": 0})
-        added = {entry["id"]: entry for entry in listing()[-2:]}
+        added = {entry["id"]: entry for entry in registry.list()[-2:]}
         assert added["polite"]["description"] == "Says please."
         assert added["polite"]["scoring_guide"] == "1.0 with a please."
         assert added["short"]["config_schema"]["properties"]["most"]["minimum"] == 1

@@ -13,7 +13,6 @@ from gradeline.cli.settings import Settings, current_settings, global_options
 if TYPE_CHECKING:
     from gradeline.model import Grade, Record, Response
 
-_KEY = "grade"
 _MAX_BYTES = 64 * 1024 * 1024
 _EXIT_CODES = {"pass": 0, "fail": 1, "error": 4, "skipped": 4}
 
@@ -96,13 +95,13 @@ def grade(
         metadata=_mapping(metadata, "--metadata") or {},
     )
     submission, result = asyncio.run(grade_once(built_in, chosen, sample, response, pass_threshold))
-    record = Record("grade", sample.case_key, 0, sample, response, {_KEY: submission}, {_KEY: result})
+    record = Record("grade", sample.case_key, 0, sample, response, {built_in.kind: submission}, {built_in.kind: result})
     _show(settings, record)
     return _EXIT_CODES[result.outcome]
 
 
 def _show(settings: Settings, record: Record) -> None:
-    result = record.grades[_KEY]
+    (result,) = record.grades.values()
     if settings.json:
         from gradeline.model import to_json
 

@@ -19,12 +19,12 @@ def graders(kind: str | None) -> None:
     gradeline graders
     gradeline graders numeric
     """
-    from gradeline.graders.registry import ALIASES, listing, registry
+    from gradeline.graders.registry import ALIASES, registry
 
     if kind is not None:
         registry.get(ALIASES.get(kind, kind))  # an unknown name offers the closest
         kind = ALIASES.get(kind, kind)
-    _show("graders", listing(), kind)
+    _show("graders", registry.list(), kind)
 
 
 @click.command()
@@ -37,11 +37,11 @@ def extractors(kind: str | None) -> None:
     gradeline extractors
     gradeline extractors pattern
     """
-    from gradeline.extractors import listing, registry
+    from gradeline.extractors import registry
 
     if kind is not None:
         registry.get(kind)
-    _show("extractors", listing(), kind)
+    _show("extractors", registry.list(), kind)
 
 
 def _show(what: str, entries: list[dict[str, Any]], kind: str | None) -> None:

@@ -26,7 +26,9 @@ BUILTINS = {
 
 GROUP = "gradeline.extractors"
 
-registry: Registry[DeclaredExtractor[Any]] = Registry("extractor", DeclaredExtractor, BUILTINS, GROUP)
+registry: Registry[DeclaredExtractor[Any]] = Registry(
+    "extractor", DeclaredExtractor, BUILTINS, GROUP, lambda _, declaration: declaration.describe()
+)
 
 
 def create(kind: str, config: Mapping[str, Any] | None = None) -> Extractor:
@@ -42,8 +44,3 @@ def extract(kind: str, response: Response | str, config: Mapping[str, Any] | Non
     if isinstance(response, str):
         response = Response(text=response)
     return create(kind, config).extract(response)
-
-
-def listing() -> list[dict[str, Any]]:
-    """What there is: one entry an extractor, from its declaration."""
-    return [declaration.describe() for declaration in registry]

@@ -2,7 +2,7 @@
 
 from gradeline.graders.adapt import as_grader
 from gradeline.graders.base import DeclaredGrader, Grader
-from gradeline.graders.registry import create, from_definition, listing, registry
+from gradeline.graders.registry import create, from_definition, registry
 from gradeline.graders.run import error_grade, grade, run_grader
 from gradeline.graders.string_match import StringMatchGrader
 from gradeline.graders.true_false import TrueFalseGrader
@@ -17,7 +17,6 @@ __all__ = [
     "error_grade",
     "from_definition",
     "grade",
-    "listing",
     "registry",
     "run_grader",
 ]

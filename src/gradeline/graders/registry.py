@@ -39,7 +39,24 @@ GROUP = "gradeline.graders"
 _ENVELOPE = frozenset({"type", "kind", "config", "id", "name", "description"})
 """Keys of a definition that are not options."""
 
-registry: Registry[Grader] = Registry("grader", Grader, BUILTINS, GROUP)
+
+def _describe(name: str, declaration: type[Grader]) -> dict[str, Any]:
+    if issubclass(declaration, DeclaredGrader):
+        return declaration.describe()
+    doc = cleandoc(declaration.__doc__ or "")
+    return {
+        "id": name,
+        "name": declaration.__name__,
+        "description": doc.split("\n\n")[0].replace("\n", " "),
+        "type": name,
+        "config_schema": {"type": "object"},
+        "version": getattr(declaration, "version", 1),
+        "fingerprint": as_grader(declaration({}), name).fingerprint,
+        "scoring_guide": getattr(declaration, "scoring_guide", ""),
+    }
+
+
+registry: Registry[Grader] = Registry("grader", Grader, BUILTINS, GROUP, _describe)
 
 
 def create(kind: str, config: Mapping[str, Any] | None = None) -> GraderProtocol:
@@ -74,25 +91,3 @@ def from_definition(definition: Mapping[str, Any]) -> GraderProtocol:
             raise ConfigError(Problem(key, "stands both beside and inside 'config'; keep one"), kinds[0])
         config[key] = value
     return create(kinds[0], config)
-
-
-def listing() -> list[dict[str, Any]]:
-    """What there is: one entry a grader, from its declaration."""
-    return [_describe(name) for name in registry.names()]
-
-
-def _describe(name: str) -> dict[str, Any]:
-    declaration = registry.get(name)
-    if issubclass(declaration, DeclaredGrader):
-        return declaration.describe()
-    doc = cleandoc(declaration.__doc__ or "")
-    return {
-        "id": name,
-        "name": declaration.__name__,
-        "description": doc.split("\n\n")[0].replace("\n", " "),
-        "type": name,
-        "config_schema": {"type": "object"},
-        "version": getattr(declaration, "version", 1),
-        "fingerprint": as_grader(declaration({}), name).fingerprint,
-        "scoring_guide": getattr(declaration, "scoring_guide", ""),
-    }

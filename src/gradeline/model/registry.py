@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -17,8 +17,16 @@ T = TypeVar("T")
 class Registry(Generic[T]):
     """Finds declarations by name. Nothing is imported before it is asked for."""
 
-    def __init__(self, noun: str, base: type, builtins: Mapping[str, str], group: str) -> None:
+    def __init__(
+        self,
+        noun: str,
+        base: type,
+        builtins: Mapping[str, str],
+        group: str,
+        describe: Callable[[str, type[T]], dict[str, Any]],
+    ) -> None:
         self._noun = noun
+        self._describe = describe
         self._base = base
         self._builtins = builtins
         self._group = group
@@ -38,6 +46,10 @@ class Registry(Generic[T]):
         if name not in plugins:
             raise UnknownNameError(self._noun, name, [*self._builtins, *plugins])
         return self._load(plugins[name])
+
+    def list(self) -> list[dict[str, Any]]:
+        """What there is: one entry a declaration, with its options as JSON Schema."""
+        return [self._describe(name, self.get(name)) for name in self.names()]
 
     def __iter__(self) -> Iterator[type[T]]:
         return (self.get(name) for name in self.names())
