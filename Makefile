@@ -30,6 +30,7 @@ bench: $(READY) ## Print what a grade and a start cost, beside the floor and oth
 	$(UV) sync --locked --quiet --group bench
 	$(VENV)/python bench/graders.py
 	$(VENV)/python bench/pool.py
+	$(VENV)/python bench/store.py
 	$(VENV)/python bench/startup.py
 
 docs: $(READY) ## Write what docs/ takes from the program

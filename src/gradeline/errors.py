@@ -4,6 +4,7 @@
     ├── ConfigError (ValueError)         a config, rule or option is wrong; a person must fix it
     │   └── UnknownNameError             no grader or extractor of that name; offers the closest one
     ├── DataError (ValueError)           a value that no record can hold (NaN, a set, a cycle)
+    ├── StoreError                       the store cannot be opened, read or written
     ├── AgentError                       the agent's call failed; carries a type of RESPONSE_POLICY
     └── GraderError                      a grader could not give a score; carries a type of GRADE_POLICY
         ├── UngradableError (ValueError) this submission or expectation cannot be graded
@@ -152,6 +153,18 @@ class DataError(GradelineError, ValueError):
     def __init__(self, reason: str, path: str = "") -> None:
         self.problem = Problem(path, reason)
         super().__init__(str(self.problem))
+
+
+class StoreError(GradelineError):
+    """The store could not be opened, read or written; the message names it and says what to do.
+
+    ``retryable`` says that nothing was tried yet (another process held the lock): the same call
+    may work later. Nothing else may be repeated before the cause is gone.
+    """
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.retryable = retryable
 
 
 class AgentError(GradelineError):

@@ -11,12 +11,14 @@ from gradeline.model.llm import EmbeddingAdapter, GradingResult, Judge, LLMAdapt
 from gradeline.model.protocols import Extractor, Grader, Storage, Target
 from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import ErrorInfo, Response, Usage
+from gradeline.model.run import Counts, GraderCounts, Run, RunGrader, StoredKey
 from gradeline.model.sample import Sample
 from gradeline.model.text import clean_data, clean_text, quote
 from gradeline.model.trajectory import Message, Role, ToolCall, Trajectory, Turn
 
 __all__ = [
     "Config",
+    "Counts",
     "EmbeddingAdapter",
     "ErrorInfo",
     "Extractor",
@@ -26,6 +28,7 @@ __all__ = [
     "GradeKey",
     "GradeResult",
     "Grader",
+    "GraderCounts",
     "GradingResult",
     "Judge",
     "LLMAdapter",
@@ -37,9 +40,12 @@ __all__ = [
     "Response",
     "ResponseKey",
     "Role",
+    "Run",
     "RunConfig",
+    "RunGrader",
     "Sample",
     "Storage",
+    "StoredKey",
     "Target",
     "TestCase",
     "ToolCall",

@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol, runtime_checkable
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol, Self, runtime_checkable
 
 from gradeline.model.case import TestCase
 from gradeline.model.context import GradeContext, Need
 from gradeline.model.grade import Grade, GradeResult
 from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import Response
+from gradeline.model.run import Counts, Run, StoredKey
 from gradeline.model.sample import Sample
 
 
@@ -64,24 +65,102 @@ class Target(Protocol):
     async def respond(self, sample: Sample) -> Response: ...
 
 
+class StoreWriter(Protocol):
+    """Writes for the tasks of one event loop; a put returns once it is committed (`gradeline.store.Writer`)."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def put_response(
+        self, key: ResponseKey, response: Response, sample: Sample, position: int | None = None
+    ) -> None: ...
+
+    async def put_grade(self, key: GradeKey, grade: Grade, submission: str | None = None) -> None: ...
+
+    async def flush(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
 @runtime_checkable
 class Storage(Protocol):
-    """Keeps cases, responses and grades. Synchronous and thread-safe."""
+    """Keeps cases, runs, responses and grades. Synchronous and thread-safe.
+
+    A write is durable when its call returns, and doing it again changes nothing. Raises
+    `StoreError` when the store fails, `ConfigError` for a run that is not there.
+    """
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def close(self) -> None:
+        """Let go of files and connections; nothing works afterwards."""
 
     def save_test_case(self, test_case: TestCase) -> str:
-        """Store a test case, return its id."""
+        """Store a test case, return its id (a new one where it is empty). A deleted case comes back."""
 
     def get_test_case(self, id: str) -> TestCase | None:  # noqa: A002 - the seed's name
         """Retrieve a test case by its id."""
 
     def list_test_cases(self) -> list[TestCase]:
-        """List all test cases."""
+        """List all test cases, in the order in which they were first stored."""
 
     def delete_test_case(self, id: str) -> bool:  # noqa: A002 - the seed's name
-        """Delete a test case, return success."""
+        """Delete a test case, return success. It is only hidden: runs speak of it still."""
 
-    def put_response(self, key: ResponseKey, response: Response) -> None: ...
+    def save_run(self, run: Run) -> str:
+        """Store a run, return its id (a new one where it is empty). Its parent must be there."""
 
-    def put_grade(self, key: GradeKey, grade: Grade) -> None: ...
+    def get_run(self, id: str) -> Run | None:  # noqa: A002 - as the seed names it
+        """Retrieve a run by its whole id."""
 
-    def records(self, run: str) -> Iterator[Record]: ...
+    def find_run(self, wanted: str) -> Run:
+        """The run that a person means: by id, name, unique start of an id, ``latest`` or ``latest~N``.
+
+        `ConfigError` lists the candidates when none or several are meant.
+        """
+
+    def list_runs(self, limit: int = 50, before: str | None = None) -> list[Run]:
+        """Runs, the last saved first; ``before`` is the id of the last run of the page before."""
+
+    def update_run(self, id: str, **changes: Any) -> Run:  # noqa: A002 - as the seed names it
+        """Replace fields of a run in one transaction, return the run."""
+
+    def delete_run(self, id: str) -> bool:  # noqa: A002 - as the seed names it
+        """Delete a run and all its rows, return success. Refused while another run regrades it."""
+
+    def put_samples(self, run: str, samples: Iterable[Sample], start: int = 0) -> None:
+        """Store the cases of a run, whose positions count from ``start``."""
+
+    def get_sample(self, run: str, case: str) -> Sample | None:
+        """A case of a run, or of the run it regrades."""
+
+    def put_response(self, key: ResponseKey, response: Response, sample: Sample, position: int | None = None) -> None:
+        """Store a response, and its case once for all repeats.
+
+        ``position`` is the case's place in the suite; without it a new case comes last.
+        """
+
+    def get_response(self, key: ResponseKey) -> Response | None:
+        """A response of a run, or of the run it regrades."""
+
+    def put_grade(self, key: GradeKey, grade: Grade, submission: str | None = None) -> None:
+        """Store a grade, and the text that was graded."""
+
+    def records(self, run: str, after: ResponseKey | None = None) -> Iterator[Record]:
+        """The run's records by position of the case, then repeat, in constant memory.
+
+        A run with a parent and no response of its own has its parent's responses. ``after`` goes on
+        behind a record. What is written meanwhile may show up or not.
+        """
+
+    def keys_of(self, run: str) -> Iterator[StoredKey]:
+        """What is there already, as (key, status of the response, fingerprint by grader), ordered as `records`."""
+
+    def counts(self, run: str) -> Counts:
+        """Responses by status, and per grader the outcomes and the moments of its scores; cheap at any size."""
+
+    def writer(self) -> StoreWriter:
+        """A writer for the tasks of an event loop. Close it before the store."""

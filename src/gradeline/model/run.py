@@ -1,0 +1,68 @@
+"""A run, and what it comes to so far."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from gradeline.model.record import ResponseKey
+
+RunStatus = Literal["pending", "running", "completed", "failed", "cancelled"]
+
+
+class RunGrader(msgspec.Struct, frozen=True):
+    """A grader of a run: what it was, so that like is compared with like."""
+
+    kind: str
+    fingerprint: str
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=1):
+    """One suite, one target variant, one set of graders.
+
+    Times are ISO 8601 texts in UTC. ``total`` is cases x repeats where that is known.
+    ``definition`` is the suite as JSON text, so that the run can be resumed; ``owner`` names the
+    process that runs it as ``host:pid:start``. An empty id is filled in by ``save_run``.
+    """
+
+    id: str = ""
+    name: str
+    suite: str
+    suite_digest: str = ""
+    status: RunStatus = "pending"
+    target: dict[str, Any] = {}
+    graders: dict[str, RunGrader] = {}
+    group: str | None = None
+    parent: str | None = None
+    seed: int | None = None
+    repeats: int = 1
+    total: int | None = None
+    started_at: str | None = None
+    completed_at: str | None = None
+    error_message: str | None = None
+    definition: str | None = None
+    owner: str | None = None
+
+
+class GraderCounts(msgspec.Struct, frozen=True):
+    """What one grader said so far: how often which outcome, and the moments of its scores."""
+
+    outcomes: dict[str, int]
+    score_sum: float
+    score_squares: float
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """What a run holds: its responses by status, its grades by grader. Every status and outcome is listed."""
+
+    responses: dict[str, int]
+    graders: dict[str, GraderCounts]
+
+
+class StoredKey(NamedTuple):
+    """What is there already of one (run, case, repeat): the response's status and the fingerprint of each grade."""
+
+    key: ResponseKey
+    status: str
+    fingerprints: dict[str, str]

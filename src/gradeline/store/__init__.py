@@ -1,0 +1,105 @@
+"""Where cases, runs, responses and grades are kept: in memory or in a SQLite file.
+
+Each name is imported when first used, so that naming a store loads no database.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gradeline.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from gradeline.errors import StoreError
+    from gradeline.model.case import TestCase
+    from gradeline.model.grade import Grade as Score
+    from gradeline.model.protocols import Storage
+    from gradeline.model.record import Record as EvaluationResult
+    from gradeline.model.run import Counts, GraderCounts, Run, RunGrader, StoredKey
+    from gradeline.model.run import Run as EvaluationRun
+    from gradeline.store.memory import InMemoryStorage
+    from gradeline.store.rows import new_id
+    from gradeline.store.sqlite import SqliteStorage
+    from gradeline.store.writer import Writer
+
+__all__ = [
+    "Counts",
+    "EvaluationResult",
+    "EvaluationRun",
+    "GraderCounts",
+    "InMemoryStorage",
+    "Run",
+    "RunGrader",
+    "Score",
+    "SqliteStorage",
+    "StoreError",
+    "StoredKey",
+    "TestCase",
+    "Writer",
+    "new_id",
+    "open_storage",
+]
+
+_HOMES = {
+    "Counts": "gradeline.model.run:Counts",
+    "EvaluationResult": "gradeline.model.record:Record",
+    "EvaluationRun": "gradeline.model.run:Run",
+    "GraderCounts": "gradeline.model.run:GraderCounts",
+    "InMemoryStorage": "gradeline.store.memory:InMemoryStorage",
+    "Run": "gradeline.model.run:Run",
+    "RunGrader": "gradeline.model.run:RunGrader",
+    "Score": "gradeline.model.grade:Grade",
+    "SqliteStorage": "gradeline.store.sqlite:SqliteStorage",
+    "StoreError": "gradeline.errors:StoreError",
+    "StoredKey": "gradeline.model.run:StoredKey",
+    "TestCase": "gradeline.model.case:TestCase",
+    "Writer": "gradeline.store.writer:Writer",
+    "new_id": "gradeline.store.rows:new_id",
+}
+
+_SCHEMES = "sqlite:///path, a path, or memory://"
+
+
+def open_storage(url: str | Path) -> Storage:
+    """The store that a URL names: ``sqlite:///path`` (a fourth slash makes it absolute), a bare path, ``memory://``.
+
+    A wrong URL is a `ConfigError`, which never shows the URL (it may hold a password); a store that
+    cannot be opened is a `StoreError`.
+    """
+    text = str(url)
+    scheme, separator, rest = text.partition("://")
+    if text == "memory://":
+        from gradeline.store.memory import InMemoryStorage  # loaded only when it is the one
+
+        return InMemoryStorage()
+    if ":memory:" in text or text in ("sqlite://", "sqlite:///"):
+        raise _wrong("a SQLite store needs a file: sqlite:///path; for a store in memory, say memory://")
+    if separator and scheme.partition("+")[0] in ("postgresql", "postgres"):
+        raise _wrong("a PostgreSQL store needs the extra 'postgres': pip install 'gradeline[postgres]'")
+    if separator and (scheme != "sqlite" or not rest.startswith("/")):
+        raise _wrong(f"{scheme}:// is no store; say {_SCHEMES}")
+    if not text.strip() or (text.startswith("sqlite:") and not separator):
+        raise _wrong(f"{text!r} names no store; say {_SCHEMES}")
+    from gradeline.store.sqlite import SqliteStorage  # loaded only when it is the one
+
+    return SqliteStorage(Path(rest[1:] if separator else text).expanduser())
+
+
+def _wrong(message: str) -> ConfigError:
+    return ConfigError(Problem("store", message))
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'gradeline.store' has no attribute {name!r}")
+    module, _, attribute = home.partition(":")
+    value: object = getattr(import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,275 @@
+"""A store in this process's memory: for tests, trials and `--store memory://`. It ends with the process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from gradeline.errors import StoreError
+from gradeline.model.case import TestCase
+from gradeline.model.codec import from_json, to_json
+from gradeline.model.grade import Grade
+from gradeline.model.record import GradeKey, Record, ResponseKey
+from gradeline.model.response import Response
+from gradeline.model.run import Counts, Run, StoredKey
+from gradeline.model.sample import Sample
+from gradeline.store.rows import (
+    GradeRow,
+    ResponseRow,
+    Row,
+    Tally,
+    changed,
+    checked,
+    choose_run,
+    counts_of,
+    grade_row,
+    new_id,
+    parent_in_use,
+    record_of,
+    response_row,
+    steps_back,
+    unknown_case,
+    unknown_parent,
+    unknown_run,
+    unsaved_run,
+)
+
+if TYPE_CHECKING:
+    from gradeline.store.writer import Writer
+
+
+class _Rows:
+    """What one run holds. Texts, as in every store: nobody can change them from outside."""
+
+    def __init__(self) -> None:
+        self.samples: dict[str, tuple[int, str]] = {}
+        self.next_position = 0
+        self.responses: dict[tuple[str, int], ResponseRow] = {}
+        self.grades: dict[tuple[str, int], dict[str, GradeRow]] = {}
+
+    def put_sample(self, case: str, sample: str, position: int | None) -> None:
+        if position is None:
+            known = self.samples.get(case)
+            position = known[0] if known else self.next_position
+        self.samples[case] = (position, sample)
+        self.next_position = max(self.next_position, position + 1)
+
+    def put(self, row: Row) -> None:
+        if isinstance(row, ResponseRow):
+            self.put_sample(row.case, row.sample, row.position)
+            self.responses[row.case, row.repeat] = row
+        else:
+            self.grades.setdefault((row.case, row.repeat), {})[row.grader] = row
+
+    def place(self, case: str, repeat: int) -> tuple[int, str, int]:
+        return self.samples[case][0], case, repeat
+
+
+class InMemoryStorage:
+    """`Storage` in dictionaries."""
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self._cases: dict[str, str] = {}
+        self._deleted: set[str] = set()
+        self._runs: dict[str, str] = {}
+        self._rows: dict[str, _Rows] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def save_test_case(self, test_case: TestCase) -> str:
+        if not test_case.id:
+            test_case = msgspec.structs.replace(test_case, id=new_id())
+        with self._lock:
+            self._cases[test_case.id] = to_json(test_case)
+            self._deleted.discard(test_case.id)
+        return test_case.id
+
+    def get_test_case(self, id: str) -> TestCase | None:  # noqa: A002 - the seed's name
+        with self._lock:
+            text = None if id in self._deleted else self._cases.get(id)
+        return None if text is None else from_json(TestCase, text)
+
+    def list_test_cases(self) -> list[TestCase]:
+        with self._lock:
+            texts = [text for id_, text in self._cases.items() if id_ not in self._deleted]
+        return [from_json(TestCase, text) for text in texts]
+
+    def delete_test_case(self, id: str) -> bool:  # noqa: A002 - the seed's name
+        with self._lock:
+            found = id in self._cases and id not in self._deleted
+            if found:
+                self._deleted.add(id)
+        return found
+
+    def save_run(self, run: Run) -> str:
+        run = checked(run)
+        with self._lock:
+            if run.parent is not None and run.parent not in self._runs:
+                raise unknown_parent(run)
+            self._runs[run.id] = to_json(run)
+            self._rows.setdefault(run.id, _Rows())
+        return run.id
+
+    def get_run(self, id: str) -> Run | None:  # noqa: A002 - as the seed names it
+        with self._lock:
+            text = self._runs.get(id)
+        return None if text is None else from_json(Run, text)
+
+    def find_run(self, wanted: str) -> Run:
+        with self._lock:
+            newest = self._newest()
+        back = steps_back(wanted)
+        if back is not None:
+            found = newest[back] if back < len(newest) else None
+        else:
+            found = choose_run(wanted, newest) if wanted else None
+        if found is None:
+            raise unknown_run(wanted, newest)
+        return found
+
+    def list_runs(self, limit: int = 50, before: str | None = None) -> list[Run]:
+        with self._lock:
+            newest = self._newest()
+        if before is None:
+            return newest[:limit]
+        ids = [run.id for run in newest]
+        if before not in ids:
+            raise unknown_run(before, newest)
+        start = ids.index(before) + 1
+        return newest[start : start + limit]
+
+    def update_run(self, id: str, **changes: Any) -> Run:  # noqa: A002 - as the seed names it
+        with self._lock:
+            run = changed(self._required(id), changes)
+            self.save_run(run)
+        return run
+
+    def delete_run(self, id: str) -> bool:  # noqa: A002 - as the seed names it
+        with self._lock:
+            children = [run.id for run in self._newest() if run.parent == id and run.id != id]
+            if children:
+                raise parent_in_use(id, children)
+            self._rows.pop(id, None)
+            return self._runs.pop(id, None) is not None
+
+    def put_samples(self, run: str, samples: Iterable[Sample], start: int = 0) -> None:
+        for position, sample in enumerate(samples, start):
+            with self._lock:
+                self._rows_of(run).put_sample(sample.case_key, to_json(sample), position)
+
+    def get_sample(self, run: str, case: str) -> Sample | None:
+        with self._lock:
+            found = self._source(run).samples.get(case) if run in self._runs else None
+        return None if found is None else from_json(Sample, found[1])
+
+    def put_response(self, key: ResponseKey, response: Response, sample: Sample, position: int | None = None) -> None:
+        self._put(response_row(key, response, sample, position))
+
+    def get_response(self, key: ResponseKey) -> Response | None:
+        with self._lock:
+            found = self._source(key.run).responses.get((key.case, key.repeat)) if key.run in self._runs else None
+        return None if found is None else from_json(Response, found.response)
+
+    def put_grade(self, key: GradeKey, grade: Grade, submission: str | None = None) -> None:
+        self._put(grade_row(key, grade, submission))
+
+    def records(self, run: str, after: ResponseKey | None = None) -> Iterator[Record]:
+        return (self._record(run, sample, row) for sample, row in self._ordered(run, after))
+
+    def keys_of(self, run: str) -> Iterator[StoredKey]:
+        return (
+            StoredKey(
+                ResponseKey(run, row.case, row.repeat),
+                row.status,
+                {grade.grader: grade.fingerprint for grade in self._grades(run, row)},
+            )
+            for _, row in self._ordered(run, None)
+        )
+
+    def counts(self, run: str) -> Counts:
+        with self._lock:
+            self._required(run)
+            grades = [grade for by_grader in self._rows[run].grades.values() for grade in by_grader.values()]
+            statuses = [row.status for row in self._source(run).responses.values()]
+        return counts_of(
+            ((status, 1) for status in statuses),
+            (Tally(grade.grader, grade.outcome, 1, grade.units, grade.squares) for grade in grades),
+        )
+
+    def writer(self) -> Writer:
+        from gradeline.store.writer import Writer  # asyncio is loaded only where it is used
+
+        return Writer(self._commit)
+
+    def _commit(self, rows: Sequence[Row]) -> list[StoreError | None]:
+        refusals: list[StoreError | None] = []
+        for row in rows:
+            try:
+                self._put(row)
+                refusals.append(None)
+            except StoreError as error:
+                refusals.append(error)
+        return refusals
+
+    def _put(self, row: Row) -> None:
+        with self._lock:
+            self._rows_of(row.run).put(row)
+
+    def _rows_of(self, run: str) -> _Rows:
+        if run not in self._rows:
+            raise unsaved_run(run)
+        return self._rows[run]
+
+    def _newest(self) -> list[Run]:
+        return [from_json(Run, text) for text in reversed(self._runs.values())]
+
+    def _required(self, run: str) -> Run:
+        found = self.get_run(run)
+        if found is None:
+            raise unknown_run(run, self._newest())
+        return found
+
+    def _source(self, run: str) -> _Rows:
+        """Whose responses a run reads: its own, or those of the run it regrades."""
+        seen = {run}
+        source: str | None = run
+        while source is not None and not self._rows[source].responses:
+            source = self._required(source).parent
+            if source in seen:
+                break
+            seen.add(source or "")
+        return self._rows[source or run]
+
+    def _ordered(self, run: str, after: ResponseKey | None) -> list[tuple[str, ResponseRow]]:
+        """The responses that the run reads, each with its sample."""
+        with self._lock:
+            self._required(run)
+            source = self._source(run)
+            rows = sorted(source.responses.values(), key=lambda row: source.place(row.case, row.repeat))
+            if after is not None:
+                if after.case not in source.samples:
+                    raise unknown_case(run, after.case)
+                start = source.place(after.case, after.repeat)
+                rows = [row for row in rows if source.place(row.case, row.repeat) > start]
+            return [(source.samples[row.case][1], row) for row in rows]
+
+    def _grades(self, run: str, row: ResponseRow) -> list[GradeRow]:
+        with self._lock:
+            rows = self._rows.get(run)
+            grades = rows.grades.get((row.case, row.repeat), {}) if rows else {}
+            return [grades[grader] for grader in sorted(grades)]
+
+    def _record(self, run: str, sample: str, row: ResponseRow) -> Record:
+        grades = [(grade.grader, grade.grade, grade.submission) for grade in self._grades(run, row)]
+        return record_of(ResponseKey(run, row.case, row.repeat), sample, row.response, grades)

@@ -1,0 +1,159 @@
+"""The tables of the SQLite store, as steps from one version of the schema to the next.
+
+A released step is never edited: a change is a new function at the end of `MIGRATIONS`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+
+Migration = Callable[[sqlite3.Connection], None]
+
+APPLICATION_ID = 0x67726C6E  # "grln"
+
+
+def create_test_cases(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        """CREATE TABLE test_cases (
+            n INTEGER PRIMARY KEY AUTOINCREMENT,
+            id TEXT NOT NULL UNIQUE,
+            deleted INTEGER NOT NULL DEFAULT 0,
+            test_case TEXT NOT NULL
+        )"""
+    )
+
+
+def create_runs(connection: sqlite3.Connection) -> None:
+    """Runs are ordered by ``n``, which no jump of the clock can disturb."""
+    connection.execute(
+        """CREATE TABLE runs (
+            n INTEGER PRIMARY KEY AUTOINCREMENT,
+            id TEXT NOT NULL UNIQUE,
+            name TEXT NOT NULL,
+            parent TEXT REFERENCES runs (id),
+            run TEXT NOT NULL
+        )"""
+    )
+    connection.execute("CREATE INDEX runs_by_name ON runs (name)")
+    connection.execute("CREATE INDEX runs_by_parent ON runs (parent) WHERE parent IS NOT NULL")
+
+
+def create_records(connection: sqlite3.Connection) -> None:
+    """The texts stand last in their rows, so that reading what comes before them does not load them.
+
+    Grades do not refer to responses: those of a regraded run belong to its parent.
+    """
+    connection.execute(
+        """CREATE TABLE samples (
+            run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+            case_key TEXT NOT NULL,
+            position INTEGER NOT NULL,
+            sample TEXT NOT NULL,
+            PRIMARY KEY (run, case_key),
+            UNIQUE (run, position, case_key)
+        )"""
+    )
+    connection.execute(
+        """CREATE TABLE responses (
+            run TEXT NOT NULL,
+            case_key TEXT NOT NULL,
+            repeat INTEGER NOT NULL,
+            status TEXT NOT NULL,
+            response TEXT NOT NULL,
+            PRIMARY KEY (run, case_key, repeat),
+            FOREIGN KEY (run, case_key) REFERENCES samples (run, case_key) ON DELETE CASCADE
+        )"""
+    )
+    connection.execute(
+        """CREATE TABLE grades (
+            run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+            case_key TEXT NOT NULL,
+            repeat INTEGER NOT NULL,
+            grader TEXT NOT NULL,
+            fingerprint TEXT NOT NULL,
+            outcome TEXT NOT NULL,
+            units INTEGER NOT NULL,
+            squares INTEGER NOT NULL,
+            grade TEXT NOT NULL,
+            submission TEXT,
+            PRIMARY KEY (run, case_key, repeat, grader)
+        )"""
+    )
+
+
+def roll_up_counts(connection: sqlite3.Connection) -> None:
+    """Triggers keep the counts, so that no way of writing a row can miss them.
+
+    Rows are deleted only with their whole run, and the counts go with it.
+    """
+    connection.execute(
+        """CREATE TABLE response_counts (
+            run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+            status TEXT NOT NULL,
+            count INTEGER NOT NULL,
+            PRIMARY KEY (run, status)
+        ) WITHOUT ROWID"""
+    )
+    connection.execute(
+        """CREATE TABLE grade_counts (
+            run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+            grader TEXT NOT NULL,
+            outcome TEXT NOT NULL,
+            count INTEGER NOT NULL,
+            units INTEGER NOT NULL,
+            squares INTEGER NOT NULL,
+            PRIMARY KEY (run, grader, outcome)
+        ) WITHOUT ROWID"""
+    )
+    count_response = """
+        INSERT INTO response_counts (run, status, count) VALUES (new.run, new.status, 1)
+        ON CONFLICT (run, status) DO UPDATE SET count = count + 1;"""
+    count_grade = """
+        INSERT INTO grade_counts (run, grader, outcome, count, units, squares)
+        VALUES (new.run, new.grader, new.outcome, 1, new.units, new.squares)
+        ON CONFLICT (run, grader, outcome) DO UPDATE SET
+            count = count + 1, units = units + excluded.units, squares = squares + excluded.squares;"""
+    connection.execute(f"CREATE TRIGGER response_stored AFTER INSERT ON responses BEGIN {count_response} END")
+    connection.execute(f"CREATE TRIGGER grade_stored AFTER INSERT ON grades BEGIN {count_grade} END")
+    connection.execute(
+        f"""CREATE TRIGGER response_replaced AFTER UPDATE ON responses BEGIN
+            UPDATE response_counts SET count = count - 1 WHERE run = old.run AND status = old.status;
+            {count_response}
+        END"""  # noqa: S608 - made of constants
+    )
+    connection.execute(
+        f"""CREATE TRIGGER grade_replaced AFTER UPDATE ON grades BEGIN
+            UPDATE grade_counts SET count = count - 1, units = units - old.units, squares = squares - old.squares
+            WHERE run = old.run AND grader = old.grader AND outcome = old.outcome;
+            {count_grade}
+        END"""  # noqa: S608 - made of constants
+    )
+
+
+MIGRATIONS: Sequence[Migration] = (create_test_cases, create_runs, create_records, roll_up_counts)
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """How many migrations the store has seen."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Bring the store to the newest schema, each step in a transaction of its own.
+
+    Another process may be at the same work: who gets the lock second finds the step done.
+    """
+    while version_of(connection) < len(migrations):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            version = version_of(connection)
+            if version < len(migrations):
+                migrations[version](connection)
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version = {version + 1}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise

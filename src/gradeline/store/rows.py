@@ -1,0 +1,177 @@
+"""What the stores have in common: rows, counts, and how a person names a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+from uuid import uuid4
+
+import msgspec
+
+from gradeline.errors import ConfigError, Outcome, Problem, StoreError
+from gradeline.model.codec import from_json, to_json
+from gradeline.model.grade import Grade
+from gradeline.model.record import GradeKey, Record, ResponseKey
+from gradeline.model.response import Response
+from gradeline.model.run import Counts, GraderCounts, Run
+from gradeline.model.sample import Sample
+
+SCORE_UNIT = 10**12
+"""Scores are summed in these whole units: a sum of floats would depend on the order of the rows, so
+that a roll-up could not equal its recomputation."""
+
+_STATUSES = ("success", "error", "timeout")
+_LATEST = re.compile(r"latest(?:~([0-9]{1,9}))?")
+_SHOWN = 5
+
+
+class ResponseRow(NamedTuple):
+    """A response as it is written."""
+
+    run: str
+    case: str
+    repeat: int
+    status: str
+    response: str
+    sample: str
+    position: int | None
+
+
+class GradeRow(NamedTuple):
+    """A grade as it is written."""
+
+    run: str
+    case: str
+    repeat: int
+    grader: str
+    fingerprint: str
+    outcome: str
+    units: int
+    squares: int
+    grade: str
+    submission: str | None
+
+
+Row: TypeAlias = ResponseRow | GradeRow
+
+
+class Tally(NamedTuple):
+    """A part of the counts of a grader: one outcome, its number, and its scores in `SCORE_UNIT`."""
+
+    grader: str
+    outcome: str
+    number: int
+    units: int
+    squares: int
+
+
+def new_id() -> str:
+    """An id that no other run or case has."""
+    return str(uuid4())
+
+
+def checked(run: Run) -> Run:
+    """The run with an id, as it will come back, or `DataError`: a store takes no status it does not know."""
+    return from_json(Run, to_json(run if run.id else msgspec.structs.replace(run, id=new_id())))
+
+
+def changed(run: Run, changes: dict[str, Any]) -> Run:
+    """The run with some fields replaced."""
+    unknown = sorted(set(changes) - set(Run.__struct_fields__))
+    if unknown:
+        raise ConfigError(Problem("", f"a run has no field to change named {', '.join(map(repr, unknown))}"))
+    return checked(msgspec.structs.replace(run, **changes))
+
+
+def response_row(key: ResponseKey, response: Response, sample: Sample, position: int | None) -> ResponseRow:
+    return ResponseRow(*key, response.status, to_json(response), to_json(sample), position)
+
+
+def grade_row(key: GradeKey, grade: Grade, submission: str | None) -> GradeRow:
+    return GradeRow(*key, grade.fingerprint, grade.outcome.value, *score_units(grade.score), to_json(grade), submission)
+
+
+def record_of(key: ResponseKey, sample: str, response: str, grades: Sequence[tuple[str, str, str | None]]) -> Record:
+    """The join of what is stored; each grade comes as (grader, grade, submission)."""
+    return Record(
+        *key,
+        from_json(Sample, sample),
+        from_json(Response, response),
+        {grader: submission for grader, _, submission in grades if submission is not None},
+        {grader: from_json(Grade, grade) for grader, grade, _ in grades},
+    )
+
+
+def score_units(score: float | None) -> tuple[int, int]:
+    """A score and its square in `SCORE_UNIT`; no score adds nothing."""
+    if score is None:
+        return 0, 0
+    return round(score * SCORE_UNIT), round(score * score * SCORE_UNIT)
+
+
+def counts_of(responses: Iterable[tuple[str, int]], grades: Iterable[Tally]) -> Counts:
+    """Counts from numbers by status and tallies by grader and outcome, in any grouping."""
+    by_status = dict.fromkeys(_STATUSES, 0)
+    for status, count in responses:
+        by_status[status] += count
+    outcomes: dict[str, dict[str, int]] = {}
+    moments: dict[str, tuple[int, int]] = {}
+    for tally in grades:
+        by_outcome = outcomes.setdefault(tally.grader, dict.fromkeys(map(str, Outcome), 0))
+        by_outcome[tally.outcome] += tally.number
+        units, squares = moments.get(tally.grader, (0, 0))
+        moments[tally.grader] = (units + tally.units, squares + tally.squares)
+    return Counts(
+        by_status,
+        {
+            grader: GraderCounts(outcomes[grader], moments[grader][0] / SCORE_UNIT, moments[grader][1] / SCORE_UNIT)
+            for grader in sorted(outcomes)
+        },
+    )
+
+
+def steps_back(wanted: str) -> int | None:
+    """How many runs before the newest ``latest`` or ``latest~N`` means; None for any other word."""
+    found = _LATEST.fullmatch(wanted)
+    return int(found[1] or 0) if found else None
+
+
+def choose_run(wanted: str, matching: Sequence[Run]) -> Run | None:
+    """The run meant among those that match: its id, else its name, else the start of its id. None if none matches."""
+    by_id = [run for run in matching if run.id == wanted]
+    by_name = [run for run in matching if run.name == wanted]
+    by_prefix = [run for run in matching if run.id.startswith(wanted)]
+    found = by_id or by_name or by_prefix
+    if len(found) > 1:
+        what = "is the name of" if by_name else "begins the id of"
+        raise ConfigError(Problem("", f"{wanted!r} {what} several runs; name one by its id: {_listed(found)}"))
+    return found[0] if found else None
+
+
+def unknown_run(wanted: str, recent: Sequence[Run]) -> ConfigError:
+    """No run is meant by ``wanted``."""
+    hint = f"the newest are {_listed(recent)}" if recent else "the store holds no run yet"
+    return ConfigError(Problem("", f"no run {wanted!r}; {hint}"))
+
+
+def unsaved_run(run: str) -> StoreError:
+    return StoreError(f"no run {run!r} in the store: save_run comes before its rows")
+
+
+def unknown_case(run: str, case: str) -> ConfigError:
+    return ConfigError(Problem("after", f"run {run!r} has no case {case!r} to go on from"))
+
+
+def unknown_parent(run: Run) -> ConfigError:
+    return ConfigError(Problem("parent", f"no run {run.parent!r} in the store for {run.id!r} to regrade"))
+
+
+def parent_in_use(run: str, children: Sequence[str]) -> ConfigError:
+    names = ", ".join(children[:_SHOWN])
+    return ConfigError(Problem("", f"run {run!r} holds the responses of {names}, which regrade it; delete those first"))
+
+
+def _listed(runs: Sequence[Run]) -> str:
+    shown = [f"{run.id} ({run.name}{f', {run.started_at}' if run.started_at else ''})" for run in runs[:_SHOWN]]
+    return ", ".join(shown) + (", …" if len(runs) > _SHOWN else "")

@@ -1,0 +1,478 @@
+"""The store in one SQLite file: safe against kill -9 and power loss, and shared by several processes."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from threading import Lock
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from gradeline.errors import StoreError
+from gradeline.model.case import TestCase
+from gradeline.model.codec import from_json, to_json
+from gradeline.model.grade import Grade
+from gradeline.model.record import GradeKey, Record, ResponseKey
+from gradeline.model.response import Response
+from gradeline.model.run import Counts, Run, StoredKey
+from gradeline.model.sample import Sample
+from gradeline.store.migrations import APPLICATION_ID, MIGRATIONS, migrate, version_of
+from gradeline.store.rows import (
+    ResponseRow,
+    Row,
+    Tally,
+    changed,
+    checked,
+    choose_run,
+    counts_of,
+    grade_row,
+    new_id,
+    parent_in_use,
+    record_of,
+    response_row,
+    steps_back,
+    unknown_case,
+    unknown_parent,
+    unknown_run,
+    unsaved_run,
+)
+
+if TYPE_CHECKING:
+    from gradeline.store.writer import Writer
+
+BUSY_SECONDS = 5.0
+_IDLE_READERS = 4
+_SAMPLES_AT_ONCE = 500
+_PAGE_ROWS = 200
+_PAGE_CHARS = 4_000_000
+_CANDIDATES = 20
+
+_PUT_SAMPLE = """
+    INSERT INTO samples (run, case_key, position, sample)
+    VALUES (?1, ?2, coalesce(?3, (SELECT max(position) + 1 FROM samples WHERE run = ?1), 0), ?4)
+    ON CONFLICT (run, case_key) DO UPDATE SET position = coalesce(?3, position), sample = excluded.sample
+    WHERE sample IS NOT excluded.sample OR position IS NOT coalesce(?3, position)"""
+_PUT_RESPONSE = """
+    INSERT INTO responses (run, case_key, repeat, status, response) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (run, case_key, repeat) DO UPDATE SET status = excluded.status, response = excluded.response"""
+_PUT_GRADE = """
+    INSERT INTO grades (run, case_key, repeat, grader, fingerprint, outcome, units, squares, grade, submission)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (run, case_key, repeat, grader) DO UPDATE SET
+        fingerprint = excluded.fingerprint, outcome = excluded.outcome, units = excluded.units,
+        squares = excluded.squares, grade = excluded.grade, submission = excluded.submission"""
+_PAGE = """
+    SELECT samples.position, samples.case_key, responses.repeat, {columns}
+    FROM samples JOIN responses ON responses.run = samples.run AND responses.case_key = samples.case_key
+    WHERE samples.run = ?1 AND samples.position >= ?2
+        AND (samples.position, samples.case_key, responses.repeat) > (?2, ?3, ?4)
+    ORDER BY samples.position, samples.case_key, responses.repeat LIMIT ?5"""
+_RECORD_PAGE = _PAGE.format(columns="samples.sample, responses.response")
+_KEY_PAGE = _PAGE.format(columns="responses.status, ''")
+_GRADES = "SELECT grader, grade, submission FROM grades WHERE run = ? AND case_key = ? AND repeat = ? ORDER BY grader"
+_FINGERPRINTS = "SELECT grader, fingerprint FROM grades WHERE run = ? AND case_key = ? AND repeat = ? ORDER BY grader"
+_BEGINNING = (-1, "", -1)
+
+_REMEDIES = {
+    sqlite3.SQLITE_BUSY: "is locked by another process; try again when it is done, or end it",
+    sqlite3.SQLITE_LOCKED: "is locked by another process; try again when it is done, or end it",
+    sqlite3.SQLITE_FULL: "cannot grow: the disk is full; free some space, then resume",
+    sqlite3.SQLITE_IOERR: "cannot be read or written: the disk reports an error; check it, then open the store again",
+    sqlite3.SQLITE_READONLY: "cannot be written; make the file and its folder writable, or name another store",
+    sqlite3.SQLITE_PERM: "cannot be written; make the file and its folder writable, or name another store",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened; see that its folder exists and is writable, or name another store",
+    sqlite3.SQLITE_NOTADB: "is not a gradeline store (no SQLite database); name another file",
+    sqlite3.SQLITE_CORRUPT: "is damaged; restore it from a copy, or save what is left with `sqlite3 FILE .recover`",
+}
+_LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_FATAL = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+
+class SqliteStorage:
+    """`Storage` in a SQLite file.
+
+    One connection writes, under a lock and in transactions that take the file's write lock at
+    once; a small pool reads beside it. After an I/O error nothing more is written until the store
+    is opened anew: what the disk holds is unknown then.
+    """
+
+    def __init__(self, path: str | Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
+        self.path = Path(path)
+        self._busy_seconds = busy_seconds
+        self._write_lock = Lock()
+        self._readers: list[sqlite3.Connection] = []
+        self._readers_lock = Lock()
+        self._refusal: str | None = None
+        """Why nothing more is written."""
+        self._closed = False
+        self._connection = self._opened()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with self._write_lock, self._readers_lock:
+            self._closed = True
+            self._refusal = f"the store {self.path} is closed"
+            for connection in (self._connection, *self._readers):
+                connection.close()
+            self._readers.clear()
+
+    def save_test_case(self, test_case: TestCase) -> str:
+        if not test_case.id:
+            test_case = msgspec.structs.replace(test_case, id=new_id())
+        with self._writing() as connection:
+            connection.execute(
+                "INSERT INTO test_cases (id, test_case) VALUES (?, ?)"
+                " ON CONFLICT (id) DO UPDATE SET test_case = excluded.test_case, deleted = 0",
+                (test_case.id, to_json(test_case)),
+            )
+        return test_case.id
+
+    def get_test_case(self, id: str) -> TestCase | None:  # noqa: A002 - the seed's name
+        rows = self._read("SELECT test_case FROM test_cases WHERE id = ? AND NOT deleted", id)
+        return from_json(TestCase, rows[0][0]) if rows else None
+
+    def list_test_cases(self) -> list[TestCase]:
+        rows = self._read("SELECT test_case FROM test_cases WHERE NOT deleted ORDER BY n")
+        return [from_json(TestCase, text) for (text,) in rows]
+
+    def delete_test_case(self, id: str) -> bool:  # noqa: A002 - the seed's name
+        with self._writing() as connection:
+            done = connection.execute("UPDATE test_cases SET deleted = 1 WHERE id = ? AND NOT deleted", (id,))
+            return done.rowcount > 0
+
+    def save_run(self, run: Run) -> str:
+        run = checked(run)
+        with self._writing() as connection:
+            _save_run(connection, run)
+        return run.id
+
+    def get_run(self, id: str) -> Run | None:  # noqa: A002 - as the seed names it
+        rows = self._read("SELECT run FROM runs WHERE id = ?", id)
+        return from_json(Run, rows[0][0]) if rows else None
+
+    def find_run(self, wanted: str) -> Run:
+        back = steps_back(wanted)
+        if back is not None:
+            rows = self._read("SELECT run FROM runs ORDER BY n DESC LIMIT 1 OFFSET ?", back)
+            found = from_json(Run, rows[0][0]) if rows else None
+        else:
+            rows = self._read(
+                "SELECT run FROM runs WHERE id = ?1 OR name = ?1 OR (id >= ?1 AND id < ?1 || char(0x10FFFF))"
+                " ORDER BY id = ?1 DESC, name = ?1 DESC, n DESC LIMIT ?2",
+                wanted,
+                _CANDIDATES,
+            )
+            found = choose_run(wanted, [from_json(Run, text) for (text,) in rows]) if wanted else None
+        if found is None:
+            raise self._unknown_run(wanted)
+        return found
+
+    def list_runs(self, limit: int = 50, before: str | None = None) -> list[Run]:
+        if before is None:
+            rows = self._read("SELECT run FROM runs ORDER BY n DESC LIMIT ?", limit)
+        else:
+            place = self._read("SELECT n FROM runs WHERE id = ?", before)
+            if not place:
+                raise self._unknown_run(before)
+            rows = self._read("SELECT run FROM runs WHERE n < ? ORDER BY n DESC LIMIT ?", place[0][0], limit)
+        return [from_json(Run, text) for (text,) in rows]
+
+    def update_run(self, id: str, **changes: Any) -> Run:  # noqa: A002 - as the seed names it
+        with self._writing() as connection:
+            row = connection.execute("SELECT run FROM runs WHERE id = ?", (id,)).fetchone()
+            if row is not None:
+                run = changed(from_json(Run, row[0]), changes)
+                _save_run(connection, run)
+                return run
+        raise self._unknown_run(id)
+
+    def delete_run(self, id: str) -> bool:  # noqa: A002 - as the seed names it
+        with self._writing() as connection:
+            children = connection.execute("SELECT id FROM runs WHERE parent = ?1 AND id <> ?1 ORDER BY n", (id,))
+            if names := [name for (name,) in children]:
+                raise parent_in_use(id, names)
+            return connection.execute("DELETE FROM runs WHERE id = ?", (id,)).rowcount > 0
+
+    def put_samples(self, run: str, samples: Iterable[Sample], start: int = 0) -> None:
+        rows = ((run, sample.case_key, place, to_json(sample)) for place, sample in enumerate(samples, start))
+        while chunk := list(islice(rows, _SAMPLES_AT_ONCE)):
+            with self._writing() as connection:
+                try:
+                    connection.executemany(_PUT_SAMPLE, chunk)
+                except sqlite3.IntegrityError:
+                    raise unsaved_run(run) from None
+
+    def get_sample(self, run: str, case: str) -> Sample | None:
+        source = self._source(run)
+        rows = self._read("SELECT sample FROM samples WHERE run = ? AND case_key = ?", source, case)
+        return from_json(Sample, rows[0][0]) if rows else None
+
+    def put_response(self, key: ResponseKey, response: Response, sample: Sample, position: int | None = None) -> None:
+        self._put(response_row(key, response, sample, position))
+
+    def get_response(self, key: ResponseKey) -> Response | None:
+        rows = self._read(
+            "SELECT response FROM responses WHERE run = ? AND case_key = ? AND repeat = ?",
+            self._source(key.run),
+            key.case,
+            key.repeat,
+        )
+        return from_json(Response, rows[0][0]) if rows else None
+
+    def put_grade(self, key: GradeKey, grade: Grade, submission: str | None = None) -> None:
+        self._put(grade_row(key, grade, submission))
+
+    def records(self, run: str, after: ResponseKey | None = None) -> Iterator[Record]:
+        self._require_run(run)
+        source = self._source(run)
+        start = _BEGINNING if after is None else self._place(source, after)
+        return (
+            record_of(key, sample, response, grades)
+            for key, sample, response, grades in self._joined(_RECORD_PAGE, _GRADES, run, source, start)
+        )
+
+    def keys_of(self, run: str) -> Iterator[StoredKey]:
+        self._require_run(run)
+        return (
+            StoredKey(key, status, dict(fingerprints))
+            for key, status, _, fingerprints in self._joined(
+                _KEY_PAGE, _FINGERPRINTS, run, self._source(run), _BEGINNING
+            )
+        )
+
+    def counts(self, run: str) -> Counts:
+        self._require_run(run)
+        responses = self._read("SELECT status, count FROM response_counts WHERE run = ?", self._source(run))
+        grades = self._read(
+            "SELECT grader, outcome, count, units, squares FROM grade_counts WHERE run = ? AND count > 0", run
+        )
+        return counts_of(responses, (Tally(*row) for row in grades))
+
+    def writer(self) -> Writer:
+        from gradeline.store.writer import Writer  # asyncio is loaded only where it is used
+
+        return Writer(self._commit)
+
+    def _commit(self, rows: Sequence[Row]) -> list[StoreError | None]:
+        with self._writing() as connection:
+            return [_put_row(connection, row) for row in rows]
+
+    def _put(self, row: Row) -> None:
+        (refusal,) = self._commit([row])
+        if refusal is not None:
+            raise refusal
+
+    def _joined(
+        self, pages: str, grades: str, run: str, source: str, start: tuple[int, str, int]
+    ) -> Iterator[tuple[ResponseKey, str, str, list[Any]]]:
+        """Responses in order, each with its grades. Page by page: between pages no read is open that would
+        keep the log from being folded into the file, and each page may be fetched by another thread."""
+        place = start
+        while True:
+            page = []
+            size = 0
+            with self._reading() as connection:
+                rows = connection.execute(pages, (source, *place, _PAGE_ROWS))
+                for position, case, repeat, first, second in rows:
+                    found = connection.execute(grades, (run, case, repeat)).fetchall()
+                    page.append((ResponseKey(run, case, repeat), first, second, found))
+                    place = (position, case, repeat)
+                    size += len(first) + len(second)
+                    if size > _PAGE_CHARS:
+                        break
+                rows.close()
+            if not page:
+                return
+            yield from page
+
+    def _source(self, run: str) -> str:
+        """Whose responses a run reads: its own, or those of the run it regrades."""
+        seen = {run}
+        source = run
+        while True:
+            rows = self._read(
+                "SELECT parent FROM runs WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM responses WHERE run = ?1)", source
+            )
+            if not rows or rows[0][0] is None or rows[0][0] in seen:
+                return source
+            source = rows[0][0]
+            seen.add(source)
+
+    def _place(self, source: str, key: ResponseKey) -> tuple[int, str, int]:
+        rows = self._read("SELECT position FROM samples WHERE run = ? AND case_key = ?", source, key.case)
+        if not rows:
+            raise unknown_case(key.run, key.case)
+        return rows[0][0], key.case, key.repeat
+
+    def _require_run(self, run: str) -> None:
+        if not self._read("SELECT 1 FROM runs WHERE id = ?", run):
+            raise self._unknown_run(run)
+
+    def _unknown_run(self, wanted: str) -> Exception:
+        return unknown_run(wanted, self.list_runs(limit=6))
+
+    def _read(self, statement: str, *values: object) -> list[Any]:
+        with self._reading() as connection:
+            return connection.execute(statement, values).fetchall()
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with self._readers_lock:
+            if self._closed:
+                raise StoreError(f"the store {self.path} is closed")
+            connection = self._readers.pop() if self._readers else None
+        try:
+            if connection is None:
+                connection = self._connected()
+                connection.execute("PRAGMA query_only = ON")
+            yield connection
+        except sqlite3.Error as error:
+            raise self._failure(error) from error
+        finally:
+            if connection is not None:
+                self._give_back(connection)
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        with self._readers_lock:
+            if not self._closed and len(self._readers) < _IDLE_READERS:
+                self._readers.append(connection)
+                return
+        connection.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction; all of it is stored, or nothing."""
+        with self._write_lock:
+            if self._refusal is not None:
+                raise StoreError(self._refusal)
+            connection = self._connection
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException as error:
+                with suppress(sqlite3.Error):
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                if isinstance(error, sqlite3.Error):
+                    raise self._failure(error, writing=True) from error
+                raise
+
+    def _failure(self, error: sqlite3.Error, *, writing: bool = False) -> StoreError:
+        code = _code(error)
+        remedy = _REMEDIES.get(code)
+        message = f"the store {self.path} {remedy} ({error})" if remedy else f"the store {self.path}: {error}"
+        if writing and code in _FATAL:
+            self._refusal = message
+        return StoreError(message, retryable=code in _LOCKED)
+
+    def _opened(self) -> sqlite3.Connection:
+        self._require_place()
+        connection = None
+        try:
+            connection = self._connected()
+            self._require_ours(connection)
+            self._use_log(connection)
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = ON")
+            self._patiently(partial(migrate, connection))
+        except BaseException as error:
+            if connection is not None:
+                connection.close()
+            if isinstance(error, sqlite3.Error):
+                raise self._failure(error) from error
+            raise
+        return connection
+
+    def _connected(self) -> sqlite3.Connection:
+        return sqlite3.connect(
+            self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False, cached_statements=64
+        )
+
+    def _require_place(self) -> None:
+        """SQLite's own words for these are 'unable to open database file'."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"the folder {self.path.parent} of the store cannot be made ({error.strerror}); name another store"
+            ) from error
+        if self.path.is_dir():
+            raise StoreError(f"the store {self.path} is a folder; name a file in it, such as {self.path / 'store.db'}")
+        for place, what in ((self.path, "the store"), (self.path.parent, "the folder of the store,")):
+            if place.exists() and not os.access(place, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+                raise StoreError(f"{what} {place} is read-only; make it writable, or name another store")
+
+    def _require_ours(self, connection: sqlite3.Connection) -> None:
+        """Refuse what is not to be touched, before anything is written."""
+        found = connection.execute("PRAGMA application_id").fetchone()[0]
+        fresh = found == 0 and not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+        if found != APPLICATION_ID and not fresh:
+            raise StoreError(f"{self.path} is a SQLite database of another program; name another file for the store")
+        version = version_of(connection)
+        if version > len(MIGRATIONS):
+            raise StoreError(
+                f"the store {self.path} was written by a newer gradeline (its schema is {version}, this one knows"
+                f" {len(MIGRATIONS)}); upgrade with: pip install --upgrade gradeline"
+            )
+
+    def _use_log(self, connection: sqlite3.Connection) -> None:
+        mode = self._patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
+        if mode != "wal":
+            raise StoreError(
+                f"the store {self.path} cannot use a write-ahead log on this file system; put it on a local disk"
+            )
+
+    def _patiently(self, act: Callable[[], Any]) -> Any:
+        """Changing the journal fails at once when another process does the same; SQLite's own timeout does not hold."""
+        deadline = monotonic() + self._busy_seconds
+        while True:
+            try:
+                return act()
+            except sqlite3.OperationalError as error:
+                if _code(error) not in _LOCKED or monotonic() >= deadline:
+                    raise
+            sleep(0.01)
+
+
+def _code(error: sqlite3.Error) -> int:
+    """SQLite's primary code; 0 for what Python's own module raises."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+def _save_run(connection: sqlite3.Connection, run: Run) -> None:
+    try:
+        connection.execute(
+            "INSERT INTO runs (id, name, parent, run) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (id) DO UPDATE SET name = excluded.name, parent = excluded.parent, run = excluded.run",
+            (run.id, run.name, run.parent, to_json(run)),
+        )
+    except sqlite3.IntegrityError:
+        raise unknown_parent(run) from None
+
+
+def _put_row(connection: sqlite3.Connection, row: Row) -> StoreError | None:
+    """Store a row, or say why it cannot be: a bad row costs the others of its batch nothing."""
+    try:
+        if isinstance(row, ResponseRow):
+            connection.execute(_PUT_SAMPLE, (row.run, row.case, row.position, row.sample))
+            connection.execute(_PUT_RESPONSE, row[:5])
+        else:
+            connection.execute(_PUT_GRADE, row)
+    except sqlite3.IntegrityError:
+        return unsaved_run(row.run)
+    except (sqlite3.DataError, ValueError, OverflowError) as error:
+        return StoreError(f"cannot store {row.run}/{row.case}/{row.repeat}: {error}")
+    return None

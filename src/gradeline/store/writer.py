@@ -1,0 +1,154 @@
+"""Group commit: many waiters, one thread, one transaction for all that wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from threading import Condition, Thread
+from typing import NamedTuple, Self
+
+from gradeline.errors import StoreError
+from gradeline.model.grade import Grade
+from gradeline.model.record import GradeKey, ResponseKey
+from gradeline.model.response import Response
+from gradeline.model.sample import Sample
+from gradeline.store.rows import Row, grade_row, response_row
+
+Commit = Callable[[Sequence[Row]], Sequence[StoreError | None]]
+"""Stores rows in one transaction. Gives for each row None or why it alone was refused; raises
+`StoreError` when the transaction failed as a whole."""
+
+BATCH_ROWS = 500
+QUEUE_ROWS = 1000
+
+
+class _Waiting(NamedTuple):
+    row: Row | None
+    """None marks a flush."""
+    done: asyncio.Future[None]
+
+
+class Writer:
+    """Takes responses and grades from the tasks of one event loop; a put returns once it is committed.
+
+    A thread takes all that is queued, up to 500 rows, into one transaction. It does not linger for
+    more: while one batch is synced to disk the next one gathers, and a lone caller waits for nobody.
+    A full queue makes callers wait. After a failed commit nothing more is taken: whether the disk
+    holds that batch is unknown then, and to sync again would not tell.
+    """
+
+    def __init__(self, commit: Commit, *, queue_rows: int = QUEUE_ROWS, batch_rows: int = BATCH_ROWS) -> None:
+        self._commit = commit
+        self._batch_rows = batch_rows
+        self._room = asyncio.Semaphore(queue_rows)
+        self._wake = Condition()
+        self._queue: deque[_Waiting] = deque()
+        self._refusal: str | None = None
+        self._closing = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: Thread | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def put_response(
+        self, key: ResponseKey, response: Response, sample: Sample, position: int | None = None
+    ) -> None:
+        """As `Storage.put_response`; cancelled while it waits for its commit, the response is stored all the same."""
+        await self._put(response_row(key, response, sample, position))
+
+    async def put_grade(self, key: GradeKey, grade: Grade, submission: str | None = None) -> None:
+        """As `Storage.put_grade`."""
+        await self._put(grade_row(key, grade, submission))
+
+    async def flush(self) -> None:
+        """Return once all that was queued before is committed."""
+        await self._queued(None)
+
+    async def close(self) -> None:
+        """Commit what is queued and end the thread. What failed was told to its waiters, not again here."""
+        try:
+            with suppress(StoreError):
+                await self._queued(None, closing=True)
+        finally:
+            with self._wake:
+                self._closing = True
+                self._wake.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    async def _put(self, row: Row) -> None:
+        await self._room.acquire()
+        try:
+            waiting = self._queued(row)
+        except BaseException:
+            self._room.release()
+            raise
+        await waiting
+
+    def _queued(self, row: Row | None, *, closing: bool = False) -> asyncio.Future[None]:
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise RuntimeError("a store's writer serves the event loop of its first call; make another for this one")
+        done = loop.create_future()
+        with self._wake:
+            if self._refusal is not None:
+                raise StoreError(self._refusal)
+            if closing:
+                self._refusal = "the writer is closed"
+            self._queue.append(_Waiting(row, done))
+            self._wake.notify()
+        if self._thread is None:
+            self._thread = Thread(target=self._work, name="gradeline-writer", daemon=True)
+            self._thread.start()
+        return done
+
+    def _work(self) -> None:
+        while batch := self._taken():
+            rows = [waiting.row for waiting in batch if waiting.row is not None]
+            try:
+                refusals = iter(self._commit(rows) if rows else ())
+            except Exception as error:  # whatever it is, no waiter may wait for ever
+                failure = error if isinstance(error, StoreError) else StoreError(f"{type(error).__name__}: {error}")
+                if not failure.retryable:
+                    batch += self._stop(failure)
+                self._tell(batch, [failure] * len(batch))
+            else:
+                self._tell(batch, [None if waiting.row is None else next(refusals) for waiting in batch])
+
+    def _taken(self) -> list[_Waiting]:
+        """The next batch; empty at the end."""
+        with self._wake:
+            while not self._queue and not self._closing:
+                self._wake.wait()
+            return [self._queue.popleft() for _ in range(min(len(self._queue), self._batch_rows))]
+
+    def _stop(self, failure: StoreError) -> list[_Waiting]:
+        """Take nothing more; gives those who still wait."""
+        with self._wake:
+            self._refusal = f"the writer stopped after a failed commit: {failure}"
+            rest = list(self._queue)
+            self._queue.clear()
+        return rest
+
+    def _tell(self, batch: list[_Waiting], failures: Sequence[StoreError | None]) -> None:
+        with suppress(RuntimeError):  # the loop has ended, and its waiters with it
+            batch[0].done.get_loop().call_soon_threadsafe(self._resolve, batch, failures)
+
+    def _resolve(self, batch: list[_Waiting], failures: Sequence[StoreError | None]) -> None:
+        for waiting, failure in zip(batch, failures, strict=True):
+            if waiting.row is not None:
+                self._room.release()
+            if waiting.done.done():
+                continue
+            if failure is None:
+                waiting.done.set_result(None)
+            else:
+                waiting.done.set_exception(StoreError(str(failure), retryable=failure.retryable))

@@ -1,0 +1,105 @@
+"""What goes into the transport and what comes out of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Literal
+
+from yarl import URL
+
+from gradeline.errors import AgentError, ConfigError, Problem
+from gradeline.transport.events import Event
+from gradeline.transport.redact import safe_url
+
+Stream = Literal["none", "sse", "ndjson"]
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_BREAKS = re.compile(r"[\r\n\0]")
+_OURS = frozenset({"content-length", "transfer-encoding", "accept-encoding", "connection"})
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call. What may hold a secret stays out of its ``repr``.
+
+    ``deadline_s`` is total: redirects, retries and pauses included. Headers named in ``secret_headers``
+    are dropped across origins, as are those that are secret by their name; ``secrets`` are further
+    values that no message may show.
+    """
+
+    method: str
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    body: bytes | None = field(default=None, repr=False)
+    deadline_s: float = 30.0
+    retries: int = 2
+    stream: Stream = "none"
+    secret_headers: Collection[str] = ()
+    secrets: Collection[str] = field(default=(), repr=False)
+
+    def checked_url(self) -> URL:
+        """The URL to call first, or `ConfigError` with all that is wrong with this request."""
+        problems = [*self._url_problems(), *self._header_problems()]
+        if not _TOKEN.fullmatch(self.method):
+            problems.append(Problem("method", f"{self.method!r} is no HTTP method"))
+        if not (isfinite(self.deadline_s) and self.deadline_s > 0):
+            problems.append(Problem("deadline_s", f"{self.deadline_s!r} is no positive number of seconds"))
+        if self.retries < 0:
+            problems.append(Problem("retries", f"{self.retries!r} is negative"))
+        if problems:
+            raise ConfigError(problems)
+        return URL(self.url).with_fragment(None)
+
+    def _url_problems(self) -> Iterator[Problem]:
+        shown = safe_url(self.url)
+        try:
+            url = URL(self.url)
+            host = url.raw_host
+        except ValueError:  # its message quotes the URL, and with it whatever is secret in there
+            yield Problem("url", f"{shown} is no URL")
+            return
+        if url.scheme not in ("http", "https"):
+            yield Problem("url", f"{shown} must begin with http:// or https://")
+        elif not host:
+            yield Problem("url", f"{shown} names no host")
+        if url.raw_user is not None or url.raw_password is not None:
+            yield Problem("url", f"{shown} holds credentials; send them in an Authorization header instead")
+
+    def _header_problems(self) -> Iterator[Problem]:
+        for name, value in self.headers.items():
+            if not _TOKEN.fullmatch(name):
+                yield Problem("headers", f"{name!r} is no header name")
+            elif name.lower() in _OURS:
+                yield Problem("headers", f"{name} is set by the transport; leave it out")
+            elif _BREAKS.search(value):
+                yield Problem(f"headers.{name}", "holds a line break or NUL")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer of status 2xx; its body is decompressed.
+
+    ``latency_ms`` is that of the last attempt alone, first byte sent to last byte read.
+    ``complete`` is False where only the closing of the connection ended the body: nothing then
+    proves that this was all, and whoever knows the format must look for its end marker.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    latency_ms: float
+    attempts: int = 1
+    events: tuple[Event, ...] = ()
+    complete: bool = True
+
+
+class CallError(AgentError):
+    """A failed call. ``http_status`` is what `gradeline.errors.response_policy` asks for."""
+
+    def __init__(self, error_type: str, message: str, *, http_status: int | None, attempts: int) -> None:
+        super().__init__(error_type, message)
+        self.http_status = http_status
+        self.attempts = attempts

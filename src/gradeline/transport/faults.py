@@ -1,0 +1,78 @@
+"""What went wrong on the wire, told by the types of `RESPONSE_POLICY`."""
+
+from __future__ import annotations
+
+import ssl
+from typing import NoReturn
+
+import aiohttp
+
+from gradeline.errors import response_policy
+from gradeline.model.text import quote
+
+
+class AttemptError(Exception):
+    """One failed attempt, before its message is redacted and becomes an `AgentError`."""
+
+    def __init__(
+        self,
+        error_type: str,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after: str | None = None,
+        final: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.type = error_type
+        self.message = message
+        self.status = status
+        self.retry_after = retry_after
+        self.retry = not final and response_policy(error_type, status).retry
+
+
+class EgressRefusedError(OSError):
+    """The egress policy refused an address. An OSError, so that aiohttp carries it out whole."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+WIRE_ERRORS = (aiohttp.ClientError, OSError, UnicodeError)
+
+
+def raise_failure(error: Exception) -> NoReturn:
+    """Raise the `AttemptError` that one of `WIRE_ERRORS` stands for."""
+    raise _failure(error) from None
+
+
+def _failure(error: Exception) -> AttemptError:
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(cause, EgressRefusedError):
+        return AttemptError("connect", f"refused by the egress policy: {cause.reason}", final=True)
+    match error:
+        case aiohttp.ClientConnectorDNSError() | UnicodeError():
+            return AttemptError("dns", f"the host name could not be resolved: {_reason(cause)}")
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError() | ssl.SSLError():
+            return AttemptError("tls", f"no secure connection: {_reason(cause)}")
+        case aiohttp.ClientConnectorError():
+            return AttemptError("connect", f"could not connect: {_reason(cause)}")
+        case aiohttp.InvalidURL():
+            return AttemptError("connect", "the host is neither a name nor an address in its usual form", final=True)
+        case aiohttp.ClientPayloadError():
+            return AttemptError("truncated", "the answer broke off before its end")
+        case aiohttp.ServerDisconnectedError():
+            return AttemptError("reset", "the connection was closed without an answer")
+        case aiohttp.ClientResponseError():
+            return AttemptError("bad_response", f"no valid HTTP: {quote(error.message)}")
+        case aiohttp.ClientConnectionError() | OSError():
+            return AttemptError("reset", f"the connection broke: {_reason(cause)}")
+        case _:
+            return AttemptError("bad_response", f"no valid HTTP: {type(error).__name__}")
+
+
+def _reason(error: Exception) -> str:
+    """What the system said; the text of aiohttp's own errors may quote a URL."""
+    text = getattr(error, "strerror", None) or (str(error) if isinstance(error, OSError) else "")
+    return quote(text).strip("'\"") if text else type(error).__name__

@@ -1,0 +1,83 @@
+"""Keeping secrets out of messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from urllib.parse import parse_qsl, quote, quote_plus, urlsplit
+
+from gradeline.model.text import clean_text
+
+REDACTED = "[redacted]"
+EXCERPT_BYTES = 2048
+
+_SECRET_WORDS = frozenset(
+    {"auth", "authorization", "cookie", "credential", "credentials", "key", "passphrase", "passwd", "pwd", "sig"}
+)
+_SECRET_ENDS = ("apikey", "accesskey", "password", "secret", "signature", "token")
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_SCHEMES = frozenset({"basic", "bearer", "digest", "token", "apikey"})
+_SHORTEST = 4
+"""A shorter value that merely looks like a secret (`?key=1`) would eat the message."""
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a header or query parameter of this name holds a secret."""
+    words = [word.lower() for word in _WORDS.findall(name)]
+    return any(word in _SECRET_WORDS or word.endswith(_SECRET_ENDS) for word in words)
+
+
+def known_secrets(
+    url: str, headers: Mapping[str, str], secret_headers: Iterable[str], secrets: Iterable[str]
+) -> tuple[str, ...]:
+    """Every value of a call that no message may show."""
+    marked = {name.lower() for name in secret_headers}
+    found = {secret for secret in secrets if secret}
+    for name, value in headers.items():
+        if name.lower() in marked:
+            found.add(value)
+        if name.lower() in marked or is_secret_name(name):
+            # "Bearer TOKEN" and "a=ONE; b=TWO" may come back in parts
+            parts = [value, *value.split(), *(pair.partition("=")[2].strip() for pair in value.split(";"))]
+            found.update(part for part in parts if len(part) >= _SHORTEST and part.lower() not in _SCHEMES)
+    return tuple(found | secrets_in_url(url))
+
+
+def secrets_in_url(url: str) -> set[str]:
+    """The values of query parameters that are secret by their name."""
+    try:
+        pairs = parse_qsl(urlsplit(url).query, keep_blank_values=False)
+    except ValueError:
+        return set()
+    return {value for name, value in pairs if len(value) >= _SHORTEST and is_secret_name(name)}
+
+
+def redact(text: str, secrets: Iterable[str]) -> str:
+    """The text without these values, as they are or percent-encoded."""
+    forms = {form for secret in secrets if secret for form in (secret, quote(secret, safe=""), quote_plus(secret))}
+    # the longest first: a secret may hold another one
+    for form in sorted(forms, key=len, reverse=True):
+        text = text.replace(form, REDACTED)
+    return text
+
+
+def safe_url(url: object) -> str:
+    """A URL as a message may show it: no userinfo, no query values, no fragment."""
+    try:
+        parts = urlsplit(str(url))
+        host = parts.hostname or ""
+        port = f":{parts.port}" if parts.port is not None else ""
+    except ValueError:
+        return "the URL"
+    if ":" in host:
+        host = f"[{host}]"
+    return f"{parts.scheme}://{host}{port}{parts.path}{'?…' if parts.query else ''}"
+
+
+def excerpt(body: bytes, secrets: Iterable[str] = ()) -> str:
+    """The start of a body for an error message: clean, redacted, at most 2 KB."""
+    text = redact(clean_text(body[: 4 * EXCERPT_BYTES]).text, secrets).strip()
+    raw = text.encode()
+    if len(raw) <= EXCERPT_BYTES:
+        return text
+    return raw[: EXCERPT_BYTES - len("…".encode())].decode(errors="ignore") + "…"

@@ -1,0 +1,380 @@
+"""The SQLite file: what it refuses, and what survives full disks, broken disks, locks and kill -9."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from gradeline.model import Response, ResponseKey, Sample, TestCase
+from gradeline.store import Run, SqliteStorage, StoreError
+from gradeline.store.migrations import APPLICATION_ID, MIGRATIONS, migrate
+from gradeline.store.rows import Tally, counts_of, score_units
+from gradeline.store.sqlite import _KEY_PAGE, _RECORD_PAGE
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+def query(path: Path, statement: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(statement).fetchall()
+
+
+def put(storage: SqliteStorage, run: str, case: int, text: str = "Paris") -> None:
+    storage.put_response(ResponseKey(run, str(case)), Response(text=text), Sample(case, "capital of France?"))
+
+
+def check_whole(path: Path, run: str) -> set[tuple[str, int]]:
+    """The file is sound, its keys are unique, its counts equal the rows; gives the keys of the responses."""
+    assert query(path, "PRAGMA integrity_check") == [("ok",)]
+    assert query(path, "PRAGMA foreign_key_check") == []
+    with SqliteStorage(path) as storage:
+        records = list(storage.records(run))
+        keys = [(record.case, record.repeat) for record in records]
+        assert len(set(keys)) == len(keys)
+        assert storage.counts(run) == counts_of(
+            [(record.response.status, 1) for record in records],
+            [
+                Tally(grader, grade.outcome.value, 1, *score_units(grade.score))
+                for record in records
+                for grader, grade in record.grades.items()
+            ],
+        )
+    return set(keys)
+
+
+class TestTheFile:
+    def test_its_settings(self, path: Path) -> None:
+        with SqliteStorage(path) as storage:
+            pragmas = {
+                name: storage._connection.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in (
+                    "journal_mode",
+                    "synchronous",
+                    "foreign_keys",
+                    "busy_timeout",
+                    "application_id",
+                    "user_version",
+                )
+            }
+        assert pragmas == {
+            "journal_mode": "wal",
+            "synchronous": 2,
+            "foreign_keys": 1,
+            "busy_timeout": 5000,
+            "application_id": APPLICATION_ID,
+            "user_version": len(MIGRATIONS),
+        }
+
+    def test_what_was_stored_is_there_when_it_is_opened_again(self, path: Path) -> None:
+        with SqliteStorage(path) as storage:
+            run = storage.save_run(Run(name="n", suite="s"))
+            put(storage, run, 1)
+        with SqliteStorage(path) as storage:
+            assert [record.response for record in storage.records(run)] == [Response(text="Paris")]
+
+    @pytest.mark.parametrize("page", [_RECORD_PAGE, _KEY_PAGE])
+    def test_pages_are_read_in_order_without_sorting(self, path: Path, page: str) -> None:
+        with SqliteStorage(path) as storage:
+            plan = storage._read(f"EXPLAIN QUERY PLAN {page}", "r", 0, "", 0, 10)
+        steps = [row[3] for row in plan]
+        assert not any("TEMP B-TREE" in step or step.startswith("SCAN") for step in steps), steps
+
+    def test_large_responses_do_not_gather_in_memory(self, path: Path) -> None:
+        with SqliteStorage(path) as storage:
+            run = storage.save_run(Run(name="n", suite="s"))
+            for case in range(6):
+                put(storage, run, case, "x" * 3_000_000)
+            assert [len(record.response.text or "") for record in storage.records(run)] == [3_000_000] * 6
+
+    def test_no_more_readers_are_kept_than_are_useful(self, path: Path) -> None:
+        with SqliteStorage(path) as storage:
+            run = storage.save_run(Run(name="n", suite="s"))
+            put(storage, run, 1)
+            for _ in range(20):
+                next(storage.records(run))  # left unfinished
+            assert len(storage._readers) == 1
+
+    def test_a_closed_store_says_so(self, path: Path) -> None:
+        storage = SqliteStorage(path)
+        storage.close()
+        storage.close()
+        for act in (storage.list_runs, lambda: storage.save_run(Run(name="n", suite="s"))):
+            with pytest.raises(StoreError, match="is closed"):
+                act()
+
+
+class TestMigrations:
+    def test_an_older_store_is_brought_up_to_date(self, path: Path) -> None:
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            migrate(connection, MIGRATIONS[:1])
+            text = '{"schema":1,"id":"c1","input":"i","expected_output":"o"}'
+            connection.execute("INSERT INTO test_cases (id, test_case) VALUES ('c1', ?)", (text,))
+        with SqliteStorage(path) as storage:
+            assert storage.list_test_cases() == [TestCase(id="c1", input="i", expected_output="o")]
+            assert storage.list_runs() == []
+
+    def test_a_step_that_fails_leaves_nothing_behind(self, path: Path) -> None:
+        def breaks(connection: sqlite3.Connection) -> None:
+            connection.execute("CREATE TABLE half (x)")
+            raise RuntimeError("power cut")
+
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            with pytest.raises(RuntimeError, match="power cut"):
+                migrate(connection, (MIGRATIONS[0], breaks))
+            tables = connection.execute(
+                "SELECT name FROM sqlite_master WHERE name IN ('half', 'test_cases')"
+            ).fetchall()
+            assert (tables, connection.execute("PRAGMA user_version").fetchone()) == ([("test_cases",)], (1,))
+
+    def test_a_newer_store_is_refused(self, path: Path) -> None:
+        SqliteStorage(path).close()
+        query(path, f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+        with pytest.raises(StoreError, match=rf"{path} was written by a newer gradeline .*; upgrade with"):
+            SqliteStorage(path)
+
+
+@contextmanager
+def as_nobody() -> Iterator[Path]:
+    """A folder for a user without root's power to write everywhere."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        user = os.geteuid()
+        if user == 0:
+            os.chown(folder, 65534, -1)
+            os.seteuid(65534)
+        try:
+            yield folder
+            folder.chmod(0o700)
+        finally:
+            os.seteuid(user)
+
+
+class TestWhatIsRefused:
+    def test_a_file_that_is_no_database(self, path: Path) -> None:
+        path.write_text("name: capitals\n" * 100)
+        with pytest.raises(StoreError, match=rf"{path} is not a gradeline store .*; name another file"):
+            SqliteStorage(path)
+        assert path.read_text() == "name: capitals\n" * 100
+
+    def test_the_database_of_another_program(self, path: Path) -> None:
+        query(path, "CREATE TABLE theirs (x)")
+        before = path.read_bytes()
+        with pytest.raises(StoreError, match=f"{path} is a SQLite database of another program; name another file"):
+            SqliteStorage(path)
+        assert path.read_bytes() == before
+
+    def test_a_folder(self, tmp_path: Path) -> None:
+        with pytest.raises(StoreError, match=f"{tmp_path} is a folder; name a file in it"):
+            SqliteStorage(tmp_path)
+
+    def test_a_folder_that_cannot_be_made(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        with pytest.raises(
+            StoreError, match=r"the folder .*file/sub of the store cannot be made .*; name another store"
+        ):
+            SqliteStorage(tmp_path / "file" / "sub" / "store.db")
+
+    def test_a_read_only_file(self) -> None:
+        with as_nobody() as folder:
+            path = folder / "store.db"
+            SqliteStorage(path).close()
+            path.chmod(0o400)
+            with pytest.raises(StoreError, match=f"the store {path} is read-only; make it writable"):
+                SqliteStorage(path)
+
+    def test_a_read_only_folder(self) -> None:
+        with as_nobody() as folder:
+            folder.chmod(0o500)
+            with pytest.raises(StoreError, match=f"the folder of the store, {folder} is read-only; make it writable"):
+                SqliteStorage(folder / "store.db")
+
+
+class TestLocks:
+    def test_a_lock_held_too_long_is_told_and_does_no_harm(self, path: Path) -> None:
+        with SqliteStorage(path, busy_seconds=0.05) as storage, closing(sqlite3.connect(path)) as other:
+            run = storage.save_run(Run(name="n", suite="s"))
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreError, match=rf"{path} is locked by another process; try again") as caught:
+                put(storage, run, 1)
+            assert caught.value.retryable
+            assert storage.list_runs() != []
+            other.rollback()
+            put(storage, run, 1)
+            assert len(list(storage.records(run))) == 1
+
+    def test_a_fresh_file_that_another_process_holds(self, path: Path) -> None:
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            with pytest.raises(StoreError, match="is locked by another process"):
+                SqliteStorage(path, busy_seconds=0.05)
+
+    def test_a_lock_fails_the_writers_batch_but_not_the_writer(self, path: Path) -> None:
+        async def write() -> None:
+            async with storage.writer() as writer:
+                put_one = (ResponseKey(run, "1"), Response(text="a"), Sample(1, "q"))
+                with pytest.raises(StoreError, match="locked") as caught:
+                    await writer.put_response(*put_one)
+                assert caught.value.retryable
+                other.rollback()
+                await writer.put_response(*put_one)
+
+        with SqliteStorage(path, busy_seconds=0.05) as storage, closing(sqlite3.connect(path)) as other:
+            run = storage.save_run(Run(name="n", suite="s"))
+            other.execute("BEGIN IMMEDIATE")
+            asyncio.run(write())
+            assert len(list(storage.records(run))) == 1
+
+
+class TestFullDisk:
+    def test_every_waiter_hears_of_it_and_the_writer_stops(self, path: Path) -> None:
+        async def write() -> list[BaseException | None]:
+            writer = storage.writer()
+            told = await asyncio.gather(
+                *(
+                    writer.put_response(ResponseKey(run, str(case)), Response(text="x" * 10_000), Sample(case, "q"))
+                    for case in range(100)
+                ),
+                return_exceptions=True,
+            )
+            with pytest.raises(StoreError, match="stopped after a failed commit"):
+                await writer.flush()
+            await writer.close()
+            return told
+
+        with SqliteStorage(path) as storage:
+            run = storage.save_run(Run(name="n", suite="s"))
+            pages = storage._connection.execute("PRAGMA page_count").fetchone()[0]
+            storage._connection.execute(f"PRAGMA max_page_count = {pages + 20}")
+            told = asyncio.run(write())
+            stored = {int(record.case) for record in storage.records(run)}
+            failed = {case for case, error in enumerate(told) if error is not None}
+            assert failed
+            assert stored | failed == set(range(100))
+            assert stored & failed == set()
+            assert all(isinstance(told[case], StoreError) and "the disk is full" in str(told[case]) for case in failed)
+            storage._connection.execute("PRAGMA max_page_count = 100000")
+            put(storage, run, 1000)
+        check_whole(path, run)
+
+
+FAILING_DISK = """
+import resource, sys
+from gradeline.model import Response, ResponseKey, Sample
+from gradeline.store import Run, SqliteStorage, StoreError
+
+with SqliteStorage(sys.argv[1]) as storage:
+    storage.save_run(Run(id="r", name="n", suite="s"))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
+    acknowledged = 0
+    try:
+        for case in range(1000):
+            storage.put_response(ResponseKey("r", str(case)), Response(text="x" * 5000), Sample(case, "q"))
+            acknowledged += 1
+    except StoreError as error:
+        print(acknowledged)
+        print(error)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    try:
+        storage.put_response(ResponseKey("r", "late"), Response(text="x"), Sample("late", "q"))
+    except StoreError as error:
+        print(error)
+    assert storage.get_run("r") is not None
+"""
+
+
+def test_after_an_io_error_nothing_is_written_until_the_store_is_opened_again(path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FAILING_DISK, str(path)], check=True, capture_output=True, text=True)
+    acknowledged, failure, refusal = done.stdout.splitlines()
+    assert "the disk reports an error; check it, then open the store again" in failure
+    assert refusal == failure
+    keys = check_whole(path, "r")
+    assert {(str(case), 0) for case in range(int(acknowledged))} <= keys
+    assert ("late", 0) not in keys
+
+
+OPENING = """
+import sys
+from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Sample
+from gradeline.store import Run, SqliteStorage
+
+sys.stdin.readline()
+with SqliteStorage(sys.argv[1]) as storage:
+    storage.save_run(Run(id="r", name="n", suite="s"))
+    for case in range(50):
+        storage.put_response(ResponseKey("r", str(case)), Response(text=sys.argv[2]), Sample(case, "q"))
+        storage.put_grade(GradeKey("r", str(case), 0, sys.argv[2]), Grade("k", "f", Outcome.PASS, 1.0, True))
+"""
+
+
+def test_several_processes_open_and_write_one_fresh_file(path: Path) -> None:
+    command = [sys.executable, "-c", OPENING, str(path)]
+    children = [subprocess.Popen([*command, str(number)], stdin=subprocess.PIPE, text=True) for number in range(4)]
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    for child in children:
+        child.communicate()
+        assert child.returncode == 0
+    assert len(check_whole(path, "r")) == 50
+    assert query(path, "SELECT count(*) FROM grades") == [(200,)]
+
+
+WRITING = """
+import asyncio, itertools, sys
+from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Sample
+from gradeline.store import Run, SqliteStorage
+
+async def main():
+    with SqliteStorage(sys.argv[1]) as storage:
+        storage.save_run(Run(id="r", name="n", suite="s"))
+        cases = itertools.count(int(sys.argv[2]))
+        async with storage.writer() as writer:
+            async def caller():
+                for case in cases:
+                    key = ResponseKey("r", str(case))
+                    await writer.put_response(key, Response(text="Paris " * 50), Sample(case, "q"))
+                    print("response", case, flush=True)
+                    await writer.put_grade(GradeKey(*key, "exact"), Grade("k", "f", Outcome.PASS, case % 7 / 10 + 0.3, True))
+                    print("grade", case, flush=True)
+            await asyncio.gather(*(caller() for _ in range(20)))
+
+asyncio.run(main())
+"""
+
+
+def test_what_was_acknowledged_survives_kill_9(path: Path) -> None:
+    chance = random.Random(20260115)
+    acknowledged: dict[str, set[str]] = {"response": set(), "grade": set()}
+    for _ in range(10):
+        # Each child begins among the cases of the one before, as a resumed run does.
+        first = max(0, len(acknowledged["response"]) - 10)
+        with subprocess.Popen([sys.executable, "-c", WRITING, str(path), str(first)], stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            lines = [child.stdout.readline() for _ in range(chance.randrange(1, 400))]
+            child.send_signal(signal.SIGKILL)
+            lines += child.stdout.readlines()
+        assert child.returncode == -signal.SIGKILL
+        for line in lines:
+            if line.endswith(b"\n"):  # the last one may be cut short
+                what, case = line.decode().split()
+                acknowledged[what].add(case)
+        keys = check_whole(path, "r")
+        assert acknowledged["response"] <= {case for case, _ in keys}
+        with SqliteStorage(path) as storage:
+            assert acknowledged["grade"] <= {record.case for record in storage.records("r") if record.grades}
+    assert len(acknowledged["grade"]) > 100

@@ -1,0 +1,651 @@
+"""What every store promises. A new one is added to `STORES` and must pass all of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from threading import Event, Thread, get_ident
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gradeline.errors import ConfigError, DataError
+from gradeline.model import (
+    ErrorInfo,
+    Fault,
+    Grade,
+    GradeKey,
+    Message,
+    Outcome,
+    Record,
+    Response,
+    ResponseKey,
+    Sample,
+    Storage,
+    TestCase,
+    Trajectory,
+    Usage,
+)
+from gradeline.store import Counts, GraderCounts, InMemoryStorage, Run, RunGrader, SqliteStorage, StoreError, Writer
+from gradeline.store.rows import Row, Tally, counts_of, score_units
+
+STORES: dict[str, Callable[[Path], Storage]] = {
+    "memory": lambda folder: InMemoryStorage(),
+    "sqlite": lambda folder: SqliteStorage(folder / "store.db"),
+}
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
+    storage = STORES[request.param](tmp_path)
+    yield storage
+    storage.close()
+
+
+def sample(case: int | str) -> Sample:
+    return Sample(case, f"question {case}", f"answer {case}", metadata={"level": [1, 2.5, None]}, tags=("a", "b"))
+
+
+def response(text: str = "Paris") -> Response:
+    return Response(text=text, usage=Usage(3, 4, cost=0.01), latency_ms=12.5)
+
+
+def failed(status: Any = "error") -> Response:
+    return Response(status, error=ErrorInfo("connect", "no route", Fault.INFRASTRUCTURE))
+
+
+def scored(score: float, fingerprint: str = "f1") -> Grade:
+    passed = score >= 0.5
+    return Grade("exact", fingerprint, Outcome.PASS if passed else Outcome.FAIL, score, passed, metadata={"n": 1})
+
+
+def broken() -> Grade:
+    return Grade("exact", "f1", Outcome.ERROR, error=ErrorInfo("timeout", "too slow", Fault.GRADER))
+
+
+def skipped() -> Grade:
+    return Grade("exact", "f1", Outcome.SKIPPED)
+
+
+def new_run(store: Storage, **fields: Any) -> str:
+    return store.save_run(Run(**{"name": "nightly", "suite": "capitals", **fields}))
+
+
+def put(store: Storage, run: str, case: int | str, repeat: int = 0, **more: Any) -> None:
+    store.put_response(ResponseKey(run, str(case), repeat), response(f"{case}/{repeat}"), sample(case), **more)
+
+
+def places(records: Iterator[Record]) -> list[tuple[str, int]]:
+    return [(record.case, record.repeat) for record in records]
+
+
+def recomputed(store: Storage, run: str) -> Counts:
+    """The counts of a run from its records alone."""
+    records = list(store.records(run))
+    return counts_of(
+        [(record.response.status, 1) for record in records],
+        [
+            Tally(grader, grade.outcome.value, 1, *score_units(grade.score))
+            for record in records
+            for grader, grade in record.grades.items()
+        ],
+    )
+
+
+def test_it_is_a_storage(store: Storage) -> None:
+    assert isinstance(store, Storage)
+
+
+class TestTestCases:
+    CASE = TestCase(id="c1", input="2 + 2?", expected_output="4", tags=("maths",), created_at="2026-01-15T00:00:00Z")
+
+    def test_a_case_comes_back_as_it_was(self, store: Storage) -> None:
+        assert store.save_test_case(self.CASE) == "c1"
+        assert store.get_test_case("c1") == self.CASE
+
+    def test_a_case_without_an_id_gets_one(self, store: Storage) -> None:
+        first, second = (store.save_test_case(TestCase(id="", input=text, expected_output="")) for text in "ab")
+        assert first != second
+        assert [(case.id, case.input) for case in store.list_test_cases()] == [(first, "a"), (second, "b")]
+
+    def test_saving_again_replaces_in_place(self, store: Storage) -> None:
+        for id_ in ("c1", "c2", "c1"):
+            store.save_test_case(TestCase(id=id_, input=f"new {id_}", expected_output=""))
+        assert [case.id for case in store.list_test_cases()] == ["c1", "c2"]
+
+    def test_a_deleted_case_is_gone_until_it_is_saved_again(self, store: Storage) -> None:
+        store.save_test_case(self.CASE)
+        assert (store.delete_test_case("c1"), store.delete_test_case("c1")) == (True, False)
+        assert (store.get_test_case("c1"), store.list_test_cases()) == (None, [])
+        store.save_test_case(self.CASE)
+        assert store.list_test_cases() == [self.CASE]
+
+    def test_an_unknown_case_is_none(self, store: Storage) -> None:
+        assert (store.get_test_case("nope"), store.delete_test_case("nope")) == (None, False)
+
+
+class TestRuns:
+    def test_a_run_comes_back_as_it_was(self, store: Storage) -> None:
+        parent = new_run(store)
+        run = Run(
+            id="r1",
+            name="n",
+            suite="s",
+            suite_digest="d",
+            status="running",
+            target={"kind": "http", "url": "http://x"},
+            graders={"exact": RunGrader("string-match", "f1")},
+            group="g",
+            parent=parent,
+            seed=7,
+            repeats=3,
+            total=30,
+            started_at="2026-01-15T10:00:00Z",
+            definition='{"name": "s"}',
+            owner="host:12:345",
+        )
+        assert store.save_run(run) == "r1"
+        assert store.get_run("r1") == run
+
+    def test_an_update_changes_only_what_it_names(self, store: Storage) -> None:
+        id_ = new_run(store, seed=3)
+        updated = store.update_run(id_, status="failed", error_message="disk full")
+        assert updated == store.get_run(id_)
+        assert updated == Run(
+            id=id_, name="nightly", suite="capitals", seed=3, status="failed", error_message="disk full"
+        )
+
+    def test_an_update_keeps_the_rows(self, store: Storage) -> None:
+        id_ = new_run(store)
+        put(store, id_, 1)
+        store.update_run(id_, status="completed")
+        assert places(store.records(id_)) == [("1", 0)]
+
+    def test_an_unknown_field_is_refused(self, store: Storage) -> None:
+        with pytest.raises(ConfigError, match="a run has no field to change named 'state'"):
+            store.update_run(new_run(store), state="done")
+
+    def test_a_status_that_is_none_is_refused(self, store: Storage) -> None:
+        with pytest.raises(DataError, match="status"):
+            store.update_run(new_run(store), status="done")
+
+    def test_unknown_runs(self, store: Storage) -> None:
+        assert (store.get_run("nope"), store.delete_run("nope")) == (None, False)
+        for act in (store.update_run, store.records, store.keys_of, store.counts):
+            with pytest.raises(ConfigError, match="no run 'nope'; the store holds no run yet"):
+                act("nope")
+
+    def test_pages_hold_every_run_once_and_the_newest_first(self, store: Storage) -> None:
+        ids = [new_run(store, name=f"run {number}") for number in range(7)]
+        page = store.list_runs(limit=3)
+        seen = [run.id for run in page]
+        new_run(store, name="saved while paging")
+        while page:
+            page = store.list_runs(limit=3, before=page[-1].id)
+            seen += [run.id for run in page]
+        assert seen == ids[::-1]
+
+    def test_saving_again_does_not_make_a_run_newer(self, store: Storage) -> None:
+        old, new = new_run(store), new_run(store)
+        store.update_run(old, status="completed")
+        assert [run.id for run in store.list_runs()] == [new, old]
+
+    def test_a_deleted_run_takes_its_rows_along(self, store: Storage) -> None:
+        id_ = new_run(store)
+        put(store, id_, 1)
+        store.put_grade(GradeKey(id_, "1", 0, "exact"), scored(1.0))
+        assert store.delete_run(id_)
+        assert store.get_response(ResponseKey(id_, "1")) is None
+        new_run(store, id=id_)
+        assert (list(store.records(id_)), store.counts(id_)) == (
+            [],
+            Counts({"success": 0, "error": 0, "timeout": 0}, {}),
+        )
+
+
+class TestFindingARun:
+    @pytest.fixture
+    def ids(self, store: Storage) -> list[str]:
+        names = {"aa11": "first", "aa22": "twice", "bb33": "twice", "cc44": "aa22", "dd55": "aa"}
+        return [new_run(store, id=id_, name=name) for id_, name in names.items()]
+
+    @pytest.mark.parametrize(
+        ("wanted", "found"),
+        [
+            ("first", "aa11"),
+            ("aa11", "aa11"),
+            ("aa22", "aa22"),  # an id goes before a name
+            ("aa", "dd55"),  # a name goes before the start of an id
+            ("bb", "bb33"),
+            ("aa1", "aa11"),
+            ("latest", "dd55"),
+            ("latest~1", "cc44"),
+            ("latest~4", "aa11"),
+        ],
+    )
+    def test_by_id_name_prefix_or_place(self, store: Storage, ids: list[str], wanted: str, found: str) -> None:
+        assert store.find_run(wanted).id == found
+
+    def test_several_are_listed(self, store: Storage, ids: list[str]) -> None:
+        with pytest.raises(ConfigError, match=r"'twice' is the name of several .* bb33 \(twice\), aa22 \(twice\)"):
+            store.find_run("twice")
+        with pytest.raises(ConfigError, match=r"'a' begins the id of several runs; name one by its id: aa22 .*, aa11 "):
+            store.find_run("a")
+
+    @pytest.mark.parametrize("wanted", ["zz", "", "latest~5", "latest~", "%", "a_11"])
+    def test_none_lists_the_newest(self, store: Storage, ids: list[str], wanted: str) -> None:
+        with pytest.raises(ConfigError, match=r"no run .*; the newest are dd55 \(aa\), cc44"):
+            store.find_run(wanted)
+
+
+class TestRecords:
+    def test_a_record_is_the_join_of_what_was_put(self, store: Storage) -> None:
+        run = new_run(store)
+        said = Response(text="Paris", trajectory=Trajectory.of_text("Paris"), usage=Usage(1, 2), latency_ms=0.1)
+        key = ResponseKey(run, "1", 0)
+        store.put_response(key, said, sample(1))
+        store.put_grade(GradeKey(*key, "truth"), broken())
+        store.put_grade(GradeKey(*key, "exact"), scored(0.7), "Paris")
+        assert list(store.records(run)) == [
+            Record(run, "1", 0, sample(1), said, {"exact": "Paris"}, {"exact": scored(0.7), "truth": broken()})
+        ]
+        assert (store.get_response(key), store.get_sample(run, "1")) == (said, sample(1))
+
+    def test_odd_texts_come_back(self, store: Storage) -> None:
+        run = new_run(store)
+        odd = "a\u2400b \U0001f600 'quoted' \r\n \u2028 %_\\"
+        said = Response(text=odd, trajectory=Trajectory(((Message("assistant", odd),),)))
+        store.put_response(ResponseKey(run, odd), said, Sample(odd, odd))
+        (record,) = store.records(run)
+        assert (record.case, record.sample, record.response) == (odd, Sample(odd, odd), said)
+
+    def test_the_order_is_that_of_the_suite(self, store: Storage) -> None:
+        run = new_run(store)
+        store.put_samples(run, [sample(case) for case in ("z", "a", "m")])
+        for case, repeat in (("m", 1), ("a", 0), ("m", 0), ("z", 0), ("a", 10), ("a", 9)):
+            put(store, run, case, repeat)
+        assert places(store.records(run)) == [("z", 0), ("a", 0), ("a", 9), ("a", 10), ("m", 0), ("m", 1)]
+
+    def test_a_position_given_with_the_response_counts(self, store: Storage) -> None:
+        run = new_run(store)
+        for case, position in (("c", 2), ("a", 0), ("b", 1)):
+            put(store, run, case, position=position)
+        put(store, run, "d")
+        put(store, run, "c", 1)
+        assert places(store.records(run)) == [("a", 0), ("b", 0), ("c", 0), ("c", 1), ("d", 0)]
+
+    def test_positions_may_start_anywhere(self, store: Storage) -> None:
+        run = new_run(store)
+        store.put_samples(run, [sample("later")], start=5)
+        store.put_samples(run, (sample(f"s{number}") for number in range(3)), start=2)
+        for case in ("later", "s2", "s0", "s1"):
+            put(store, run, case)
+        assert [case for case, _ in places(store.records(run))] == ["s0", "s1", "s2", "later"]
+
+    def test_a_sample_without_a_response_is_no_record(self, store: Storage) -> None:
+        run = new_run(store)
+        store.put_samples(run, [sample(1)])
+        assert (list(store.records(run)), list(store.keys_of(run))) == ([], [])
+        assert store.get_sample(run, "1") == sample(1)
+        assert (store.get_sample(run, "2"), store.get_response(ResponseKey(run, "1"))) == (None, None)
+
+    def test_reading_goes_on_behind_a_record(self, store: Storage) -> None:
+        run = new_run(store)
+        for case in range(700):  # more than a page
+            put(store, run, case, repeat=case % 2)
+        everything = list(store.records(run))
+        assert len(everything) == 700
+        for place in (0, 1, 350, 699):
+            key = ResponseKey(run, everything[place].case, everything[place].repeat)
+            assert list(store.records(run, after=key)) == everything[place + 1 :]
+        with pytest.raises(ConfigError, match="has no case 'nope' to go on from"):
+            store.records(run, after=ResponseKey(run, "nope"))
+
+    def test_an_iterator_may_go_from_thread_to_thread(self, store: Storage) -> None:
+        run = new_run(store)
+        for case in range(450):
+            put(store, run, case)
+        records = store.records(run)
+        seen: list[str] = []
+        for _ in range(3):
+            thread = Thread(target=lambda: seen.extend(next(records).case for _ in range(150)))
+            thread.start()
+            thread.join()
+        assert seen == [str(case) for case in range(450)]
+
+    def test_putting_again_replaces(self, store: Storage) -> None:
+        run = new_run(store)
+        key = ResponseKey(run, "1")
+        for _ in range(2):
+            store.put_response(key, failed(), sample(1))
+            store.put_grade(GradeKey(*key, "exact"), skipped())
+        edited = Sample(1, "edited")
+        store.put_response(key, response(), edited)
+        store.put_grade(GradeKey(*key, "exact"), scored(1.0), "Paris")
+        assert list(store.records(run)) == [
+            Record(run, "1", 0, edited, response(), {"exact": "Paris"}, {"exact": scored(1.0)})
+        ]
+
+    def test_what_is_there_already(self, store: Storage) -> None:
+        run = new_run(store)
+        store.put_response(ResponseKey(run, "1", 1), failed("timeout"), sample(1))
+        put(store, run, 1)
+        store.put_grade(GradeKey(run, "1", 0, "b"), scored(1.0, "f2"))
+        store.put_grade(GradeKey(run, "1", 0, "a"), scored(0.0, "f1"))
+        assert list(store.keys_of(run)) == [
+            (ResponseKey(run, "1", 0), "success", {"a": "f1", "b": "f2"}),
+            (ResponseKey(run, "1", 1), "timeout", {}),
+        ]
+
+    def test_rows_of_an_unknown_run_are_refused(self, store: Storage) -> None:
+        acts: list[Callable[[], None]] = [
+            lambda: put(store, "nope", 1),
+            lambda: store.put_grade(GradeKey("nope", "1", 0, "g"), scored(1.0)),
+            lambda: store.put_samples("nope", [sample(1)]),
+        ]
+        for act in acts:
+            with pytest.raises(StoreError, match="no run 'nope' in the store: save_run"):
+                act()
+        assert (store.get_sample("nope", "1"), store.get_response(ResponseKey("nope", "1"))) == (None, None)
+
+    def test_what_was_put_cannot_be_changed_from_outside(self, store: Storage) -> None:
+        run = new_run(store)
+        put(store, run, 1)
+        next(store.records(run)).sample.metadata["level"] = "changed"
+        assert next(store.records(run)).sample == sample(1)
+
+
+class TestRegradedRuns:
+    def test_a_run_without_responses_reads_those_of_its_parent(self, store: Storage) -> None:
+        first = new_run(store)
+        put(store, first, 1)
+        store.put_grade(GradeKey(first, "1", 0, "exact"), scored(0.0), "old")
+        child = new_run(store, parent=first)
+        grandchild = new_run(store, parent=child)
+        store.put_grade(GradeKey(grandchild, "1", 0, "exact"), scored(1.0, "f2"), "new")
+        assert list(store.records(grandchild)) == [
+            Record(grandchild, "1", 0, sample(1), response("1/0"), {"exact": "new"}, {"exact": scored(1.0, "f2")})
+        ]
+        assert list(store.keys_of(grandchild)) == [(ResponseKey(grandchild, "1"), "success", {"exact": "f2"})]
+        assert list(store.keys_of(child)) == [(ResponseKey(child, "1"), "success", {})]
+        assert store.get_response(ResponseKey(child, "1")) == response("1/0")
+        assert store.get_sample(child, "1") == sample(1)
+        assert store.counts(grandchild) == recomputed(store, grandchild)
+        assert next(store.records(first)).grades == {"exact": scored(0.0)}
+
+    def test_a_run_with_responses_of_its_own_reads_only_those(self, store: Storage) -> None:
+        first = new_run(store)
+        put(store, first, 1)
+        second = new_run(store, parent=first)
+        put(store, second, 2)
+        assert places(store.records(second)) == [("2", 0)]
+
+    def test_a_parent_must_be_there(self, store: Storage) -> None:
+        with pytest.raises(ConfigError, match="parent: no run 'nope' in the store"):
+            new_run(store, parent="nope")
+
+    def test_a_parent_is_not_deleted_under_its_child(self, store: Storage) -> None:
+        first = new_run(store)
+        child = new_run(store, parent=first)
+        with pytest.raises(ConfigError, match=f"holds the responses of {child}, which regrade it; delete those first"):
+            store.delete_run(first)
+        assert (store.delete_run(child), store.delete_run(first)) == (True, True)
+
+    def test_runs_that_name_each_other_do_not_hang(self, store: Storage) -> None:
+        first = new_run(store)
+        second = new_run(store, parent=first)
+        store.update_run(first, parent=second)
+        assert list(store.records(first)) == []
+
+
+class TestCounts:
+    def test_counts_of_a_run(self, store: Storage) -> None:
+        run = new_run(store)
+        other = new_run(store)
+        put(store, other, 1)
+        put(store, run, 1)
+        put(store, run, 2)
+        store.put_response(ResponseKey(run, "3"), failed("timeout"), sample(3))
+        for case, grade in (("1", scored(0.7)), ("2", scored(0.1)), ("3", skipped())):
+            store.put_grade(GradeKey(run, case, 0, "exact"), grade)
+        store.put_grade(GradeKey(run, "1", 0, "truth"), broken())
+        assert store.counts(run) == Counts(
+            {"success": 2, "error": 0, "timeout": 1},
+            {
+                "exact": GraderCounts({"pass": 1, "fail": 1, "error": 0, "skipped": 1}, 0.8, 0.5),
+                "truth": GraderCounts({"pass": 0, "fail": 0, "error": 1, "skipped": 0}, 0.0, 0.0),
+            },
+        )
+
+    grades = st.one_of(st.floats(0, 1).map(scored), st.builds(broken), st.builds(skipped))
+    writes = st.tuples(
+        st.integers(0, 2),
+        st.integers(0, 1),
+        st.sampled_from(["success", "error", "timeout"]),
+        st.sampled_from("ab"),
+        grades,
+    )
+
+    @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(st.lists(writes, max_size=25))
+    def test_counts_equal_their_recomputation(self, store: Storage, history: list[Any]) -> None:
+        run = new_run(store)
+        for case, repeat, status, grader, grade in history:
+            key = ResponseKey(run, str(case), repeat)
+            store.put_response(key, response() if status == "success" else failed(status), sample(case))
+            store.put_grade(GradeKey(*key, grader), grade)
+        assert store.counts(run) == recomputed(store, run)
+
+
+class TestManyThreads:
+    def test_writers_and_readers_side_by_side(self, store: Storage) -> None:
+        run = new_run(store)
+        faults: list[BaseException] = []
+
+        def work(worker: int) -> None:
+            try:
+                for number in range(20):
+                    put(store, run, f"{worker}-{number}")
+                    store.put_grade(GradeKey(run, f"{worker}-{number}", 0, "exact"), scored(1.0))
+                    store.counts(run)
+                    sum(1 for _ in store.keys_of(run))
+            except BaseException as error:
+                faults.append(error)
+
+        threads = [Thread(target=work, args=(worker,)) for worker in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert faults == []
+        assert len(list(store.records(run))) == 120
+        assert store.counts(run) == recomputed(store, run)
+
+
+class TestWriter:
+    def test_what_was_awaited_is_there(self, store: Storage) -> None:
+        run = new_run(store)
+
+        async def write() -> None:
+            writer = store.writer()
+
+            async def one(case: int) -> None:
+                key = ResponseKey(run, str(case))
+                await writer.put_response(key, response(str(case)), sample(case), case)
+                assert store.get_response(key) == response(str(case))
+                await writer.put_grade(GradeKey(*key, "exact"), scored(0.5), str(case))
+
+            await asyncio.gather(*(one(case) for case in range(300)))
+            await writer.close()
+
+        asyncio.run(write())
+        assert [record.submissions for record in store.records(run)] == [{"exact": str(case)} for case in range(300)]
+        assert store.counts(run) == recomputed(store, run)
+
+    def test_a_bad_row_fails_alone(self, store: Storage) -> None:
+        run = new_run(store)
+
+        async def write() -> list[BaseException | None]:
+            writer = store.writer()
+            keys = [ResponseKey(run, "1"), ResponseKey("nope", "2"), ResponseKey(run, "3")]
+            told = await asyncio.gather(
+                *(writer.put_response(key, response(), sample(key.case)) for key in keys), return_exceptions=True
+            )
+            await writer.close()
+            return told
+
+        first, second, third = asyncio.run(write())
+        assert (first, third) == (None, None)
+        assert isinstance(second, StoreError)
+        assert places(store.records(run)) == [("1", 0), ("3", 0)]
+
+    def test_close_stores_what_was_queued_then_refuses(self, store: Storage) -> None:
+        run = new_run(store)
+
+        async def write() -> None:
+            writer = store.writer()
+            tasks = [
+                asyncio.create_task(writer.put_response(ResponseKey(run, str(case)), response(), sample(case)))
+                for case in range(20)
+            ]
+            await asyncio.sleep(0)
+            await writer.close()
+            await asyncio.gather(*tasks)
+            await writer.close()
+            with pytest.raises(StoreError, match="the writer is closed"):
+                await writer.put_response(ResponseKey(run, "x"), response(), sample("x"))
+            with pytest.raises(StoreError, match="the writer is closed"):
+                await writer.flush()
+
+        asyncio.run(write())
+        assert len(list(store.records(run))) == 20
+
+    def test_a_writer_that_wrote_nothing_closes(self, store: Storage) -> None:
+        async def write() -> None:
+            async with store.writer() as writer:
+                await writer.flush()
+
+        asyncio.run(write())
+
+    def test_a_cancelled_waiter_loses_nothing(self, store: Storage) -> None:
+        run = new_run(store)
+
+        async def write() -> None:
+            writer = store.writer()
+            task = asyncio.create_task(writer.put_response(ResponseKey(run, "1"), response(), sample(1)))
+            await asyncio.sleep(0)
+            task.cancel()
+            await writer.flush()
+            await writer.close()
+
+        asyncio.run(write())
+        assert places(store.records(run)) == [("1", 0)]
+
+
+class Gate:
+    """A commit that waits to be let go, and may be told to fail."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.open = Event()
+        self.batches: list[int] = []
+        self.threads: set[int] = set()
+        self.failure = failure
+
+    def __call__(self, rows: Sequence[Row]) -> list[StoreError | None]:
+        self.open.wait(10)
+        self.threads.add(get_ident())
+        self.batches.append(len(rows))
+        if self.failure:
+            raise self.failure
+        return [None] * len(rows)
+
+
+def puts(writer: Writer, count: int) -> list[asyncio.Task[None]]:
+    return [
+        asyncio.create_task(writer.put_response(ResponseKey("r", str(case)), response(), sample(case)))
+        for case in range(count)
+    ]
+
+
+class TestGroupCommit:
+    def test_what_waits_is_committed_together_by_one_thread(self) -> None:
+        gate = Gate()
+
+        async def write() -> None:
+            async with Writer(gate, batch_rows=50) as writer:
+                tasks = puts(writer, 120)
+                await asyncio.sleep(0.05)
+                assert not any(task.done() for task in tasks)
+                gate.open.set()
+                await asyncio.gather(*tasks)
+
+        asyncio.run(write())
+        assert sum(gate.batches) == 120
+        assert max(gate.batches) == 50
+        assert len(gate.batches) <= 5
+        assert len(gate.threads) == 1
+
+    def test_a_full_queue_makes_callers_wait(self) -> None:
+        gate = Gate()
+
+        async def write() -> None:
+            async with Writer(gate, queue_rows=10, batch_rows=4) as writer:
+                tasks = puts(writer, 100)
+                await asyncio.sleep(0.05)
+                assert len(writer._queue) <= 10
+                gate.open.set()
+                await asyncio.gather(*tasks)
+
+        asyncio.run(write())
+        assert sum(gate.batches) == 100
+
+    @pytest.mark.parametrize("failure", [StoreError("the disk is full"), MemoryError("no memory")])
+    def test_a_failed_commit_fails_every_waiter_and_ends_the_writer(self, failure: Exception) -> None:
+        gate = Gate(failure)
+
+        async def write() -> None:
+            writer = Writer(gate, queue_rows=20, batch_rows=5)
+            tasks = puts(writer, 50)
+            await asyncio.sleep(0.05)
+            gate.open.set()
+            told = await asyncio.gather(*tasks, return_exceptions=True)
+            assert {type(error) for error in told} == {StoreError}
+            assert all(str(failure) in str(error) for error in told)
+            for refused in (writer.flush(), *puts(writer, 1)):
+                with pytest.raises(StoreError, match=f"stopped after a failed commit: .*{failure}"):
+                    await refused
+            await writer.close()
+
+        asyncio.run(write())
+        assert len(gate.batches) == 1
+
+    def test_a_lock_held_elsewhere_fails_the_batch_but_not_the_writer(self) -> None:
+        gate = Gate(StoreError("locked", retryable=True))
+        gate.open.set()
+
+        async def write() -> None:
+            async with Writer(gate) as writer:
+                with pytest.raises(StoreError, match="locked") as caught:
+                    await puts(writer, 1)[0]
+                assert caught.value.retryable
+                gate.failure = None
+                await puts(writer, 1)[0]
+
+        asyncio.run(write())
+
+    def test_a_writer_serves_one_event_loop(self) -> None:
+        gate = Gate()
+        gate.open.set()
+        writer = Writer(gate)
+        asyncio.run(writer.flush())
+        with pytest.raises(RuntimeError, match="serves the event loop of its first call"):
+            asyncio.run(writer.flush())
+
+
+def test_stores_are_context_managers(tmp_path: Path) -> None:
+    for make in STORES.values():
+        with make(tmp_path) as storage:
+            assert storage.list_runs() == []
