@@ -1,1 +1,1 @@
-"""Reading what users write: cases now, whole suites next."""
+"""Reading what users write: files with the place of every value, datasets, cases."""

@@ -1,0 +1,513 @@
+"""Datasets: samples read row by row, so that a file larger than memory runs in constant memory."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from gradeline.errors import DataError, Problem
+from gradeline.model import Sample, canonical_json, clean_data, quote
+from gradeline.parsing.jsontext import NotJsonError, parse_json
+from gradeline.suite.document import (
+    DocumentError,
+    KeyPath,
+    Place,
+    PlacedError,
+    PlaceOf,
+    SuiteProblem,
+    problem_at,
+    read_document,
+)
+
+_MAX_TEXT = 10_000_000
+_MAX_ROW = 6 * _MAX_TEXT + 1_000_000
+"""JSON may write a character in six bytes."""
+_MAX_WARNINGS = 100
+_CHUNK = 1 << 16
+_BOM = b"\xef\xbb\xbf"
+
+_VARIABLES = ("agent_args", "rubric_vars", "extra_vars")
+_NAMED = frozenset({"input", "prompt", "id", "sample_id"})
+_USED = frozenset({"ground_truth", "metadata", "tags", "rubric", "rubric_path", *_VARIABLES})
+
+
+class DatasetError(PlacedError):
+    """A dataset that cannot be read: file, line and reason."""
+
+
+class Row(NamedTuple):
+    """One row as it was read, before it is a sample."""
+
+    number: int
+    """Counted from zero; it names a row without an id."""
+    data: object
+    path: KeyPath
+    place_of: PlaceOf
+
+    def problem(self, message: str, *key: str) -> SuiteProblem:
+        """A problem of this row, or of one key of it."""
+        path = (*self.path, *key)
+        return problem_at(self.place_of(path), path, message)
+
+
+class Dataset(Iterator[Sample]):
+    """The samples of a dataset, once through.
+
+    ``warnings`` grows while it is read. ``digest`` is there after the last sample: SHA-256 of the
+    bytes that were read, so with a limit it does not cover what stands behind.
+    """
+
+    def __init__(self, rows: RowReader, tags: Collection[str], limit: int) -> None:
+        self._rows = rows
+        self._samples = self._read(frozenset(tags), limit)
+        self.digest: str | None = None
+
+    @property
+    def warnings(self) -> list[Problem]:
+        return self._rows.warnings
+
+    def __next__(self) -> Sample:
+        return next(self._samples)
+
+    def _read(self, tags: frozenset[str], limit: int) -> Iterator[Sample]:
+        seen: set[str] = set()
+        given = 0
+        for row in self._rows:
+            sample = read_sample(row, seen)
+            if tags.issubset(sample.tags):
+                yield sample
+                given += 1
+                if given == limit:
+                    break
+        self._rows.close()
+        self.digest = self._rows.digest
+
+
+def open_dataset(
+    source: Path | Sequence[object],
+    *,
+    tags: Collection[str] = (),
+    limit: int = 0,
+    place_of: PlaceOf | None = None,
+    path: KeyPath = ("dataset",),
+) -> Dataset:
+    """Open a file by its ending, or a list that stands in the suite itself.
+
+    Only samples with ALL ``tags`` are given, then at most ``limit`` (0: no limit). ``path`` and
+    ``place_of`` say where an inline list stands. `DatasetError` comes now when there is nothing
+    to read, and at the row when a row is wrong.
+    """
+    return Dataset(RowReader(source, place_of=place_of, path=path), tags, limit)
+
+
+class RowReader:
+    """The rows of a file or list, in order, blank ones left out."""
+
+    def __init__(
+        self,
+        source: Path | Sequence[object],
+        *,
+        place_of: PlaceOf | None = None,
+        path: KeyPath = ("dataset",),
+        otherwise: str | None = None,
+    ) -> None:
+        """``otherwise`` is the ending a file counts as when its own is not known."""
+        self._hash = sha256()
+        self._whole: str | None = None
+        self.warnings: list[Problem] = []
+        self._rows: Generator[Row, None, None]
+        if isinstance(source, Path):
+            self._rows = self._reader(source, otherwise)(source)
+        else:
+            self._rows = self._read_list(source, place_of or (lambda _: Place("")), path)
+
+    def __iter__(self) -> Iterator[Row]:
+        return self._rows
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the bytes read so far."""
+        return self._whole or self._hash.hexdigest()
+
+    def close(self) -> None:
+        """Let go of the file before its end."""
+        self._rows.close()
+
+    def _reader(self, path: Path, otherwise: str | None) -> Callable[[Path], Generator[Row, None, None]]:
+        readers = {
+            ".jsonl": self._read_jsonl,
+            ".csv": self._read_csv,
+            ".json": self._read_json,
+            ".yaml": self._read_yaml,
+            ".yml": self._read_yaml,
+        }
+        ending = path.suffix.lower()
+        if ending == ".parquet":
+            reason = "Parquet needs the extra gradeline[export], which reads no datasets yet; write it as .jsonl"
+            raise DatasetError(_of_file(path, reason))
+        reader = readers.get(ending) or readers.get(otherwise or "")
+        if reader is None:
+            raise DatasetError(_of_file(path, f"unknown kind of dataset; use one of {', '.join(readers)}"))
+        if not path.exists():
+            raise DatasetError(_of_file(path, "no such file"))
+        if path.is_dir():
+            raise DatasetError(_of_file(path, "is a folder; give a file"))
+        return reader
+
+    def _read_list(self, rows: Sequence[object], place_of: PlaceOf, path: KeyPath) -> Generator[Row, None, None]:
+        for index, data in enumerate(rows):
+            row = _cleaned(Row(index, data, (*path, index), place_of))
+            self._hash.update(canonical_json(row.data) + b"\n")
+            yield row
+
+    def _read_yaml(self, path: Path) -> Generator[Row, None, None]:
+        try:
+            document = read_document(path, top="list")
+        except DocumentError as error:
+            raise DatasetError(error.placed) from None
+        self._whole = document.digest
+        for index, data in enumerate(document.data):
+            yield _cleaned(Row(index, data, (index,), document.place))
+
+    def _read_jsonl(self, path: Path) -> Generator[Row, None, None]:
+        index = 0
+        for number, text in self._lines(path):
+            if text.strip():
+                yield _parsed(text.strip(), index, _at(path, number))
+                index += 1
+
+    def _read_csv(self, path: Path) -> Generator[Row, None, None]:
+        # The module's own bound is for the whole process, and far below what a cell may hold.
+        csv.field_size_limit(max(csv.field_size_limit(), _MAX_TEXT))
+        reader = csv.reader((text for _, text in self._lines(path)), strict=True)
+        header: list[str] = []
+        index = 0
+        while True:
+            place_of = _at(path, reader.line_num + 1)
+            try:
+                cells = next(reader, None)
+            except csv.Error as error:
+                raise DatasetError(problem_at(place_of(()), (), f"not CSV: {error}")) from None
+            if cells is None:
+                return
+            if not any(cells):
+                continue
+            if not header:
+                header = _header(cells, place_of(()))
+                continue
+            yield self._csv_row(header, cells, index, place_of)
+            index += 1
+
+    def _csv_row(self, header: list[str], cells: list[str], index: int, place_of: PlaceOf) -> Row:
+        row = Row(index, None, (), place_of)
+        if len(cells) != len(header):
+            reason = f"has {len(cells)} cells where the header names {len(header)}; put a text with commas in quotes"
+            raise DatasetError(row.problem(reason))
+        # A column without a name is the index that pandas writes.
+        data = {name: self._cell(row, name, text) for name, text in zip(header, cells, strict=True) if text and name}
+        return _cleaned(row._replace(data=data))
+
+    def _cell(self, row: Row, name: str, text: str) -> object:
+        if name in ("metadata", *_VARIABLES):
+            value = _json_or_text(text)
+            if not isinstance(value, dict):
+                raise DatasetError(row.problem(f"must be a JSON object, got {quote(text)}", name))
+            return value
+        listed = text.startswith("[") and text.endswith("]")
+        if name == "tags":
+            return _json_or_text(text) if listed else [tag.strip() for tag in text.split(",") if tag.strip()]
+        if listed and name in ("input", "prompt", "ground_truth"):
+            value = _json_or_text(text)
+            if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+                return value
+            self._warn(row.problem(f"is no JSON list of texts, so it is kept as text: {quote(text)}", name))
+        return text
+
+    def _read_json(self, path: Path) -> Generator[Row, None, None]:
+        with _opened(path) as file:
+            for index, (number, raw) in enumerate(_array_items(self._chunks(file), str(path))):
+                place_of = _at(path, number)
+                yield _parsed(_decoded(raw, place_of(())), index, place_of)
+
+    def _lines(self, path: Path) -> Iterator[tuple[int, str]]:
+        with _opened(path) as file:
+            number = 0
+            while line := file.readline(_MAX_ROW + 1):
+                number += 1
+                self._hash.update(line)
+                place = Place(str(path), number)
+                if len(line) > _MAX_ROW:
+                    raise DatasetError(problem_at(place, (), _too_long()))
+                yield number, _decoded(line.removeprefix(_BOM) if number == 1 else line, place)
+
+    def _chunks(self, file: BinaryIO) -> Iterator[bytes]:
+        while chunk := file.read(_CHUNK):
+            self._hash.update(chunk)
+            yield chunk
+
+    def _warn(self, problem: SuiteProblem) -> None:
+        if len(self.warnings) < _MAX_WARNINGS:
+            self.warnings.append(Problem(problem.where, problem.message))
+        elif len(self.warnings) == _MAX_WARNINGS:
+            self.warnings.append(Problem(problem.file, "has more such rows; they are not listed"))
+
+
+def _of_file(path: Path, message: str) -> SuiteProblem:
+    return problem_at(Place(str(path)), (), message)
+
+
+def _at(path: Path, line: int) -> PlaceOf:
+    place = Place(str(path), line)
+    return lambda _: place
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    try:
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
+        raise DatasetError(_of_file(path, f"cannot be read: {error.strerror}")) from None
+
+
+def _decoded(raw: bytes, place: Place) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        reason = f"is not UTF-8: byte 0x{raw[error.start]:02x}; save the file as UTF-8"
+        raise DatasetError(problem_at(place, (), reason)) from None
+
+
+def _too_long() -> str:
+    return f"holds a text of more than {_MAX_TEXT:,} characters; leave it out, or split it into turns"
+
+
+def _parsed(text: str, index: int, place_of: PlaceOf) -> Row:
+    row = Row(index, None, (), place_of)
+    try:
+        data = parse_json(text)
+    except NotJsonError as error:
+        raise DatasetError(row.problem(f"not JSON: {error}, got {quote(text)}")) from None
+    return _cleaned(row._replace(data=data), measure=len(text) > _MAX_TEXT)
+
+
+def _cleaned(row: Row, *, measure: bool = True) -> Row:
+    try:
+        data = clean_data(row.data)
+    except DataError as error:
+        raise DatasetError(row.problem(str(error))) from None
+    if measure and _longest(data) > _MAX_TEXT:
+        raise DatasetError(row.problem(_too_long()))
+    return row._replace(data=data)
+
+
+def _longest(value: object) -> int:
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return max(map(_longest, value.values()), default=0)
+    return max(map(_longest, value), default=0) if isinstance(value, list) else 0
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return parse_json(text)
+    except NotJsonError:
+        return text
+
+
+def _header(cells: list[str], place: Place) -> list[str]:
+    names = [cell.strip() for cell in cells]
+    twice = next((name for index, name in enumerate(names) if name and name in names[:index]), None)
+    if twice is not None:
+        raise DatasetError(problem_at(place, (), f"the column {twice!r} stands twice; rename one"))
+    if len(names) == 1 and re.search(r"[;\t]", names[0]):
+        raise DatasetError(problem_at(place, (), f"one column named {quote(names[0])}; separate columns with commas"))
+    return names
+
+
+_OUTSIDE = re.compile(rb'["\[\]{},]')
+_IN_TEXT = re.compile(rb'["\\]')
+
+
+def _array_items(chunks: Iterator[bytes], file: str) -> Iterator[tuple[int, bytes]]:
+    """The items of a JSON array as they are written, each with its line; the file is never held as a whole."""
+    held = bytearray()
+    line = 1
+
+    def refill() -> bool:
+        chunk = next(chunks, b"")
+        held.extend(chunk)
+        return bool(chunk)
+
+    def error(reason: str, number: int) -> DatasetError:
+        return DatasetError(SuiteProblem(file, number, 0, "", reason))
+
+    def take(end: int) -> tuple[int, bytes]:
+        """Cut off what stands before ``end``; its line is where it begins to say something."""
+        nonlocal line
+        raw = bytes(held[:end])
+        del held[: end + 1]
+        number = line + raw[: len(raw) - len(raw.lstrip())].count(b"\n")
+        line += raw.count(b"\n")
+        return number, raw.strip()
+
+    while not held.removeprefix(_BOM).strip():
+        if not refill():
+            raise error("is empty", 0)
+    start = len(held) - len(held.removeprefix(_BOM).lstrip())
+    if held[start : start + 1] != b"[":
+        raise error('expected a list of rows: [{"input": …}, …]', 1 + held[:start].count(b"\n"))
+    take(start)
+    at = depth = count = 0
+    in_text = False
+    while True:
+        mark = (_IN_TEXT if in_text else _OUTSIDE).search(held, at)
+        if mark is None:
+            at = max(at, len(held))  # an escape at the very end reaches into what comes next
+            if not refill():
+                raise error("not JSON: the list ends too early", line + held.count(b"\n"))
+            if len(held) > _MAX_ROW + _CHUNK:
+                raise error(_too_long(), line)
+            continue
+        at = mark.end()
+        character = mark[0]
+        if in_text:
+            in_text = character != b'"'
+            at += in_text
+        elif character == b'"':
+            in_text = True
+        elif character in b"[{":
+            depth += 1
+        elif depth and character in b"]}":
+            depth -= 1
+        elif not depth:
+            number, raw = take(mark.start())
+            at = 0
+            if character == b"]" and not raw and not count:
+                break
+            if not raw:
+                raise error("not JSON: a row is missing beside a comma", number)
+            yield number, raw
+            count += 1
+            if character == b"]":
+                break
+    while not held.strip():
+        line += held.count(b"\n")
+        held.clear()
+        if not refill():
+            return
+    raise error("not JSON: something stands behind the list", take(len(held))[0])
+
+
+def read_sample(row: Row, seen: set[str], *, needs_input: bool = True) -> Sample:
+    """The row's sample, or `DatasetError` with all that is wrong in the row; ``seen`` holds the ids so far."""
+    data = row.data
+    if not isinstance(data, dict):
+        raise DatasetError(row.problem(f'expected {{"input": …, "ground_truth": …}}, got {quote(data)}'))
+    keys = _Keys(_first(data, "input", "prompt"), _first(data, "sample_id", "id"))
+    faults = list(_faults(row, data, keys, needs_input))
+    if faults:
+        raise DatasetError(faults)
+    metadata = dict(data.get("metadata") or {})
+    variables = {name: _variables(data, metadata, name) for name in _VARIABLES}
+    # A second name of the input or the id is data like any other; an empty one says nothing.
+    metadata |= {
+        key: value
+        for key, value in data.items()
+        if key not in _USED and key not in keys and not (value is None and key in _NAMED)
+    }
+    given = data.get(keys.id)
+    sample = Sample(
+        id=row.number if given is None else given,
+        input=_text(data[keys.input]) if data.get(keys.input) is not None else "",
+        ground_truth=_text(data["ground_truth"]) if data.get("ground_truth") is not None else None,
+        metadata=metadata,
+        tags=tuple(data.get("tags") or ()),
+        rubric=data.get("rubric") or None,
+        rubric_path=data.get("rubric_path") or None,
+        **variables,
+    )
+    if sample.case_key in seen:
+        hint = " (a row without an id is named by its number, from 0)" if given is None else ""
+        raise DatasetError(row.problem(f"a case with the id {sample.id!r} stands above already{hint}"))
+    seen.add(sample.case_key)
+    return sample
+
+
+class _Keys(NamedTuple):
+    """Which of two names a row uses."""
+
+    input: str
+    id: str
+
+
+def _first(data: dict[str, Any], name: str, other: str) -> str:
+    return other if data.get(name) is None and data.get(other) is not None else name
+
+
+def _variables(data: dict[str, Any], metadata: dict[str, Any], name: str) -> Any:
+    """Letta also takes them from inside the metadata."""
+    inside = metadata.pop(name, None)
+    return inside if data.get(name) is None else data[name]
+
+
+def _faults(row: Row, data: dict[str, Any], keys: _Keys, needs_input: bool) -> Iterator[SuiteProblem]:
+    yield from _input_faults(row, data.get(keys.input), keys.input, needs_input)
+    truth = data.get("ground_truth")
+    if truth is not None and not _is_text(truth):
+        yield row.problem(f"must be a text or a list of texts, got {quote(truth)}", "ground_truth")
+    elif isinstance(truth, list) and data.get(keys.input) is not None:
+        turns = data[keys.input]
+        if not isinstance(turns, list):
+            yield row.problem("is a list, so the input must be a list of as many turns", "ground_truth")
+        elif len(turns) != len(truth):
+            yield row.problem(f"has {len(truth)} texts for {len(turns)} turns of input", "ground_truth")
+    metadata = data.get("metadata")
+    for name in ("metadata", *_VARIABLES):
+        if not isinstance(data.get(name, {}), dict | None):
+            yield row.problem(f"must be a mapping, got {quote(data[name])}", name)
+        elif isinstance(metadata, dict) and name in _VARIABLES and not isinstance(metadata.get(name), dict | None):
+            yield row.problem(f"must be a mapping, got {quote(metadata[name])}", "metadata", name)
+    tags = [] if data.get("tags") is None else data["tags"]
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        yield row.problem(f"must be a list of texts, got {quote(tags)}", "tags")
+    for name in ("rubric", "rubric_path"):
+        if not isinstance(data.get(name), str | None):
+            yield row.problem(f"must be a text, got {quote(data[name])}", name)
+    if data.get("rubric") and data.get("rubric_path"):
+        yield row.problem("stands beside rubric; keep one of them", "rubric_path")
+    identity = data.get(keys.id)
+    if identity == "" or isinstance(identity, bool) or not isinstance(identity, str | int | None):
+        yield row.problem(f"must be a text or a whole number, got {quote(identity)}", keys.id)
+
+
+def _input_faults(row: Row, value: object, key: str, needed: bool) -> Iterator[SuiteProblem]:
+    if value is None:
+        if needed:
+            yield row.problem("is required: what the agent is asked", key)
+    elif not _is_text(value):
+        yield row.problem(f"must be a text or a list of texts, got {quote(value)}", key)
+    elif needed and (value in ("", []) or (isinstance(value, list) and "" in value)):
+        yield row.problem(f"must not be empty, got {quote(value)}", key)
+
+
+def _is_text(value: object) -> bool:
+    if isinstance(value, list):
+        return all(isinstance(item, str | int | float) for item in value)
+    return isinstance(value, str | int | float)
+
+
+def _text(value: Any) -> str | list[str]:
+    return [_one_text(item) for item in value] if isinstance(value, list) else _one_text(value)
+
+
+def _one_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

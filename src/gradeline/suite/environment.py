@@ -1,0 +1,153 @@
+"""``${NAME}`` in the values of a target, and the ``.env`` file beside the suite."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gradeline.errors import closest
+from gradeline.suite.document import DocumentError, KeyPath, Place, PlaceOf, SuiteProblem, decode, problem_at
+
+_REFERENCE = re.compile(r"(?P<escape>\$\$(?=\{))|\$\{(?P<name>[^{}]*+)(?P<end>\}?)")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+")
+
+
+class Substituted(NamedTuple):
+    """A tree with its variables filled in."""
+
+    tree: Any
+    secrets: set[str]
+    """The values that were read: they must never be shown or stored."""
+    problems: list[SuiteProblem]
+
+
+class DotEnv(NamedTuple):
+    """What a ``.env`` file says, and the lines of it that say nothing."""
+
+    values: dict[str, str]
+    problems: list[SuiteProblem]
+
+
+def substitute(tree: object, environment: Mapping[str, str], place_of: PlaceOf, path: KeyPath = ()) -> Substituted:
+    """Fill in ``${NAME}`` in every text of the tree; keys are left alone and ``$${X}`` becomes ``${X}``.
+
+    ``path`` is where the tree stands in its document; ``place_of`` is asked with whole paths. A
+    faulty reference stays as it is written.
+    """
+    found = Substituted(None, set(), [])
+    return found._replace(tree=_walk(tree, environment, place_of, path, found))
+
+
+def _walk(
+    value: object,
+    environment: Mapping[str, str],
+    place_of: PlaceOf,
+    path: KeyPath,
+    found: Substituted,
+) -> object:
+    if isinstance(value, dict):
+        return {key: _walk(item, environment, place_of, (*path, key), found) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_walk(item, environment, place_of, (*path, index), found) for index, item in enumerate(value)]
+    if not isinstance(value, str) or "${" not in value:
+        return value
+
+    def fill(match: re.Match[str]) -> str:
+        if match["escape"]:
+            return "$"
+        fault = _fault(match, environment)
+        if fault:
+            found.problems.append(problem_at(place_of(path), path, fault))
+            return match[0]
+        text = environment[match["name"]]
+        if text:
+            found.secrets.add(text)
+        return text
+
+    return _REFERENCE.sub(fill, value)
+
+
+def _fault(match: re.Match[str], environment: Mapping[str, str]) -> str | None:
+    name = match["name"]
+    if not match["end"]:
+        return "'${' without '}'; write ${NAME}, or $${ for the characters themselves"
+    if not _NAME.fullmatch(name):
+        return f"{match[0]!r} is no variable; only ${{NAME}} is known, and $${match[0][1:]} stands for the text itself"
+    if name not in environment:
+        close = closest(name, environment)
+        hint = f"did you mean {close}?" if close else "export it, or write it into .env beside the suite"
+        return f"the variable {name} is not set; {hint}"
+    if not _is_text(environment[name]):
+        return f"the value of {name} is not UTF-8"
+    return None
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def read_environment(folder: Path, exported: Mapping[str, str] | None = None) -> DotEnv:
+    """The variables a suite in ``folder`` sees: its ``.env``, and above it what is exported."""
+    file = read_dotenv(folder)
+    return file._replace(values={**file.values, **(os.environ if exported is None else exported)})
+
+
+# A quoted value may go over several lines; an unquoted one ends at a comment.
+_ASSIGNMENT = re.compile(
+    r"""
+    (?:export[ \t]++)?+
+    (?P<name>[A-Za-z_][A-Za-z0-9_]*+) [ \t]*+ = [ \t]*+
+    (?: '(?P<single>[^']*+)' | "(?P<double>(?:[^"\\]|\\.)*+)" | (?P<bare>(?!['"])(?:(?![ \t]\#)[^\n])*+) )
+    [ \t]*+ (?:\#[^\n]*+)?+ (?:\n|\Z)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_NOTHING = re.compile(r"[ \t]*+(?:#[^\n]*+)?+(?:\n|\Z)")
+_LINE = re.compile(r"[^\n]*+\n?")
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "$": "$"}
+
+
+def read_dotenv(folder: Path) -> DotEnv:
+    """The ``.env`` of the folder, without what is exported. A folder without one has no variables."""
+    path = folder / ".env"
+    try:
+        text = decode(path.read_bytes(), str(path)).replace("\r\n", "\n")
+    except DocumentError as error:
+        return DotEnv({}, list(error.placed))
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return DotEnv({}, [])
+    except OSError as error:
+        return DotEnv({}, [SuiteProblem(str(path), 0, 0, "", f"cannot be read: {error.strerror}")])
+    found = DotEnv({}, [])
+    at = 0
+    while at < len(text):
+        start = at + len(text[at : at + 200]) - len(text[at : at + 200].lstrip(" \t"))
+        if nothing := _NOTHING.match(text, at):
+            at = nothing.end()
+        elif assignment := _ASSIGNMENT.match(text, start):
+            found.values[assignment["name"]] = _value(assignment)
+            at = assignment.end()
+        else:
+            # The line is not quoted: it may well hold half a secret.
+            place = Place(str(path), text.count("\n", 0, at) + 1, start - at + 1)
+            found.problems.append(problem_at(place, (), "is not NAME=value; the line is not read"))
+            line = _LINE.match(text, at)
+            at = line.end() if line else len(text)
+    return found
+
+
+def _value(assignment: re.Match[str]) -> str:
+    if assignment["double"] is not None:
+        return _ESCAPE.sub(lambda match: _ESCAPES.get(match[1], match[0]), assignment["double"])
+    if assignment["single"] is not None:
+        return assignment["single"]
+    bare = assignment["bare"].strip()
+    return "" if bare.startswith("#") else bare
