@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from gradeline.errors import ConfigError
 from gradeline.model import Sample
-from gradeline.suite.dataset import DatasetError, open_dataset
+from gradeline.suite.dataset import open_dataset
 from gradeline.suite.document import parse_document
+from gradeline.suite.samples import DatasetError
 
 
 @pytest.fixture

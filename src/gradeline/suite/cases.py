@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gradeline.model import Sample, quote
-from gradeline.suite.dataset import DatasetError, Row, RowReader, read_sample
+from gradeline.suite.dataset import RowReader
+from gradeline.suite.samples import DatasetError, Row, read_sample
 
 
 def read_cases(path: Path) -> Iterator[tuple[Sample, str]]:

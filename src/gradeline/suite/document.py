@@ -6,100 +6,33 @@ Scalars follow the core schema of YAML 1.2, so ``no`` stays a text and ``012`` i
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
-from json import JSONDecodeError, JSONDecoder
-from math import isfinite
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal
 
 import yaml
 
-from gradeline.errors import ConfigError, Problem
 from gradeline.model import quote
+from gradeline.suite.jsonfeed import JsonFeed
+from gradeline.suite.places import (
+    DocumentError,
+    KeyPath,
+    Place,
+    SuiteProblem,
+    problem_at,
+    whole_file,
+)
+from gradeline.suite.tree import Node, TreeBuilder, child, plain
 
-KeyPath = tuple[str | int, ...]
 Top = Literal["mapping", "list", "any"]
 
 _MAX_BYTES = 10_000_000
-_MAX_DEPTH = 100
-_MAX_REPEATED = 200_000
-"""How much all aliases together may repeat: each value counts one, a long text one more per 100 characters."""
-_MAX_PROBLEMS = 100
-_MAX_DIGITS = 1_000
 _MAX_DIRECTIVES = 100
 """libyaml compares each with all before it."""
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class Place(NamedTuple):
-    """Where something stands; lines and columns count from one, zero is unknown."""
-
-    file: str
-    line: int = 0
-    column: int = 0
-
-    def __str__(self) -> str:
-        return ":".join(str(part) for part in self if part)
-
-
-PlaceOf = Callable[[KeyPath], Place]
-"""Says where the value at a key path stands, as `Document.place` does."""
-
-
-class SuiteProblem(NamedTuple):
-    """One fault in a file that a person wrote."""
-
-    file: str
-    line: int
-    column: int
-    path: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.message}"
-
-    @property
-    def where(self) -> str:
-        """The place and the key path in one text."""
-        return ": ".join(part for part in (str(Place(self.file, self.line, self.column)), self.path) if part)
-
-
-class PlacedError(ConfigError):
-    """A config is wrong; ``placed`` says where as data, ``problems`` as text."""
-
-    def __init__(self, placed: SuiteProblem | Iterable[SuiteProblem]) -> None:
-        self.placed = (placed,) if isinstance(placed, SuiteProblem) else tuple(placed)
-        super().__init__(Problem(problem.where, problem.message) for problem in self.placed)
-
-
-class DocumentError(PlacedError):
-    """A file that cannot be read as one document."""
-
-
-def show_path(path: KeyPath) -> str:
-    """A key path as messages write it: ``graders.rules[0].value``."""
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-    return text.removeprefix(".")
-
-
-def problem_at(place: Place, path: KeyPath, message: str) -> SuiteProblem:
-    """A problem of the value at ``path``."""
-    return SuiteProblem(*place, show_path(path), message)
-
-
-@dataclass(slots=True)
-class _Node:
-    """A value and where it stands. Aliases share children, so the tree is small even where the data is not."""
-
-    value: Any
-    line: int
-    column: int
-    weight: int = 1
-    height: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,28 +43,21 @@ class Document:
     data: Any
     digest: str
     """SHA-256 of the file's bytes."""
-    _root: _Node = field(repr=False, compare=False)
+    _root: Node = field(repr=False, compare=False)
 
     def place(self, path: KeyPath = ()) -> Place:
         """Where the value at ``path`` stands; where nothing stands there, its nearest parent."""
         node = self._root
         for step in path:
-            child = _child(node.value, step)
-            if child is None:
+            below = child(node.value, step)
+            if below is None:
                 break
-            node = child
+            node = below
         return Place(self.file, node.line, node.column)
 
     def problem(self, path: KeyPath, message: str) -> SuiteProblem:
         """A problem of the value at ``path``."""
         return problem_at(self.place(path), path, message)
-
-
-def _child(value: Any, step: str | int) -> _Node | None:
-    if isinstance(value, dict):
-        return value.get(step)
-    inside = isinstance(value, list) and isinstance(step, int) and 0 <= step < len(value)
-    return value[step] if inside else None
 
 
 def read_document(path: Path, *, top: Top = "mapping") -> Document:
@@ -140,31 +66,31 @@ def read_document(path: Path, *, top: Top = "mapping") -> Document:
         with path.open("rb") as file:
             raw = file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
-        raise _whole_file(str(path), "no such file") from None
+        raise whole_file(str(path), "no such file") from None
     except OSError as error:
-        raise _whole_file(str(path), f"cannot be read: {error.strerror}") from None
+        raise whole_file(str(path), f"cannot be read: {error.strerror}") from None
     return parse_document(raw, str(path), top=top)
 
 
 def parse_document(raw: bytes, file: str, *, top: Top = "mapping") -> Document:
     """Like `read_document`, for bytes at hand; a ``file`` that ends in ``.json`` is read as JSON."""
     if len(raw) > _MAX_BYTES:
-        raise _whole_file(file, f"is larger than {_MAX_BYTES // 1_000_000} MB; large datasets belong in a .jsonl file")
+        raise whole_file(file, f"is larger than {_MAX_BYTES // 1_000_000} MB; large datasets belong in a .jsonl file")
     text = decode(raw, file)
-    builder = _Builder(file)
+    builder = TreeBuilder(file)
     if file.lower().endswith(".json"):
-        _JsonFeed(text, builder).run()
+        JsonFeed(text, builder).run()
     else:
         _feed_yaml(text, builder)
     root = builder.finish()
     _check_top(root, file, top)
-    return Document(file, _plain(root), sha256(raw).hexdigest(), root)
+    return Document(file, plain(root), sha256(raw).hexdigest(), root)
 
 
 def decode(raw: bytes, file: str) -> str:
     """UTF-8 with or without a BOM, or `DocumentError` with the place of the first bad byte."""
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in raw[:4]:
-        raise _whole_file(file, "is UTF-16 or UTF-32; save it as UTF-8")
+        raise whole_file(file, "is UTF-16 or UTF-32; save it as UTF-8")
     raw = raw.removeprefix(b"\xef\xbb\xbf")
     try:
         return raw.decode()
@@ -176,11 +102,7 @@ def decode(raw: bytes, file: str) -> str:
         raise DocumentError(SuiteProblem(file, line, column, "", reason)) from None
 
 
-def _whole_file(file: str, message: str) -> DocumentError:
-    return DocumentError(SuiteProblem(file, 0, 0, "", message))
-
-
-def _check_top(root: _Node, file: str, top: Top) -> None:
+def _check_top(root: Node, file: str, top: Top) -> None:
     wanted = {"mapping": dict, "list": list, "any": object}[top]
     if not isinstance(root.value, wanted):
         form = "keys and values (name: …)" if top == "mapping" else "a list of rows (- input: …)"
@@ -189,230 +111,10 @@ def _check_top(root: _Node, file: str, top: Top) -> None:
         raise DocumentError(SuiteProblem(file, root.line, root.column, "", f"expected {form}, got {shown}"))
 
 
-def _plain(node: _Node) -> Any:
-    if isinstance(node.value, dict):
-        return {key: _plain(item) for key, item in node.value.items()}
-    if isinstance(node.value, list):
-        return [_plain(item) for item in node.value]
-    return node.value
-
-
-_WORDS: dict[str, bool | None] = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
-    **dict.fromkeys(("true", "True", "TRUE"), True),
-    **dict.fromkeys(("false", "False", "FALSE"), False),
-}
-_BEGINS_NUMBER = frozenset("-+.0123456789")
-_INTEGER = re.compile(r"[-+]?[0-9]++|0o[0-7]++|0x[0-9a-fA-F]++")
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]++|[0-9]++(?:\.[0-9]*+)?)(?:[eE][-+]?[0-9]++)?")
-_NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
-_TAG = "tag:yaml.org,2002:"
-_SCALAR_TAGS = {f"{_TAG}{name}": name for name in ("str", "int", "float", "bool", "null")}
-
-
-@dataclass(slots=True)
-class _Frame:
-    """A list or mapping that is still open."""
-
-    node: _Node
-    anchor: str | None
-    wants_key: bool
-    label: str = ""
-    fate: Literal["keep", "merge", "drop"] = "keep"
-    """What becomes of the value that follows the present key."""
-    keys: dict[str, tuple[int, int]] = field(default_factory=dict)
-    merged: list[_Node] = field(default_factory=list)
-
-
-class _Builder:
-    """Builds the tree from what a parser reports, and collects the problems."""
-
-    def __init__(self, file: str) -> None:
-        self.file = file
-        self._root: _Node | None = None
-        self._open: list[_Frame] = []
-        self._anchors: dict[str, _Node | None] = {}
-        """None while the anchored value is still open."""
-        self._repeated = 0
-        self._problems: list[SuiteProblem] = []
-
-    def finish(self) -> _Node:
-        """The root, or `DocumentError` with all that was wrong."""
-        if self._problems:
-            raise DocumentError(self._problems)
-        if self._root is None:
-            raise _whole_file(self.file, "is empty")
-        return self._root
-
-    def fail(self, line: int, column: int, message: str, path: KeyPath = ()) -> NoReturn:
-        """Give up here, with the earlier problems told as well."""
-        self._problems.append(SuiteProblem(self.file, line, column, show_path(path), message))
-        raise DocumentError(self._problems)
-
-    def open(self, value: dict[str, _Node] | list[_Node], line: int, column: int, anchor: str | None = None) -> None:
-        if len(self._open) >= _MAX_DEPTH:
-            self.fail(line, column, f"nested more than {_MAX_DEPTH} levels deep", self._path()[:5])
-        self._refuse_as_key("a list or mapping cannot be a key; use a text", line, column)
-        if anchor:
-            self._anchors[anchor] = None
-        self._open.append(_Frame(_Node(value, line, column, height=1), anchor, wants_key=isinstance(value, dict)))
-
-    def close(self) -> None:
-        frame = self._open.pop()
-        if frame.merged:
-            merged: dict[str, _Node] = {}
-            for part in frame.merged:
-                for key, item in part.value.items():
-                    merged.setdefault(key, item)
-            frame.node.value = merged | frame.node.value
-        if frame.anchor:
-            self._anchors[frame.anchor] = frame.node
-        self._attach(frame.node)
-
-    def scalar(
-        self, text: str, line: int, column: int, *, plain: bool, tag: str | None = None, anchor: str | None = None
-    ) -> None:
-        """A scalar as written; only a ``plain`` one can be anything but a text."""
-        if not (self._open or text or tag) and plain:
-            return  # a document of nothing but comments
-        if self._open and self._open[-1].wants_key:
-            if tag:
-                self._problem(line, column, f"a key takes no tag, got {_shown(tag)}")
-            self._key(text, line, column, plain=plain and not tag)
-            node = _Node(text, line, column)
-        else:
-            value = self._resolve(text, line, column, plain, tag)
-            node = _Node(value, line, column, 1 + len(text) // 100)
-            self._attach(node)
-        if anchor:
-            self._anchors[anchor] = node
-
-    def value(self, value: object, line: int, column: int) -> None:
-        """A scalar whose value is known already."""
-        self._attach(_Node(value, line, column))
-
-    def alias(self, name: str, line: int, column: int) -> None:
-        self._refuse_as_key("an alias cannot be a key; write the key out", line, column)
-        target = self._anchors.get(name)
-        if target is None:
-            reason = f"*{name} refers to itself" if name in self._anchors else f"no anchor &{name} stands above"
-            self._problem(line, column, reason)
-            target = _Node(None, line, column)
-        self._repeated += target.weight
-        if self._repeated > _MAX_REPEATED:
-            self.fail(line, column, f"aliases repeat more than {_MAX_REPEATED:,} values; write less of them")
-        if len(self._open) + target.height > _MAX_DEPTH:
-            self.fail(line, column, f"*{name} makes it nested more than {_MAX_DEPTH} levels deep")
-        self._attach(_Node(target.value, line, column, target.weight, target.height))
-
-    def check_tag(self, tag: str | None, kind: Literal["map", "seq"], line: int, column: int) -> None:
-        if tag not in (None, "!", f"{_TAG}{kind}"):
-            self._problem(line, column, f"the tag {_shown(str(tag))} is not supported here; leave it out")
-
-    def _attach(self, node: _Node) -> None:
-        if not self._open:
-            self._root = node
-            return
-        frame = self._open[-1]
-        parent = frame.node
-        parent.weight += node.weight
-        parent.height = max(parent.height, node.height + 1)
-        if isinstance(parent.value, list):
-            parent.value.append(node)
-            return
-        if frame.wants_key:
-            frame.wants_key = False  # refused as a key already; its value must go too
-            frame.label, frame.fate = "?", "drop"
-            return
-        if frame.fate == "keep":
-            parent.value[frame.label] = node
-        elif frame.fate == "merge":
-            self._merge(frame, node)
-        frame.wants_key = True
-
-    def _key(self, text: str, line: int, column: int, *, plain: bool) -> None:
-        frame = self._open[-1]
-        first = frame.keys.setdefault(text, (line, column))
-        if plain and not text:
-            self._problem(line, column, "a key is missing before ':'")
-        elif first != (line, column):
-            above = f"line {first[0]}, column {first[1]}"
-            self._problem(line, column, f"the key stands here twice (first in {above}); keep one", text)
-        sound = first == (line, column) and bool(text or not plain)
-        frame.label = text
-        frame.fate = "drop" if not sound else "merge" if plain and text == "<<" else "keep"
-        frame.wants_key = False
-
-    def _merge(self, frame: _Frame, node: _Node) -> None:
-        parts = node.value if isinstance(node.value, list) else [node]
-        if all(isinstance(part.value, dict) for part in parts):
-            frame.merged.extend(parts)
-        else:
-            self._problem(node.line, node.column, "<<: takes a mapping or a list of mappings, such as *name")
-
-    def _resolve(self, text: str, line: int, column: int, plain: bool, tag: str | None) -> object:
-        if tag is None:
-            return self._implicit(text, line, column) if plain else text
-        kind = "str" if tag == "!" else _SCALAR_TAGS.get(tag)
-        if kind is None:
-            self._problem(line, column, f"the tag {_shown(tag)} is not supported; leave it out")
-            return text
-        if kind == "str":
-            return text
-        value = self._implicit(text, line, column)
-        if kind == "float" and type(value) is int:
-            return float(value)
-        if type(value).__name__ != {"null": "NoneType"}.get(kind, kind):
-            self._problem(line, column, f"{quote(text)} is no {kind}")
-        return value
-
-    def _implicit(self, text: str, line: int, column: int) -> object:
-        """The value of a plain scalar in the core schema."""
-        if not text or text[0] not in _BEGINS_NUMBER:
-            return _WORDS.get(text, text)
-        if _INTEGER.fullmatch(text):
-            if len(text) > _MAX_DIGITS:
-                self._problem(line, column, f"a number of {len(text):,} digits is too large; put a text in quotes")
-                return 0
-            return int(text, 0 if text[1:2] in ("o", "x") else 10)
-        if _FLOAT.fullmatch(text):
-            number = float(text)
-            if isfinite(number):
-                return number
-        elif not _NOT_FINITE.fullmatch(text):
-            return text
-        self._problem(line, column, f"{quote(text)} is not a finite number; leave it out, or put a text in quotes")
-        return None
-
-    def _refuse_as_key(self, message: str, line: int, column: int) -> None:
-        if self._open and self._open[-1].wants_key:
-            self._problem(line, column, message)
-
-    def _problem(self, line: int, column: int, message: str, *further: str) -> None:
-        if len(self._problems) >= _MAX_PROBLEMS:
-            self.fail(line, column, "there are more problems; mend those above first")
-        path = show_path((*self._path(), *further))
-        self._problems.append(SuiteProblem(self.file, line, column, path, message))
-
-    def _path(self) -> KeyPath:
-        steps: list[str | int] = []
-        for frame in self._open:
-            if isinstance(frame.node.value, list):
-                steps.append(len(frame.node.value))
-            elif not frame.wants_key:
-                steps.append(frame.label)
-        return tuple(steps)
-
-
-def _shown(tag: str) -> str:
-    return tag.replace(_TAG, "!!")
-
-
-# Outside YAML's printable characters, and the breaks of YAML 1.1 that no editor counts as lines.
 _NOT_YAML = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 
 
-def _feed_yaml(text: str, builder: _Builder) -> None:
+def _feed_yaml(text: str, builder: TreeBuilder) -> None:
     bad = _NOT_YAML.search(text)
     if bad:
         line = text.count("\n", 0, bad.start()) + 1
@@ -431,7 +133,7 @@ def _feed_yaml(text: str, builder: _Builder) -> None:
         builder.fail(0, 0, f"not YAML: {error}")
 
 
-def _feed_events(events: Iterable[Any], builder: _Builder) -> None:
+def _feed_events(events: Iterable[Any], builder: TreeBuilder) -> None:
     documents = 0
     for event in events:
         line, column = event.start_mark.line + 1, event.start_mark.column + 1
@@ -474,115 +176,3 @@ def _explain(error: yaml.MarkedYAMLError, text: str, line: int, column: int) -> 
     else:
         hint = "check the indentation, quotes and brackets here and above"
     return f"{reason}; {hint}"
-
-
-_SPACE = re.compile(r"[ \t\r\n]*+")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(\.[0-9]++)?([eE][-+]?[0-9]++)?")
-_NAME = re.compile(r"[-+]?[\w.]++")
-_DECODER = JSONDecoder()
-_LITERALS = {"true": True, "false": False, "null": None}
-
-
-class _JsonFeed:
-    """JSON read by hand: libyaml refuses surrogate pairs and long keys, and tells faults as YAML's."""
-
-    def __init__(self, text: str, builder: _Builder) -> None:
-        self._text = text
-        self._builder = builder
-        self._breaks = [match.end() for match in re.finditer("\n", text)]
-        self._at = 0
-        self._fresh = False
-        """Whether a list or mapping was opened just now, so that no comma is due."""
-
-    def run(self) -> None:
-        self._skip_space()
-        if self._at == len(self._text):
-            return
-        closers: list[str] = []
-        self._value(closers)
-        while closers:
-            self._next(closers)
-        if self._skip_space():
-            self._fail(f"expected the end of the file, got {self._rest()}")
-
-    def _next(self, closers: list[str]) -> None:
-        """Read one item of the innermost list or mapping, or its end."""
-        closer = closers[-1]
-        character = self._skip_space()
-        fresh, self._fresh = self._fresh, False
-        if character == closer:
-            self._at += 1
-            closers.pop()
-            self._builder.close()
-            return
-        if not fresh:
-            if character != ",":
-                self._fail(f"expected ',' or '{closer}', got {self._rest()}")
-            self._at += 1
-            if self._skip_space() == closer:
-                self._fail(f"a comma stands before '{closer}'; JSON allows none there")
-        if closer == "}":
-            self._key()
-        self._value(closers)
-
-    def _key(self) -> None:
-        if self._skip_space() != '"':
-            self._fail(f"expected a key in double quotes, got {self._rest()}")
-        line, column = self._place(self._at)
-        self._builder.scalar(self._string(), line, column, plain=False)
-        if self._skip_space() != ":":
-            self._fail(f"expected ':' after the key, got {self._rest()}")
-        self._at += 1
-
-    def _value(self, closers: list[str]) -> None:
-        character = self._skip_space()
-        line, column = self._place(self._at)
-        if character in ("{", "["):
-            self._builder.open({} if character == "{" else [], line, column)
-            closers.append("}" if character == "{" else "]")
-            self._at += 1
-            self._fresh = True
-        elif character == '"':
-            self._builder.scalar(self._string(), line, column, plain=False)
-        elif number := _NUMBER.match(self._text, self._at):
-            self._at = number.end()
-            self._builder.scalar(number[0], line, column, plain=True)
-        else:
-            name = _NAME.match(self._text, self._at)
-            if name is None or name[0] not in _LITERALS:
-                self._fail(f"expected a value, got {self._rest()}")
-            self._at = name.end()
-            self._builder.value(_LITERALS[name[0]], line, column)
-
-    def _string(self) -> str:
-        start = self._at
-        try:
-            decoded, self._at = _DECODER.raw_decode(self._text, start)
-            text = str(decoded)
-            text.encode()
-        except JSONDecodeError as error:
-            self._at = error.pos
-            reason = error.msg[:1].lower() + error.msg[1:].removesuffix(" at")
-            self._fail(f"{reason}, got {self._rest()}")
-        except UnicodeEncodeError:
-            self._at = start
-            self._fail("a text holds half a surrogate pair; write the character itself")
-        return text
-
-    def _skip_space(self) -> str:
-        """The next character that means something; empty at the end."""
-        space = _SPACE.match(self._text, self._at)
-        self._at = space.end() if space else self._at
-        return self._text[self._at : self._at + 1]
-
-    def _rest(self) -> str:
-        name = _NAME.match(self._text, self._at)
-        rest = name[0] if name else self._text[self._at : self._at + 1]
-        return quote(rest, 40) if rest else "the end of the file"
-
-    def _place(self, at: int) -> tuple[int, int]:
-        line = bisect_right(self._breaks, at)
-        return line + 1, at - (self._breaks[line - 1] if line else 0) + 1
-
-    def _fail(self, reason: str) -> NoReturn:
-        self._builder.fail(*self._place(self._at), f"not JSON: {reason}")

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gradeline.errors import closest
-from gradeline.suite.document import DocumentError, KeyPath, Place, PlaceOf, SuiteProblem, decode, problem_at
+from gradeline.suite.document import decode
+from gradeline.suite.places import DocumentError, KeyPath, Place, PlaceOf, SuiteProblem, problem_at
 
 _REFERENCE = re.compile(r"(?P<escape>\$\$(?=\{))|\$\{(?P<name>[^{}]*+)(?P<end>\}?)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+")

@@ -1,0 +1,260 @@
+"""A document as a tree of values with their places, built from whatever reads its text.
+
+Limits stop a document before anything descends into it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any, Literal, NoReturn
+
+from gradeline.model import quote
+from gradeline.suite.places import DocumentError, KeyPath, SuiteProblem, show_path, whole_file
+
+_MAX_DEPTH = 100
+_MAX_REPEATED = 200_000
+"""How much all aliases together may repeat: each value counts one, a long text one more per 100 characters."""
+_MAX_PROBLEMS = 100
+_MAX_DIGITS = 1_000
+
+
+@dataclass(slots=True)
+class Node:
+    """A value and where it stands. Aliases share children, so the tree is small even where the data is not."""
+
+    value: Any
+    line: int
+    column: int
+    weight: int = 1
+    height: int = 0
+
+
+def child(value: Any, step: str | int) -> Node | None:
+    if isinstance(value, dict):
+        return value.get(step)
+    inside = isinstance(value, list) and isinstance(step, int) and 0 <= step < len(value)
+    return value[step] if inside else None
+
+
+def plain(node: Node) -> Any:
+    if isinstance(node.value, dict):
+        return {key: plain(item) for key, item in node.value.items()}
+    if isinstance(node.value, list):
+        return [plain(item) for item in node.value]
+    return node.value
+
+
+_WORDS: dict[str, bool | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_BEGINS_NUMBER = frozenset("-+.0123456789")
+_INTEGER = re.compile(r"[-+]?[0-9]++|0o[0-7]++|0x[0-9a-fA-F]++")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]++|[0-9]++(?:\.[0-9]*+)?)(?:[eE][-+]?[0-9]++)?")
+_NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_TAG = "tag:yaml.org,2002:"
+_SCALAR_TAGS = {f"{_TAG}{name}": name for name in ("str", "int", "float", "bool", "null")}
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A list or mapping that is still open."""
+
+    node: Node
+    anchor: str | None
+    wants_key: bool
+    label: str = ""
+    fate: Literal["keep", "merge", "drop"] = "keep"
+    """What becomes of the value that follows the present key."""
+    keys: dict[str, tuple[int, int]] = field(default_factory=dict)
+    merged: list[Node] = field(default_factory=list)
+
+
+class TreeBuilder:
+    """Builds the tree from what a parser reports, and collects the problems."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self._root: Node | None = None
+        self._open: list[_Frame] = []
+        self._anchors: dict[str, Node | None] = {}
+        """None while the anchored value is still open."""
+        self._repeated = 0
+        self._problems: list[SuiteProblem] = []
+
+    def finish(self) -> Node:
+        """The root, or `DocumentError` with all that was wrong."""
+        if self._problems:
+            raise DocumentError(self._problems)
+        if self._root is None:
+            raise whole_file(self.file, "is empty")
+        return self._root
+
+    def fail(self, line: int, column: int, message: str, path: KeyPath = ()) -> NoReturn:
+        """Give up here, with the earlier problems told as well."""
+        self._problems.append(SuiteProblem(self.file, line, column, show_path(path), message))
+        raise DocumentError(self._problems)
+
+    def open(self, value: dict[str, Node] | list[Node], line: int, column: int, anchor: str | None = None) -> None:
+        if len(self._open) >= _MAX_DEPTH:
+            self.fail(line, column, f"nested more than {_MAX_DEPTH} levels deep", self._path()[:5])
+        self._refuse_as_key("a list or mapping cannot be a key; use a text", line, column)
+        if anchor:
+            self._anchors[anchor] = None
+        self._open.append(_Frame(Node(value, line, column, height=1), anchor, wants_key=isinstance(value, dict)))
+
+    def close(self) -> None:
+        frame = self._open.pop()
+        if frame.merged:
+            merged: dict[str, Node] = {}
+            for part in frame.merged:
+                for key, item in part.value.items():
+                    merged.setdefault(key, item)
+            frame.node.value = merged | frame.node.value
+        if frame.anchor:
+            self._anchors[frame.anchor] = frame.node
+        self._attach(frame.node)
+
+    def scalar(
+        self, text: str, line: int, column: int, *, plain: bool, tag: str | None = None, anchor: str | None = None
+    ) -> None:
+        """A scalar as written; only a ``plain`` one can be anything but a text."""
+        if not (self._open or text or tag) and plain:
+            return  # a document of nothing but comments
+        if self._open and self._open[-1].wants_key:
+            if tag:
+                self._problem(line, column, f"a key takes no tag, got {_shown(tag)}")
+            self._key(text, line, column, plain=plain and not tag)
+            node = Node(text, line, column)
+        else:
+            value = self._resolve(text, line, column, plain, tag)
+            node = Node(value, line, column, 1 + len(text) // 100)
+            self._attach(node)
+        if anchor:
+            self._anchors[anchor] = node
+
+    def value(self, value: object, line: int, column: int) -> None:
+        """A scalar whose value is known already."""
+        self._attach(Node(value, line, column))
+
+    def alias(self, name: str, line: int, column: int) -> None:
+        self._refuse_as_key("an alias cannot be a key; write the key out", line, column)
+        target = self._anchors.get(name)
+        if target is None:
+            reason = f"*{name} refers to itself" if name in self._anchors else f"no anchor &{name} stands above"
+            self._problem(line, column, reason)
+            target = Node(None, line, column)
+        self._repeated += target.weight
+        if self._repeated > _MAX_REPEATED:
+            self.fail(line, column, f"aliases repeat more than {_MAX_REPEATED:,} values; write less of them")
+        if len(self._open) + target.height > _MAX_DEPTH:
+            self.fail(line, column, f"*{name} makes it nested more than {_MAX_DEPTH} levels deep")
+        self._attach(Node(target.value, line, column, target.weight, target.height))
+
+    def check_tag(self, tag: str | None, kind: Literal["map", "seq"], line: int, column: int) -> None:
+        if tag not in (None, "!", f"{_TAG}{kind}"):
+            self._problem(line, column, f"the tag {_shown(str(tag))} is not supported here; leave it out")
+
+    def _attach(self, node: Node) -> None:
+        if not self._open:
+            self._root = node
+            return
+        frame = self._open[-1]
+        parent = frame.node
+        parent.weight += node.weight
+        parent.height = max(parent.height, node.height + 1)
+        if isinstance(parent.value, list):
+            parent.value.append(node)
+            return
+        if frame.wants_key:
+            frame.wants_key = False  # refused as a key already; its value must go too
+            frame.label, frame.fate = "?", "drop"
+            return
+        if frame.fate == "keep":
+            parent.value[frame.label] = node
+        elif frame.fate == "merge":
+            self._merge(frame, node)
+        frame.wants_key = True
+
+    def _key(self, text: str, line: int, column: int, *, plain: bool) -> None:
+        frame = self._open[-1]
+        first = frame.keys.setdefault(text, (line, column))
+        if plain and not text:
+            self._problem(line, column, "a key is missing before ':'")
+        elif first != (line, column):
+            above = f"line {first[0]}, column {first[1]}"
+            self._problem(line, column, f"the key stands here twice (first in {above}); keep one", text)
+        sound = first == (line, column) and bool(text or not plain)
+        frame.label = text
+        frame.fate = "drop" if not sound else "merge" if plain and text == "<<" else "keep"
+        frame.wants_key = False
+
+    def _merge(self, frame: _Frame, node: Node) -> None:
+        parts = node.value if isinstance(node.value, list) else [node]
+        if all(isinstance(part.value, dict) for part in parts):
+            frame.merged.extend(parts)
+        else:
+            self._problem(node.line, node.column, "<<: takes a mapping or a list of mappings, such as *name")
+
+    def _resolve(self, text: str, line: int, column: int, plain: bool, tag: str | None) -> object:
+        if tag is None:
+            return self._implicit(text, line, column) if plain else text
+        kind = "str" if tag == "!" else _SCALAR_TAGS.get(tag)
+        if kind is None:
+            self._problem(line, column, f"the tag {_shown(tag)} is not supported; leave it out")
+            return text
+        if kind == "str":
+            return text
+        value = self._implicit(text, line, column)
+        if kind == "float" and type(value) is int:
+            return float(value)
+        if type(value).__name__ != {"null": "NoneType"}.get(kind, kind):
+            self._problem(line, column, f"{quote(text)} is no {kind}")
+        return value
+
+    def _implicit(self, text: str, line: int, column: int) -> object:
+        """The value of a plain scalar in the core schema."""
+        if not text or text[0] not in _BEGINS_NUMBER:
+            return _WORDS.get(text, text)
+        if _INTEGER.fullmatch(text):
+            if len(text) > _MAX_DIGITS:
+                self._problem(line, column, f"a number of {len(text):,} digits is too large; put a text in quotes")
+                return 0
+            return int(text, 0 if text[1:2] in ("o", "x") else 10)
+        if _FLOAT.fullmatch(text):
+            number = float(text)
+            if isfinite(number):
+                return number
+        elif not _NOT_FINITE.fullmatch(text):
+            return text
+        self._problem(line, column, f"{quote(text)} is not a finite number; leave it out, or put a text in quotes")
+        return None
+
+    def _refuse_as_key(self, message: str, line: int, column: int) -> None:
+        if self._open and self._open[-1].wants_key:
+            self._problem(line, column, message)
+
+    def _problem(self, line: int, column: int, message: str, *further: str) -> None:
+        if len(self._problems) >= _MAX_PROBLEMS:
+            self.fail(line, column, "there are more problems; mend those above first")
+        path = show_path((*self._path(), *further))
+        self._problems.append(SuiteProblem(self.file, line, column, path, message))
+
+    def _path(self) -> KeyPath:
+        steps: list[str | int] = []
+        for frame in self._open:
+            if isinstance(frame.node.value, list):
+                steps.append(len(frame.node.value))
+            elif not frame.wants_key:
+                steps.append(frame.label)
+        return tuple(steps)
+
+
+def _shown(tag: str) -> str:
+    return tag.replace(_TAG, "!!")
+
+
+# Outside YAML's printable characters, and the breaks of YAML 1.1 that no editor counts as lines.
