@@ -180,6 +180,11 @@ class GraderError(GradelineError):
 
     type: str = "ungradable"
 
+    @property
+    def fault(self) -> Fault:
+        """Whose fault it is, by the policy of its type."""
+        return grade_policy(self.type).fault
+
 
 class UngradableError(GraderError, ValueError):
     """This submission or this expectation cannot be graded: an error, never a score."""

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from gradeline.engine.grade import to_grade
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import GradeResult, Outcome, Record, Sample, from_json
-from gradeline.usercode.grading import to_grade
 from gradeline.usercode.loader import CodeSpec, Manifest, Wanted
 from gradeline.usercode.messages import Job, Task, TaskResult
 from gradeline.usercode.pool import WorkerPool

@@ -92,6 +92,11 @@ class TestMeans:
         assert found.se == pytest.approx(0.6454972243679028)
         assert found == pytest.approx((0.4457397432391, 4.5542602567609))
 
+    @given(st.lists(st.floats(0, 1), min_size=1, max_size=50))
+    def test_the_moments_say_as_much_as_the_values(self, values: list[float]) -> None:
+        found = stats.moments_interval(len(values), sum(values), sum(value * value for value in values))
+        assert found == pytest.approx(stats.mean_interval(values), abs=1e-6)
+
     def test_repeats_of_one_case_count_as_one(self) -> None:
         once = stats.mean_interval([0.0, 1.0, 1.0], clusters=["a", "b", "c"])
         thrice = stats.mean_interval([0.0, 1.0, 1.0] * 3, clusters=["a", "b", "c"] * 3)

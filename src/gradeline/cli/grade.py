@@ -80,8 +80,8 @@ def grade(
     import asyncio
 
     from gradeline import extractors, graders
+    from gradeline.engine.grade import grade_once
     from gradeline.model import Record, Sample, clean_text
-    from gradeline.usercode.grading import grade_once
 
     settings = current_settings()
     built_in = graders.create(grader, options)
@@ -95,7 +95,8 @@ def grade(
         metadata=_mapping(metadata, "--metadata") or {},
     )
     submission, result = asyncio.run(grade_once(built_in, chosen, sample, response, pass_threshold))
-    record = Record("grade", sample.case_key, 0, sample, response, {built_in.kind: submission}, {built_in.kind: result})
+    submissions = {} if submission is None else {built_in.kind: submission}
+    record = Record("grade", sample.case_key, 0, sample, response, submissions, {built_in.kind: result})
     _show(settings, record)
     return _EXIT_CODES[result.outcome]
 

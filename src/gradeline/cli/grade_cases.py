@@ -14,10 +14,10 @@ import click
 from gradeline import graders
 from gradeline.cli.settings import Settings
 from gradeline.cli.terminal import OUTCOME_STYLES, console, plain
+from gradeline.engine.grade import Case, UserGrader, grade_cases
 from gradeline.errors import ConfigError, Outcome, Problem
 from gradeline.model import Grader, Record, to_json
 from gradeline.suite.cases import read_cases
-from gradeline.usercode.grading import Case, UserGrader, grade_cases
 from gradeline.usercode.loader import CodeSpec, Manifest, Wanted
 from gradeline.usercode.pool import Limits, WorkerPool
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
+from gradeline.engine.grade import Case, UserGrader, grade_cases
 from gradeline.extractors import create as create_extractor
 from gradeline.graders import from_definition, run_grader
 from gradeline.model import GradeContext, Record, Response, Sample
 from gradeline.suite.cases import read_cases
-from gradeline.usercode.grading import Case, UserGrader, grade_cases
 from gradeline.usercode.loader import CodeSpec, Wanted
 from gradeline.usercode.pool import WorkerPool
 

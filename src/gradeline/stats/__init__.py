@@ -1,6 +1,6 @@
 """Formulas: intervals, paired tests, repeats, power. No numpy, no scipy."""
 
-from gradeline.stats.intervals import Interval, clopper_pearson, mean_interval, wilson
+from gradeline.stats.intervals import Interval, clopper_pearson, mean_interval, moments_interval, wilson
 from gradeline.stats.paired import McNemar, benjamini_hochberg, holm, mcnemar, paired_difference, sign_flip_test
 from gradeline.stats.power import cases_needed, cases_to_decide, minimum_detectable_effect
 from gradeline.stats.repeats import flakiness, pass_at_k, pass_hat_k
@@ -19,6 +19,7 @@ __all__ = [
     "mcnemar",
     "mean_interval",
     "minimum_detectable_effect",
+    "moments_interval",
     "paired_difference",
     "pass_at_k",
     "pass_hat_k",

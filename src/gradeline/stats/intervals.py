@@ -82,6 +82,19 @@ def mean_interval(
     return Interval(mean - reach, mean + reach, estimate=mean, se=se, n=n)
 
 
+def moments_interval(n: int, total: float, squares: float, confidence: float = 0.95) -> Interval:
+    """`mean_interval` of n values of which only the sum and the sum of squares are known."""
+    if n < 1:
+        raise ValueError(f"at least one value is needed, got n={n!r}")
+    mean = total / n
+    if n == 1:
+        return Interval(-inf, inf, estimate=mean, se=None, n=1)
+    # the difference of two sums may come out a hair below 0
+    se = sqrt(max(0.0, squares - total * mean) / (n * (n - 1)))
+    reach = student_quantile(0.5 + _level(confidence) / 2.0, n - 1) * se
+    return Interval(mean - reach, mean + reach, estimate=mean, se=se, n=n)
+
+
 def checked(values: Iterable[float]) -> list[float]:
     """The values as finite numbers, at least one of them, or `ValueError`."""
     data = [float(value) for value in values]

@@ -1,0 +1,242 @@
+"""Grading responses with built-ins and user code alike.
+
+Built-ins run in this process. User code, and what of ours could hang, goes to the workers: one
+message carries a sample with all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, NamedTuple
+
+from gradeline.errors import GraderError, NeedsIsolationError, Outcome
+from gradeline.extractors import DeclaredExtractor
+from gradeline.extractors import create as create_extractor
+from gradeline.graders import DeclaredGrader, error_grade, run_grader
+from gradeline.graders.run import EMPTY_SUBMISSION
+from gradeline.model import ErrorInfo, Extractor, Grade, GradeContext, Grader, Record, Response, Sample
+from gradeline.model.config import canonical_options
+from gradeline.usercode.messages import Job, Task, TaskResult
+from gradeline.usercode.pool import WorkerPool
+
+_AHEAD = 512
+"""Cases that are graded while the first of them is waited for."""
+
+
+class UserGrader(NamedTuple):
+    """A custom grader: how workers know it, and what decides its scores."""
+
+    reference: str
+    fingerprint: str
+    timeout: float = 5.0
+    kind: str = "tool"
+
+
+class UserExtractor(NamedTuple):
+    """A custom extractor with its options."""
+
+    reference: str
+    fingerprint: str
+    config: Mapping[str, Any] = {}
+    timeout: float = 5.0
+
+
+class GraderUse(NamedTuple):
+    """A column of a run's records: a grader, what it is given, and from which score on it passes."""
+
+    key: str
+    grader: UserGrader | Grader
+    extractor: UserExtractor | Extractor
+    pass_threshold: float | None = None
+
+
+class Graded(NamedTuple):
+    """What one grader saw and said."""
+
+    submission: str | None
+    """None where it could not be extracted."""
+    grade: Grade
+
+
+class Grading:
+    """Grades responses with the same graders, over and over. Without a pool only built-ins can be used."""
+
+    def __init__(self, uses: Sequence[GraderUse], pool: WorkerPool | None) -> None:
+        self._uses = {use.key: use for use in uses}
+        self._pool = pool
+
+    async def grade(self, sample: Sample, response: Response, keys: Iterable[str] | None = None) -> dict[str, Graded]:
+        """The word of each grader, or of those named; a failed call is skipped by all of them."""
+        uses = [self._uses[key] for key in (self._uses if keys is None else keys)]
+        if response.error is not None:
+            return {use.key: Graded(None, _skipped(use)) for use in uses}
+        done: dict[str, Graded] = {}
+        remote: dict[str, list[Task]] = {}
+        for use in uses:
+            graded = _grade_here(use, sample, response)
+            if isinstance(graded, Graded):
+                done[use.key] = graded
+            else:
+                remote[use.key] = graded
+        if remote:
+            done |= await self._grade_in_worker(sample, response, remote)
+        return {use.key: done[use.key] for use in uses}
+
+    async def _grade_in_worker(
+        self, sample: Sample, response: Response, remote: Mapping[str, list[Task]]
+    ) -> dict[str, Graded]:
+        if self._pool is None:
+            raise RuntimeError(f"{', '.join(remote)} need worker processes, and there is no pool")
+        tasks: list[Task] = []
+        for own in remote.values():
+            tasks += [task if task.extract is None else _shifted(task, len(tasks)) for task in own]
+        results = iter(await self._pool.run(Job(sample, tuple(tasks), response)))
+        return {key: _from_results(self._uses[key], own, [next(results) for _ in own]) for key, own in remote.items()}
+
+
+def _grade_here(use: GraderUse, sample: Sample, response: Response) -> Graded | list[Task]:
+    """The grade where this process can give it, else the tasks that a worker is given."""
+    submission: str | None = None
+    extraction: Task | None = None
+    if isinstance(use.extractor, UserExtractor):
+        extraction = Task(
+            "extractor", use.extractor.reference, config=dict(use.extractor.config), timeout=use.extractor.timeout
+        )
+    else:
+        try:
+            submission = use.extractor.extract(response)
+        except NeedsIsolationError as error:
+            if not isinstance(use.extractor, DeclaredExtractor):
+                return Graded(None, _error(use, error))
+            options = canonical_options(use.extractor.options)
+            extraction = Task("builtin-extractor", use.extractor.kind, config=options)
+        except GraderError as error:
+            return Graded(None, _error(use, error))
+    if extraction is None and submission is not None:
+        if isinstance(use.grader, UserGrader):
+            if not submission:
+                return Graded(submission, _empty(use))
+            return [_grading_task(use, submission)]
+        grade = run_grader(use.grader, GradeContext(sample, submission, response), pass_threshold=use.pass_threshold)
+        if grade.error is None or grade.error.type != NeedsIsolationError.type:
+            return Graded(submission, grade)
+        return [_grading_task(use, submission)] if isinstance(use.grader, DeclaredGrader) else Graded(submission, grade)
+    if extraction is None or not isinstance(use.grader, UserGrader | DeclaredGrader):
+        raise TypeError(f"{use.key}: a grader of this kind cannot follow an extractor that runs in a worker")
+    return [extraction, _grading_task(use, "", extract=0)]
+
+
+def _from_results(use: GraderUse, tasks: Sequence[Task], results: Sequence[TaskResult]) -> Graded:
+    if len(tasks) == 1:
+        return Graded(
+            tasks[0].submission, to_grade(results[0], use.grader.kind, use.grader.fingerprint, use.pass_threshold)
+        )
+    extracted, graded = results
+    if extracted.text is None:
+        return Graded(None, to_grade(extracted, use.grader.kind, use.grader.fingerprint))
+    if not extracted.text:
+        return Graded("", _empty(use))
+    return Graded(extracted.text, to_grade(graded, use.grader.kind, use.grader.fingerprint, use.pass_threshold))
+
+
+def _grading_task(use: GraderUse, submission: str, extract: int | None = None) -> Task:
+    if isinstance(use.grader, UserGrader):
+        return Task("grader", use.grader.reference, submission, extract, timeout=use.grader.timeout)
+    if not isinstance(use.grader, DeclaredGrader):
+        raise TypeError(f"{use.key}: a grader of this kind cannot run in a worker")
+    return Task("builtin-grader", use.grader.kind, submission, extract, canonical_options(use.grader.options))
+
+
+def _shifted(task: Task, by: int) -> Task:
+    """The task as it stands behind so many others; what it reads from stands right before it."""
+    return Task(task.role, task.reference, task.submission, by, task.config, task.timeout)
+
+
+def _empty(use: GraderUse) -> Grade:
+    return Grade(use.grader.kind, use.grader.fingerprint, Outcome.FAIL, 0.0, False, EMPTY_SUBMISSION)
+
+
+def _skipped(use: GraderUse) -> Grade:
+    return Grade(use.grader.kind, use.grader.fingerprint, Outcome.SKIPPED)
+
+
+def _error(use: GraderUse, error: GraderError) -> Grade:
+    if isinstance(use.grader, UserGrader):
+        info = ErrorInfo(error.type, str(error), error.fault)
+        return Grade(use.grader.kind, use.grader.fingerprint, Outcome.ERROR, error=info)
+    return error_grade(use.grader, error)
+
+
+def to_grade(result: TaskResult, kind: str, fingerprint: str, pass_threshold: float | None = None) -> Grade:
+    """A worker's result as a record keeps it."""
+    if result.result is None:
+        return Grade(
+            kind, fingerprint, Outcome.ERROR, error=result.error, latency_ms=result.latency_ms, output=result.output
+        )
+    graded = result.result
+    passed = graded.passed if pass_threshold is None else graded.score >= pass_threshold
+    return Grade(
+        kind,
+        fingerprint,
+        Outcome.PASS if passed else Outcome.FAIL,
+        graded.score,
+        passed,
+        graded.rationale,
+        graded.metadata,
+        latency_ms=result.latency_ms,
+        output=result.output,
+    )
+
+
+class Case(NamedTuple):
+    """A sample with the submission to grade."""
+
+    sample: Sample
+    submission: str
+
+
+async def grade_cases(
+    pool: WorkerPool, graders: Mapping[str, UserGrader | Grader], cases: Iterable[Case], run: str
+) -> AsyncIterator[Record]:
+    """The records of the cases, in their order; as many are graded at once as the workers can take."""
+    whole = create_extractor("last_assistant")
+    grading = Grading([GraderUse(key, grader, whole) for key, grader in graders.items()], pool)
+    ahead: deque[asyncio.Task[Record]] = deque()
+    try:
+        for case in cases:
+            ahead.append(asyncio.create_task(_grade_case(grading, case, run)))
+            if len(ahead) >= _AHEAD:
+                yield await ahead.popleft()
+        while ahead:
+            yield await ahead.popleft()
+    finally:
+        for task in ahead:
+            task.cancel()
+
+
+async def _grade_case(grading: Grading, case: Case, run: str) -> Record:
+    response = Response(text=case.submission)
+    return as_record(run, case.sample, response, await grading.grade(case.sample, response))
+
+
+def as_record(run: str, sample: Sample, response: Response, graded: Mapping[str, Graded], repeat: int = 0) -> Record:
+    """The join of a response and its grades."""
+    submissions = {key: one.submission for key, one in graded.items() if one.submission is not None}
+    grades = {key: one.grade for key, one in graded.items()}
+    return Record(run, sample.case_key, repeat, sample, response, submissions, grades)
+
+
+async def grade_once(
+    grader: Grader, extractor: Extractor, sample: Sample, response: Response, pass_threshold: float | None = None
+) -> Graded:
+    """The grade of one response; workers are started only for what could hang here."""
+    use = GraderUse(grader.kind, grader, extractor, pass_threshold)
+    async with AsyncExitStack() as stack:
+        pool = None
+        if response.error is None and isinstance(_grade_here(use, sample, response), list):
+            pool = await stack.enter_async_context(WorkerPool(size=1))
+            await pool.start()
+        return (await Grading([use], pool).grade(sample, response))[use.key]

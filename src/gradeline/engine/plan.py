@@ -1,0 +1,74 @@
+"""What has to be done for each case: nothing, grading, or asking the agent, each with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from gradeline.model import ResponseKey, Sample, StoredKey
+
+
+class Work(StrEnum):
+    """What a case needs."""
+
+    REUSE = "reuse"
+    REGRADE = "regrade"
+    RERUN = "rerun"
+
+
+class Planned(NamedTuple):
+    """One (case, repeat) of a run, what it needs, and why."""
+
+    key: ResponseKey
+    sample: Sample
+    position: int
+    work: Work
+    reason: str
+    graders: tuple[str, ...]
+    """The graders whose word is missing."""
+
+
+def plan(
+    run: str,
+    samples: Iterable[Sample],
+    repeats: int,
+    graders: Mapping[str, str],
+    stored: Iterable[StoredKey] = (),
+    *,
+    retry_failed: bool = True,
+) -> Iterator[Planned]:
+    """Goes through cases and repeats in order, beside what the store has of them in the same order.
+
+    ``graders`` gives each grader's fingerprint. Nothing is held in memory: a case that the store
+    has at another place counts as not there, and is asked again.
+    """
+    there = iter(stored)
+    known = next(there, None)
+    for position, sample in enumerate(samples):
+        for repeat in range(repeats):
+            key = ResponseKey(run, sample.case_key, repeat)
+            found = known if known is not None and known.key[1:] == key[1:] else None
+            if found is not None:
+                known = next(there, None)
+            yield _planned(key, sample, position, graders, found, retry_failed)
+
+
+def _planned(
+    key: ResponseKey,
+    sample: Sample,
+    position: int,
+    graders: Mapping[str, str],
+    found: StoredKey | None,
+    retry_failed: bool,
+) -> Planned:
+    if found is None:
+        return Planned(key, sample, position, Work.RERUN, "not answered yet", tuple(graders))
+    if found.status != "success" and retry_failed:
+        return Planned(key, sample, position, Work.RERUN, f"its call ended in {found.status}", tuple(graders))
+    missing = tuple(name for name, print_ in graders.items() if found.fingerprints.get(name) != print_)
+    if not missing:
+        return Planned(key, sample, position, Work.REUSE, "answered and graded", ())
+    changed = [name for name in missing if name in found.fingerprints]
+    reason = f"changed: {', '.join(changed)}" if changed else f"not graded by {', '.join(missing)}"
+    return Planned(key, sample, position, Work.REGRADE, reason, missing)

@@ -1,0 +1,294 @@
+"""A run in one process: everything stored once, nothing asked twice, whatever stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradeline.engine.execute import Rate
+from gradeline.engine.grade import GraderUse, UserExtractor, UserGrader
+from gradeline.engine.local import RunResult, RunTask, run_local
+from gradeline.engine.plan import Work
+from gradeline.errors import Fault
+from gradeline.extractors import create as extractor
+from gradeline.graders import create as grader
+from gradeline.model import ErrorInfo, Response, Run, RunGrader, Sample, Storage
+from gradeline.store import open_storage
+from gradeline.usercode.loader import CodeSpec, Wanted
+from gradeline.usercode.pool import WorkerPool
+
+
+class Agent:
+    """Answers with its input in upper case; counts, fails and waits as it is told."""
+
+    fingerprint = "agent"
+
+    def __init__(self, *, fails: Callable[[Sample], bool] = lambda _: False, seconds: float = 0.0) -> None:
+        self.calls: Counter[str] = Counter()
+        self.at_once = self.most_at_once = 0
+        self._fails = fails
+        self._seconds = seconds
+
+    async def respond(self, sample: Sample) -> Response:
+        self.calls[sample.case_key] += 1
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await asyncio.sleep(self._seconds)
+        self.at_once -= 1
+        if self._fails(sample):
+            return Response(status="error", error=ErrorInfo("status", "503", Fault.AGENT), latency_ms=1.0)
+        return Response(text=str(sample.input).upper(), latency_ms=1.0)
+
+
+def samples(count: int) -> Callable[[], list[Sample]]:
+    return lambda: [Sample(index, f"word{index}", f"WORD{index if index % 4 else 'x'}") for index in range(count)]
+
+
+EXACT = GraderUse("exact", grader("exact_match"), extractor("last_assistant"))
+RULES = GraderUse(
+    "short", grader("custom-rules", {"rules": [{"condition": "length_max", "value": 5}]}), extractor("last_assistant")
+)
+
+
+def task(
+    storage: Storage, agent: Agent, count: int = 20, graders: tuple[GraderUse, ...] = (EXACT,), **fields: Any
+) -> RunTask:
+    run = Run(
+        name="test",
+        suite="test",
+        repeats=fields.pop("repeats", 1),
+        parent=fields.pop("parent", None),
+        graders={use.key: RunGrader(use.grader.kind, use.grader.fingerprint) for use in graders},
+    )
+    saved = storage.get_run(storage.save_run(run))
+    assert saved is not None
+    return RunTask(saved, samples(count), agent, graders, **fields)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
+    url = "memory://" if request.param == "memory" else str(tmp_path / "store.db")
+    with open_storage(url) as opened:
+        yield opened
+
+
+def run(storage: Storage, order: RunTask) -> RunResult:
+    return asyncio.run(run_local(storage, order))
+
+
+class TestARun:
+    def test_every_case_is_answered_and_graded_once_in_order(self, storage: Storage) -> None:
+        agent = Agent()
+        result = run(storage, task(storage, agent, 20, (EXACT, RULES)))
+        records = list(storage.records(result.run.id))
+        assert [record.case for record in records] == [str(index) for index in range(20)]
+        assert [record.grades["exact"].score for record in records] == [float(index % 4 > 0) for index in range(20)]
+        assert set(agent.calls.values()) == {1}
+        assert result.work == {Work.RERUN: 20}
+        assert (result.run.status, result.run.total) == ("completed", 20)
+
+    def test_the_summary_has_every_denominator(self, storage: Storage) -> None:
+        agent = Agent(fails=lambda sample: sample.id == 3)
+        summary = run(storage, task(storage, agent, 20)).summary
+        column = summary.graders["exact"]
+        assert (column.passed, column.failed, column.errors, column.skipped) == (14, 5, 0, 1)
+        assert (column.scored, column.total, column.pass_rate) == (19, 20, 14 / 19)
+        assert column.mean == pytest.approx(14 / 19)
+        assert column.mean_ci is not None
+        assert column.pass_rate_ci is not None
+        assert 0 < column.pass_rate_ci[0] < 14 / 19 < column.pass_rate_ci[1] < 1
+        assert summary.responses == {"success": 19, "error": 1, "timeout": 0}
+        assert summary.coverage == 0.95
+        assert summary.sentence == "19 responses graded, 1 failed calls"
+
+    def test_repeats_are_calls_of_their_own(self, storage: Storage) -> None:
+        agent = Agent()
+        result = run(storage, task(storage, agent, 5, repeats=3))
+        assert [(record.case, record.repeat) for record in storage.records(result.run.id)] == [
+            (str(case), repeat) for case in range(5) for repeat in range(3)
+        ]
+        assert set(agent.calls.values()) == {3}
+
+    def test_no_more_calls_than_asked_for_are_in_flight(self, storage: Storage) -> None:
+        agent = Agent(seconds=0.005)
+        run(storage, task(storage, agent, 60, concurrency=7))
+        assert agent.most_at_once == 7
+
+    def test_calls_keep_to_their_rate(self, storage: Storage) -> None:
+        starts: list[float] = []
+
+        class Timed(Agent):
+            async def respond(self, sample: Sample) -> Response:
+                starts.append(time.monotonic())
+                return await super().respond(sample)
+
+        run(storage, task(storage, Timed(), 9, rate=Rate(3, 0.1)))
+        assert all(later - earlier >= 0.099 for earlier, later in zip(starts, starts[3:], strict=False))
+
+    def test_progress_is_told_case_by_case(self, storage: Storage) -> None:
+        seen = []
+        run(storage, task(storage, Agent(), 5, on_progress=lambda planned: seen.append(planned.key.case)))
+        assert sorted(seen) == ["0", "1", "2", "3", "4"]
+
+
+class TestGoingOn:
+    def test_a_finished_run_is_reused_whole(self, storage: Storage) -> None:
+        agent = Agent()
+        order = task(storage, agent)
+        run(storage, order)
+        assert run(storage, order).work == {Work.REUSE: 20}
+        assert sum(agent.calls.values()) == 20
+
+    def test_a_stopped_run_keeps_what_was_in_flight_and_goes_on(self, storage: Storage) -> None:
+        agent = Agent(seconds=0.002)
+        order = task(storage, agent, 200, concurrency=4)
+
+        async def stopped() -> RunResult:
+            stop = asyncio.Event()
+            asyncio.get_running_loop().call_later(0.05, stop.set)
+            return await run_local(storage, order, stop)
+
+        first = asyncio.run(stopped())
+        assert first.run.status == "cancelled"
+        assert 0 < sum(first.work.values()) < 200
+        second = run(storage, order)
+        assert second.run.status == "completed"
+        assert sum(agent.calls.values()) == 200
+        assert second.summary.graders["exact"].scored == 200
+
+    def test_failed_calls_are_asked_again(self, storage: Storage) -> None:
+        broken = Agent(fails=lambda sample: int(sample.id) < 5)
+        order = task(storage, broken)
+        run(storage, order)
+        mended = Agent()
+        result = run(storage, order._replace(target=mended))
+        assert result.work == {Work.RERUN: 5, Work.REUSE: 15}
+        assert result.summary.responses == {"success": 20, "error": 0, "timeout": 0}
+        assert result.summary.graders["exact"].skipped == 0
+
+    def test_a_changed_grader_grades_again_without_asking_again(self, storage: Storage) -> None:
+        agent = Agent()
+        order = task(storage, agent)
+        run(storage, order)
+        other = GraderUse("exact", grader("contains"), extractor("last_assistant"))
+        result = run(storage, order._replace(graders=(other,)))
+        assert result.work == {Work.REGRADE: 20}
+        assert sum(agent.calls.values()) == 20
+
+    def test_a_regrade_is_a_new_run_on_the_parents_responses(self, storage: Storage) -> None:
+        agent = Agent()
+        parent = run(storage, task(storage, agent)).run
+        result = run(storage, task(storage, agent, graders=(RULES,), parent=parent.id))
+        assert result.work == {Work.REGRADE: 20}
+        assert sum(agent.calls.values()) == 20
+        assert [set(record.grades) for record in storage.records(result.run.id)] == [{"short"}] * 20
+        assert [set(record.grades) for record in storage.records(parent.id)] == [{"exact"}] * 20
+
+    def test_an_error_of_the_harness_leaves_the_run_failed_with_its_reason(self, storage: Storage) -> None:
+        class Raises(Agent):
+            async def respond(self, sample: Sample) -> Response:
+                raise RuntimeError("a target must not raise")
+
+        order = task(storage, Raises())
+        with pytest.raises(ExceptionGroup):
+            run(storage, order)
+        stored = storage.get_run(order.run.id)
+        assert stored is not None
+        assert (stored.status, stored.error_message) == ("failed", "RuntimeError: a target must not raise")
+
+
+class TestUserCode:
+    SOURCE = (
+        "import os\nfrom gradeline import GradeResult, extractor, grader\n"
+        "@extractor\ndef shout(trajectory, config): return trajectory[-1][-1].content + config['mark']\n"
+        "@grader\ndef ends_well(sample, submission):\n"
+        "    if sample.id == 7: os._exit(1)\n"
+        "    return GradeResult(score=1.0 if submission.endswith('!') else 0.0)\n"
+    )
+
+    def test_custom_extractors_and_graders_run_in_workers(self, storage: Storage, tmp_path: Path) -> None:
+        (tmp_path / "own.py").write_text(self.SOURCE)
+        wanted = (Wanted("grader", "ends_well"), Wanted("extractor", "shout"))
+
+        async def body() -> RunResult:
+            async with WorkerPool(CodeSpec(str(tmp_path), wanted), size=1) as pool:
+                manifest = await pool.start()
+                prints = {entry.role: entry.fingerprint for entry in manifest.entries}
+                shout = UserExtractor("shout", prints["extractor"], {"mark": "!"})
+                uses = (
+                    EXACT,
+                    GraderUse("well", UserGrader("ends_well", prints["grader"]), shout),
+                    GraderUse("plain", UserGrader("ends_well", prints["grader"]), extractor("last_assistant")),
+                    GraderUse("rules", RULES.grader, shout),
+                )
+                return await run_local(storage, task(storage, Agent(), 10, uses, pool=pool))
+
+        result = asyncio.run(body())
+        records = list(storage.records(result.run.id))
+        assert records[0].submissions == {"exact": "WORD0", "well": "WORD0!", "plain": "WORD0", "rules": "WORD0!"}
+        scores = {key: [record.grades[key].score for record in records] for key in ("well", "plain", "rules")}
+        assert scores["well"] == [1.0] * 7 + [None] + [1.0] * 2
+        assert scores["plain"] == [0.0] * 7 + [None] + [0.0] * 2
+        assert scores["rules"] == [0.0] * 10
+        assert records[7].grades["well"].error is not None
+        assert records[7].grades["well"].error.type == "crashed"
+
+
+ENGINE = """
+import asyncio, sys
+sys.path.insert(0, sys.argv[3])
+from test_local import EXACT, Agent, samples
+from gradeline.engine.local import RunTask, run_local
+from gradeline.model import Response
+from gradeline.store import open_storage
+
+calls = open(sys.argv[2], "a", buffering=1)
+
+class Told(Agent):
+    async def respond(self, sample):
+        calls.write(sample.case_key + "\\n")
+        return await super().respond(sample)
+
+with open_storage(sys.argv[1]) as storage:
+    order = RunTask(storage.find_run("test"), samples(400), Told(seconds=0.001), (EXACT,), concurrency=8)
+    result = asyncio.run(run_local(storage, order))
+    print(result.run.status, result.summary.graders["exact"].scored)
+"""
+
+
+def test_killed_anywhere_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    store, log, script = tmp_path / "store.db", tmp_path / "calls", tmp_path / "engine.py"
+    script.write_text(ENGINE)
+    with open_storage(str(store)) as storage:
+        order = task(storage, Agent(), 400)
+    command = [sys.executable, str(script), str(store), str(log), str(Path(__file__).parent)]
+    moments = random.Random(7)
+    kills = 0
+    for _ in range(8):
+        engine = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        time.sleep(0.35 + moments.random() * 0.2)
+        if engine.poll() is None:
+            os.kill(engine.pid, signal.SIGKILL)
+            kills += 1
+        engine.communicate()
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "completed 400\n"
+    asked = Counter(log.read_text().split())
+    assert set(asked) == {str(index) for index in range(400)}
+    assert sum(asked.values()) <= 400 + 8 * kills
+    with open_storage(str(store)) as storage:
+        records = list(storage.records(order.run.id))
+        assert [record.case for record in records] == [str(index) for index in range(400)]
+        counts = storage.counts(order.run.id)
+        assert counts.graders["exact"].score_sum == sum(record.grades["exact"].score or 0.0 for record in records)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from gradeline.engine.plan import Planned, Work, plan
+from gradeline.model import ResponseKey, Sample, StoredKey
+
+SAMPLES = [Sample("a", "1"), Sample("b", "2"), Sample("c", "3")]
+GRADERS = {"exact": "f1", "rules": "f2"}
+
+
+def planned(*stored: StoredKey, repeats: int = 1, **options: bool) -> list[Planned]:
+    return list(plan("r", SAMPLES, repeats, GRADERS, stored, **options))
+
+
+def kept(case: str, repeat: int = 0, status: str = "success", **prints: str) -> StoredKey:
+    return StoredKey(ResponseKey("r", case, repeat), status, prints)
+
+
+def test_a_new_run_asks_for_every_case_and_repeat_in_order() -> None:
+    assert [(one.key, one.position, one.work, one.reason, one.graders) for one in planned(repeats=2)] == [
+        (ResponseKey("r", case, repeat), position, Work.RERUN, "not answered yet", ("exact", "rules"))
+        for position, case in enumerate("abc")
+        for repeat in (0, 1)
+    ]
+
+
+def test_what_is_answered_and_graded_is_reused() -> None:
+    stored = [kept(case, exact="f1", rules="f2") for case in "abc"]
+    assert [(one.work, one.graders) for one in planned(*stored)] == [(Work.REUSE, ())] * 3
+
+
+def test_a_missing_or_changed_grade_is_made_again_without_asking() -> None:
+    works = planned(kept("a", exact="f1"), kept("b", exact="old", rules="f2"), kept("c", exact="f1", rules="f2"))
+    assert [(one.work, one.reason, one.graders) for one in works] == [
+        (Work.REGRADE, "not graded by rules", ("rules",)),
+        (Work.REGRADE, "changed: exact", ("exact",)),
+        (Work.REUSE, "answered and graded", ()),
+    ]
+
+
+def test_a_failed_call_is_asked_again_unless_told_otherwise() -> None:
+    stored = [kept("a", status="timeout", exact="f1", rules="f2"), kept("b", exact="f1", rules="f2")]
+    assert [(one.work, one.reason) for one in planned(*stored)] == [
+        (Work.RERUN, "its call ended in timeout"),
+        (Work.REUSE, "answered and graded"),
+        (Work.RERUN, "not answered yet"),
+    ]
+    assert planned(*stored, retry_failed=False)[0].work is Work.REUSE
+
+
+def test_gaps_are_found() -> None:
+    stored = [kept("a", 1, exact="f1", rules="f2"), kept("c", 0, exact="f1", rules="f2")]
+    assert [one.work for one in planned(*stored, repeats=2)] == [
+        Work.RERUN,
+        Work.REUSE,
+        Work.RERUN,
+        Work.RERUN,
+        Work.REUSE,
+        Work.RERUN,
+    ]
