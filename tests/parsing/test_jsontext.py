@@ -150,3 +150,9 @@ def test_any_text_gives_a_value_or_is_no_json(text: str) -> None:
     for read in (parse_json, parse_fenced_json, find_json):
         with suppress(NotJsonError):
             json.dumps(read(text))
+
+
+def test_half_a_surrogate_pair_is_named() -> None:
+    with pytest.raises(NotJsonError, match="it holds half of a surrogate pair"):
+        parse_json('{"a": "\\ud800"}')
+    assert parse_json('"\\ud83d\\udc4d"') == "👍"

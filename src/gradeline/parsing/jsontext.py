@@ -12,6 +12,7 @@ import msgspec
 # Possessive: it must stay linear in hostile text.
 _OPENING = re.compile(r"[ \t]*+(?P<fence>`{3,}+|~{3,}+)[ \t]*+[\w+-]*+[ \t\r]*+")
 _START = re.compile(r"[{\[]")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _MAX_STARTS = 200
 """How many brackets in the prose are tried."""
 _MAX_READ = 10_000_000
@@ -36,7 +37,7 @@ def parse_json(text: str) -> Any:
     except UnicodeEncodeError:
         raise NotJsonError("lone surrogates are not text") from None
     except ValueError as error:
-        raise NotJsonError(_reason(str(error))) from None
+        raise NotJsonError(_reason(str(error), text)) from None
 
 
 def parse_fenced_json(text: str) -> Any:
@@ -94,9 +95,10 @@ def _fenced_blocks(text: str) -> Iterator[str]:
             lines.append(line)
 
 
-def _reason(message: str) -> str:
+def _reason(message: str, text: str) -> str:
     if message == "Input data was truncated":
-        return "it ends too early"
+        # what msgspec says of half a surrogate pair too
+        return "it holds half of a surrogate pair" if _SURROGATE.search(text) else "it ends too early"
     reason = message.removeprefix("JSON is malformed: ")
     return reason if len(reason) <= _MAX_REASON else f"{reason[:_MAX_REASON]}…"
 
