@@ -19,6 +19,13 @@ EXIT_BROKEN = 4
 EXIT_INTERRUPTED = 130
 
 _COMMANDS = {
+    "run": "gradeline.cli.runs:run",
+    "validate": "gradeline.cli.runs:validate",
+    "resume": "gradeline.cli.runs:resume",
+    "regrade": "gradeline.cli.runs:regrade",
+    "list": "gradeline.cli.runs:list_runs",
+    "show": "gradeline.cli.runs:show",
+    "export": "gradeline.cli.runs:export",
     "grade": "gradeline.cli.grade:grade",
     "graders": "gradeline.cli.listing:graders",
     "extractors": "gradeline.cli.listing:extractors",
@@ -55,7 +62,7 @@ class _Commands(click.Group):
 @click.group(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 pass, 1 fail, 2 the call is wrong, 4 nothing could be graded, 130 interrupted.",
+    epilog="Exit codes: 0 pass, 1 fail, 2 the call is wrong, 3 undecided, 4 nothing could be graded, 130 interrupted.",
 )
 @click.version_option(__version__, message="gradeline %(version)s")
 @global_options

@@ -16,11 +16,12 @@ class Settings(NamedTuple):
     json: bool = False
     quiet: bool = False
     no_color: bool = False
+    store: str | None = None
 
 
-def _remember(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+def _remember(ctx: click.Context, param: click.Parameter, value: bool | str | None) -> None:
     if value:
-        ctx.find_root().meta[f"gradeline.{param.name}"] = True
+        ctx.find_root().meta[f"gradeline.{param.name}"] = value
 
 
 def global_options(command: F) -> F:
@@ -32,10 +33,12 @@ def global_options(command: F) -> F:
     )
     for name, text in reversed(flags):
         command = click.option(name, is_flag=True, expose_value=False, callback=_remember, help=text)(command)
-    return command
+    store = "Where runs are kept: a path, sqlite:///path or memory://. Default: .gradeline/ of the project folder."
+    return click.option("--store", metavar="URL", expose_value=False, callback=_remember, help=store)(command)
 
 
 def current_settings() -> Settings:
     """The global options of the running command."""
     meta = click.get_current_context().find_root().meta
-    return Settings(*(bool(meta.get(f"gradeline.{name}")) for name in Settings._fields))
+    json, quiet, no_color = (bool(meta.get(f"gradeline.{name}")) for name in ("json", "quiet", "no_color"))
+    return Settings(json, quiet, no_color, meta.get("gradeline.store"))

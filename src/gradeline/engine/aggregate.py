@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
 from gradeline.errors import Outcome
-from gradeline.model import Counts, GraderCounts, Run
-from gradeline.stats import Interval, moments_interval, wilson
+from gradeline.model import Counts, GraderCounts, Record, Run
+from gradeline.stats import Interval, moments_interval, percentile, wilson
+from gradeline.verdict.gates import Column
 
 
 class GraderSummary(msgspec.Struct, frozen=True):
@@ -26,6 +30,7 @@ class GraderSummary(msgspec.Struct, frozen=True):
     failed: int
     errors: int
     skipped: int
+    self_reported_errors: int = 0
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -36,6 +41,51 @@ class Summary(msgspec.Struct, frozen=True):
     """The least share of all grades that have a score, over the graders."""
     sentence: str
     graders: dict[str, GraderSummary]
+    latency_ms: dict[str, float] | None = None
+    """Mean and percentiles of the calls that were answered; None where none was."""
+
+
+class Measured(NamedTuple):
+    """What only the records themselves tell: each grader's scores, and how long the agent took."""
+
+    columns: dict[str, Column]
+    latencies: array[float]
+    self_reported: Counter[str]
+
+
+def measure(run: Run, records: Iterable[Record]) -> Measured:
+    """One pass over a run's records; eight bytes are kept of a score and of a latency."""
+    scores = {key: array("d") for key in run.graders}
+    latencies = array("d")
+    self_reported: Counter[str] = Counter()
+    count = 0
+    for record in records:
+        count += 1
+        if record.response.error is None and record.response.latency_ms is not None:
+            latencies.append(record.response.latency_ms)
+        for key, grade in record.grades.items():
+            if grade.score is not None and key in scores:
+                scores[key].append(grade.score)
+                self_reported[key] += grade.self_reported_error
+    total = count if run.total is None else run.total
+    return Measured({key: Column(values, total) for key, values in scores.items()}, latencies, self_reported)
+
+
+def complete(summary: Summary, measured: Measured) -> Summary:
+    """The summary with what the records tell beside the counts."""
+    columns = {
+        key: msgspec.structs.replace(column, self_reported_errors=measured.self_reported[key])
+        for key, column in summary.graders.items()
+    }
+    return msgspec.structs.replace(summary, graders=columns, latency_ms=_latencies(measured.latencies))
+
+
+def _latencies(values: array[float]) -> dict[str, float] | None:
+    if not values:
+        return None
+    ordered = sorted(values)
+    shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+    return {"mean": sum(ordered) / len(ordered), **{name: percentile(ordered, at) for name, at in shares.items()}}
 
 
 def summarise(run: Run, counts: Counts) -> Summary:
@@ -54,7 +104,7 @@ def _grader_summary(kind: str, fingerprint: str, counts: GraderCounts | None, to
     outcomes: Mapping[str, int] = counts.outcomes if counts is not None else {}
     passed, failed = outcomes.get(Outcome.PASS, 0), outcomes.get(Outcome.FAIL, 0)
     scored = passed + failed
-    mean = moments_interval(scored, counts.score_sum, counts.score_squares) if counts is not None and scored else None
+    mean = _mean(scored, counts) if counts is not None and scored else None
     rate = wilson(passed, scored) if scored else None
     return GraderSummary(
         kind=kind,
@@ -70,6 +120,15 @@ def _grader_summary(kind: str, fingerprint: str, counts: GraderCounts | None, to
         errors=outcomes.get(Outcome.ERROR, 0),
         skipped=outcomes.get(Outcome.SKIPPED, 0),
     )
+
+
+def _mean(scored: int, counts: GraderCounts) -> Interval:
+    """Scores that are all the same show no spread, which does not make a few of them certain."""
+    mean = moments_interval(scored, counts.score_sum, counts.score_squares)
+    if mean.se is not None and mean.se > 1e-9:
+        return mean
+    bound = wilson(round(counts.score_sum), scored)
+    return Interval(min(bound.low, mean.estimate), max(bound.high, mean.estimate), estimate=mean.estimate, n=scored)
 
 
 def _shown(interval: Interval | None) -> tuple[float, float] | None:

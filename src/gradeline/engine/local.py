@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from gradeline.engine.aggregate import Summary, summarise
@@ -39,6 +40,8 @@ class RunTask(NamedTuple):
     concurrency: int = 15
     rate: Rate | None = None
     pool: WorkerPool | None = None
+    retry_failed: bool = True
+    """Ask again where the call failed; a regrade never asks."""
     on_progress: Callable[[Planned], None] = lambda _: None
     """Called when a case is done with, whatever it needed."""
 
@@ -58,7 +61,8 @@ async def run_local(storage: Storage, task: RunTask, stop: asyncio.Event | None 
     done: Counter[Work] = Counter()
     stopped = stop or asyncio.Event()
     fingerprints = {use.key: use.grader.fingerprint for use in task.graders}
-    planned = plan(run.id, task.samples(), run.repeats, fingerprints, storage.keys_of(run.id))
+    stored = storage.keys_of(run.id)
+    planned = plan(run.id, task.samples(), run.repeats, fingerprints, stored, retry_failed=task.retry_failed)
     _log.info("run %s: planned", run.id)
     try:
         async with storage.writer() as writer:
@@ -71,7 +75,8 @@ async def run_local(storage: Storage, task: RunTask, stop: asyncio.Event | None 
         storage.update_run(run.id, status="cancelled" if interrupted else "failed", error_message=_reason(error))
         raise
     status = "cancelled" if stopped.is_set() else "completed"
-    run = storage.update_run(run.id, status=status, total=None if stopped.is_set() else sum(done.values()))
+    ended = {} if stopped.is_set() else {"total": sum(done.values()), "completed_at": now()}
+    run = storage.update_run(run.id, status=status, **ended)
     _log.info("run %s: %s, %s", run.id, status, ", ".join(f"{count} {work}" for work, count in sorted(done.items())))
     return RunResult(run, summarise(run, storage.counts(run.id)), dict(done))
 
@@ -109,6 +114,11 @@ class _Pipeline:
             for key, one in graded.items()
         ]
         await asyncio.gather(*puts)
+
+
+def now() -> str:
+    """The time as records have it."""
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _reason(error: BaseException) -> str:

@@ -4,7 +4,7 @@ from gradeline.stats.intervals import Interval, clopper_pearson, mean_interval, 
 from gradeline.stats.paired import McNemar, benjamini_hochberg, holm, mcnemar, paired_difference, sign_flip_test
 from gradeline.stats.power import cases_needed, cases_to_decide, minimum_detectable_effect
 from gradeline.stats.repeats import flakiness, pass_at_k, pass_hat_k
-from gradeline.stats.resampling import bootstrap
+from gradeline.stats.resampling import bootstrap, percentile
 
 __all__ = [
     "Interval",
@@ -23,6 +23,7 @@ __all__ = [
     "paired_difference",
     "pass_at_k",
     "pass_hat_k",
+    "percentile",
     "sign_flip_test",
     "wilson",
 ]

@@ -23,12 +23,12 @@ def bootstrap(
     drawn = sorted(float(statistic(random.choices(data, k=len(data)))) for _ in range(samples))
     tail = (1.0 - confidence) / 2.0
     return Interval(
-        _percentile(drawn, tail), _percentile(drawn, 1.0 - tail), estimate=float(statistic(data)), n=len(data)
+        percentile(drawn, tail), percentile(drawn, 1.0 - tail), estimate=float(statistic(data)), n=len(data)
     )
 
 
-def _percentile(ordered: Sequence[float], share: float) -> float:
-    """Linear between the two values that the share falls between."""
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The value that so large a share of the ordered values lies below, linear between two of them."""
     position = share * (len(ordered) - 1)
     index = int(position)
     following = min(index + 1, len(ordered) - 1)

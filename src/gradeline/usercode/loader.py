@@ -23,6 +23,8 @@ from gradeline.usercode.sources import RefusedError, SuiteFiles, Trouble, file_o
 
 Function = Callable[..., Any]
 
+TARGET = "target"
+"""The role of a function that is the agent itself; it needs no mark."""
 _SETUP = "suite_setup"
 _NEVER_DISCOVERED = frozenset({"__init__.py", "__main__.py"})
 
@@ -174,7 +176,23 @@ class _Finder:
         module, name = self._module(wanted.reference)
         if name == "*":
             return self._own(wanted, module)
+        if wanted.role == TARGET:
+            return [(wanted.reference, self._plain(name, module))]
         return [(wanted.reference, self._named(wanted.role, name, module))]
+
+    def _plain(self, name: str, module: ModuleType) -> _Found:
+        """A function that needs no mark."""
+        if name not in vars(module):
+            known = [other for other, value in vars(module).items() if innermost(value) is not None]
+            near = closest(name, known)
+            raise RefusedError(
+                Trouble(f"no function {name!r}" + (f"; did you mean {near!r}?" if near else ""), file_of(module))
+            )
+        value = vars(module)[name]
+        inner = innermost(value)
+        if not callable(value) or inner is None:
+            raise RefusedError(self._no_function(name, value, module))
+        return _Found(name, value, inner, Mark(TARGET, name), module)
 
     def _own(self, wanted: Wanted, module: ModuleType) -> list[tuple[str, _Found]]:
         """Every function of the role that stands in the file itself, in the file's order."""

@@ -20,9 +20,9 @@ _LENGTH = struct.Struct("<I")
 class Task(msgspec.Struct, frozen=True, array_like=True):
     """One call of user code on a sample.
 
-    ``role`` is ``grader`` or ``extractor``, or ``builtin-grader`` or ``builtin-extractor`` for those of
-    ours that need a process which can be killed. A grader's submission is given, or made by the
-    job's task at index ``extract``.
+    ``role`` is ``grader``, ``extractor`` or ``target`` (whose input is the submission), or
+    ``builtin-grader`` or ``builtin-extractor`` for those of ours that need a process which can be
+    killed. A grader's submission is given, or made by the job's task at index ``extract``.
     """
 
     role: str
@@ -42,7 +42,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TaskResult(msgspec.Struct, frozen=True, array_like=True):
-    """What became of a task: a grade, an extracted text, or an error."""
+    """What became of a task: a grade, an extracted text, an answer, or an error."""
 
     result: GradeResult | None = None
     text: str | None = None
@@ -50,6 +50,8 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
     output: str | None = None
     """What the code printed, as far as it is kept."""
     latency_ms: float | None = None
+    response: Response | None = None
+    """What a target answered."""
 
 
 class Boot(msgspec.Struct, frozen=True, tag="boot", array_like=True):

@@ -29,6 +29,7 @@ from gradeline.model import (
     quote,
 )
 from gradeline.usercode import messages
+from gradeline.usercode.calling import as_response, call_target
 from gradeline.usercode.loader import CodeSpec, Loaded, Manifest, load
 from gradeline.usercode.messages import Batch, Booted, Job, RawDone, SetUp, Task, TaskResult
 from gradeline.usercode.progress import Progress
@@ -162,8 +163,12 @@ class Worker:
         result: GradeResult | None = None
         text: str | None = None
         error: ErrorInfo | None = None
+        response: Response | None = None
         try:
-            if task.role == "extractor":
+            if task.role == "target":
+                value = self._finish(call_target(self._function(task), job.sample, task.submission))
+                response = as_response(value, task.reference)
+            elif task.role == "extractor":
                 text = self._extract(task, job.response)
             elif task.role == "builtin-extractor":
                 text = self._builtin(task).extract(job.response or Response(text=""))
@@ -175,7 +180,8 @@ class Worker:
         except BaseException as fault:
             error = describe(fault)
         self._stay_alone()
-        return TaskResult(result, text, error, self._capture.take(), (perf_counter() - started) * 1000)
+        latency_ms = (perf_counter() - started) * 1000
+        return TaskResult(result, text, error, self._capture.take(), latency_ms, response)
 
     def _grade(self, task: Task, job: Job, submission: str) -> GradeResult:
         if task.role == "builtin-grader":

@@ -1,0 +1,471 @@
+"""Out of an agent's answer: its text, the tools it called, what it used."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from typing import Annotated, Any, NamedTuple
+
+from gradeline.errors import AgentError, Problem, UngradableError
+from gradeline.extractors.base import compact_json
+from gradeline.model import Config, Message, Response, Trajectory, clean_text, described
+from gradeline.model.response import Usage
+from gradeline.model.text import quote
+from gradeline.model.trajectory import Role, ToolCall, Turn
+from gradeline.parsing.jmes import BadPathError, JmesPath
+
+TEXT_KEYS = ("response", "output", "answer", "text", "content", "message")
+"""Where the text is looked for, in this order, before an OpenAI-style choice."""
+
+_ROLES: Mapping[str, Role] = {
+    **{role: role for role in ("system", "user", "assistant", "tool", "reasoning", "event")},
+    "developer": "system",
+    "human": "user",
+    "ai": "assistant",
+    "model": "assistant",
+    "agent": "assistant",
+    "function": "tool",
+}
+_STREAMS = {"text/event-stream": "sse", "application/x-ndjson": "ndjson", "application/jsonl": "ndjson"}
+_LARGEST = 2**53
+_MAX_DEPTH = 200
+
+
+class ResponseMap(Config, frozen=True):
+    """Where in the answer's JSON things are, as JMESPaths."""
+
+    output: Annotated[
+        str | None, described(f"The text; by default {', '.join(TEXT_KEYS)} or an OpenAI-style choice.")
+    ] = None
+    tool_calls: Annotated[
+        str | None, described("The tools called: a list of {name, arguments, id} or of OpenAI's {function: …}.")
+    ] = None
+    usage: Annotated[str | None, described("A mapping of input_tokens, output_tokens, cached_tokens and cost.")] = None
+    error: Annotated[str | None, described("Where the agent tells an error; anything that is not empty is one.")] = None
+    trajectory: Annotated[
+        str | None, described("All messages: a list of {role, content, tool_calls, tool_call_id, name}.")
+    ] = None
+
+    def faults(self) -> Iterator[Problem]:
+        for name in self.__struct_fields__:
+            yield from path_faults(getattr(self, name), name)
+
+
+def path_faults(path: str | None, where: str) -> Iterator[Problem]:
+    """What is wrong with a JMESPath."""
+    try:
+        compiled(path)
+    except BadPathError as error:
+        yield Problem(where, str(error))
+
+
+def compiled(path: str | None) -> JmesPath | None:
+    return None if path is None else JmesPath(path)
+
+
+class NoJsonError(AgentError):
+    """The answer should have been JSON."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("bad_response", f"no JSON: {reason}")
+
+
+def bad_response(reason: str) -> AgentError:
+    return AgentError("bad_response", reason)
+
+
+def search(path: JmesPath | None, data: object) -> Any:
+    """What the path finds, None for nothing."""
+    try:
+        return None if path is None else path.search(data)
+    except UngradableError as error:
+        raise bad_response(str(error)) from None
+
+
+def is_true(value: object) -> bool:
+    """JMESPath's own notion: null, false and what is empty are not; 0 is."""
+    return value is not None and value is not False and value not in ("", [], {})
+
+
+class Decoded(NamedTuple):
+    """A body as text, and whether it held what is no text."""
+
+    text: str
+    cleaned: bool
+
+
+def decode(body: bytes, content_type: str = "") -> Decoded:
+    """UTF-8 unless the content type names Latin-1 or its Windows cousin; a byte order mark is dropped."""
+    charset = content_type.lower().partition("charset=")[2].partition(";")[0].strip(" \"'")
+    if charset in ("iso-8859-1", "latin-1", "latin1", "windows-1252", "cp1252"):
+        # browsers read both so; undefined bytes are replaced
+        text = body.decode("cp1252", errors="replace")
+        return Decoded(text, "\ufffd" in text)
+    try:
+        return Decoded(body.decode("utf-8-sig"), False)
+    except UnicodeDecodeError:
+        return Decoded(body.decode("utf-8-sig", errors="replace"), True)
+
+
+def parse(text: str) -> Any:
+    """The JSON that the text is, or an agent error.
+
+    Stricter than Python (no NaN, no number that overflows, no key twice) and laxer than msgspec: escapes of lone
+    surrogates are cleaned later, with a flag, because real agents send them.
+    """
+    try:
+        data = _DECODER.decode(text)
+    except RecursionError:
+        raise bad_response("its JSON is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise NoJsonError(f"{error.msg} at character {error.pos}") from None
+    except ValueError as error:
+        raise NoJsonError(str(error)[:200]) from None
+    if _deeper_than(data, _MAX_DEPTH):
+        raise bad_response("its JSON is nested too deeply")
+    return data
+
+
+def _deeper_than(data: object, limit: int) -> bool:
+    level: list[object] = [data]
+    for _ in range(limit):
+        level = [
+            item
+            for node in level
+            if isinstance(node, dict | list)
+            for item in (node.values() if isinstance(node, dict) else node)
+            if isinstance(item, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"the key {quote(twice)} stands twice in one object")
+    return found
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not isfinite(value):
+        raise ValueError(f"the number {quote(text)} is too large")
+    return value
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one answer held. ``data`` is its JSON (of a stream: the list of its events), for what else is to be read."""
+
+    text: str
+    calls: tuple[ToolCall, ...] = ()
+    usage: Usage | None = None
+    messages: tuple[Message, ...] | None = None
+    data: object = None
+    cleaned: bool = False
+
+    @property
+    def turn(self) -> Turn:
+        return self.messages or (Message("assistant", clean_text(self.text).text, self.calls),)
+
+
+def response_of(found: Sequence[Found], latency_ms: float | None = None) -> Response:
+    """One response from the answers to all turns: the text is that of the last."""
+    last = found[-1]
+    told = any(one.calls or one.messages is not None for one in found)
+    if len(found) > 1:
+        turns = tuple(one.turn for one in found)
+    else:
+        turns = tuple(_split_turns(last.turn))
+    return Response(
+        text=last.text,
+        trajectory=Trajectory(turns) if told or len(found) > 1 else None,
+        usage=_sum_usage([one.usage for one in found if one.usage is not None]),
+        latency_ms=latency_ms,
+        cleaned=any(one.cleaned for one in found),
+    )
+
+
+def _split_turns(messages: Sequence[Message]) -> Iterator[Turn]:
+    """A message of the user opens a turn, once something has followed the one before."""
+    turn: list[Message] = []
+    for message in messages:
+        if message.role == "user" and any(one.role not in ("user", "system") for one in turn):
+            yield tuple(turn)
+            turn = []
+        turn.append(message)
+    if turn:
+        yield tuple(turn)
+
+
+def _sum_usage(usages: Sequence[Usage]) -> Usage | None:
+    if len(usages) < 2:
+        return usages[0] if usages else None
+
+    def total(name: str) -> Any:
+        values = [getattr(usage, name) for usage in usages]
+        return None if None in values else sum(values)
+
+    return Usage(*(total(name) for name in Usage.__struct_fields__))
+
+
+@dataclass(slots=True)
+class _Gathering:
+    """What the events of a stream add up to."""
+
+    texts: list[str] = field(default_factory=list)
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    begun: dict[int, dict[str, Any]] = field(default_factory=dict)
+    usage: Usage | None = None
+    messages: tuple[Message, ...] | None = None
+
+    def add_calls(self, entries: list[dict[str, Any]]) -> None:
+        """Later fragments of a call, told by its ``index``, only lengthen its arguments."""
+        for entry in entries:
+            index = entry["index"]
+            begun = self.begun.get(index) if isinstance(index, int) else None
+            if begun is None:
+                self.calls.append(entry)
+                if isinstance(index, int):
+                    self.begun[index] = entry
+            else:
+                begun["arguments"].extend(entry["arguments"])
+                begun["name"] = begun["name"] or entry["name"]
+                begun["id"] = begun["id"] or entry["id"]
+
+
+class AnswerReader:
+    """Reads answers by a `ResponseMap`."""
+
+    def __init__(self, paths: ResponseMap) -> None:
+        self.explicit = paths.output is not None
+        self._output = compiled(paths.output)
+        self._calls = compiled(paths.tool_calls)
+        self._usage = compiled(paths.usage)
+        self._error = compiled(paths.error)
+        self._trajectory = compiled(paths.trajectory)
+        self._asked = paths
+
+    def read(self, data: object) -> Found:
+        """What the JSON of a whole answer holds; an agent error where it has no text and calls no tool."""
+        self.check_error(data)
+        choice = None if self.explicit else _choice(data)
+        text = self._text(data)
+        calls = _calls(self._call_entries(data, choice))
+        if text is None and not calls:
+            raise bad_response(self._nothing_found(data))
+        usage = _usage(search(self._usage, data) if self._usage or choice is None else data_get(data, "usage"))
+        return Found(text or "", calls, usage, _messages(search(self._trajectory, data)), data)
+
+    def read_plain(self, decoded: Decoded, content_type: str = "") -> Found:
+        """What a body holds that need not be JSON.
+
+        It is JSON where its content type says so, where a path was given, and where it has no content type and
+        is an object; else its text is the answer, unless it is an HTML page.
+        """
+        text = decoded.text
+        if not text.strip():
+            raise bad_response('the body is empty; an agent that has nothing to say answers {"response": ""}')
+        kind = content_type.partition(";")[0].strip().lower()
+        paths_given = any(getattr(self._asked, name) is not None for name in self._asked.__struct_fields__)
+        bare_object = kind == "" and text.lstrip().startswith("{")
+        if paths_given or bare_object or kind == "application/json" or kind.endswith("+json"):
+            found = self.read(parse(text))
+        elif kind in _STREAMS:
+            raise bad_response(f"a stream of {kind}; write stream: {_STREAMS[kind]}")
+        elif kind in ("text/html", "application/xhtml+xml") and _is_page(text):
+            raise bad_response("an HTML page instead of an answer")
+        else:
+            found = Found(text)
+        return replace(found, cleaned=decoded.cleaned)
+
+    def read_stream(self, events: Iterable[str]) -> Found:
+        """What the events of a stream add up to: their texts joined, their calls merged, the last usage told."""
+        gathering = _Gathering()
+        seen: list[object] = []
+        for event in events:
+            if not self.explicit and not event.lstrip().startswith(("{", "[", '"')):
+                gathering.texts.append(event)
+                continue
+            data = parse(event)
+            seen.append(data)
+            self.check_error(data)
+            choice = None if self.explicit else _choice(data)
+            text = self._text(data, streamed=True)
+            if text is not None:
+                gathering.texts.append(text)
+            gathering.add_calls(self._call_entries(data, choice))
+            told = search(self._usage, data) if self._usage or choice is None else data_get(data, "usage")
+            gathering.usage = _usage(told) or gathering.usage
+            gathering.messages = _messages(search(self._trajectory, data)) or gathering.messages
+        calls = _calls(gathering.calls)
+        if not gathering.texts and not calls:
+            raise bad_response(f"no event of the stream has {self._wanted}")
+        return Found("".join(gathering.texts), calls, gathering.usage, gathering.messages, seen)
+
+    def check_error(self, data: object) -> None:
+        """Raises what the agent told under ``response.error``."""
+        error = search(self._error, data)
+        if is_true(error):
+            shown = clean_text(error if isinstance(error, str) else _json(error)).text
+            raise bad_response(f"the agent told an error: {quote(shown, 1000)}")
+
+    def _text(self, data: object, *, streamed: bool = False) -> str | None:
+        if not self.explicit:
+            return _usual_text(data, streamed)
+        value = search(self._output, data)
+        return value if value is None or isinstance(value, str) else _json(value)
+
+    def _call_entries(self, data: object, choice: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+        if self._calls is not None:
+            return _entries(search(self._calls, data))
+        if choice is None:
+            return []
+        message = choice.get("message") or choice.get("delta")
+        return _entries(message.get("tool_calls")) if isinstance(message, Mapping) else []
+
+    @property
+    def _wanted(self) -> str:
+        if self.explicit:
+            return f"a text at {quote(self._asked.output)}, which response.output names"
+        return f"a text under {', '.join(TEXT_KEYS)} or in an OpenAI-style choice; name its place in response.output"
+
+    def _nothing_found(self, data: object) -> str:
+        keys = f"; its keys are {quote(list(data))}" if isinstance(data, Mapping) else ""
+        return f"the answer has no {self._wanted.removeprefix('a ')}{keys}"
+
+
+def data_get(data: object, key: str) -> Any:
+    return data.get(key) if isinstance(data, Mapping) else None
+
+
+def _is_page(text: str) -> bool:
+    return text.lstrip()[:15].lower().startswith(("<!doctype html", "<html"))
+
+
+def _choice(data: object) -> Mapping[str, Any] | None:
+    choices = data_get(data, "choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    return first if isinstance(first, Mapping) else None
+
+
+def _usual_text(data: object, streamed: bool) -> str | None:
+    if isinstance(data, str):
+        return data
+    if not isinstance(data, Mapping):
+        return None
+    for key in (*TEXT_KEYS, "delta") if streamed else TEXT_KEYS:
+        if isinstance(data.get(key), str):
+            return str(data[key])
+    choice = _choice(data)
+    if choice is None:
+        return None
+    for key in ("message", "delta") if streamed else ("message",):
+        content = data_get(choice.get(key), "content")
+        if isinstance(content, str | list):
+            return _content(content)
+    text = choice.get("text")
+    return text if isinstance(text, str) else None
+
+
+def _json(value: object) -> str:
+    try:
+        return compact_json(value)
+    except UngradableError as error:
+        raise bad_response(str(error)) from None
+
+
+def _content(value: object) -> str:
+    """The text of a message's content: a text, parts with texts in them, or any data."""
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        parts = [part if isinstance(part, str) else data_get(part, "text") for part in value]
+        return clean_text("".join(part for part in parts if isinstance(part, str))).text
+    return clean_text(value if isinstance(value, str) else _json(value)).text
+
+
+def _entries(value: object) -> list[dict[str, Any]]:
+    """Tool calls as told, in one shape; arguments are pieces of text."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise bad_response(f"the tool calls are no list: {quote(value)}")
+    entries: list[dict[str, Any]] = []
+    for item in value:
+        inner = data_get(item, "function")
+        call = inner if isinstance(inner, Mapping) else item
+        if not isinstance(call, Mapping):
+            raise bad_response(f"a tool call is no mapping: {quote(item)}")
+        arguments = next((call[key] for key in ("arguments", "args", "input") if call.get(key) is not None), None)
+        pieces = [] if arguments is None else [arguments if isinstance(arguments, str) else _json(arguments)]
+        ident = next((item[key] for key in ("id", "call_id") if data_get(item, key) is not None), None)
+        entries.append({"name": call.get("name"), "arguments": pieces, "id": ident, "index": item.get("index")})
+    return entries
+
+
+def _calls(entries: Iterable[Mapping[str, Any]]) -> tuple[ToolCall, ...]:
+    calls = []
+    for position, entry in enumerate(entries):
+        name = entry["name"]
+        if not isinstance(name, str) or not name:
+            raise bad_response(f"tool call {position} has no name")
+        arguments = clean_text("".join(entry["arguments"]) or "{}").text
+        ident = None if entry["id"] is None else clean_text(str(entry["id"])).text
+        calls.append(ToolCall(clean_text(name).text, arguments, ident))
+    return tuple(calls)
+
+
+def _messages(value: object) -> tuple[Message, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
+        raise bad_response(f"the trajectory is no list of messages: {quote(value)}")
+    return tuple(map(_message, value))
+
+
+def _message(item: Mapping[str, Any]) -> Message:
+    name, call = item.get("name"), item.get("tool_call_id")
+    return Message(
+        _ROLES.get(str(item.get("role", "")).lower(), "event"),
+        _content(item.get("content")),
+        _calls(_entries(item.get("tool_calls"))),
+        None if call is None else clean_text(str(call)).text,
+        clean_text(name).text if isinstance(name, str) else None,
+        item.get("is_error") is True,
+    )
+
+
+def _usage(value: object) -> Usage | None:
+    """What cannot be a count is unknown: an agent's bookkeeping is no reason to lose its answer."""
+    if not isinstance(value, Mapping):
+        return None
+
+    def count(*names: str) -> int | None:
+        found = next((value[name] for name in names if value.get(name) is not None), None)
+        if isinstance(found, float) and found.is_integer():
+            found = int(found)
+        return found if isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= _LARGEST else None
+
+    cost = value.get("cost")
+    known = isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost <= _LARGEST
+    usage = Usage(
+        count("input_tokens", "prompt_tokens"),
+        count("output_tokens", "completion_tokens"),
+        count("cached_tokens"),
+        float(cost) if known and cost is not None else None,
+    )
+    return None if usage == Usage() else usage

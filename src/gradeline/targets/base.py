@@ -1,0 +1,188 @@
+"""What a target is: an agent that is asked a sample and always gives a response."""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
+from time import perf_counter
+from types import TracebackType
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+
+import msgspec
+
+from gradeline.errors import AgentError, ConfigError, Problem, response_policy
+from gradeline.model import Config, ErrorInfo, Response, Sample, clean_text, described
+from gradeline.model.config import canonical_options
+from gradeline.model.declared import Declared
+from gradeline.model.fingerprint import fingerprint
+
+HIDDEN = "***"
+MAX_TEXT = 10_000_000
+"""Bytes of UTF-8 in an answer's text."""
+EXCERPT = 2048
+
+_SECONDS = {"second": 1.0, "minute": 60.0, "hour": 3600.0}
+
+
+class Rate(Config, frozen=True):
+    """So many calls in so much time."""
+
+    calls: Annotated[int, described("How many calls may be started.", ge=1)]
+    per: Annotated[
+        Annotated[float, msgspec.Meta(gt=0)] | Literal["second", "minute", "hour"],
+        described("In what time: a word, or a number of seconds."),
+    ] = "second"
+
+    @property
+    def seconds(self) -> float:
+        return _SECONDS[self.per] if isinstance(self.per, str) else self.per
+
+
+class TargetConfig(Config, frozen=True):
+    """The options that every target has; the engine keeps to them."""
+
+    concurrency: Annotated[
+        Annotated[int, msgspec.Meta(ge=1)] | None, described("How many calls may be in flight at once.")
+    ] = None
+    rate: Annotated[Rate | None, described("How many calls may be started in what time: {calls, per}.")] = None
+
+
+C = TypeVar("C", bound=Config)
+
+
+class DeclaredTarget(Declared[C]):
+    """A target with a kind and typed options; implement `call`.
+
+    Its config is read strictly: an agent asked in another way than written would be graded unnoticed.
+    """
+
+    noun = "target"
+    pacing: ClassVar[frozenset[str]] = frozenset({"concurrency", "rate"})
+    """Options that do not decide what the agent answers, and so are no part of the fingerprint."""
+
+    def __init__(self, config: Mapping[str, Any] | None = None, secrets: Collection[str] = ()) -> None:
+        self.secrets: frozenset[str] = frozenset(secret for secret in secrets if secret)
+        try:
+            self.check(config)
+        except ConfigError as error:
+            raise ConfigError(self._without_secrets(error.problems, config), self.kind) from None
+        super().__init__(config)
+
+    async def open(self) -> None:
+        """Get ready to be asked; `ConfigError` for what a person must fix first."""
+
+    async def close(self) -> None:
+        """Let go of what `open` took."""
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @abstractmethod
+    async def call(self, sample: Sample) -> Response:
+        """The agent's answer as it came, or `AgentError`; `respond` makes it storable."""
+        raise NotImplementedError(f"{type(self).__name__} must override call()")
+
+    async def respond(self, sample: Sample) -> Response:
+        """The response to a sample. A failure of the agent is a response with an error, never an exception.
+
+        Raises `ConfigError` for a sample that cannot be sent at all (see `problems_with`).
+        """
+        started = perf_counter()
+        try:
+            response = _storable(await self.call(sample))
+        except AgentError as error:
+            response = self._failure(error)
+        if response.latency_ms is None:
+            response = msgspec.structs.replace(response, latency_ms=(perf_counter() - started) * 1000)
+        return response
+
+    def problems_with(self, sample: Sample) -> list[Problem]:  # noqa: ARG002 - most targets take any sample
+        """Why this sample cannot be sent; known without calling the agent."""
+        return []
+
+    @property
+    def model(self) -> str | None:
+        """The model that answers, where the target names one."""
+        return None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of what decides the answers. Secrets are masked, so a new key changes nothing."""
+        options = {key: value for key, value in canonical_options(self.options).items() if key not in self.pacing}
+        return fingerprint(self.noun, self.kind, self.version, mask(options, self.hidden))
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The options that differ from their defaults, as a listing or a record may show them."""
+        shown: dict[str, Any] = mask(canonical_options(self.options), self.hidden)
+        return shown
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """All values that nothing may show: those given, and those that are secret by their name."""
+        return spellings(self.secrets)
+
+    def _failure(self, error: AgentError) -> Response:
+        policy = response_policy(error.type, getattr(error, "http_status", None))
+        message = clean_text(hide(str(error), self.hidden)).text
+        status: Literal["timeout", "error"] = "timeout" if error.type == "timeout" else "error"
+        return Response(status=status, error=ErrorInfo(error.type, message, policy.fault))
+
+    def _without_secrets(self, problems: Iterable[Problem], config: object) -> list[Problem]:
+        """A message may quote half a secret, so the faults of the masked config are told where they are the same."""
+        reading = self.read(mask({} if config is None else config, self.secrets))
+        masked = {problem.path: problem for problem in reading.problems}
+        return [
+            masked.get(problem.path, Problem(problem.path, hide(problem.message, self.secrets))) for problem in problems
+        ]
+
+
+def _storable(response: Response) -> Response:
+    if response.text is None:
+        return response
+    text, changed = clean_text(response.text)
+    if len(text) > MAX_TEXT or len(text.encode()) > MAX_TEXT:
+        raise AgentError("too_large", f"the answer's text is larger than {MAX_TEXT:,} bytes")
+    return msgspec.structs.replace(response, text=text, cleaned=True) if changed else response
+
+
+def spellings(secrets: Iterable[str]) -> frozenset[str]:
+    """The secrets as they are, as JSON spells them, and as JSON spells such JSON: agents echo what they got."""
+    found = frozenset(secrets)
+    for _ in range(2):
+        found |= {json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for secret in found for ascii_only in (True, False)}
+    return found
+
+
+def hide(text: str, secrets: Iterable[str]) -> str:
+    """The text without these values."""
+    # the longest first: a secret may hold another one
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
+    return text
+
+
+def mask(tree: object, secrets: Collection[str]) -> Any:
+    """The tree with these values hidden in all its texts; keys are never secret."""
+    if isinstance(tree, str):
+        return hide(tree, secrets)
+    if isinstance(tree, Mapping):
+        return {key: mask(item, secrets) for key, item in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [mask(item, secrets) for item in tree]
+    return tree
+
+
+def tail(data: bytes, secrets: Iterable[str]) -> str:
+    """The end of an output for an error message: clean, without secrets, at most 2 KB."""
+    text = hide(clean_text(data).text, secrets).strip()
+    raw = text.encode()
+    return text if len(raw) <= EXCERPT else "…" + raw[len("…".encode()) - EXCERPT :].decode(errors="ignore")

@@ -1,0 +1,401 @@
+"""Any agent that is asked over HTTP: one request per turn, described as data."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from secrets import token_hex
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import urljoin, urlsplit
+
+import msgspec
+
+from gradeline.errors import AgentError, ConfigError, Problem
+from gradeline.model import Config, Response, Sample, described
+from gradeline.targets.answer import (
+    AnswerReader,
+    Found,
+    NoJsonError,
+    ResponseMap,
+    bad_response,
+    compiled,
+    decode,
+    is_true,
+    parse,
+    path_faults,
+    response_of,
+    search,
+)
+from gradeline.targets.base import DeclaredTarget, TargetConfig, spellings
+from gradeline.targets.template import (
+    ABSENT,
+    Scope,
+    as_text,
+    fill,
+    fill_url,
+    placeholder_faults,
+    placeholders,
+    whole_placeholder,
+)
+
+if TYPE_CHECKING:
+    from gradeline.transport import Answer, Transport
+
+_ASKED = ("input", "id", "metadata.")
+_BODYLESS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
+_END = "[DONE]"
+
+
+class PollConfig(Config, frozen=True):
+    """How to fetch an answer that is not ready at once."""
+
+    url: Annotated[
+        str, described("Where to ask, relative to the target's url; {{response.PATH}} is read from the first answer.")
+    ]
+    until: Annotated[str, described("The JMESPath that is true once the answer is there.")]
+    output: Annotated[str | None, described("The JMESPath of its text; by default that of response.output.")] = None
+    interval: Annotated[float, described("Seconds between two questions.", gt=0)] = 0.5
+
+    def faults(self) -> Iterator[Problem]:
+        yield from placeholder_faults(self.url, "url", (*_ASKED, "response."))
+        yield from path_faults(self.until, "until")
+        yield from path_faults(self.output, "output")
+
+
+class SessionConfig(Config, frozen=True):
+    """How the turns of one sample are held together."""
+
+    read: Annotated[str, described("The JMESPath of the session in an answer.")]
+    send: Annotated[str | None, described("The key of the request that carries it; or write {{session}} there.")] = None
+
+    def faults(self) -> Iterator[Problem]:
+        yield from path_faults(self.read, "read")
+
+
+class HttpConfig(TargetConfig, frozen=True, kw_only=True):
+    """Options of `HttpTarget`."""
+
+    url: Annotated[str, described("Where the agent is; placeholders in its path and query are percent-encoded.")]
+    method: Annotated[str, described("The HTTP method; GET, HEAD and DELETE send no body unless request is given.")] = (
+        "POST"
+    )
+    headers: Annotated[dict[str, str], described("Headers, sent as they are.")] = msgspec.field(default_factory=dict)
+    request: Annotated[
+        Any,
+        described(
+            "The body as a tree of data with the leaves {{input}}, {{id}}, {{metadata.x}}, {{session}};"
+            ' by default {input: "{{input}}"}.'
+        ),
+    ] = None
+    response: Annotated[ResponseMap, described("Where in the answer things are, as JMESPaths.")] = msgspec.field(
+        default_factory=ResponseMap
+    )
+    timeout: Annotated[
+        float, described("Seconds for one turn in all: retries, pauses and polling included.", gt=0, le=86_400)
+    ] = 30.0
+    retries: Annotated[
+        int, described("How often a call is repeated after 429, 5xx and connection faults.", ge=0, le=100)
+    ] = 2
+    stream: Annotated[Literal["none", "sse", "ndjson"], described("How the answer arrives.")] = "none"
+    poll: Annotated[PollConfig | None, described("How to fetch an answer that is not ready at once.")] = None
+    session: Annotated[SessionConfig | None, described("How the turns of one sample are held together.")] = None
+
+    @property
+    def tree(self) -> Any:
+        """The request's body before its placeholders are filled in; None for no body."""
+        if self.request is None:
+            return None if self.method.upper() in _BODYLESS else {"input": "{{input}}"}
+        return self.request
+
+    def faults(self) -> Iterator[Problem]:
+        known = (*_ASKED, "session") if self.session else _ASKED
+        yield from placeholder_faults(self.url, "url", known)
+        yield from placeholder_faults(self.tree, "request", known)
+        for path, name in placeholders(self.headers, "headers"):
+            yield Problem(path, f"{{{{{name}}}}} is not filled in here; write it into request or url")
+        yield from self._call_faults()
+        yield from (fault.within("response") for fault in self.response.faults())
+        if self.session is not None:
+            yield from (fault.within("session") for fault in self.session.faults())
+            yield from self._session_faults(self.session)
+        if self.poll is not None:
+            yield from (fault.within("poll") for fault in self.poll.faults())
+            if self.stream != "none":
+                yield Problem("poll", f"cannot go with stream: {self.stream}; leave one out")
+
+    def _call_faults(self) -> Iterator[Problem]:
+        from gradeline.transport import Request  # loads aiohttp
+
+        one, other = fill_url(self.url, lambda _: "a"), fill_url(self.url, lambda _: "b")
+        if urlsplit(one)[:2] != urlsplit(other)[:2]:
+            yield Problem("url", "a placeholder may stand in the path or the query, not in the host")
+            return
+        try:
+            Request(self.method, one, self.headers).checked_url()
+        except ConfigError as error:
+            yield from error.problems
+
+    def _session_faults(self, session: SessionConfig) -> Iterator[Problem]:
+        if session.send is None:
+            names = {name for _, name in placeholders([self.tree, self.url])}
+            if "session" not in names:
+                yield Problem("session", "is read but never sent; name the key in send or write {{session}} in request")
+        elif not isinstance(self.tree, Mapping):
+            yield Problem("session.send", "needs a request that is a mapping")
+
+
+class HttpTarget(DeclaredTarget[HttpConfig]):
+    """Asks an agent over HTTP: the input goes into a request that is a tree of data, the text comes by a JMESPath.
+
+    A list input is one call per turn. Without ``response.output`` the text is looked for under the usual keys, and
+    a body that is not JSON is the text. An empty body is a bad response.
+    """
+
+    kind = "http"
+    name = "HTTP agent"
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        secrets: Collection[str] = (),
+        *,
+        transport: Transport | None = None,
+    ) -> None:
+        """``transport`` is the caller's: already open, and never closed here."""
+        super().__init__(config, secrets)
+        self._given = transport
+        self._own: Transport | None = None
+        paths = self.options.response
+        self._reader = AnswerReader(paths)
+        poll = self.options.poll
+        if poll is not None:
+            self._reader = AnswerReader(msgspec.structs.replace(paths, output=poll.output or paths.output))
+        self._until = compiled(poll.until) if poll else None
+        self._session_path = compiled(self.options.session.read) if self.options.session else None
+
+    async def open(self) -> None:
+        from gradeline.transport import Transport  # loads aiohttp
+
+        if self._given is None and self._own is None:
+            self._own = await Transport().__aenter__()
+
+    async def close(self) -> None:
+        own, self._own = self._own, None
+        if own is not None:
+            await own.__aexit__(None, None, None)
+
+    @cached_property
+    def hidden(self) -> frozenset[str]:
+        from gradeline.transport.redact import known_secrets
+
+        return spellings(known_secrets(self.options.url, self.options.headers, (), self.secrets))
+
+    @cached_property
+    def _secret_headers(self) -> frozenset[str]:
+        return frozenset(
+            name for name, value in self.options.headers.items() if any(secret in value for secret in self.hidden)
+        )
+
+    def problems_with(self, sample: Sample) -> list[Problem]:
+        try:
+            for turn in _turns(sample):
+                self._question(Scope(sample, turn))
+        except ConfigError as error:
+            return list(error.problems)
+        return []
+
+    async def call(self, sample: Sample) -> Response:
+        found: list[Found] = []
+        latency = 0.0
+        session: object = None
+        turns = _turns(sample)
+        for number, turn in enumerate(turns, 1):
+            one, took = await self._ask(Scope(sample, turn, session), sample, turn)
+            found.append(one)
+            latency += took
+            if self._session_path is not None and number < len(turns):
+                session = self._session(one, session)
+        return response_of(found, latency)
+
+    async def _ask(self, scope: Scope, sample: Sample, turn: str) -> tuple[Found, float]:
+        """One turn: what was found, and the milliseconds of the last attempt (and of polling)."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self.options.timeout
+        try:
+            url, body = self._question(scope)
+        except ConfigError as error:
+            if scope("session") is ABSENT:
+                raise
+            raise bad_response(f"its session cannot be sent: {error}") from None
+        answer = await self._send(self.options.method, url, body, self.options.headers, self.options.timeout)
+        latency = answer.latency_ms
+        if self.options.poll is None:
+            with self._explaining(url, answer):
+                return self._read(answer), latency
+        with self._explaining(url, answer):
+            first = self._data(answer)
+            place = self._poll_url(self.options.poll, Scope(sample, turn, answer=first))
+        answered = clock()
+        answer = await self._poll(self.options.poll, place, deadline)
+        with self._explaining(place, answer):
+            found = self._read(answer)
+        if isinstance(first, Mapping) and isinstance(found.data, Mapping):
+            # the session may have been told with either answer
+            found = replace(found, data={**first, **found.data})
+        return found, latency + (clock() - answered) * 1000
+
+    def _question(self, scope: Scope) -> tuple[str, bytes | None]:
+        """The URL and the body of a call."""
+        tree = fill(self.options.tree, scope)
+        session = self.options.session
+        if session is not None and session.send is not None and scope("session") is not ABSENT:
+            tree[session.send] = scope("session")
+        url = fill_url(self.options.url, scope)
+        for _, name in placeholders(self.options.poll.url if self.options.poll else ""):
+            if name.startswith("metadata."):
+                scope(name)  # what is missing is known before the agent has done its work
+        if self.options.tree is None:
+            return url, None
+        if isinstance(tree, str) and not _says_json(self.options.headers):
+            return url, tree.encode(errors="replace")
+        try:
+            return url, json.dumps(tree, allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ConfigError(Problem("request", f"cannot be written as JSON: {error}")) from None
+
+    async def _send(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], seconds: float
+    ) -> Answer:
+        from gradeline.transport import Request  # loads aiohttp
+
+        given = {name.lower() for name in headers}
+        added = {"traceparent": f"00-{token_hex(16)}-{token_hex(8)}-01"}
+        if body is not None:
+            added["Content-Type"] = "application/json"
+        request = Request(
+            method,
+            url,
+            {**headers, **{name: value for name, value in added.items() if name.lower() not in given}},
+            body,
+            deadline_s=seconds,
+            retries=self.options.retries,
+            stream=self.options.stream,
+            secret_headers=self._secret_headers,
+            secrets=self.hidden,
+        )
+        return await self._transport.request(request)
+
+    @property
+    def _transport(self) -> Transport:
+        transport = self._given or self._own
+        if transport is None:
+            raise RuntimeError("a target is asked inside `async with`")
+        return transport
+
+    def _read(self, answer: Answer) -> Found:
+        if self.options.stream == "none":
+            content_type = answer.headers.get("Content-Type", "")
+            return self._reader.read_plain(decode(answer.body, content_type), content_type)
+        events: list[str] = []
+        ended = False
+        for event in answer.events:
+            if event.data.strip() == _END:
+                ended = True
+                break
+            if event.event == "error":
+                raise bad_response("the stream told an error")
+            events.append(event.data)
+        if not (ended or answer.complete or (events and _says_done(events[-1]))):
+            raise AgentError("truncated", "the stream ended without its end marker")
+        if not events:
+            raise bad_response("the stream holds no event")
+        return replace(self._reader.read_stream(events), cleaned=decode(answer.body).cleaned)
+
+    def _data(self, answer: Answer) -> Any:
+        """The JSON of an answer whose text is still to come."""
+        text = decode(answer.body, answer.headers.get("Content-Type", "")).text
+        data = parse(text) if text.strip() else None
+        self._reader.check_error(data)
+        return data
+
+    @contextmanager
+    def _explaining(self, url: str, answer: Answer) -> Iterator[None]:
+        """Says where a faulty answer came from, and what it began with."""
+        from gradeline.transport import excerpt, safe_url
+
+        try:
+            yield
+        except AgentError as error:
+            # a body that only the close ended, and that is no JSON, has most likely been cut off
+            cut = isinstance(error, NoJsonError) and not answer.complete
+            start = excerpt(answer.body, self.hidden)
+            message = f"{safe_url(url)} answered {answer.status}: {error}" + (f"; the body: {start}" if start else "")
+            raise AgentError("truncated" if cut else error.type, message) from None
+
+    def _poll_url(self, poll: PollConfig, scope: Scope) -> str:
+        """Where to poll. A URL that the agent gave is taken whole, and must be one."""
+        from gradeline.transport import Request, safe_url
+
+        whole = whole_placeholder(poll.url)
+        for name in {name for _, name in placeholders(poll.url) if name.startswith("response.")}:
+            if not is_true(scope(name)):
+                raise bad_response(f"the first answer has nothing at {name.removeprefix('response.')!r} for poll.url")
+        place = as_text(scope(whole)) if whole else poll.url
+        try:
+            place = place if whole else fill_url(place, scope)
+            url = urljoin(self.options.url, place)
+            Request("GET", url).checked_url()
+        except ValueError:
+            raise bad_response(f"it names {safe_url(place)} for polling, which is no URL that can be asked") from None
+        return url
+
+    async def _poll(self, poll: PollConfig, url: str, deadline: float) -> Answer:
+        from gradeline.transport.redact import is_secret_name, safe_url
+
+        headers = self.options.headers
+        if urlsplit(url)[:2] != urlsplit(self.options.url)[:2]:
+            # as with redirects: an agent may not send its caller's keys to strangers
+            dropped = {name for name in headers if is_secret_name(name)} | self._secret_headers
+            headers = {name: value for name, value in headers.items() if name not in dropped}
+        clock = asyncio.get_running_loop().time
+        while (left := deadline - clock()) > 0:
+            answer = await self._send("GET", url, None, headers, left)
+            with self._explaining(url, answer):
+                if is_true(search(self._until, self._data(answer))):
+                    return answer
+            if clock() + poll.interval >= deadline:
+                break
+            await asyncio.sleep(poll.interval)
+        raise AgentError("timeout", f"{safe_url(url)}: {poll.until!r} not true within {self.options.timeout:g} s")
+
+    def _session(self, found: Found, before: object) -> object:
+        """The session for the next turn: the one just told, else the one before."""
+        events = found.data if self.options.stream != "none" and isinstance(found.data, list) else [found.data]
+        told = [value for value in (search(self._session_path, event) for event in events) if value is not None]
+        if told:
+            return told[-1]
+        if before is None and self.options.session is not None:
+            raise bad_response(f"the answer has no session at {self.options.session.read!r}, which session.read names")
+        return before
+
+
+def _turns(sample: Sample) -> list[str]:
+    turns = [sample.input] if isinstance(sample.input, str) else list(sample.input)
+    if not turns:
+        raise ConfigError(Problem("input", f"case {sample.case_key!r} has an empty list; write at least one turn"))
+    return turns
+
+
+def _says_json(headers: Mapping[str, str]) -> bool:
+    kind = next((value for name, value in headers.items() if name.lower() == "content-type"), "application/json")
+    return "json" in kind.lower()
+
+
+def _says_done(event: str) -> bool:
+    """The end marker that streams of JSON lines have."""
+    data = parse(event) if event.lstrip().startswith("{") else None
+    return isinstance(data, Mapping) and data.get("done") is True

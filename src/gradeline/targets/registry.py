@@ -1,0 +1,34 @@
+"""Every target by name, and the way to make one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from gradeline.model.registry import Registry
+from gradeline.targets.base import DeclaredTarget
+
+BUILTINS = {
+    "http": "gradeline.targets.http:HttpTarget",
+    "python": "gradeline.targets.python:PythonTarget",
+    "command": "gradeline.targets.command:CommandTarget",
+    "replay": "gradeline.targets.replay:ReplayTarget",
+}
+
+GROUP = "gradeline.targets"
+
+registry: Registry[DeclaredTarget[Any]] = Registry(
+    "target", DeclaredTarget, BUILTINS, GROUP, lambda _, declaration: declaration.describe()
+)
+
+
+def create(
+    kind: str, config: Mapping[str, Any] | None = None, secrets: Collection[str] = (), **given: Any
+) -> DeclaredTarget[Any]:
+    """A target of that kind; open it with ``async with`` before it is asked.
+
+    ``secrets`` are the values in the config that nothing may show. ``given`` is what a kind takes beside its
+    config: ``transport`` for http, ``pool`` or ``function`` for python, ``responses`` for replay. Raises
+    `ConfigError`, which names every fault in the config by its path.
+    """
+    return registry.get(kind)(config, secrets, **given)

@@ -1,0 +1,140 @@
+"""Requests as trees of data: placeholders in their leaves are filled in, and nothing is parsed again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote as percent_encode
+
+from gradeline.errors import ConfigError, Problem, UngradableError
+from gradeline.extractors.base import compact_json
+from gradeline.model import Sample
+from gradeline.parsing.jmes import BadPathError, JmesPath
+
+_PLACEHOLDER = re.compile(r"\{\{[ \t]*+([^{}]*?)[ \t]*\}\}")
+
+
+class Absent:
+    """The value of a placeholder that has none yet: a mapping's entry or a list's item is left out with it."""
+
+
+ABSENT = Absent()
+Lookup = Callable[[str], object]
+
+
+class Scope:
+    """What placeholders stand for in one call."""
+
+    def __init__(self, sample: Sample, turn: str, session: object = None, answer: object = None) -> None:
+        self._sample = sample
+        self._turn = turn
+        self._session = session
+        self._answer = answer
+
+    def __call__(self, name: str) -> object:
+        match name.partition("."):
+            case ("input", "", ""):
+                return self._turn
+            case ("id", "", ""):
+                return self._sample.id
+            case ("session", "", ""):
+                return ABSENT if self._session is None else self._session
+            case ("metadata", ".", path):
+                return metadata_value(self._sample, path)
+            case ("response", ".", path):
+                return JmesPath(path).search(self._answer)
+        raise ConfigError(Problem("", f"unknown placeholder {{{{{name}}}}}"))
+
+
+def metadata_value(sample: Sample, path: str) -> object:
+    """A value of the sample's metadata: the key itself, else a dotted path; `ConfigError` where there is none."""
+    if path in sample.metadata:
+        return sample.metadata[path]
+    value: Any = sample.metadata
+    for step in path.split("."):
+        if not isinstance(value, Mapping) or step not in value:
+            known = ", ".join(map(str, sample.metadata)) or "none"
+            raise ConfigError(
+                Problem(
+                    "metadata",
+                    f"case {sample.case_key!r} has no metadata {path!r}, which {{{{metadata.{path}}}}} asks for;"
+                    f" it has {known}",
+                )
+            )
+        value = value[step]
+    return value
+
+
+def placeholders(tree: object, path: str = "") -> Iterator[tuple[str, str]]:
+    """The path and name of every placeholder in the tree's texts."""
+    if isinstance(tree, str):
+        yield from ((path, match[1]) for match in _PLACEHOLDER.finditer(tree))
+    elif isinstance(tree, Mapping):
+        for key, item in tree.items():
+            yield from placeholders(item, f"{path}.{key}")
+    elif isinstance(tree, list | tuple):
+        for index, item in enumerate(tree):
+            yield from placeholders(item, f"{path}[{index}]")
+
+
+def placeholder_faults(tree: object, path: str, known: tuple[str, ...]) -> Iterator[Problem]:
+    """What is wrong with the placeholders of a tree; ``metadata.`` in ``known`` stands for all beginning so."""
+    for where, name in placeholders(tree, path):
+        head, dot, rest = name.partition(".")
+        if f"{head}{dot}" not in known or (dot and not rest):
+            shown = ", ".join(f"{{{{{word}{'x' if word.endswith('.') else ''}}}}}" for word in known)
+            yield Problem(where, f"unknown placeholder {{{{{name}}}}}; known are {shown}")
+        elif head == "response":
+            try:
+                JmesPath(rest)
+            except BadPathError as error:
+                yield Problem(where, str(error))
+
+
+def fill(tree: object, lookup: Lookup) -> Any:
+    """The tree with its placeholders filled in: a leaf that is one keeps the value's type."""
+    if isinstance(tree, str):
+        whole = _PLACEHOLDER.fullmatch(tree)
+        return lookup(whole[1]) if whole else fill_text(tree, lookup)
+    if isinstance(tree, Mapping):
+        filled = {key: fill(item, lookup) for key, item in tree.items()}
+        return {key: item for key, item in filled.items() if item is not ABSENT}
+    if isinstance(tree, list | tuple):
+        return [item for item in (fill(item, lookup) for item in tree) if item is not ABSENT]
+    return tree
+
+
+def fill_text(text: str, lookup: Lookup) -> str:
+    """The text with its placeholders filled in as text; what was filled in is not looked at again."""
+    return _PLACEHOLDER.sub(lambda match: as_text(lookup(match[1])), text)
+
+
+def fill_url(url: str, lookup: Lookup) -> str:
+    """The URL with its placeholders percent-encoded: a value cannot reach beyond its own place."""
+
+    def value(match: re.Match[str]) -> str:
+        text = as_text(lookup(match[1]))
+        if text in (".", ".."):  # a step in a path, encoded or not
+            raise ConfigError(Problem("url", f"{match[0]} is {text!r}, which cannot stand in a URL"))
+        return percent_encode(text, safe="", errors="replace")
+
+    return _PLACEHOLDER.sub(value, url)
+
+
+def whole_placeholder(text: str) -> str | None:
+    """The name in a text that is one placeholder."""
+    match = _PLACEHOLDER.fullmatch(text)
+    return match[1] if match else None
+
+
+def as_text(value: object) -> str:
+    """A value inside a longer text: a text as it is, nothing for null, other data as compact JSON."""
+    if isinstance(value, str):
+        return value
+    if value is None or value is ABSENT:
+        return ""
+    try:
+        return compact_json(value)
+    except UngradableError as error:
+        raise ConfigError(Problem("", str(error))) from None

@@ -1,0 +1,31 @@
+"""How a target's function is called, and what it may give back."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from gradeline.errors import BadReplyError
+from gradeline.model import Response, Sample, clean_text, quote
+
+
+def call_target(function: Callable[..., Any], sample: Sample, text: str) -> Any:
+    """Call it with the input; a parameter named ``sample`` gets the whole sample."""
+    return function(sample) if _wants_sample(function) else function(text)
+
+
+@lru_cache(maxsize=64)
+def _wants_sample(function: Callable[..., Any]) -> bool:
+    return next(iter(inspect.signature(function).parameters), None) == "sample"
+
+
+def as_response(value: object, reference: str) -> Response:
+    """What a target's function gave back: a text, or a whole response."""
+    if isinstance(value, Response):
+        return value
+    if value is None or isinstance(value, str):
+        text, changed = clean_text(value or "")
+        return Response(text=text, cleaned=changed)
+    raise BadReplyError(f"{reference} returned {quote(value)} ({type(value).__name__}); return the answer's text (str)")

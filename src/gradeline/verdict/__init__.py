@@ -1,0 +1,1 @@
+"""Decisions over scores: gates, with pass, fail and undecided told apart."""
