@@ -21,7 +21,10 @@ class Rate(NamedTuple):
 class Executor:
     """Calls a target. A slot is held until the answer is committed, so no more is in flight than ``concurrency``."""
 
-    def __init__(self, target: Target, writer: StoreWriter, concurrency: int, rate: Rate | None = None) -> None:
+    def __init__(
+        self, target: Target, writer: StoreWriter, concurrency: int, rate: Rate | None, stopped: asyncio.Event
+    ) -> None:
+        self._stopped = stopped
         self._target = target
         self._writer = writer
         self._slots = asyncio.Semaphore(concurrency)
@@ -29,11 +32,13 @@ class Executor:
         self._starts: deque[float] = deque(maxlen=rate.calls if rate else 1)
         self._turn = asyncio.Lock()
 
-    async def execute(self, planned: Planned) -> Response:
-        """The agent's response, stored."""
+    async def execute(self, planned: Planned) -> Response | None:
+        """The agent's response, stored; None where the run was stopped before it was asked."""
         async with self._slots:
             if self._rate is not None:
                 await self._wait_for_turn(self._rate)
+            if self._stopped.is_set():
+                return None
             response = await self._target.respond(planned.sample)
             await self._writer.put_response(planned.key, response, planned.sample, planned.position)
         return response

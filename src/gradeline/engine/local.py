@@ -87,7 +87,7 @@ class _Pipeline:
     ) -> None:
         self._storage = storage
         self._writer = writer
-        self._executor = Executor(task.target, writer, task.concurrency, task.rate)
+        self._executor = Executor(task.target, writer, task.concurrency, task.rate, stopped)
         self._grading = Grading(task.graders, task.pool)
         self._on_progress = task.on_progress
         self._done = done
@@ -97,7 +97,8 @@ class _Pipeline:
         """Take cases from the shared plan until there are no more."""
         for one in planned:
             if one.work is not Work.REUSE:
-                await self._case(one)
+                if not await self._case(one):
+                    return
             elif self._done[Work.REUSE] % _REUSED_AT_ONCE == 0:
                 await asyncio.sleep(0)  # a long row of them must not keep everybody else waiting
             self._done[one.work] += 1
@@ -105,15 +106,19 @@ class _Pipeline:
             if self._stopped.is_set():
                 return
 
-    async def _case(self, planned: Planned) -> None:
+    async def _case(self, planned: Planned) -> bool:
+        """Ask, store, grade, store; false where the run was stopped before it was asked."""
         stored = self._storage.get_response(planned.key) if planned.work is Work.REGRADE else None
         response = await self._executor.execute(planned) if stored is None else stored
+        if response is None:
+            return False
         graded = await self._grading.grade(planned.sample, response, planned.graders)
         puts = [
             self._writer.put_grade(GradeKey(*planned.key, key), one.grade, one.submission)
             for key, one in graded.items()
         ]
         await asyncio.gather(*puts)
+        return True
 
 
 def now() -> str:

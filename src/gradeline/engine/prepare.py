@@ -7,6 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec import UNSET
+
 from gradeline import extractors, graders, targets
 from gradeline.engine.execute import Rate
 from gradeline.engine.grade import GraderUse, UserExtractor, UserGrader
@@ -102,7 +104,11 @@ def _chosen(suite: Suite, choice: Choice) -> list[GraderSpec]:
     unknown = [key for key in choice.graders if key not in known]
     if unknown:
         raise ConfigError(Problem("--grader", f"no grader {unknown[0]!r} in the suite; it has {', '.join(known)}"))
-    return [spec for spec in suite.graders if not choice.graders or spec.key in choice.graders]
+    chosen = [spec for spec in suite.graders if not choice.graders or spec.key in choice.graders]
+    needed = suite.gate.metric_key if suite.gate is not None else UNSET
+    if needed is not UNSET and needed not in {spec.key for spec in chosen}:
+        raise ConfigError(Problem("--grader", f"the suite's gate needs {needed!r}; choose it too"))
+    return chosen
 
 
 def _code(suite: Suite, chosen: list[GraderSpec]) -> CodeSpec | None:

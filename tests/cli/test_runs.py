@@ -1,0 +1,221 @@
+"""Suites from the command line, run as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from gradeline.model import Record, from_json
+
+COMMAND = str(Path(sys.executable).with_name("gradeline"))
+
+SUITE = """\
+name: capitals
+dataset: cases.jsonl
+target: {kind: python, function: "agent.py:answer"}
+graders:
+  exact: {kind: string-match, mode: contains}
+  polite: {kind: tool, function: polite}
+gate: {kind: simple, metric_key: exact, aggregation: avg_score, op: gte, value: 0.7}
+"""
+AGENT = """
+from pathlib import Path
+import time
+KNOWN = {"France": "Paris", "Spain": "Madrid", "Norway": "Oslo"}
+def answer(text):
+    with Path(__file__).with_name("calls").open("a") as calls:
+        calls.write(text + "\\n")
+    time.sleep(SECONDS)
+    return f"It is {KNOWN.get(text.split()[-1], 'unknown')}, you are welcome."
+"""
+GRADERS = """
+from gradeline import GradeResult, grader
+@grader
+def polite(sample, submission):
+    return GradeResult(score=1.0 if "welcome" in submission else 0.0)
+"""
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "suite.yaml").write_text(SUITE)
+    (tmp_path / "agent.py").write_text(AGENT.replace("SECONDS", "0"))
+    (tmp_path / "graders.py").write_text(GRADERS)
+    countries = {"France": "Paris", "Spain": "Madrid", "Norway": "Oslo", "Peru": "Lima"}
+    rows = [
+        {"id": country, "input": f"Capital of {country}", "ground_truth": city} for country, city in countries.items()
+    ]
+    (tmp_path / "cases.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return tmp_path
+
+
+def gradeline(folder: Path, *arguments: str) -> Ran:
+    environment = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
+    done = subprocess.run(
+        [COMMAND, *arguments], cwd=folder, capture_output=True, env={**environment, "NO_COLOR": "1"}, check=False
+    )
+    return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def calls(folder: Path) -> int:
+    return len((folder / "calls").read_text().splitlines())
+
+
+class TestRun:
+    def test_a_suite_runs_and_its_gate_decides(self, folder: Path) -> None:
+        ran = gradeline(folder, "run", "suite.yaml", "--json")
+        assert ran.code == 0
+        assert ran.json["verdict"] == {
+            "result": "pass",
+            "reasons": ["exact: avg_score 0.75 ≥ 0.7 is true"],
+            "gates": [],
+        }
+        assert ran.json["exit_code"] == 0
+        assert set(ran.json["run"]) == {
+            "id", "name", "suite", "status", "target", "group", "parent", "seed", "started_at", "completed_at",
+        }  # fmt: skip
+        exact = ran.json["summary"]["graders"]["exact"]
+        assert (exact["mean"], exact["scored"], exact["total"], exact["passed"], exact["failed"]) == (0.75, 4, 4, 3, 1)
+        assert ran.json["summary"]["responses"] == {"success": 4, "error": 0, "timeout": 0}
+        assert set(ran.json["summary"]["latency_ms"]) == {"mean", "p50", "p95", "p99"}
+        assert calls(folder) == 4
+
+    def test_a_gate_that_fails_exits_with_1(self, folder: Path) -> None:
+        (folder / "suite.yaml").write_text(SUITE.replace("value: 0.7", "value: 0.8"))
+        ran = gradeline(folder, "run", "suite.yaml")
+        assert ran.code == 1
+        assert "verdict: fail" in ran.out
+
+    def test_failed_calls_make_it_undecided(self, folder: Path) -> None:
+        (folder / "agent.py").write_text(AGENT.replace("SECONDS", "1 / 0 if 'Spain' in text else 0"))
+        ran = gradeline(folder, "run", "suite.yaml", "--json")
+        assert ran.code == 1
+        (folder / "suite.yaml").write_text(SUITE.replace("value: 0.7", "value: 0.5"))
+        ran = gradeline(folder, "run", "suite.yaml", "--json")
+        assert (ran.code, ran.json["verdict"]["result"]) == (3, "undecided")
+        assert ran.json["summary"]["graders"]["exact"]["skipped"] == 1
+
+    def test_nothing_graded_exits_with_4(self, folder: Path) -> None:
+        (folder / "agent.py").write_text("def answer(text): raise OSError('down')")
+        assert gradeline(folder, "run", "suite.yaml").code == 4
+
+    def test_parts_of_a_suite_can_be_chosen(self, folder: Path) -> None:
+        one = gradeline(folder, "run", "suite.yaml", "--json", "--limit", "2", "--repeats", "3", "--grader", "polite")
+        assert one.code == 2
+        (folder / "suite.yaml").write_text(SUITE.rpartition("gate:")[0])
+        one = gradeline(folder, "run", "suite.yaml", "--json", "--limit", "2", "--repeats", "3", "--grader", "polite")
+        assert one.json["summary"]["graders"].keys() == {"polite"}
+        assert (one.json["summary"]["cases"], one.json["summary"]["repeats"]) == (2, 3)
+        two = gradeline(folder, "run", "suite.yaml", "--json", "--sample", "Peru", "--name", "peru")
+        assert two.json["run"]["name"] == "peru"
+        assert two.json["summary"]["cases"] == 1
+
+    def test_a_wrong_suite_exits_with_2_and_asks_nobody(self, folder: Path) -> None:
+        (folder / "suite.yaml").write_text(SUITE.replace("mode: contains", "mode: contain"))
+        ran = gradeline(folder, "run", "suite.yaml")
+        assert ran.code == 2
+        assert "suite.yaml:5:37: graders.exact.mode: expected one of" in ran.err
+        assert not (folder / "calls").exists()
+
+    def test_ctrl_c_finishes_what_is_in_flight_and_resume_goes_on(self, folder: Path) -> None:
+        (folder / "agent.py").write_text(AGENT.replace("SECONDS", "0.05"))
+        rows = [{"id": index, "input": f"Capital of {index}", "ground_truth": "x"} for index in range(100)]
+        (folder / "cases.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        running = subprocess.Popen(
+            [COMMAND, "run", "suite.yaml"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        time.sleep(1.5)
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=30)
+        assert running.returncode == 130
+        assert "gradeline resume " in err
+        asked = calls(folder)
+        assert 0 < asked < 100
+        resumed = gradeline(folder, "resume", "latest", "--json")
+        assert resumed.json["summary"]["cases"] == 100
+        assert resumed.json["run"]["status"] == "completed"
+        assert calls(folder) == 100
+
+
+class TestAfterwards:
+    def test_runs_are_listed_shown_and_exported(self, folder: Path) -> None:
+        assert gradeline(folder, "list").out == "No runs yet. Start one with: gradeline run SUITE\n"
+        run = gradeline(folder, "run", "suite.yaml", "--json").json["run"]
+        assert [one["id"] for one in gradeline(folder, "list", "--json").json["runs"]] == [run["id"]]
+        assert "capitals" in gradeline(folder, "list").out
+        assert gradeline(folder, "show", run["id"][:6], "--json").json["run"]["id"] == run["id"]
+        lines = gradeline(folder, "export").out.splitlines()
+        assert [from_json(Record, line).case for line in lines] == ["France", "Spain", "Norway", "Peru"]
+        assert gradeline(folder, "export", "latest", "--output", "out.jsonl").code == 0
+        assert (folder / "out.jsonl").read_text().splitlines() == lines
+        assert gradeline(folder, "show", "nonsense").code == 2
+
+    def test_a_regrade_asks_nobody_and_names_its_parent(self, folder: Path) -> None:
+        (folder / "agent.py").write_text(AGENT.replace("SECONDS", "1 / 0 if 'Spain' in text else 0"))
+        first = gradeline(folder, "run", "suite.yaml", "--json").json["run"]["id"]
+        (folder / "suite.yaml").write_text(SUITE.replace("mode: contains", "mode: exact"))
+        ran = gradeline(folder, "regrade", "latest", "--json")
+        assert ran.json["run"]["parent"] == first
+        assert ran.json["summary"]["graders"]["exact"]["mean"] == 0.0
+        assert ran.json["summary"]["responses"] == {"success": 3, "error": 1, "timeout": 0}
+        assert calls(folder) == 4
+
+    def test_a_suite_edited_before_resume_is_refused(self, folder: Path) -> None:
+        gradeline(folder, "run", "suite.yaml")
+        (folder / "suite.yaml").write_text(SUITE.replace("value: 0.7", "value: 0.1"))
+        ran = gradeline(folder, "resume", "latest")
+        assert ran.code == 2
+        assert "changed since the run began" in ran.err
+
+    def test_the_store_can_be_named(self, folder: Path) -> None:
+        gradeline(folder, "--store", "mine.db", "run", "suite.yaml")
+        assert (folder / "mine.db").exists()
+        assert not (folder / ".gradeline").exists()
+        assert len(gradeline(folder, "list", "--json", "--store", "mine.db").json["runs"]) == 1
+
+
+class TestValidate:
+    def test_a_sound_suite_is_valid_and_nobody_is_asked(self, folder: Path) -> None:
+        ran = gradeline(folder, "validate", "suite.yaml", "--json")
+        assert (ran.code, ran.json) == (0, {"valid": True, "errors": [], "warnings": []})
+        assert not (folder / "calls").exists()
+
+    @pytest.mark.parametrize(
+        ("old", "new", "message"),
+        [
+            ("function: polite", "function: polit", "did you mean 'polite'"),
+            ("agent.py:answer", "agent.py:anser", "did you mean 'answer'"),
+            ("metric_key: exact", "metric_key: exat", "did you mean 'exact'"),
+            ("cases.jsonl", "case.jsonl", "did you mean 'cases.jsonl'"),
+        ],
+    )
+    def test_what_a_run_would_miss_is_found(self, folder: Path, old: str, new: str, message: str) -> None:
+        (folder / "suite.yaml").write_text(SUITE.replace(old, new))
+        ran = gradeline(folder, "validate", "suite.yaml", "--json")
+        assert ran.code == 2
+        assert any(message in error["message"] for error in ran.json["errors"])
+        assert set(ran.json["errors"][0]) == {"file", "line", "column", "path", "message"}
+
+    def test_a_bad_row_of_the_dataset_is_found(self, folder: Path) -> None:
+        (folder / "cases.jsonl").write_text('{"input": "q"}\n{"inptu": "q"}\n')
+        ran = gradeline(folder, "validate", "suite.yaml")
+        assert ran.code == 2
+        assert "cases.jsonl:2" in ran.err
