@@ -185,6 +185,38 @@ class TestAfterwards:
         assert ran.code == 2
         assert "changed since the run began" in ran.err
 
+    def test_a_chosen_part_resumes_as_that_part(self, folder: Path) -> None:
+        gradeline(folder, "run", "suite.yaml", "--limit", "2", "--repeats", "2")
+        resumed = gradeline(folder, "resume", "latest", "--json")
+        assert (resumed.json["summary"]["cases"], resumed.json["summary"]["repeats"]) == (2, 2)
+        assert calls(folder) == 4
+
+    def test_a_run_that_lives_is_not_resumed_beside_itself(self, folder: Path) -> None:
+        (folder / "agent.py").write_text(AGENT.replace("SECONDS", "30"))
+        running = subprocess.Popen([COMMAND, "run", "suite.yaml"], cwd=folder, stdout=subprocess.DEVNULL)
+        try:
+            for _ in range(100):
+                if (folder / "calls").exists():
+                    break
+                time.sleep(0.1)
+            refused = gradeline(folder, "resume", "latest")
+            assert refused.code == 2
+            assert "is still running, in process" in refused.err
+        finally:
+            running.kill()
+            running.wait()
+        (folder / "agent.py").write_text(AGENT.replace("SECONDS", "0"))
+        assert gradeline(folder, "resume", "latest", "--json").json["summary"]["cases"] == 4
+
+    def test_a_bad_row_ends_the_run_with_its_place(self, folder: Path) -> None:
+        with (folder / "cases.jsonl").open("a") as cases:
+            cases.write('\n{"inptu": "q"}\n')
+        ran = gradeline(folder, "run", "suite.yaml")
+        assert ran.code == 2
+        assert "cases.jsonl:5" in ran.err
+        assert "Traceback" not in ran.err
+        assert gradeline(folder, "list", "--json").json["runs"][0]["status"] == "failed"
+
     def test_the_store_can_be_named(self, folder: Path) -> None:
         gradeline(folder, "--store", "mine.db", "run", "suite.yaml")
         assert (folder / "mine.db").exists()

@@ -19,8 +19,9 @@ from gradeline.cli.settings import Settings
 from gradeline.cli.terminal import OUTCOME_STYLES, console, plain
 from gradeline.engine.aggregate import Summary, complete, measure, summarise
 from gradeline.engine.local import run_local
+from gradeline.engine.owner import is_alive
 from gradeline.engine.plan import Planned
-from gradeline.engine.prepare import Choice, Prepared, prepare
+from gradeline.engine.prepare import Choice, Definition, Prepared, prepare
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import Run, Sample, Storage
 from gradeline.store import open_storage
@@ -59,19 +60,21 @@ async def run_suite(
 
 async def resume_run(settings: Settings, storage: Storage, wanted: str) -> int:
     found = storage.find_run(wanted)
-    suite = read_suite(Path(found.definition or ""))
+    if found.status == "running" and is_alive(found.owner):
+        raise ConfigError(Problem(found.id, f"is still running, in process {found.owner}; end that first"))
+    definition = Definition.of(found)
+    suite = read_suite(Path(definition.suite))
     if suite.digest != found.suite_digest:
         raise ConfigError(
             Problem(str(suite.file), "changed since the run began; run it anew, or regrade what was answered")
         )
-    choice = Choice(graders=tuple(found.graders), repeats=found.repeats)
-    async with prepare(suite, choice, storage) as prepared:
+    async with prepare(suite, definition.choice, storage) as prepared:
         return await _execute(settings, storage, prepared, found)
 
 
 async def regrade_run(settings: Settings, storage: Storage, wanted: str, path: Path | None) -> int:
     parent = storage.find_run(wanted)
-    suite = read_suite(path or Path(parent.definition or ""))
+    suite = read_suite(path or Path(Definition.of(parent).suite))
     async with prepare(suite, Choice(repeats=parent.repeats), storage) as prepared:
         return await _execute(settings, storage, prepared, prepared.new_run(parent=parent.id), parent)
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from gradeline.engine.aggregate import Summary, summarise
 from gradeline.engine.execute import Executor, Rate
 from gradeline.engine.grade import GraderUse, Grading
+from gradeline.engine.owner import this_process
 from gradeline.engine.plan import Planned, Work, plan
 from gradeline.model import GradeKey, Run, Sample, Storage, Target
 from gradeline.model.protocols import StoreWriter
@@ -57,7 +58,7 @@ class RunResult(NamedTuple):
 
 async def run_local(storage: Storage, task: RunTask, stop: asyncio.Event | None = None) -> RunResult:
     """Do what is missing of a run. ``stop`` ends it early: what is in flight is finished and stored."""
-    run = storage.update_run(task.run.id, status="running")
+    run = storage.update_run(task.run.id, status="running", owner=this_process(), error_message=None)
     done: Counter[Work] = Counter()
     stopped = stop or asyncio.Event()
     fingerprints = {use.key: use.grader.fingerprint for use in task.graders}
@@ -71,9 +72,12 @@ async def run_local(storage: Storage, task: RunTask, stop: asyncio.Event | None 
                 for _ in range(task.concurrency + _GRADING):
                     group.create_task(pipeline.work(planned))
     except BaseException as error:
-        interrupted = isinstance(error, asyncio.CancelledError | KeyboardInterrupt)
-        storage.update_run(run.id, status="cancelled" if interrupted else "failed", error_message=_reason(error))
-        raise
+        # the first fault ended the others
+        cause = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
+        interrupted = isinstance(cause, asyncio.CancelledError | KeyboardInterrupt)
+        status = "cancelled" if interrupted else "failed"
+        storage.update_run(run.id, status=status, error_message=f"{type(cause).__name__}: {cause}"[:2000])
+        raise cause from None
     status = "cancelled" if stopped.is_set() else "completed"
     ended = {} if stopped.is_set() else {"total": sum(done.values()), "completed_at": now()}
     run = storage.update_run(run.id, status=status, **ended)
@@ -124,9 +128,3 @@ class _Pipeline:
 def now() -> str:
     """The time as records have it."""
     return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"[:2000]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
+from msgspec.json import decode, encode
 
 from gradeline import extractors, graders, targets
 from gradeline.engine.execute import Rate
@@ -33,6 +34,21 @@ class Choice(NamedTuple):
     concurrency: int | None = None
 
 
+class Definition(Struct, frozen=True):
+    """What a run was asked to do, as the run keeps it."""
+
+    suite: str
+    choice: Choice
+
+    @classmethod
+    def of(cls, run: Run) -> Definition:
+        """What that run was asked to do, or `ConfigError` where it does not say."""
+        try:
+            return decode(run.definition or "", type=cls)
+        except ValueError:
+            raise ConfigError(Problem(run.id, "the run does not say which suite it is of")) from None
+
+
 class Prepared(NamedTuple):
     """A suite that is ready to run."""
 
@@ -42,7 +58,7 @@ class Prepared(NamedTuple):
     graders: tuple[GraderUse, ...]
     pool: WorkerPool
 
-    def samples(self) -> Iterable[Sample]:
+    def samples(self) -> Iterator[Sample]:
         """The chosen cases, read anew each time."""
         chosen = self.choice
         dataset = open_dataset(
@@ -50,7 +66,12 @@ class Prepared(NamedTuple):
             tags=chosen.tags or self.suite.tags,
             limit=0 if chosen.samples else self.suite.limit if chosen.limit is None else chosen.limit,
         )
-        return (sample for sample in dataset if not chosen.samples or sample.case_key in chosen.samples)
+        for sample in dataset:
+            if not chosen.samples or sample.case_key in chosen.samples:
+                problems = self.target.problems_with(sample)
+                if problems:
+                    raise ConfigError(problems, f"case {sample.case_key!r}")
+                yield sample
 
     def new_run(self, name: str | None = None, parent: str | None = None, seed: int | None = None) -> Run:
         """The run as it is saved before anything is asked."""
@@ -65,7 +86,7 @@ class Prepared(NamedTuple):
             seed=seed,
             repeats=self.choice.repeats or suite.repeats,
             started_at=now(),
-            definition=str(suite.file),
+            definition=encode(Definition(str(suite.file), self.choice)).decode(),
         )
 
     def task(self, run: Run, on_progress: Callable[[Any], None] = lambda _: None) -> RunTask:
