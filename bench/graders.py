@@ -33,6 +33,7 @@ TEXT_RULES = [
     {"condition": "length_max", "value": 500},
     {"condition": "contains_any", "value": ["river", "lake"]},
 ]
+FAILING = ("lazy dog", "cat", "fox", "river", "lake")
 PATTERNS = [r"\d+\.$", r"(?i)LAZY\s+dog", r"\bfox\b", r"[a-z]+ over", r"^The \w+"]
 COMPILED = [re.compile(pattern) for pattern in PATTERNS]
 TRUE = frozenset(("true", "yes", "1"))
@@ -91,6 +92,8 @@ def floor_regex_rules() -> bool:
 def ours() -> list[Line]:
     context = GradeContext(Sample(id=0, input="q", ground_truth=OTHER), TEXT)
     pattern = GradeContext(Sample(id=0, input="q", ground_truth=r"\d+\.$"), TEXT)
+    missed = GradeContext(Sample(id=0, input="q", ground_truth=OTHER), "zzz " * 50)
+    failing = create("custom-rules", {"rules": [{"condition": "contains", "value": word} for word in FAILING]})
     number = GradeContext(Sample(id=0, input="q", ground_truth="42"), TEXT)
     data = GradeContext(Sample(id=0, input="q", ground_truth=JSON_TEXT), JSON_TEXT)
     string, truth = StringMatchGrader(), TrueFalseGrader()
@@ -102,6 +105,8 @@ def ours() -> list[Line]:
         Line("string-match", lambda: string.grade(TEXT, OTHER), floor_string, 5.0, "exact"),
         Line("true-false", lambda: truth.grade("yes", "true"), floor_true_false, 5.0),
         Line("five text rules", lambda: rules.grade(context), floor_text_rules, 15.0),
+        Line("five text rules, all failing", lambda: failing.grade(missed), None, 15.0),
+        Line("five regex rules, all failing", lambda: regexes.grade(missed), None, 40.0),
         Line("five regex rules", lambda: regexes.grade(context), floor_regex_rules, 40.0),
         Line("string-match, as a run records it", lambda: run_grader(string, context), floor_string),
         Line("five text rules, as a run records it", lambda: run_grader(rules, context), floor_text_rules),

@@ -165,20 +165,10 @@ def _print_summary(settings: Settings, found: Run, summary: Summary, verdict: Ve
     out = console(settings)
     out.print(plain(f"{found.name}  {found.id}  {found.status}", "bold"))
     out.print(plain(summary.sentence))
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for title in (
-        "grader",
-        "mean",
-        "95 % interval",
-        "pass rate",
-        "95 % interval",
-        "scored",
-        "pass",
-        "fail",
-        "error",
-        "skipped",
-    ):
-        table.add_column(title, justify="left" if title == "grader" else "right")
+    # as wide as a terminal of 80 columns, with room for the grader's name
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    for title in ("grader", "mean", "95 %", "rate", "95 %", "scored", "pass", "fail", "error", "skip"):
+        table.add_column(title, justify="left" if title == "grader" else "right", no_wrap=title != "grader")
     for key, column in summary.graders.items():
         table.add_row(
             plain(key, "cyan"),
@@ -202,7 +192,7 @@ def _decimal(value: float | None) -> str:
 
 
 def _interval(value: tuple[float, float] | None) -> str:
-    return "–" if value is None else f"{value[0]:.3f} to {value[1]:.3f}"
+    return "–" if value is None else f"{value[0]:.3f}–{value[1]:.3f}"
 
 
 def run_object(found: Run) -> dict[str, Any]:

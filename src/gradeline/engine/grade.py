@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
 from gradeline.errors import GraderError, NeedsIsolationError, Outcome
@@ -234,9 +233,12 @@ async def grade_once(
 ) -> Graded:
     """The grade of one response; workers are started only for what could hang here."""
     use = GraderUse(grader.kind, grader, extractor, pass_threshold)
-    async with AsyncExitStack() as stack:
-        pool = None
-        if response.error is None and isinstance(_grade_here(use, sample, response), list):
-            pool = await stack.enter_async_context(WorkerPool(size=1))
-            await pool.start()
-        return (await Grading([use], pool).grade(sample, response))[use.key]
+    if response.error is not None:
+        return Graded(None, _skipped(use))
+    graded = _grade_here(use, sample, response)
+    if isinstance(graded, Graded):
+        return graded
+    async with WorkerPool(size=1) as pool:
+        await pool.start()
+        results = await pool.run(Job(sample, tuple(graded), response))
+    return _from_results(use, graded, results)

@@ -1,7 +1,7 @@
 """Regular expressions that cannot hang: RE2, and the patterns written for Python's ``re``.
 
 A pattern of ours is an RE2 pattern. A pattern of a letta suite was written for ``re``; it runs
-on RE2 where RE2 provably gives the same answer, and asks for a killable worker where not.
+on RE2 where both are known to give the same answer, and asks for a killable worker where not.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, tag_field="condition", for
         raise NotImplementedError
 
     def seen(self, subject: Subject) -> str:
-        return quote(subject.text, 80)
+        return subject.shown
 
     @property
     def label(self) -> str:

@@ -70,7 +70,7 @@ class JsonSchema(Rule, frozen=True, tag="json_schema"):
             errors = compile_schema(self.value).errors(parse_fenced_json(subject.text), most=2)
         except NotJsonError:
             return _json_reason(subject)
-        return "; ".join(errors) or quote(subject.text, 80)
+        return "; ".join(errors) or subject.shown
 
 
 Operator = Literal["equals", "not_equals", "contains", "gt", "gte", "lt", "lte", "exists"]
@@ -168,7 +168,7 @@ def _json_reason(subject: Subject) -> str:
         parse_fenced_json(subject.text)
     except NotJsonError as error:
         return f"no JSON: {error}"
-    return quote(subject.text, 80)
+    return subject.shown
 
 
 class _NumberRule(Rule, frozen=True):

@@ -61,6 +61,7 @@ def _short_form(definitions: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 class _Prepared(NamedTuple):
     path: str
+    label: str
     rule: Rule
     check: Check
 
@@ -82,7 +83,10 @@ class RulesGrader(DeclaredGrader[RulesConfig]):
         super().__init__(grader_id, config)
         rules = self.options.rules
         paths = [f"rules[{index}]" for index in range(len(rules))]
-        self._rules = [_Prepared(path, rule, rule.prepare(path)) for path, rule in zip(paths, rules, strict=True)]
+        self._rules = [
+            _Prepared(path, _label(path, rule), rule, rule.prepare(path))
+            for path, rule in zip(paths, rules, strict=True)
+        ]
         self._total = sum(rule.weight for rule in rules)
 
     def result(self, ctx: GradeContext) -> GradeResult:
@@ -108,10 +112,11 @@ class RulesGrader(DeclaredGrader[RulesConfig]):
         return self.options.mode == "any" and held > 0
 
 
+def _label(path: str, rule: Rule) -> str:
+    return f"{path} {'not ' if rule.negate else ''}{rule.label}"
+
+
 def _rationale(failed: list[_Prepared], subject: Subject, count: int) -> str:
-    named = [
-        f"{path} {'not ' if rule.negate else ''}{rule.label} (saw {rule.seen(subject)})"
-        for path, rule, _ in failed[:_MAX_NAMED]
-    ]
+    named = [f"{prepared.label} (saw {prepared.rule.seen(subject)})" for prepared in failed[:_MAX_NAMED]]
     more = f"; and {len(failed) - _MAX_NAMED} more" if len(failed) > _MAX_NAMED else ""
     return f"{count - len(failed)} of {count} rules hold; failed: {'; '.join(named)}{more}"

@@ -32,6 +32,11 @@ class Subject:
         return Subject(text, self.ctx)
 
     @cached_property
+    def shown(self) -> str:
+        """The text as a rationale shows it."""
+        return quote(self.text, 80)
+
+    @cached_property
     def exact(self) -> str:
         """The text as it is compared with regard to case."""
         return nfc(self.text)
