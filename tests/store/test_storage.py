@@ -18,6 +18,8 @@ from gradeline.model import (
     Fault,
     Grade,
     GradeKey,
+    GradeMeasure,
+    Measure,
     Message,
     Outcome,
     Record,
@@ -649,3 +651,103 @@ def test_stores_are_context_managers(tmp_path: Path) -> None:
     for make in STORES.values():
         with make(tmp_path) as storage:
             assert storage.list_runs() == []
+
+
+class TestMeasures:
+    def test_they_are_the_records_in_numbers_in_the_records_order(self, store: Storage) -> None:
+        run = new_run(store)
+        put(store, run, "b", 1, position=1)
+        put(store, run, "b", 0, position=1)
+        store.put_response(ResponseKey(run, "a"), failed(), sample("a"), 0)
+        store.put_grade(GradeKey(run, "b", 0, "exact"), scored(1 / 3), "x")
+        odd = Grade("exact", "f1", Outcome.FAIL, 0.0, False, metadata={"error": "was cut"})
+        store.put_grade(GradeKey(run, "b", 0, "other"), odd, "x")
+        store.put_grade(GradeKey(run, "b", 1, "exact"), broken(), None)
+        store.put_grade(GradeKey(run, "a", 0, "exact"), skipped(), None)
+        assert list(store.measures(run)) == [
+            Measure("a", 0, "error", None, None, {"exact": GradeMeasure(Outcome.SKIPPED, None, False)}, ""),
+            Measure(
+                "b",
+                0,
+                "success",
+                12.5,
+                0.01,
+                {
+                    "exact": GradeMeasure(Outcome.FAIL, 1 / 3, False),
+                    "other": GradeMeasure(Outcome.FAIL, 0.0, True),
+                },
+                "",
+            ),
+            Measure("b", 1, "success", 12.5, 0.01, {"exact": GradeMeasure(Outcome.ERROR, None, False)}, ""),
+        ]
+
+    def test_a_response_without_grades_is_there(self, store: Storage) -> None:
+        run = new_run(store)
+        put(store, run, 1)
+        assert [measure.grades for measure in store.measures(run)] == [{}]
+
+    def test_more_than_a_page_comes_whole(self, store: Storage) -> None:
+        run = new_run(store)
+        for case in range(1003):
+            put(store, run, case, position=case)
+            for grader in ("one", "two"):
+                store.put_grade(GradeKey(run, str(case), 0, grader), scored(case / 1003), "x")
+        found = list(store.measures(run))
+        assert [measure.case for measure in found] == [str(case) for case in range(1003)]
+        assert all(set(measure.grades) == {"one", "two"} for measure in found)
+
+    def test_a_digest_tells_an_edited_case(self, store: Storage) -> None:
+        runs = [new_run(store) for _ in range(3)]
+        for run, text in zip(runs, ("same", "same", "edited"), strict=True):
+            store.put_response(ResponseKey(run, "c"), response(), Sample("c", text))
+        digests = [next(store.measures(run, digests=True)).digest for run in runs]
+        assert digests[0] == digests[1] != digests[2]
+
+    def test_a_regrade_measures_its_parents_responses_with_its_own_grades(self, store: Storage) -> None:
+        parent = new_run(store)
+        put(store, parent, 1)
+        store.put_grade(GradeKey(parent, "1", 0, "exact"), scored(0.0), "x")
+        child = new_run(store, parent=parent)
+        store.put_grade(GradeKey(child, "1", 0, "exact"), scored(1.0), "x")
+        assert [measure.grades["exact"].score for measure in store.measures(child)] == [1.0]
+
+
+class TestClaims:
+    def test_who_comes_first_gets_the_run(self, store: Storage) -> None:
+        run = new_run(store, owner="dead", status="failed", error_message="gone")
+        claimed = store.claim_run(run, "first", "dead")
+        assert claimed is not None
+        assert (claimed.owner, claimed.status, claimed.error_message) == ("first", "running", None)
+        assert store.claim_run(run, "second", "dead") is None
+        assert store.get_run(run) == claimed
+
+    def test_a_run_without_an_owner_can_be_claimed(self, store: Storage) -> None:
+        run = new_run(store)
+        assert store.claim_run(run, "first", None) is not None
+        assert store.claim_run(run, "second", None) is None
+
+    def test_an_unknown_run_is_refused(self, store: Storage) -> None:
+        with pytest.raises(ConfigError, match="no run 'nope'"):
+            store.claim_run("nope", "me", None)
+
+
+class TestCachedResponses:
+    def test_a_stored_answer_is_found_by_its_key_in_any_run(self, store: Storage) -> None:
+        run = new_run(store)
+        store.put_response(ResponseKey(run, "a"), response("kept"), sample("a"), None, "key")
+        assert store.cached_response("key") == response("kept")
+        assert store.cached_response("other") is None
+
+    def test_a_failed_call_is_never_given_again(self, store: Storage) -> None:
+        run = new_run(store)
+        store.put_response(ResponseKey(run, "a"), failed(), sample("a"), None, "key")
+        assert store.cached_response("key") is None
+
+    async def _written(self, store: Storage, run: str) -> None:
+        async with store.writer() as writer:
+            await writer.put_response(ResponseKey(run, "a"), response("kept"), sample("a"), 0, "key")
+
+    def test_the_writer_keeps_the_key_too(self, store: Storage) -> None:
+        run = new_run(store)
+        asyncio.run(self._written(store, run))
+        assert store.cached_response("key") == response("kept")

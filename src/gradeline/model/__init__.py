@@ -11,7 +11,7 @@ from gradeline.model.llm import EmbeddingAdapter, GradingResult, Judge, LLMAdapt
 from gradeline.model.protocols import Extractor, Grader, Storage, Target
 from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import ErrorInfo, Response, Usage
-from gradeline.model.run import Counts, GraderCounts, Run, RunGrader, StoredKey
+from gradeline.model.run import Counts, GradeMeasure, GraderCounts, Measure, Run, RunGrader, StoredKey
 from gradeline.model.sample import Sample
 from gradeline.model.text import clean_data, clean_text, quote
 from gradeline.model.trajectory import Message, Role, ToolCall, Trajectory, Turn
@@ -26,6 +26,7 @@ __all__ = [
     "Grade",
     "GradeContext",
     "GradeKey",
+    "GradeMeasure",
     "GradeResult",
     "Grader",
     "GraderCounts",
@@ -33,6 +34,7 @@ __all__ = [
     "Judge",
     "LLMAdapter",
     "LLMResponse",
+    "Measure",
     "Message",
     "Need",
     "Outcome",

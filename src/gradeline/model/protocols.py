@@ -13,7 +13,7 @@ from gradeline.model.context import GradeContext, Need
 from gradeline.model.grade import Grade, GradeResult
 from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import Response
-from gradeline.model.run import Counts, Run, StoredKey
+from gradeline.model.run import Counts, Measure, Run, StoredKey
 from gradeline.model.sample import Sample
 
 
@@ -73,7 +73,12 @@ class StoreWriter(Protocol):
     async def __aexit__(self, *_: object) -> None: ...
 
     async def put_response(
-        self, key: ResponseKey, response: Response, sample: Sample, position: int | None = None
+        self,
+        key: ResponseKey,
+        response: Response,
+        sample: Sample,
+        position: int | None = None,
+        cache_key: str | None = None,
     ) -> None: ...
 
     async def put_grade(self, key: GradeKey, grade: Grade, submission: str | None = None) -> None: ...
@@ -128,6 +133,9 @@ class Storage(Protocol):
     def update_run(self, id: str, **changes: Any) -> Run:  # noqa: A002 - as the seed names it
         """Replace fields of a run in one transaction, return the run."""
 
+    def claim_run(self, id: str, owner: str, previous: str | None) -> Run | None:  # noqa: A002 - as the seed names it
+        """Make a run this owner's if it still is ``previous``'s; None where somebody else was faster."""
+
     def delete_run(self, id: str) -> bool:  # noqa: A002 - as the seed names it
         """Delete a run and all its rows, return success. Refused while another run regrades it."""
 
@@ -137,11 +145,22 @@ class Storage(Protocol):
     def get_sample(self, run: str, case: str) -> Sample | None:
         """A case of a run, or of the run it regrades."""
 
-    def put_response(self, key: ResponseKey, response: Response, sample: Sample, position: int | None = None) -> None:
+    def put_response(
+        self,
+        key: ResponseKey,
+        response: Response,
+        sample: Sample,
+        position: int | None = None,
+        cache_key: str | None = None,
+    ) -> None:
         """Store a response, and its case once for all repeats.
 
         ``position`` is the case's place in the suite; without it a new case comes last.
+        ``cache_key`` lets `cached_response` find it again.
         """
+
+    def cached_response(self, cache_key: str) -> Response | None:
+        """A successful response of any run that was stored with this key."""
 
     def get_response(self, key: ResponseKey) -> Response | None:
         """A response of a run, or of the run it regrades."""
@@ -158,6 +177,9 @@ class Storage(Protocol):
 
     def keys_of(self, run: str) -> Iterator[StoredKey]:
         """What is there already, as (key, status of the response, fingerprint by grader), ordered as `records`."""
+
+    def measures(self, run: str, *, digests: bool = False) -> Iterator[Measure]:
+        """The run's records in numbers, ordered as `records`; ``digests`` tells edited cases apart too."""
 
     def counts(self, run: str) -> Counts:
         """Responses by status, and per grader the outcomes and the moments of its scores; cheap at any size."""

@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from gradeline.errors import Outcome
 from gradeline.model.record import ResponseKey
 
 RunStatus = Literal["pending", "running", "completed", "failed", "cancelled"]
@@ -58,6 +59,27 @@ class Counts(msgspec.Struct, frozen=True):
 
     responses: dict[str, int]
     graders: dict[str, GraderCounts]
+
+
+class GradeMeasure(NamedTuple):
+    """A grade in numbers."""
+
+    outcome: Outcome
+    score: float | None
+    self_reported_error: bool
+
+
+class Measure(NamedTuple):
+    """One (case, repeat) of a run in numbers: what summaries and comparisons need of a record."""
+
+    case: str
+    repeat: int
+    status: str
+    latency_ms: float | None
+    cost: float | None
+    grades: dict[str, GradeMeasure]
+    digest: str
+    """Tells an edited case from the one it was; empty where it was not asked for."""
 
 
 class StoredKey(NamedTuple):

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from gradeline.errors import StoreError
+from gradeline.errors import Outcome, StoreError
 from gradeline.model.case import TestCase
 from gradeline.model.codec import from_json, to_json
 from gradeline.model.grade import Grade
 from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import Response
-from gradeline.model.run import Counts, Run, StoredKey
+from gradeline.model.run import Counts, GradeMeasure, Measure, Run, StoredKey
 from gradeline.model.sample import Sample
 from gradeline.store.rows import (
     GradeRow,
@@ -24,7 +24,9 @@ from gradeline.store.rows import (
     changed,
     checked,
     choose_run,
+    claimed,
     counts_of,
+    digest_of,
     grade_row,
     new_id,
     parent_in_use,
@@ -77,6 +79,7 @@ class InMemoryStorage:
         self._deleted: set[str] = set()
         self._runs: dict[str, str] = {}
         self._rows: dict[str, _Rows] = {}
+        self._cached: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -155,6 +158,13 @@ class InMemoryStorage:
             self.save_run(run)
         return run
 
+    def claim_run(self, id: str, owner: str, previous: str | None) -> Run | None:  # noqa: A002 - as the seed names it
+        with self._lock:
+            run = claimed(self._required(id), owner, previous)
+            if run is not None:
+                self.save_run(run)
+        return run
+
     def delete_run(self, id: str) -> bool:  # noqa: A002 - as the seed names it
         with self._lock:
             children = [run.id for run in self._newest() if run.parent == id and run.id != id]
@@ -173,8 +183,20 @@ class InMemoryStorage:
             found = self._source(run).samples.get(case) if run in self._runs else None
         return None if found is None else from_json(Sample, found[1])
 
-    def put_response(self, key: ResponseKey, response: Response, sample: Sample, position: int | None = None) -> None:
-        self._put(response_row(key, response, sample, position))
+    def put_response(
+        self,
+        key: ResponseKey,
+        response: Response,
+        sample: Sample,
+        position: int | None = None,
+        cache_key: str | None = None,
+    ) -> None:
+        self._put(response_row(key, response, sample, position, cache_key))
+
+    def cached_response(self, cache_key: str) -> Response | None:
+        with self._lock:
+            text = self._cached.get(cache_key)
+        return None if text is None else from_json(Response, text)
 
     def get_response(self, key: ResponseKey) -> Response | None:
         with self._lock:
@@ -195,6 +217,23 @@ class InMemoryStorage:
                 {grade.grader: grade.fingerprint for grade in self._grades(run, row)},
             )
             for _, row in self._ordered(run, None)
+        )
+
+    def measures(self, run: str, *, digests: bool = False) -> Iterator[Measure]:
+        return (
+            Measure(
+                row.case,
+                row.repeat,
+                row.status,
+                row.latency_ms,
+                row.cost,
+                {
+                    grade.grader: GradeMeasure(Outcome(grade.outcome), grade.score, grade.reported_error)
+                    for grade in self._grades(run, row)
+                },
+                digest_of(sample) if digests else "",
+            )
+            for sample, row in self._ordered(run, None)
         )
 
     def counts(self, run: str) -> Counts:
@@ -225,6 +264,8 @@ class InMemoryStorage:
     def _put(self, row: Row) -> None:
         with self._lock:
             self._rows_of(row.run).put(row)
+            if isinstance(row, ResponseRow) and row.cache_key is not None and row.status == "success":
+                self._cached[row.cache_key] = row.response
 
     def _rows_of(self, run: str) -> _Rows:
         if run not in self._rows:

@@ -131,7 +131,24 @@ def roll_up_counts(connection: sqlite3.Connection) -> None:
     )
 
 
-MIGRATIONS: Sequence[Migration] = (create_test_cases, create_runs, create_records, roll_up_counts)
+def add_measures(connection: sqlite3.Connection) -> None:
+    """What summaries and comparisons read of every row, so that they need not decode the texts."""
+    for column in ("latency_ms REAL", "cost REAL", "cache_key TEXT"):
+        connection.execute(f"ALTER TABLE responses ADD COLUMN {column}")
+    for column in ("score REAL", "reported_error INTEGER NOT NULL DEFAULT 0"):
+        connection.execute(f"ALTER TABLE grades ADD COLUMN {column}")
+    connection.execute(
+        "UPDATE responses SET latency_ms = json_extract(response, '$.latency_ms'),"
+        " cost = json_extract(response, '$.usage.cost')"
+    )
+    connection.execute(
+        "UPDATE grades SET score = json_extract(grade, '$.score'), reported_error = json_extract(grade, '$.score')"
+        " IS NOT NULL AND coalesce(json_extract(grade, '$.metadata.error') NOT IN ('', 0, '{}', '[]'), 0)"
+    )
+    connection.execute("CREATE INDEX responses_by_cache_key ON responses (cache_key) WHERE cache_key IS NOT NULL")
+
+
+MIGRATIONS: Sequence[Migration] = (create_test_cases, create_runs, create_records, roll_up_counts, add_measures)
 
 
 def version_of(connection: sqlite3.Connection) -> int:

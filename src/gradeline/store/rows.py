@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 from uuid import uuid4
 
@@ -34,6 +35,9 @@ class ResponseRow(NamedTuple):
     repeat: int
     status: str
     response: str
+    latency_ms: float | None
+    cost: float | None
+    cache_key: str | None
     sample: str
     position: int | None
 
@@ -51,6 +55,8 @@ class GradeRow(NamedTuple):
     squares: int
     grade: str
     submission: str | None
+    score: float | None
+    reported_error: bool
 
 
 Row: TypeAlias = ResponseRow | GradeRow
@@ -84,12 +90,38 @@ def changed(run: Run, changes: dict[str, Any]) -> Run:
     return checked(msgspec.structs.replace(run, **changes))
 
 
-def response_row(key: ResponseKey, response: Response, sample: Sample, position: int | None) -> ResponseRow:
-    return ResponseRow(*key, response.status, to_json(response), to_json(sample), position)
+def claimed(run: Run, owner: str, previous: str | None) -> Run | None:
+    """The run as the new owner has it; None where it is not the previous owner's any more."""
+    if run.owner != previous:
+        return None
+    return checked(msgspec.structs.replace(run, owner=owner, status="running", error_message=None))
+
+
+def digest_of(sample: str) -> str:
+    """What tells an edited case from the one it was."""
+    return blake2b(sample.encode(), digest_size=16).hexdigest()
+
+
+def response_row(
+    key: ResponseKey, response: Response, sample: Sample, position: int | None, cache_key: str | None = None
+) -> ResponseRow:
+    cost = None if response.usage is None else response.usage.cost
+    return ResponseRow(
+        *key, response.status, to_json(response), response.latency_ms, cost, cache_key, to_json(sample), position
+    )
 
 
 def grade_row(key: GradeKey, grade: Grade, submission: str | None) -> GradeRow:
-    return GradeRow(*key, grade.fingerprint, grade.outcome.value, *score_units(grade.score), to_json(grade), submission)
+    return GradeRow(
+        *key,
+        grade.fingerprint,
+        grade.outcome.value,
+        *score_units(grade.score),
+        to_json(grade),
+        submission,
+        grade.score,
+        grade.self_reported_error,
+    )
 
 
 def record_of(key: ResponseKey, sample: str, response: str, grades: Sequence[tuple[str, str, str | None]]) -> Record:

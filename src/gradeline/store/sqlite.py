@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from threading import Lock
 from time import monotonic, sleep
@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from gradeline.errors import StoreError
+from gradeline.errors import Outcome, StoreError
+from gradeline.failpoints import failpoint
 from gradeline.model.case import TestCase
 from gradeline.model.codec import from_json, to_json
 from gradeline.model.grade import Grade
 from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import Response
-from gradeline.model.run import Counts, Run, StoredKey
+from gradeline.model.run import Counts, GradeMeasure, Measure, Run, StoredKey
 from gradeline.model.sample import Sample
 from gradeline.store.migrations import APPLICATION_ID, MIGRATIONS, migrate, version_of
 from gradeline.store.rows import (
@@ -31,7 +32,9 @@ from gradeline.store.rows import (
     changed,
     checked,
     choose_run,
+    claimed,
     counts_of,
+    digest_of,
     grade_row,
     new_id,
     parent_in_use,
@@ -51,6 +54,7 @@ BUSY_SECONDS = 5.0
 _IDLE_READERS = 4
 _SAMPLES_AT_ONCE = 500
 _PAGE_ROWS = 200
+_MEASURES_AT_ONCE = 1000
 _PAGE_CHARS = 4_000_000
 _CANDIDATES = 20
 
@@ -60,14 +64,19 @@ _PUT_SAMPLE = """
     ON CONFLICT (run, case_key) DO UPDATE SET position = coalesce(?3, position), sample = excluded.sample
     WHERE sample IS NOT excluded.sample OR position IS NOT coalesce(?3, position)"""
 _PUT_RESPONSE = """
-    INSERT INTO responses (run, case_key, repeat, status, response) VALUES (?, ?, ?, ?, ?)
-    ON CONFLICT (run, case_key, repeat) DO UPDATE SET status = excluded.status, response = excluded.response"""
+    INSERT INTO responses (run, case_key, repeat, status, response, latency_ms, cost, cache_key)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (run, case_key, repeat) DO UPDATE SET
+        status = excluded.status, response = excluded.response, latency_ms = excluded.latency_ms,
+        cost = excluded.cost, cache_key = excluded.cache_key"""
 _PUT_GRADE = """
-    INSERT INTO grades (run, case_key, repeat, grader, fingerprint, outcome, units, squares, grade, submission)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO grades (
+        run, case_key, repeat, grader, fingerprint, outcome, units, squares, grade, submission, score, reported_error
+    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (run, case_key, repeat, grader) DO UPDATE SET
         fingerprint = excluded.fingerprint, outcome = excluded.outcome, units = excluded.units,
-        squares = excluded.squares, grade = excluded.grade, submission = excluded.submission"""
+        squares = excluded.squares, grade = excluded.grade, submission = excluded.submission,
+        score = excluded.score, reported_error = excluded.reported_error"""
 _PAGE = """
     SELECT samples.position, samples.case_key, responses.repeat, {columns}
     FROM samples JOIN responses ON responses.run = samples.run AND responses.case_key = samples.case_key
@@ -76,6 +85,14 @@ _PAGE = """
     ORDER BY samples.position, samples.case_key, responses.repeat LIMIT ?5"""
 _RECORD_PAGE = _PAGE.format(columns="samples.sample, responses.response")
 _KEY_PAGE = _PAGE.format(columns="responses.status, ''")
+_MEASURE_PAGE = """
+    SELECT page.*, grades.grader, grades.outcome, grades.score, grades.reported_error
+    FROM ({page}) AS page LEFT JOIN grades
+        ON grades.run = ?6 AND grades.case_key = page.case_key AND grades.repeat = page.repeat
+    ORDER BY page.position, page.case_key, page.repeat, grades.grader"""
+_MEASURED = "responses.status, responses.latency_ms, responses.cost"
+_MEASURES = _MEASURE_PAGE.format(page=_PAGE.format(columns=f"{_MEASURED}, ''"))
+_MEASURES_WITH_SAMPLES = _MEASURE_PAGE.format(page=_PAGE.format(columns=f"{_MEASURED}, samples.sample"))
 _GRADES = "SELECT grader, grade, submission FROM grades WHERE run = ? AND case_key = ? AND repeat = ? ORDER BY grader"
 _FINGERPRINTS = "SELECT grader, fingerprint FROM grades WHERE run = ? AND case_key = ? AND repeat = ? ORDER BY grader"
 _BEGINNING = (-1, "", -1)
@@ -198,6 +215,16 @@ class SqliteStorage:
                 return run
         raise self._unknown_run(id)
 
+    def claim_run(self, id: str, owner: str, previous: str | None) -> Run | None:  # noqa: A002 - as the seed names it
+        with self._writing() as connection:
+            row = connection.execute("SELECT run FROM runs WHERE id = ?", (id,)).fetchone()
+            if row is not None:
+                run = claimed(from_json(Run, row[0]), owner, previous)
+                if run is not None:
+                    _save_run(connection, run)
+                return run
+        raise self._unknown_run(id)
+
     def delete_run(self, id: str) -> bool:  # noqa: A002 - as the seed names it
         with self._writing() as connection:
             children = connection.execute("SELECT id FROM runs WHERE parent = ?1 AND id <> ?1 ORDER BY n", (id,))
@@ -219,8 +246,21 @@ class SqliteStorage:
         rows = self._read("SELECT sample FROM samples WHERE run = ? AND case_key = ?", source, case)
         return from_json(Sample, rows[0][0]) if rows else None
 
-    def put_response(self, key: ResponseKey, response: Response, sample: Sample, position: int | None = None) -> None:
-        self._put(response_row(key, response, sample, position))
+    def put_response(
+        self,
+        key: ResponseKey,
+        response: Response,
+        sample: Sample,
+        position: int | None = None,
+        cache_key: str | None = None,
+    ) -> None:
+        self._put(response_row(key, response, sample, position, cache_key))
+
+    def cached_response(self, cache_key: str) -> Response | None:
+        rows = self._read(
+            "SELECT response FROM responses WHERE cache_key = ? AND status = 'success' LIMIT 1", cache_key
+        )
+        return from_json(Response, rows[0][0]) if rows else None
 
     def get_response(self, key: ResponseKey) -> Response | None:
         rows = self._read(
@@ -252,6 +292,19 @@ class SqliteStorage:
             )
         )
 
+    def measures(self, run: str, *, digests: bool = False) -> Iterator[Measure]:
+        self._require_run(run)
+        source = self._source(run)
+        statement = _MEASURES_WITH_SAMPLES if digests else _MEASURES
+        place = _BEGINNING
+        while True:
+            # whole cases only: a page is cut by responses, never between the grades of one
+            rows = self._read(statement, source, *place, _MEASURES_AT_ONCE, run)
+            if not rows:
+                return
+            yield from _measures(rows, digests)
+            place = rows[-1][:3]
+
     def counts(self, run: str) -> Counts:
         self._require_run(run)
         responses = self._read("SELECT status, count FROM response_counts WHERE run = ?", self._source(run))
@@ -267,7 +320,11 @@ class SqliteStorage:
 
     def _commit(self, rows: Sequence[Row]) -> list[StoreError | None]:
         with self._writing() as connection:
-            return [_put_row(connection, row) for row in rows]
+            failpoint("batch-begun")
+            refusals = [_put_row(connection, row) for row in rows]
+            failpoint("batch-written")
+        failpoint("batch-committed")
+        return refusals
 
     def _put(self, row: Row) -> None:
         (refusal,) = self._commit([row])
@@ -463,12 +520,23 @@ def _save_run(connection: sqlite3.Connection, run: Run) -> None:
         raise unknown_parent(run) from None
 
 
+def _measures(rows: Iterable[Sequence[Any]], digests: bool) -> Iterator[Measure]:
+    """Rows of one response each, one after the other, as one measure each."""
+    for _, group in groupby(rows, key=lambda row: row[:3]):
+        first, *more = group
+        _, case, repeat, status, latency_ms, cost, sample, *_ = first
+        grades = {
+            row[7]: GradeMeasure(Outcome(row[8]), row[9], bool(row[10])) for row in (first, *more) if row[7] is not None
+        }
+        yield Measure(case, repeat, status, latency_ms, cost, grades, digest_of(sample) if digests else "")
+
+
 def _put_row(connection: sqlite3.Connection, row: Row) -> StoreError | None:
     """Store a row, or say why it cannot be: a bad row costs the others of its batch nothing."""
     try:
         if isinstance(row, ResponseRow):
             connection.execute(_PUT_SAMPLE, (row.run, row.case, row.position, row.sample))
-            connection.execute(_PUT_RESPONSE, row[:5])
+            connection.execute(_PUT_RESPONSE, row[:8])
         else:
             connection.execute(_PUT_GRADE, row)
     except sqlite3.IntegrityError:

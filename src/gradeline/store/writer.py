@@ -57,10 +57,15 @@ class Writer:
         await self.close()
 
     async def put_response(
-        self, key: ResponseKey, response: Response, sample: Sample, position: int | None = None
+        self,
+        key: ResponseKey,
+        response: Response,
+        sample: Sample,
+        position: int | None = None,
+        cache_key: str | None = None,
     ) -> None:
         """As `Storage.put_response`; cancelled while it waits for its commit, the response is stored all the same."""
-        await self._put(response_row(key, response, sample, position))
+        await self._put(response_row(key, response, sample, position, cache_key))
 
     async def put_grade(self, key: GradeKey, grade: Grade, submission: str | None = None) -> None:
         """As `Storage.put_grade`."""
