@@ -83,11 +83,11 @@ class TestRun:
     def test_a_suite_runs_and_its_gate_decides(self, folder: Path) -> None:
         ran = gradeline(folder, "run", "suite.yaml", "--json")
         assert ran.code == 0
-        assert ran.json["verdict"] == {
-            "result": "pass",
-            "reasons": ["exact: avg_score 0.75 ≥ 0.7 is true"],
-            "gates": [],
-        }
+        verdict = ran.json["verdict"]
+        assert (verdict["result"], verdict["reasons"]) == ("pass", ["exact: avg_score 0.75 ≥ 0.7 is true"])
+        assert [(gate["metric_key"], gate["observed"], gate["result"]) for gate in verdict["gates"]] == [
+            ("exact", 0.75, "pass")
+        ]
         assert ran.json["exit_code"] == 0
         assert set(ran.json["run"]) == {
             "id", "name", "suite", "status", "target", "group", "parent", "seed", "started_at", "completed_at",
@@ -206,7 +206,12 @@ class TestAfterwards:
             running.kill()
             running.wait()
         (folder / "agent.py").write_text(AGENT.replace("SECONDS", "0"))
-        assert gradeline(folder, "resume", "latest", "--json").json["summary"]["cases"] == 4
+        refused = gradeline(folder, "resume", "latest")
+        assert refused.code == 2
+        assert "the target changed since the run began" in refused.err
+        resumed = gradeline(folder, "resume", "latest", "--allow-changed", "--json")
+        assert resumed.json["summary"]["cases"] == 4
+        assert len(resumed.json["run"]["target"]["earlier_fingerprints"]) == 1
 
     def test_a_bad_row_ends_the_run_with_its_place(self, folder: Path) -> None:
         with (folder / "cases.jsonl").open("a") as cases:

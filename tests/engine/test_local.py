@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import random
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from gradeline.engine.execute import Rate
+from gradeline.engine.execute import Budget, Pace, Rate
 from gradeline.engine.grade import GraderUse, UserExtractor, UserGrader
 from gradeline.engine.local import RunResult, RunTask, run_local
 from gradeline.engine.plan import Work
-from gradeline.errors import Fault
+from gradeline.engine.stop import Stop
+from gradeline.errors import ConfigError, Fault
 from gradeline.extractors import create as extractor
 from gradeline.graders import create as grader
-from gradeline.model import ErrorInfo, Response, Run, RunGrader, Sample, Storage
+from gradeline.model import ErrorInfo, Response, Run, RunGrader, Sample, Storage, Usage
 from gradeline.store import open_storage
 from gradeline.usercode.loader import CodeSpec, Wanted
 from gradeline.usercode.pool import WorkerPool
@@ -39,6 +35,9 @@ class Agent:
         self.at_once = self.most_at_once = 0
         self._fails = fails
         self._seconds = seconds
+
+    def cache_key(self, sample: Sample, repeat: int) -> str:
+        return f"{sample.input}/{repeat}"
 
     async def respond(self, sample: Sample) -> Response:
         self.calls[sample.case_key] += 1
@@ -122,7 +121,7 @@ class TestARun:
 
     def test_no_more_calls_than_asked_for_are_in_flight(self, storage: Storage) -> None:
         agent = Agent(seconds=0.005)
-        run(storage, task(storage, agent, 60, concurrency=7))
+        run(storage, task(storage, agent, 60, pace=Pace(7)))
         assert agent.most_at_once == 7
 
     def test_calls_keep_to_their_rate(self, storage: Storage) -> None:
@@ -133,12 +132,12 @@ class TestARun:
                 starts.append(time.monotonic())
                 return await super().respond(sample)
 
-        run(storage, task(storage, Timed(), 9, rate=Rate(3, 0.1)))
+        run(storage, task(storage, Timed(), 9, pace=Pace(rate=Rate(3, 0.1))))
         assert all(later - earlier >= 0.099 for earlier, later in zip(starts, starts[3:], strict=False))
 
     def test_progress_is_told_case_by_case(self, storage: Storage) -> None:
         seen = []
-        run(storage, task(storage, Agent(), 5, on_progress=lambda planned: seen.append(planned.key.case)))
+        run(storage, task(storage, Agent(), 5, on_progress=lambda case: seen.append(case.planned.key.case)))
         assert sorted(seen) == ["0", "1", "2", "3", "4"]
 
 
@@ -152,15 +151,15 @@ class TestGoingOn:
 
     def test_a_stopped_run_keeps_what_was_in_flight_and_goes_on(self, storage: Storage) -> None:
         agent = Agent(seconds=0.002)
-        order = task(storage, agent, 200, concurrency=4)
+        order = task(storage, agent, 200, pace=Pace(4))
 
         async def stopped() -> RunResult:
-            stop = asyncio.Event()
-            asyncio.get_running_loop().call_later(0.05, stop.set)
+            stop = Stop()
+            asyncio.get_running_loop().call_later(0.05, stop.set, "enough")
             return await run_local(storage, order, stop)
 
         first = asyncio.run(stopped())
-        assert first.run.status == "cancelled"
+        assert (first.run.status, first.run.error_message, first.stopped) == ("cancelled", "enough", "enough")
         assert 0 < sum(first.work.values()) < 200
         second = run(storage, order)
         assert second.run.status == "completed"
@@ -245,50 +244,93 @@ class TestUserCode:
         assert records[7].grades["well"].error.type == "crashed"
 
 
-ENGINE = """
-import asyncio, sys
-sys.path.insert(0, sys.argv[3])
-from test_local import EXACT, Agent, samples
-from gradeline.engine.local import RunTask, run_local
-from gradeline.model import Response
-from gradeline.store import open_storage
-
-calls = open(sys.argv[2], "a", buffering=1)
-
-class Told(Agent):
-    async def respond(self, sample):
-        calls.write(sample.case_key + "\\n")
-        return await super().respond(sample)
-
-with open_storage(sys.argv[1]) as storage:
-    order = RunTask(storage.find_run("test"), samples(400), Told(seconds=0.001), (EXACT,), concurrency=8)
-    result = asyncio.run(run_local(storage, order))
-    print(result.run.status, result.summary.graders["exact"].scored)
-"""
+class Priced(Agent):
+    async def respond(self, sample: Sample) -> Response:
+        answer = await super().respond(sample)
+        return Response(text=answer.text, usage=Usage(cost=0.5), latency_ms=1.0)
 
 
-def test_killed_anywhere_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
-    store, log, script = tmp_path / "store.db", tmp_path / "calls", tmp_path / "engine.py"
-    script.write_text(ENGINE)
-    with open_storage(str(store)) as storage:
-        order = task(storage, Agent(), 400)
-    command = [sys.executable, str(script), str(store), str(log), str(Path(__file__).parent)]
-    moments = random.Random(7)
-    kills = 0
-    for _ in range(8):
-        engine = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        time.sleep(0.35 + moments.random() * 0.2)
-        if engine.poll() is None:
-            os.kill(engine.pid, signal.SIGKILL)
-            kills += 1
-        engine.communicate()
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == "completed 400\n"
-    asked = Counter(log.read_text().split())
-    assert set(asked) == {str(index) for index in range(400)}
-    assert sum(asked.values()) <= 400 + 8 * kills
-    with open_storage(str(store)) as storage:
-        records = list(storage.records(order.run.id))
-        assert [record.case for record in records] == [str(index) for index in range(400)]
-        counts = storage.counts(order.run.id)
-        assert counts.graders["exact"].score_sum == sum(record.grades["exact"].score or 0.0 for record in records)
+class TestBudgets:
+    def test_calls_are_counted_exactly_and_the_rest_comes_with_the_next_budget(self, storage: Storage) -> None:
+        agent = Agent()
+        order = task(storage, agent, 20, pace=Pace(budget=Budget(calls=7)))
+        first = run(storage, order)
+        assert (first.run.status, first.stopped) == ("cancelled", "the budget of 7 calls is spent")
+        assert sum(agent.calls.values()) == 7
+        again = run(storage, order)
+        assert sum(agent.calls.values()) == 7
+        assert again.stopped == "the budget of 7 calls is spent"
+        rest = run(storage, order._replace(pace=Pace(budget=Budget(calls=20))))
+        assert (rest.run.status, sum(agent.calls.values())) == ("completed", 20)
+
+    def test_what_was_paid_ends_it_too(self, storage: Storage) -> None:
+        agent = Priced()
+        result = run(storage, task(storage, agent, 20, pace=Pace(1, budget=Budget(cost=2.0))))
+        assert result.stopped == "the budget of 2 is spent: 2 after 4 calls"
+        assert sum(agent.calls.values()) == 4
+
+    def test_an_unknown_cost_is_not_free_and_not_counted(self, storage: Storage) -> None:
+        result = run(storage, task(storage, Agent(), 20, pace=Pace(budget=Budget(cost=0.001))))
+        assert result.run.status == "completed"
+
+
+class TestTheCache:
+    def test_a_question_that_was_answered_is_not_asked_again(self, storage: Storage) -> None:
+        agent = Agent()
+        cached = Pace(cache=True)
+        run(storage, task(storage, agent, 10, repeats=2, pace=cached))
+        again = run(storage, task(storage, agent, 10, repeats=2, pace=cached))
+        assert sum(agent.calls.values()) == 20
+        assert again.summary.responses["success"] == 20
+        run(storage, task(storage, agent, 10, repeats=2))
+        assert sum(agent.calls.values()) == 40
+
+    def test_a_failed_call_is_asked_again(self, storage: Storage) -> None:
+        cached = Pace(cache=True)
+        run(storage, task(storage, Agent(fails=lambda sample: sample.id == 3), 10, pace=cached))
+        mended = Agent()
+        run(storage, task(storage, mended, 10, pace=cached))
+        assert mended.calls == {"3": 1}
+
+
+class TestFailFast:
+    def test_it_ends_at_the_first_case_that_does_not_pass(self, storage: Storage) -> None:
+        agent = Agent()
+        result = run(storage, task(storage, agent, 200, pace=Pace(1), fail_fast=True))
+        assert result.stopped == "fail-fast: case '0': exact is fail"
+        assert sum(agent.calls.values()) < 200
+
+    def test_a_failed_call_counts(self, storage: Storage) -> None:
+        order = task(storage, Agent(fails=lambda _: True), 200, pace=Pace(1), fail_fast=True)
+        assert run(storage, order).stopped == "fail-fast: case '0': the call failed (status)"
+
+
+def test_a_run_that_somebody_else_took_is_left_alone(storage: Storage) -> None:
+    order = task(storage, Agent(), 5)
+    storage.claim_run(order.run.id, "elsewhere:1:1", None)
+    with pytest.raises(ConfigError, match="was taken by another process"):
+        run(storage, order)
+
+
+def test_a_column_that_is_given_something_else_is_another_column() -> None:
+    def column(**fields: Any) -> str:
+        return GraderUse(**{"key": "k", "grader": EXACT.grader, "extractor": EXACT.extractor, **fields}).fingerprint
+
+    assert column() == EXACT.grader.fingerprint
+    prints = {
+        column(),
+        column(pass_threshold=0.9),
+        column(extractor=extractor("first_assistant")),
+        column(extractor=UserExtractor("x.py:f", "1")),
+        column(extractor=UserExtractor("x.py:f", "1", {"a": 1})),
+    }
+    assert len(prints) == 5
+
+
+def test_a_column_s_grades_carry_its_own_fingerprint(storage: Storage) -> None:
+    strict = EXACT._replace(pass_threshold=0.9)
+    result = run(storage, task(storage, Agent(), 3, (strict,)))
+    records = list(storage.records(result.run.id))
+    assert {record.grades["exact"].fingerprint for record in records} == {strict.fingerprint}
+    again = task(storage, Agent(), 3, (strict,))
+    assert run(storage, again._replace(run=result.run)).work == {Work.REUSE: 3}

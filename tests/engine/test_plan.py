@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from gradeline.engine.plan import Planned, Work, plan
-from gradeline.model import ResponseKey, Sample, StoredKey
+from gradeline.model import ResponseKey, Sample, StoredKey, digest_of, to_json
 
 SAMPLES = [Sample("a", "1"), Sample("b", "2"), Sample("c", "3")]
 GRADERS = {"exact": "f1", "rules": "f2"}
@@ -12,7 +12,8 @@ def planned(*stored: StoredKey, repeats: int = 1, **options: bool) -> list[Plann
 
 
 def kept(case: str, repeat: int = 0, status: str = "success", **prints: str) -> StoredKey:
-    return StoredKey(ResponseKey("r", case, repeat), status, prints)
+    asked = next(sample for sample in SAMPLES if sample.id == case)
+    return StoredKey(ResponseKey("r", case, repeat), status, prints, digest_of(to_json(asked)))
 
 
 def test_a_new_run_asks_for_every_case_and_repeat_in_order() -> None:
@@ -57,3 +58,9 @@ def test_gaps_are_found() -> None:
         Work.REUSE,
         Work.RERUN,
     ]
+
+
+def test_an_edited_case_is_asked_again() -> None:
+    edited = kept("a", exact="f1", rules="f2")._replace(digest=digest_of(to_json(Sample("a", "other words"))))
+    first, *_ = planned(edited)
+    assert (first.work, first.reason) == (Work.RERUN, "its case was edited since it was answered")

@@ -30,6 +30,8 @@ from gradeline.model import (
     TestCase,
     Trajectory,
     Usage,
+    digest_of,
+    to_json,
 )
 from gradeline.store import Counts, GraderCounts, InMemoryStorage, Run, RunGrader, SqliteStorage, StoreError, Writer
 from gradeline.store.rows import Row, Tally, counts_of, score_units
@@ -338,8 +340,8 @@ class TestRecords:
         store.put_grade(GradeKey(run, "1", 0, "b"), scored(1.0, "f2"))
         store.put_grade(GradeKey(run, "1", 0, "a"), scored(0.0, "f1"))
         assert list(store.keys_of(run)) == [
-            (ResponseKey(run, "1", 0), "success", {"a": "f1", "b": "f2"}),
-            (ResponseKey(run, "1", 1), "timeout", {}),
+            (ResponseKey(run, "1", 0), "success", {"a": "f1", "b": "f2"}, digest_of(to_json(sample(1)))),
+            (ResponseKey(run, "1", 1), "timeout", {}, digest_of(to_json(sample(1)))),
         ]
 
     def test_rows_of_an_unknown_run_are_refused(self, store: Storage) -> None:
@@ -371,8 +373,9 @@ class TestRegradedRuns:
         assert list(store.records(grandchild)) == [
             Record(grandchild, "1", 0, sample(1), response("1/0"), {"exact": "new"}, {"exact": scored(1.0, "f2")})
         ]
-        assert list(store.keys_of(grandchild)) == [(ResponseKey(grandchild, "1"), "success", {"exact": "f2"})]
-        assert list(store.keys_of(child)) == [(ResponseKey(child, "1"), "success", {})]
+        asked = digest_of(to_json(sample(1)))
+        assert list(store.keys_of(grandchild)) == [(ResponseKey(grandchild, "1"), "success", {"exact": "f2"}, asked)]
+        assert list(store.keys_of(child)) == [(ResponseKey(child, "1"), "success", {}, asked)]
         assert store.get_response(ResponseKey(child, "1")) == response("1/0")
         assert store.get_sample(child, "1") == sample(1)
         assert store.counts(grandchild) == recomputed(store, grandchild)
@@ -751,3 +754,16 @@ class TestCachedResponses:
         run = new_run(store)
         asyncio.run(self._written(store, run))
         assert store.cached_response("key") == response("kept")
+
+
+def test_one_record_is_the_one_among_all(store: Storage) -> None:
+    run = new_run(store)
+    for case in ("a", "b"):
+        put(store, run, case)
+        store.put_grade(GradeKey(run, case, 0, "exact"), scored(0.5), "x")
+    child = new_run(store, parent=run)
+    store.put_grade(GradeKey(child, "b", 0, "exact"), scored(1.0), "y")
+    for owner in (run, child):
+        assert [store.get_record(ResponseKey(owner, case)) for case in ("a", "b")] == list(store.records(owner))
+    assert store.get_record(ResponseKey(run, "c")) is None
+    assert store.get_record(ResponseKey("nope", "a")) is None

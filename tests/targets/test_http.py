@@ -203,7 +203,7 @@ def test_every_fault_of_a_config_is_named_at_once() -> None:
         "config.timeout",
         "config.urll",
     }
-    assert "known are {{input}}, {{id}}, {{metadata.x}}" in found["config.request.a[0]"]
+    assert "known are {{input}}, {{id}}, {{model}}, {{metadata.x}}" in found["config.request.a[0]"]
 
 
 @pytest.mark.parametrize("url", ["ftp://x/", "no url", "http://user:pw@x/", "http://{{id}}.example/", "http:///x"])

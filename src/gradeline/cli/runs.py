@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from gradeline.cli.settings import Settings, current_settings, global_options
 
 if TYPE_CHECKING:
+    from gradeline.engine.execute import Budget
     from gradeline.model import Run, Storage
 
 _suite_file = click.argument("suite", type=click.Path(path_type=Path))
 
 
+_set = click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Stand over a value of the suite (repeatable)."
+)
+
+
 @click.command()
 @_suite_file
+@_set
 @global_options
-def validate(suite: Path) -> int:
+def validate(suite: Path, overrides: tuple[str, ...]) -> int:
     """Check a suite without calling the agent: files, functions, options, gates."""
     import asyncio
     import json
@@ -28,7 +35,7 @@ def validate(suite: Path) -> int:
 
     settings = current_settings()
     warnings: list[str] = []
-    errors = asyncio.run(check_suite(suite, warnings))
+    errors = asyncio.run(check_suite(suite, warnings, overrides))
     if settings.json:
         click.echo(json.dumps({"valid": not errors, "errors": errors, "warnings": warnings}, ensure_ascii=False))
         return 2 if errors else 0
@@ -42,28 +49,58 @@ def validate(suite: Path) -> int:
     return 2 if errors else 0
 
 
+class BudgetType(click.ParamType["Budget"]):
+    """``5usd``, ``5``, ``0.5 usd`` or ``1000calls``."""
+
+    name = "budget"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Budget:
+        import re
+
+        from gradeline.engine.execute import Budget
+
+        if isinstance(value, Budget):
+            return value
+        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(usd|calls?)?", str(value).strip().lower())
+        if found is None or float(found[1]) <= 0:
+            self.fail(f"{value!r} is no budget; write 5usd, or 1000calls", param, ctx)
+        if (found[2] or "usd") == "usd":
+            return Budget(cost=float(found[1]))
+        if "." in found[1]:
+            self.fail(f"{value!r}: calls are whole numbers", param, ctx)
+        return Budget(calls=int(found[1]))
+
+
+_budget = click.option("--budget", type=BudgetType(), metavar="5usd", help="End the run when so much is spent.")
+_concurrency = click.option("--concurrency", type=click.IntRange(1), metavar="N", help="So many calls at once.")
+
+
 @click.command()
 @_suite_file
-@click.option("--limit", type=click.IntRange(0), help="Run the first N cases alone.")
+@click.option("--limit", type=click.IntRange(0), metavar="N", help="Run the first N cases alone.")
 @click.option("--sample", "samples", multiple=True, metavar="ID", help="Run this case alone (repeatable).")
 @click.option("--tag", "tags", multiple=True, metavar="T", help="Run the cases that have this tag (repeatable).")
 @click.option("--grader", "graders", multiple=True, metavar="G", help="Use this grader alone (repeatable).")
-@click.option("--repeats", type=click.IntRange(1), help="Ask each case so many times.")
-@click.option("--concurrency", type=click.IntRange(1), help="So many calls at once.")
-@click.option("--name", help="The run's name; by default the suite's.")
-@click.option("--seed", type=int, help="Kept with the run.")
+@click.option("--failed-of", metavar="RUN", help="Run the cases that did not pass in that run.")
+@click.option("--model", "models", multiple=True, metavar="M", help="Ask this model (repeatable: one run each).")
+@click.option("--repeats", type=click.IntRange(1), metavar="N", help="Ask each case so many times.")
+@_concurrency
+@_set
+@_budget
+@click.option("--seed", type=int, metavar="N", help="Kept with the run.")
+@click.option("--baseline", metavar="RUN", help="The gate also wants the run not to be worse than that one.")
+@click.option("--fail-fast", is_flag=True, help="End at the first case that does not pass.")
+@click.option("--engine", type=click.Choice(["local"]), default="local", help="Where the run happens.")
+@click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Write letta's result files there too.")
+@click.option(
+    "--cached",
+    type=click.Path(path_type=Path, exists=True),
+    metavar="DIR",
+    help="Grade the answers in letta's result files; no agent is asked.",
+)
+@click.option("--name", metavar="TEXT", help="The run's name; by default the suite's.")
 @global_options
-def run(
-    suite: Path,
-    limit: int | None,
-    samples: tuple[str, ...],
-    tags: tuple[str, ...],
-    graders: tuple[str, ...],
-    repeats: int | None,
-    concurrency: int | None,
-    name: str | None,
-    seed: int | None,
-) -> int:
+def run(**options: Any) -> int:
     """Run a suite against its agent, grade the answers, and store everything.
 
     Exits with 0 when its gate passes, 1 when it fails, 2 when the suite is wrong, 3 when it is undecided, 4 when
@@ -71,42 +108,58 @@ def run(
     """
     import asyncio
 
-    from gradeline.cli.running import open_store, run_suite
+    from gradeline.cli.running import Order, open_store, run_suite
     from gradeline.engine.prepare import Choice
 
     settings = current_settings()
-    choice = Choice(limit, tags, samples, graders, repeats, concurrency)
+    cached: Path | None = options.pop("cached")
+    chosen = {key: options.pop(key) for key in Choice._fields if key in options}
+    choice = Choice(**chosen, cached=None if cached is None else str(cached.resolve()))
+    del options["engine"]
+    order = Order(options.pop("suite"), choice, **options)
     with open_store(settings) as storage:
-        return asyncio.run(run_suite(settings, storage, suite, choice, name, seed))
+        return asyncio.run(run_suite(settings, storage, order))
 
 
 @click.command()
 @click.argument("run_name", metavar="RUN")
+@click.option("--allow-changed", is_flag=True, help="Go on although the suite or its graders changed.")
+@_concurrency
+@_budget
 @global_options
-def resume(run_name: str) -> int:
+def resume(run_name: str, allow_changed: bool, concurrency: int | None, budget: Budget | None) -> int:
     """Go on with a run that was stopped: what is answered and graded is not done again."""
     import asyncio
 
     from gradeline.cli.running import open_store, resume_run
+    from gradeline.engine.prepare import Choice
 
     settings = current_settings()
+    choice = Choice(concurrency=concurrency, budget=budget)
     with open_store(settings) as storage:
-        return asyncio.run(resume_run(settings, storage, run_name))
+        return asyncio.run(resume_run(settings, storage, run_name, choice, allow_changed))
 
 
 @click.command()
 @click.argument("run_name", metavar="RUN")
 @click.option("--suite", type=click.Path(path_type=Path), help="The suite to grade with; by default the run's own.")
+@click.option("--grader", "graders", multiple=True, metavar="G", help="Use this grader alone (repeatable).")
+@_set
+@click.option("--name", metavar="TEXT", help="The new run's name; by default the suite's.")
 @global_options
-def regrade(run_name: str, suite: Path | None) -> int:
+def regrade(
+    run_name: str, suite: Path | None, graders: tuple[str, ...], overrides: tuple[str, ...], name: str | None
+) -> int:
     """Grade a run's answers again, as the suite's graders are now. The agent is not called."""
     import asyncio
 
     from gradeline.cli.running import open_store, regrade_run
+    from gradeline.engine.prepare import Choice
 
     settings = current_settings()
+    choice = Choice(graders=graders, overrides=overrides)
     with open_store(settings) as storage:
-        return asyncio.run(regrade_run(settings, storage, run_name, suite))
+        return asyncio.run(regrade_run(settings, storage, run_name, suite, choice, name))
 
 
 @click.command("list")
@@ -116,13 +169,14 @@ def list_runs(limit: int) -> None:
     """List the stored runs, the newest first."""
     import json
 
-    from gradeline.cli.running import open_store, run_object
+    from gradeline.cli.running import open_store
+    from gradeline.engine.conclude import run_data
 
     settings = current_settings()
     with open_store(settings) as storage:
         runs = storage.list_runs(limit)
     if settings.json:
-        click.echo(json.dumps({"runs": [run_object(one) for one in runs]}, ensure_ascii=False))
+        click.echo(json.dumps({"runs": [run_data(one) for one in runs]}, ensure_ascii=False))
     elif runs:
         _print_runs(settings, runs)
     else:
@@ -160,7 +214,7 @@ def show(run_name: str, records: bool) -> None:
         if records:
             _write_records(storage, found, sys.stdout)
         else:
-            show_run(settings, storage, found, None, 0.0)
+            show_run(settings, storage, found)
 
 
 @click.command()

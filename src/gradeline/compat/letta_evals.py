@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from gradeline.compat.letta_messages import AgentState, field, flatten_content, from_letta, message_type, tool_calls
-from gradeline.errors import NeedsIsolationError
+from gradeline.errors import BadReplyError, NeedsIsolationError
 from gradeline.extractors import extract
-from gradeline.model import GradeResult, Response, Sample
+from gradeline.model import GradeResult, Response, Sample, quote
 from gradeline.model.grade import valid_score
 
 LettaTrajectory = Sequence[Sequence[Any]]
@@ -120,6 +120,18 @@ class RewardOutput(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         score = float(self.score) if isinstance(self.score, bool) else valid_score(self.score)
         msgspec.structs.force_setattr(self, "score", score)
+
+
+def reward_of(value: object, reference: str) -> GradeResult:
+    """What a composer may give back (a number, true or false, ``{score, metadata}``, RewardOutput) as a grade."""
+    if isinstance(value, Mapping):
+        score, metadata = value.get("score"), value.get("metadata")
+    else:
+        score, metadata = getattr(value, "score", value), getattr(value, "metadata", None)
+    try:
+        return GradeResult(float(score) if isinstance(score, bool) else valid_score(score), None, dict(metadata or {}))
+    except (TypeError, ValueError) as error:
+        raise BadReplyError(f"{reference} returned {quote(value)}: {error}") from None
 
 
 def last_assistant(trajectory: LettaTrajectory, config: Mapping[str, Any] | None = None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib import import_module
@@ -151,7 +151,8 @@ class SummaryMessage(LettaMessage):
 
 class EventMessage(LettaMessage):
     message_type = "event_message"
-    event_type: str = "event"
+    event_type: str = "compaction"
+    """The only one that the real client knows."""
     event_data: Mapping[str, Any] = {}
 
 
@@ -266,7 +267,44 @@ def to_letta(trajectory: Trajectory) -> list[list[Any]]:
     all with the same id, as letta itself does. Where the real letta_client is installed, its classes are
     used, so that ``isinstance`` in suite code holds.
     """
-    class_of = cache(_client_class)
+    return _turns(trajectory, cache(_client_class))
+
+
+def letta_data(trajectory: Trajectory) -> list[list[dict[str, Any]]]:
+    """The trajectory as letta's files have it; the real client's classes read it.
+
+    They insist on the id of the call that a tool's return answers: one that is unknown is written as "".
+    """
+    turns = [
+        [message.model_dump(mode="json", exclude_none=True) for message in turn]
+        for turn in _turns(trajectory, globals().__getitem__)
+    ]
+    for message in (message for turn in turns for message in turn):
+        if message["message_type"] == "tool_return_message":
+            message.setdefault("tool_call_id", "")
+        elif message["message_type"] == "tool_call_message" and "tool_call_id" not in message["tool_call"]:
+            del message["tool_calls"]  # they are checked, ``tool_call`` is not
+    return turns
+
+
+def letta_state(memory: Mapping[str, str]) -> dict[str, Any]:
+    """An agent's state with these memory blocks as letta's files have it, complete enough for the real client."""
+    blocks = [{"label": label, "value": value} for label, value in memory.items()]
+    return {
+        "id": "agent",
+        "name": "agent",
+        "agent_type": "letta_v1_agent",
+        "blocks": blocks,
+        "memory": {"blocks": blocks},
+        "llm_config": {"model": "unknown", "model_endpoint_type": "openai", "context_window": 0},
+        "sources": [],
+        "system": "",
+        "tags": [],
+        "tools": [],
+    }
+
+
+def _turns(trajectory: Trajectory, class_of: Callable[[str], Any]) -> list[list[Any]]:
     ids = (f"message-{number}" for number in count())
 
     def make(class_name: str, /, **fields: Any) -> Any:
@@ -295,7 +333,7 @@ def _own_part(message: Message) -> tuple[str, dict[str, Any]]:
     if message.role == "reasoning":
         return "ReasoningMessage", {"reasoning": text}
     if message.role == "event":
-        return "EventMessage", {"event_type": "event", "event_data": {"content": text}}
+        return "EventMessage", {"event_type": "compaction", "event_data": {"content": text}}
     return f"{message.role.capitalize()}Message", {"content": text}
 
 
@@ -377,12 +415,13 @@ def _messages(turn: Iterable[Any], path: str) -> list[Message]:
         if kind is None:
             raise DataError(f"{quote(item)} is no letta message: it has no message_type", f"{path}[{index}]")
         this_id = field(item, "id")
-        message = _message(item, kind)
+        read = _returns(item) if kind == "tool_return_message" else [_message(item, kind)]
         same = bool(messages) and messages[-1].role == "assistant" and this_id and this_id == last_id
         if same and kind in _CALLING:
             spoken = messages.pop()
-            message = Message("assistant", spoken.content, spoken.tool_calls + message.tool_calls, name=spoken.name)
-        messages.append(message)
+            calls = spoken.tool_calls + read[0].tool_calls
+            read = [Message("assistant", spoken.content, calls, name=spoken.name)]
+        messages += read
         last_id = this_id
     return messages
 
@@ -391,19 +430,26 @@ def _message(item: Any, kind: str) -> Message:
     name = field(item, "name")
     if kind in _CALLING:
         return Message("assistant", tool_calls=tuple(map(_call, tool_calls(item))), name=name)
-    if kind == "tool_return_message":
-        return Message(
-            "tool",
-            _text(field(item, "tool_return")),
-            tool_call_id=field(item, "tool_call_id"),
-            name=name,
-            is_error=field(item, "status") == "error",
-        )
     if kind == "event_message":
         data = field(item, "event_data") or {}
         return Message("event", _text(data["content"] if list(data) == ["content"] else data), name=name)
     role, source = _SPOKEN.get(kind, ("event", "content"))
     return Message(role, _text(field(item, source)), name=name)
+
+
+def _returns(item: Any) -> list[Message]:
+    """One message for each tool that ran; beside the list of them letta tells the first at the top."""
+    several = field(item, "tool_returns")
+    return [
+        Message(
+            "tool",
+            _text(field(one, "tool_return")),
+            tool_call_id=field(one, "tool_call_id"),
+            name=field(item, "name"),
+            is_error=field(one, "status") == "error",
+        )
+        for one in (several if isinstance(several, list | tuple) and len(several) > 1 else [item])
+    ]
 
 
 def _call(call: Any) -> Call:

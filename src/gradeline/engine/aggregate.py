@@ -10,9 +10,9 @@ from typing import NamedTuple
 import msgspec
 
 from gradeline.errors import Outcome
-from gradeline.model import Counts, GraderCounts, Record, Run
+from gradeline.model import Counts, GraderCounts, Measure, Run
 from gradeline.stats import Interval, moments_interval, percentile, wilson
-from gradeline.verdict.gates import Column
+from gradeline.verdict import Column
 
 
 class GraderSummary(msgspec.Struct, frozen=True):
@@ -36,6 +36,8 @@ class GraderSummary(msgspec.Struct, frozen=True):
 class Summary(msgspec.Struct, frozen=True):
     """A run in numbers."""
 
+    cases: int
+    repeats: int
     responses: dict[str, int]
     coverage: float
     """The least share of all grades that have a score, over the graders."""
@@ -43,32 +45,47 @@ class Summary(msgspec.Struct, frozen=True):
     graders: dict[str, GraderSummary]
     latency_ms: dict[str, float] | None = None
     """Mean and percentiles of the calls that were answered; None where none was."""
+    cost: dict[str, float | None] = msgspec.field(default_factory=lambda: {"agent": None, "judge": None})
+    """What was told; None is unknown, not free."""
 
 
 class Measured(NamedTuple):
-    """What only the records themselves tell: each grader's scores, and how long the agent took."""
+    """What only the rows themselves tell: each grader's scores, how long the agent took, what it cost."""
 
     columns: dict[str, Column]
     latencies: array[float]
     self_reported: Counter[str]
+    cost: float | None
+    """The sum of what is known; None where nothing is."""
 
 
-def measure(run: Run, records: Iterable[Record]) -> Measured:
-    """One pass over a run's records; eight bytes are kept of a score and of a latency."""
+def measure(run: Run, measures: Iterable[Measure]) -> Measured:
+    """One pass over a run; some bytes are kept of a score and of a latency."""
     scores = {key: array("d") for key in run.graders}
+    cases = {key: array("q") for key in run.graders}
     latencies = array("d")
     self_reported: Counter[str] = Counter()
-    count = 0
-    for record in records:
+    cost: float | None = None
+    count = failed = 0
+    case, last = -1, None
+    for one in measures:
         count += 1
-        if record.response.error is None and record.response.latency_ms is not None:
-            latencies.append(record.response.latency_ms)
-        for key, grade in record.grades.items():
+        if one.case != last:
+            case, last = case + 1, one.case
+        if one.status != "success":
+            failed += 1
+        elif one.latency_ms is not None:
+            latencies.append(one.latency_ms)
+        if one.cost is not None:
+            cost = (cost or 0.0) + one.cost
+        for key, grade in one.grades.items():
             if grade.score is not None and key in scores:
                 scores[key].append(grade.score)
+                cases[key].append(case)
                 self_reported[key] += grade.self_reported_error
     total = count if run.total is None else run.total
-    return Measured({key: Column(values, total) for key, values in scores.items()}, latencies, self_reported)
+    columns = {key: Column(values, total, failed, cases[key]) for key, values in scores.items()}
+    return Measured(columns, latencies, self_reported, cost)
 
 
 def complete(summary: Summary, measured: Measured) -> Summary:
@@ -77,7 +94,12 @@ def complete(summary: Summary, measured: Measured) -> Summary:
         key: msgspec.structs.replace(column, self_reported_errors=measured.self_reported[key])
         for key, column in summary.graders.items()
     }
-    return msgspec.structs.replace(summary, graders=columns, latency_ms=_latencies(measured.latencies))
+    return msgspec.structs.replace(
+        summary,
+        graders=columns,
+        latency_ms=_latencies(measured.latencies),
+        cost={"agent": measured.cost, "judge": None},
+    )
 
 
 def _latencies(values: array[float]) -> dict[str, float] | None:
@@ -97,7 +119,14 @@ def summarise(run: Run, counts: Counts) -> Summary:
         for key, grader in run.graders.items()
     }
     shares = [column.scored / column.total for column in graders.values() if column.total]
-    return Summary(counts.responses, min(shares, default=0.0), _sentence(counts.responses, graders), graders)
+    return Summary(
+        -(-total // run.repeats),
+        run.repeats,
+        counts.responses,
+        min(shares, default=0.0),
+        _sentence(counts.responses, graders),
+        graders,
+    )
 
 
 def _grader_summary(kind: str, fingerprint: str, counts: GraderCounts | None, total: int) -> GraderSummary:

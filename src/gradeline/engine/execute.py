@@ -7,7 +7,9 @@ from collections import deque
 from typing import NamedTuple
 
 from gradeline.engine.plan import Planned
-from gradeline.model import Response, Target
+from gradeline.engine.stop import Stop
+from gradeline.failpoints import failpoint
+from gradeline.model import Response, Storage, Target
 from gradeline.model.protocols import StoreWriter
 
 
@@ -18,29 +20,87 @@ class Rate(NamedTuple):
     per: float
 
 
+class Budget(NamedTuple):
+    """What a run may spend in all; None is no limit."""
+
+    calls: int | None = None
+    cost: float | None = None
+
+
+class Pace(NamedTuple):
+    """How the agent is asked."""
+
+    concurrency: int = 15
+    rate: Rate | None = None
+    budget: Budget = Budget()
+    cache: bool = False
+    """Take an answer that the store has to the same question."""
+
+
+class Spending:
+    """What a run has spent, before this process began and since."""
+
+    def __init__(self, budget: Budget, calls: int = 0, cost: float = 0.0) -> None:
+        self._budget = budget
+        self._calls = calls
+        self._cost = cost
+
+    def begin(self) -> str | None:
+        """Count a call, or say why none may be made any more."""
+        if self._budget.calls is not None and self._calls >= self._budget.calls:
+            return f"the budget of {self._budget.calls} calls is spent"
+        if self._budget.cost is not None and self._cost >= self._budget.cost:
+            return f"the budget of {self._budget.cost:g} is spent: {self._cost:g} after {self._calls} calls"
+        self._calls += 1
+        return None
+
+    def paid(self, response: Response) -> None:
+        if response.usage is not None and response.usage.cost is not None:
+            self._cost += response.usage.cost
+
+
 class Executor:
-    """Calls a target. A slot is held until the answer is committed, so no more is in flight than ``concurrency``."""
+    """Calls a target. A slot is held until the answer is committed, so no more is in flight than the concurrency."""
 
     def __init__(
-        self, target: Target, writer: StoreWriter, concurrency: int, rate: Rate | None, stopped: asyncio.Event
+        self, target: Target, storage: Storage, writer: StoreWriter, pace: Pace, spending: Spending, stop: Stop
     ) -> None:
-        self._stopped = stopped
+        self._stop = stop
         self._target = target
+        self._storage = storage
         self._writer = writer
-        self._slots = asyncio.Semaphore(concurrency)
-        self._rate = rate
-        self._starts: deque[float] = deque(maxlen=rate.calls if rate else 1)
+        self._cache = pace.cache
+        self._spending = spending
+        self._slots = asyncio.Semaphore(pace.concurrency)
+        self._rate = pace.rate
+        self._starts: deque[float] = deque(maxlen=pace.rate.calls if pace.rate else 1)
         self._turn = asyncio.Lock()
 
     async def execute(self, planned: Planned) -> Response | None:
         """The agent's response, stored; None where the run was stopped before it was asked."""
         async with self._slots:
-            if self._rate is not None:
-                await self._wait_for_turn(self._rate)
-            if self._stopped.is_set():
-                return None
-            response = await self._target.respond(planned.sample)
-            await self._writer.put_response(planned.key, response, planned.sample, planned.position)
+            cache_key = self._target.cache_key(planned.sample, planned.key.repeat) if self._cache else None
+            response = None if cache_key is None else self._storage.cached_response(cache_key)
+            if response is None:
+                response = await self._ask(planned)
+                if response is None:
+                    return None
+            failpoint("response-received")
+            await self._writer.put_response(planned.key, response, planned.sample, planned.position, cache_key)
+            failpoint("response-stored")
+        return response
+
+    async def _ask(self, planned: Planned) -> Response | None:
+        if self._rate is not None:
+            await self._wait_for_turn(self._rate)
+        if self._stop.reason is not None:
+            return None
+        spent = self._spending.begin()
+        if spent is not None:
+            self._stop.set(spent)
+            return None
+        response = await self._target.respond(planned.sample)
+        self._spending.paid(response)
         return response
 
     async def _wait_for_turn(self, rate: Rate) -> None:
@@ -49,5 +109,5 @@ class Executor:
             if len(self._starts) == rate.calls:
                 pause = self._starts[0] + rate.per - clock()
                 if pause > 0:
-                    await asyncio.sleep(pause)
+                    await self._stop.sleep(pause)
             self._starts.append(clock())

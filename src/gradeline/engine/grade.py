@@ -9,15 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
-from gradeline.errors import GraderError, NeedsIsolationError, Outcome
+import msgspec
+
+from gradeline.engine.turns import is_by_turn, joined_grade, joined_submission, turns_of
+from gradeline.errors import GraderError, MissingDataError, NeedsIsolationError, Outcome
 from gradeline.extractors import DeclaredExtractor
 from gradeline.extractors import create as create_extractor
 from gradeline.graders import DeclaredGrader, error_grade, run_grader
 from gradeline.graders.run import EMPTY_SUBMISSION
 from gradeline.model import ErrorInfo, Extractor, Grade, GradeContext, Grader, Record, Response, Sample
 from gradeline.model.config import canonical_options
+from gradeline.model.fingerprint import fingerprint
 from gradeline.usercode.messages import Job, Task, TaskResult
 from gradeline.usercode.pool import WorkerPool
 
@@ -34,6 +39,15 @@ class UserGrader(NamedTuple):
     kind: str = "tool"
 
 
+class UserReward(NamedTuple):
+    """A custom function that makes one score of all the other graders' grades."""
+
+    reference: str
+    fingerprint: str
+    timeout: float = 5.0
+    kind: str = "reward"
+
+
 class UserExtractor(NamedTuple):
     """A custom extractor with its options."""
 
@@ -47,9 +61,23 @@ class GraderUse(NamedTuple):
     """A column of a run's records: a grader, what it is given, and from which score on it passes."""
 
     key: str
-    grader: UserGrader | Grader
+    grader: UserGrader | UserReward | Grader
     extractor: UserExtractor | Extractor
     pass_threshold: float | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """Of all that decides the column's scores and passes: the grader's own where nothing is changed about it."""
+        own = self.grader.fingerprint
+        if self.pass_threshold is None and self.extractor.fingerprint == _whole_answer().fingerprint:
+            return own
+        config = dict(self.extractor.config) if isinstance(self.extractor, UserExtractor) else {}
+        return fingerprint("column", own, self.extractor.fingerprint, config, self.pass_threshold)
+
+
+@cache
+def _whole_answer() -> Extractor:
+    return create_extractor("last_assistant")
 
 
 class Graded(NamedTuple):
@@ -65,13 +93,48 @@ class Grading:
 
     def __init__(self, uses: Sequence[GraderUse], pool: WorkerPool | None) -> None:
         self._uses = {use.key: use for use in uses}
+        self._renamed = {use.key: use.fingerprint for use in uses if use.fingerprint != use.grader.fingerprint}
+        self._rewards = {use.key: use for use in uses if isinstance(use.grader, UserReward)}
         self._pool = pool
 
     async def grade(self, sample: Sample, response: Response, keys: Iterable[str] | None = None) -> dict[str, Graded]:
         """The word of each grader, or of those named; a failed call is skipped by all of them."""
         uses = [self._uses[key] for key in (self._uses if keys is None else keys)]
         if response.error is not None:
-            return {use.key: Graded(None, _skipped(use)) for use in uses}
+            return self._signed({use.key: Graded(None, _skipped(use)) for use in uses})
+        if not self._rewards:
+            return self._signed(await self._direct(sample, response, uses))
+        rewards = [use for use in uses if use.key in self._rewards]
+        if rewards:  # they look at all the others, whoever asks for them
+            uses = list(self._uses.values())
+        plain = [use for use in uses if use.key not in self._rewards]
+        done = await self._direct(sample, response, plain)
+        for use in rewards:
+            if isinstance(use.grader, UserReward):
+                others = {one.key: done[one.key] for one in plain}
+                done[use.key] = await self._rewarded(use, use.grader, sample, response, others)
+        return self._signed(done)
+
+    def _signed(self, graded: dict[str, Graded]) -> dict[str, Graded]:
+        for key in self._renamed.keys() & graded.keys():
+            one = graded[key]
+            grade = msgspec.structs.replace(one.grade, fingerprint=self._renamed[key])
+            graded[key] = Graded(one.submission, grade)
+        return graded
+
+    async def _direct(self, sample: Sample, response: Response, uses: Sequence[GraderUse]) -> dict[str, Graded]:
+        if not is_by_turn(sample):
+            return await self._whole(sample, response, uses)
+        turns = [await self._whole(*turn, uses) for turn in turns_of(sample, response)]
+        return {
+            use.key: Graded(
+                joined_submission([turn[use.key].submission for turn in turns]),
+                joined_grade([turn[use.key].grade for turn in turns], use.pass_threshold),
+            )
+            for use in uses
+        }
+
+    async def _whole(self, sample: Sample, response: Response, uses: Sequence[GraderUse]) -> dict[str, Graded]:
         done: dict[str, Graded] = {}
         remote: dict[str, list[Task]] = {}
         for use in uses:
@@ -80,24 +143,48 @@ class Grading:
                 done[use.key] = graded
             else:
                 remote[use.key] = graded
-        if remote:
-            done |= await self._grade_in_worker(sample, response, remote)
+        if not remote:
+            return done
+        done |= await self._grade_in_worker(sample, response, remote)
         return {use.key: done[use.key] for use in uses}
+
+    async def _rewarded(
+        self, use: GraderUse, reward: UserReward, sample: Sample, response: Response, others: Mapping[str, Graded]
+    ) -> Graded:
+        missing = [key for key, one in others.items() if one.grade.score is None]
+        if missing:
+            error = MissingDataError(f"{', '.join(missing)} gave no score, so there is nothing to reward")
+            return Graded(None, _error(use, error))
+        config: dict[str, Any] = {
+            "grades": {
+                key: {"score": one.grade.score, "rationale": one.grade.rationale, "metadata": one.grade.metadata}
+                for key, one in others.items()
+            },
+            "submissions": {key: one.submission for key, one in others.items()},
+        }
+        task = Task("reward_composer", reward.reference, config=config, timeout=reward.timeout)
+        (result,) = await self._workers(use.key).run(Job(sample, (task,), response))
+        return Graded(None, to_grade(result, use.grader.kind, use.grader.fingerprint, use.pass_threshold))
 
     async def _grade_in_worker(
         self, sample: Sample, response: Response, remote: Mapping[str, list[Task]]
     ) -> dict[str, Graded]:
-        if self._pool is None:
-            raise RuntimeError(f"{', '.join(remote)} need worker processes, and there is no pool")
         tasks: list[Task] = []
         for own in remote.values():
             tasks += [task if task.extract is None else _shifted(task, len(tasks)) for task in own]
-        results = iter(await self._pool.run(Job(sample, tuple(tasks), response)))
+        results = iter(await self._workers(*remote).run(Job(sample, tuple(tasks), response)))
         return {key: _from_results(self._uses[key], own, [next(results) for _ in own]) for key, own in remote.items()}
+
+    def _workers(self, *keys: str) -> WorkerPool:
+        if self._pool is None:
+            raise RuntimeError(f"{', '.join(keys)} need worker processes, and there is no pool")
+        return self._pool
 
 
 def _grade_here(use: GraderUse, sample: Sample, response: Response) -> Graded | list[Task]:
     """The grade where this process can give it, else the tasks that a worker is given."""
+    if isinstance(use.grader, UserReward):
+        raise TypeError(f"{use.key}: a reward is made of the other grades")
     submission: str | None = None
     extraction: Task | None = None
     if isinstance(use.extractor, UserExtractor):
@@ -163,7 +250,7 @@ def _skipped(use: GraderUse) -> Grade:
 
 
 def _error(use: GraderUse, error: GraderError) -> Grade:
-    if isinstance(use.grader, UserGrader):
+    if isinstance(use.grader, UserGrader | UserReward):
         info = ErrorInfo(error.type, str(error), error.fault)
         return Grade(use.grader.kind, use.grader.fingerprint, Outcome.ERROR, error=info)
     return error_grade(use.grader, error)
@@ -201,7 +288,7 @@ async def grade_cases(
     pool: WorkerPool, graders: Mapping[str, UserGrader | Grader], cases: Iterable[Case], run: str
 ) -> AsyncIterator[Record]:
     """The records of the cases, in their order; as many are graded at once as the workers can take."""
-    whole = create_extractor("last_assistant")
+    whole = _whole_answer()
     grading = Grading([GraderUse(key, grader, whole) for key, grader in graders.items()], pool)
     ahead: deque[asyncio.Task[Record]] = deque()
     try:

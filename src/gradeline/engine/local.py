@@ -10,16 +10,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from gradeline.engine.aggregate import Summary, summarise
-from gradeline.engine.execute import Executor, Rate
-from gradeline.engine.grade import GraderUse, Grading
+from gradeline.engine.conclude import FAIL_FAST
+from gradeline.engine.execute import Budget, Executor, Pace, Spending
+from gradeline.engine.grade import Graded, GraderUse, Grading
 from gradeline.engine.owner import this_process
 from gradeline.engine.plan import Planned, Work, plan
-from gradeline.model import GradeKey, Run, Sample, Storage, Target
+from gradeline.engine.stop import Stop
+from gradeline.errors import ConfigError, Outcome, Problem
+from gradeline.failpoints import failpoint
+from gradeline.model import GradeKey, Response, Run, Sample, Storage, Target, quote
 from gradeline.model.protocols import StoreWriter
 from gradeline.usercode.pool import WorkerPool
 
@@ -30,6 +34,15 @@ _GRADING = 64
 _REUSED_AT_ONCE = 256
 
 
+class CaseDone(NamedTuple):
+    """A (case, repeat) that is done with."""
+
+    planned: Planned
+    response: Response | None
+    """None where all was there already."""
+    graded: Mapping[str, Graded]
+
+
 class RunTask(NamedTuple):
     """All that a run needs beside the store."""
 
@@ -38,13 +51,13 @@ class RunTask(NamedTuple):
     """Gives the cases in the order of the dataset, each time anew."""
     target: Target
     graders: tuple[GraderUse, ...]
-    concurrency: int = 15
-    rate: Rate | None = None
+    pace: Pace = Pace()
     pool: WorkerPool | None = None
     retry_failed: bool = True
     """Ask again where the call failed; a regrade never asks."""
-    on_progress: Callable[[Planned], None] = lambda _: None
-    """Called when a case is done with, whatever it needed."""
+    fail_fast: bool = False
+    """End at the first case that does not pass."""
+    on_progress: Callable[[CaseDone], None] = lambda _: None
 
 
 class RunResult(NamedTuple):
@@ -54,22 +67,28 @@ class RunResult(NamedTuple):
     summary: Summary
     work: dict[Work, int]
     """How many cases were reused, regraded and rerun."""
+    stopped: str | None = None
+    """Why it ended early."""
 
 
-async def run_local(storage: Storage, task: RunTask, stop: asyncio.Event | None = None) -> RunResult:
+async def run_local(storage: Storage, task: RunTask, stop: Stop | None = None) -> RunResult:
     """Do what is missing of a run. ``stop`` ends it early: what is in flight is finished and stored."""
-    run = storage.update_run(task.run.id, status="running", owner=this_process(), error_message=None)
+    me = this_process()
+    run = storage.claim_run(task.run.id, me, task.run.owner) or storage.claim_run(task.run.id, me, me)
+    if run is None:
+        raise ConfigError(Problem(task.run.id, "was taken by another process at this very moment; it runs there"))
+    failpoint("run-saved")
     done: Counter[Work] = Counter()
-    stopped = stop or asyncio.Event()
-    fingerprints = {use.key: use.grader.fingerprint for use in task.graders}
+    stop = stop or Stop()
+    fingerprints = {use.key: use.fingerprint for use in task.graders}
     stored = storage.keys_of(run.id)
     planned = plan(run.id, task.samples(), run.repeats, fingerprints, stored, retry_failed=task.retry_failed)
     _log.info("run %s: planned", run.id)
     try:
         async with storage.writer() as writer:
-            pipeline = _Pipeline(storage, writer, task, done, stopped)
+            pipeline = _Pipeline(storage, writer, task, done, stop)
             async with asyncio.TaskGroup() as group:
-                for _ in range(task.concurrency + _GRADING):
+                for _ in range(task.pace.concurrency + _GRADING):
                     group.create_task(pipeline.work(planned))
     except BaseException as error:
         # the first fault ended the others
@@ -78,51 +97,82 @@ async def run_local(storage: Storage, task: RunTask, stop: asyncio.Event | None 
         status = "cancelled" if interrupted else "failed"
         storage.update_run(run.id, status=status, error_message=f"{type(cause).__name__}: {cause}"[:2000])
         raise cause from None
-    status = "cancelled" if stopped.is_set() else "completed"
-    ended = {} if stopped.is_set() else {"total": sum(done.values()), "completed_at": now()}
-    run = storage.update_run(run.id, status=status, **ended)
-    _log.info("run %s: %s, %s", run.id, status, ", ".join(f"{count} {work}" for work, count in sorted(done.items())))
-    return RunResult(run, summarise(run, storage.counts(run.id)), dict(done))
+    failpoint("run-ending")
+    if stop.reason is None:
+        run = storage.update_run(run.id, status="completed", total=sum(done.values()), completed_at=now())
+    else:
+        run = storage.update_run(run.id, status="cancelled", error_message=stop.reason)
+    failpoint("run-ended")
+    work = ", ".join(f"{count} {kind}" for kind, count in sorted(done.items()))
+    _log.info("run %s: %s, %s", run.id, run.status, work)
+    return RunResult(run, summarise(run, storage.counts(run.id)), dict(done), stop.reason)
 
 
 class _Pipeline:
-    def __init__(
-        self, storage: Storage, writer: StoreWriter, task: RunTask, done: Counter[Work], stopped: asyncio.Event
-    ) -> None:
+    def __init__(self, storage: Storage, writer: StoreWriter, task: RunTask, done: Counter[Work], stop: Stop) -> None:
         self._storage = storage
         self._writer = writer
-        self._executor = Executor(task.target, writer, task.concurrency, task.rate, stopped)
+        spending = Spending(task.pace.budget, *_spent(storage, task))
+        self._executor = Executor(task.target, storage, writer, task.pace, spending, stop)
         self._grading = Grading(task.graders, task.pool)
-        self._on_progress = task.on_progress
+        self._task = task
         self._done = done
-        self._stopped = stopped
+        self._stop = stop
 
     async def work(self, planned: Iterable[Planned]) -> None:
         """Take cases from the shared plan until there are no more."""
         for one in planned:
-            if one.work is not Work.REUSE:
-                if not await self._case(one):
+            if one.work is Work.REUSE:
+                case = CaseDone(one, None, {})
+                if self._done[Work.REUSE] % _REUSED_AT_ONCE == 0:
+                    await asyncio.sleep(0)  # a long row of them must not keep everybody else waiting
+            else:
+                worked = await self._case(one)
+                if worked is None:
                     return
-            elif self._done[Work.REUSE] % _REUSED_AT_ONCE == 0:
-                await asyncio.sleep(0)  # a long row of them must not keep everybody else waiting
+                case = worked
             self._done[one.work] += 1
-            self._on_progress(one)
-            if self._stopped.is_set():
+            self._task.on_progress(case)
+            if self._task.fail_fast:
+                self._stop_at_failure(case)
+            if self._stop.reason is not None:
                 return
 
-    async def _case(self, planned: Planned) -> bool:
-        """Ask, store, grade, store; false where the run was stopped before it was asked."""
+    async def _case(self, planned: Planned) -> CaseDone | None:
+        """Ask, store, grade, store; None where the run was stopped before it was asked."""
         stored = self._storage.get_response(planned.key) if planned.work is Work.REGRADE else None
         response = await self._executor.execute(planned) if stored is None else stored
         if response is None:
-            return False
+            return None
         graded = await self._grading.grade(planned.sample, response, planned.graders)
+        failpoint("graded")
         puts = [
             self._writer.put_grade(GradeKey(*planned.key, key), one.grade, one.submission)
             for key, one in graded.items()
         ]
         await asyncio.gather(*puts)
-        return True
+        failpoint("grade-stored")
+        return CaseDone(planned, response, graded)
+
+    def _stop_at_failure(self, case: CaseDone) -> None:
+        name = f"case {quote(case.planned.key.case)}"
+        if case.response is not None and case.response.error is not None:
+            self._stop.set(f"{FAIL_FAST}{name}: the call failed ({case.response.error.type})")
+        for key, one in case.graded.items():
+            if one.grade.outcome in (Outcome.FAIL, Outcome.ERROR):
+                self._stop.set(f"{FAIL_FAST}{name}: {key} is {one.grade.outcome.value}")
+
+
+def _spent(storage: Storage, task: RunTask) -> tuple[int, float]:
+    """The calls that this run made before, and what they cost."""
+    budget = task.pace.budget
+    if budget == Budget():
+        return 0, 0.0
+    calls, cost = 0, 0.0
+    for measure in storage.measures(task.run.id):
+        calls += 1
+        cost += measure.cost or 0.0
+    return calls, cost
 
 
 def now() -> str:

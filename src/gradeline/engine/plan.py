@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from gradeline.model import ResponseKey, Sample, StoredKey
+from gradeline.model import ResponseKey, Sample, StoredKey, digest_of, to_json
 
 
 class Work(StrEnum):
@@ -64,6 +64,8 @@ def _planned(
 ) -> Planned:
     if found is None:
         return Planned(key, sample, position, Work.RERUN, "not answered yet", tuple(graders))
+    if found.digest != digest_of(to_json(sample)):
+        return Planned(key, sample, position, Work.RERUN, "its case was edited since it was answered", tuple(graders))
     if found.status != "success" and retry_failed:
         return Planned(key, sample, position, Work.RERUN, f"its call ended in {found.status}", tuple(graders))
     missing = tuple(name for name, print_ in graders.items() if found.fingerprints.get(name) != print_)

@@ -7,24 +7,29 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 from msgspec.json import decode, encode
 
 from gradeline import extractors, graders, targets
-from gradeline.engine.execute import Rate
-from gradeline.engine.grade import GraderUse, UserExtractor, UserGrader
+from gradeline.engine.conclude import Rules
+from gradeline.engine.execute import Budget, Pace, Rate
+from gradeline.engine.grade import GraderUse, UserExtractor, UserGrader, UserReward
 from gradeline.engine.local import RunTask, now
 from gradeline.errors import ConfigError, Problem
-from gradeline.model import Extractor, Grader, Run, RunGrader, Sample, Storage
+from gradeline.model import Extractor, Grader, ResponseKey, Run, RunGrader, Sample, Storage, quote
 from gradeline.suite.dataset import open_dataset
-from gradeline.suite.spec import GraderSpec, Suite
+from gradeline.suite.spec import GraderSpec, Suite, TargetSpec
 from gradeline.targets.base import DeclaredTarget
 from gradeline.usercode.loader import TARGET, CodeSpec, Entry, Wanted, load
 from gradeline.usercode.pool import WorkerPool
+from gradeline.verdict import graders_of
+
+REWARD = "reward_composer"
+_QUICKLY_READ = 5_000_000
 
 
 class Choice(NamedTuple):
-    """What of a suite is to be run."""
+    """What of a suite is to be run, and how."""
 
     limit: int | None = None
     tags: tuple[str, ...] = ()
@@ -32,6 +37,12 @@ class Choice(NamedTuple):
     graders: tuple[str, ...] = ()
     repeats: int | None = None
     concurrency: int | None = None
+    model: str | None = None
+    cached: str | None = None
+    """A folder of letta's results that answers instead of the agent."""
+    overrides: tuple[str, ...] = ()
+    """``key=value`` texts that stand over what the suite file says."""
+    budget: Budget | None = None
 
 
 class Definition(Struct, frozen=True):
@@ -39,6 +50,7 @@ class Definition(Struct, frozen=True):
 
     suite: str
     choice: Choice
+    rules: Rules = Rules()
 
     @classmethod
     def of(cls, run: Run) -> Definition:
@@ -57,67 +69,144 @@ class Prepared(NamedTuple):
     target: DeclaredTarget[Any]
     graders: tuple[GraderUse, ...]
     pool: WorkerPool
+    rules: Rules
 
     def samples(self) -> Iterator[Sample]:
         """The chosen cases, read anew each time."""
         chosen = self.choice
+        wanted = set(chosen.samples)
+        source = self.suite.dataset
+        before = _state(source)
         dataset = open_dataset(
-            self.suite.dataset,
+            source,
             tags=chosen.tags or self.suite.tags,
-            limit=0 if chosen.samples else self.suite.limit if chosen.limit is None else chosen.limit,
+            limit=0 if wanted else self.suite.limit if chosen.limit is None else chosen.limit,
         )
         for sample in dataset:
-            if not chosen.samples or sample.case_key in chosen.samples:
-                problems = self.target.problems_with(sample)
-                if problems:
-                    raise ConfigError(problems, f"case {sample.case_key!r}")
-                yield sample
+            if chosen.samples:
+                if sample.case_key not in wanted:
+                    continue
+                wanted.discard(sample.case_key)
+            problems = self.target.problems_with(sample)
+            if problems:
+                raise ConfigError(problems, f"case {sample.case_key!r}")
+            yield sample
+        if wanted:
+            missing = ", ".join(map(quote, sorted(wanted)[:5]))
+            raise ConfigError(Problem("--sample", f"the dataset has no case {missing}"))
+        if _state(source) != before:
+            raise ConfigError(
+                Problem(str(source), "changed while the run read it; look at it, then go on with: gradeline resume")
+            )
 
-    def new_run(self, name: str | None = None, parent: str | None = None, seed: int | None = None) -> Run:
+    def expected(self, run: Run) -> int | None:
+        """How many (case, repeat) there will be, where that is quickly told."""
+        if self.choice.samples:
+            return len(self.choice.samples) * run.repeats
+        source = self.suite.dataset
+        if isinstance(source, Path) and source.stat().st_size > _QUICKLY_READ:
+            return None
+        try:
+            return sum(1 for _ in self.samples()) * run.repeats
+        except ConfigError:
+            return None  # the run itself will say what is wrong, at its place
+
+    def new_run(
+        self,
+        name: str | None = None,
+        parent: str | None = None,
+        seed: int | None = None,
+        group: str | None = None,
+    ) -> Run:
         """The run as it is saved before anything is asked."""
         suite = self.suite
         return Run(
             name=name or suite.name,
             suite=suite.name,
             suite_digest=suite.digest,
-            target={"kind": self.target.kind, "fingerprint": self.target.fingerprint, **self.target.shown},
-            graders={use.key: RunGrader(use.grader.kind, use.grader.fingerprint) for use in self.graders},
+            target=self.described_target(),
+            graders=self.run_graders(),
+            group=group,
             parent=parent,
-            seed=seed,
+            seed=suite.seed if seed is None else seed,
             repeats=self.choice.repeats or suite.repeats,
             started_at=now(),
-            definition=encode(Definition(str(suite.file), self.choice)).decode(),
+            definition=self.definition(),
         )
 
-    def task(self, run: Run, on_progress: Callable[[Any], None] = lambda _: None) -> RunTask:
+    def described_target(self) -> dict[str, Any]:
+        return {"kind": self.target.kind, "fingerprint": self.target.fingerprint, **self.target.shown}
+
+    def run_graders(self) -> dict[str, RunGrader]:
+        return {use.key: RunGrader(use.grader.kind, use.fingerprint) for use in self.graders}
+
+    def definition(self) -> str:
+        return encode(Definition(str(self.suite.file), self.choice, self.rules)).decode()
+
+    def task(self, run: Run) -> RunTask:
+        return RunTask(run, self.samples, self.target, self.graders, self.pace(), self.pool)
+
+    def pace(self) -> Pace:
         options = self.target.options
         rate = getattr(options, "rate", None)
-        return RunTask(
-            run,
-            self.samples,
-            self.target,
-            self.graders,
+        return Pace(
             self.choice.concurrency or getattr(options, "concurrency", None) or self.suite.concurrency,
             None if rate is None else Rate(rate.calls, rate.seconds),
-            self.pool,
-            on_progress=on_progress,
+            self.choice.budget or Budget(self.suite.budget.calls, self.suite.budget.cost),
+            self.suite.cache,
         )
+
+
+def _state(source: object) -> tuple[int, int, int] | None:
+    """What tells that a file was written to."""
+    if not isinstance(source, Path):
+        return None
+    try:
+        stat = source.stat()
+    except OSError:
+        return (0, 0, 0)
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 @asynccontextmanager
 async def prepare(suite: Suite, choice: Choice, storage: Storage | None = None) -> AsyncIterator[Prepared]:
     """Load, make and open everything a run of the suite needs; `ConfigError` for what is wrong."""
     chosen = _chosen(suite, choice)
+    target_spec = _target_spec(suite, choice)
     async with AsyncExitStack() as stack:
-        spec = _code(suite, chosen)
+        spec = _code(suite, chosen, target_spec)
         pool = await stack.enter_async_context(WorkerPool(spec))
         entries = (await pool.start()).entries if spec is not None else ()
         if suite.setup is not None:
-            await pool.set_up({"name": suite.name, "description": suite.description})
+            await pool.set_up({**suite.shown, "model_handle": choice.model})
         loaded = {(entry.role, entry.reference): entry for entry in entries}
-        uses = tuple(_use(grader, loaded) for grader in chosen)
-        target = await stack.enter_async_context(_target(suite, pool, storage))
-        yield Prepared(suite, choice, target, uses, pool)
+        uses = [_use(grader, loaded) for grader in chosen]
+        if suite.reward is not None:
+            uses.append(_reward_use(suite, suite.reward, loaded))
+        target = await stack.enter_async_context(_target(suite, target_spec, pool, loaded, storage))
+        yield Prepared(suite, choice, target, tuple(uses), pool, _rules(suite, storage))
+
+
+def _rules(suite: Suite, storage: Storage | None) -> Rules:
+    """How the run will be judged. A baseline is the run that its name means now, before this run is the latest."""
+    gate = suite.shown.get("gate")
+    return Rules(
+        gate if storage is None else _with_baselines(gate, storage),
+        suite.coverage_floor,
+        suite.agent_errors,
+        suite.require_calibrated,
+    )
+
+
+def _with_baselines(gate: Any, storage: Storage) -> Any:
+    if isinstance(gate, list):
+        return [_with_baselines(item, storage) for item in gate]
+    if not isinstance(gate, dict):
+        return gate
+    found = {key: _with_baselines(value, storage) for key, value in gate.items()}
+    if isinstance(found.get("baseline"), str):
+        found["baseline"] = storage.find_run(found["baseline"]).id
+    return found
 
 
 def _chosen(suite: Suite, choice: Choice) -> list[GraderSpec]:
@@ -126,21 +215,36 @@ def _chosen(suite: Suite, choice: Choice) -> list[GraderSpec]:
     if unknown:
         raise ConfigError(Problem("--grader", f"no grader {unknown[0]!r} in the suite; it has {', '.join(known)}"))
     chosen = [spec for spec in suite.graders if not choice.graders or spec.key in choice.graders]
-    needed = suite.gate.metric_key if suite.gate is not None else UNSET
-    if needed is not UNSET and needed not in {spec.key for spec in chosen}:
-        raise ConfigError(Problem("--grader", f"the suite's gate needs {needed!r}; choose it too"))
+    if suite.gate is not None:
+        missing = set(graders_of(suite.gate, suite.columns)) - {spec.key for spec in chosen} - {suite.reward_key}
+        if missing:
+            needed = ", ".join(map(repr, sorted(missing)))
+            raise ConfigError(Problem("--grader", f"the suite's gate needs {needed}; choose it too"))
     return chosen
 
 
-def _code(suite: Suite, chosen: list[GraderSpec]) -> CodeSpec | None:
+def _target_spec(suite: Suite, choice: Choice) -> TargetSpec:
+    """The target as this run asks it: with its model, or letta's stored results in its place."""
+    if choice.cached is not None:
+        config: dict[str, Any] = {"cached": choice.cached}
+        return TargetSpec(kind="replay", config=config if choice.model is None else {**config, "model": choice.model})
+    if choice.model is None:
+        return suite.target
+    config = {**suite.target.config, "model": choice.model}
+    return TargetSpec(kind=suite.target.kind, config=config, secrets=suite.target.secrets)
+
+
+def _code(suite: Suite, chosen: list[GraderSpec], target: TargetSpec) -> CodeSpec | None:
     """The user code that the workers load; None where there is none."""
     wanted = [Wanted("grader", spec.function) for spec in chosen if spec.function is not None]
     wanted += [Wanted("extractor", spec.extractor) for spec in chosen if spec.extractor not in extractors.registry]
+    if suite.reward is not None:
+        wanted.append(Wanted(REWARD, suite.reward))
     exclude: tuple[str, ...] = ()
-    if suite.target.kind == "python":
-        function = str(suite.target.config.get("function"))
+    if target.kind == "python":
+        function = str(target.config.get("function"))
         exclude = (function.rpartition(":")[0],) if ".py:" in function else ()
-        if suite.target.config.get("isolation") != "none":
+        if target.config.get("isolation") != "none":
             wanted.append(Wanted(TARGET, function))
     if not wanted and suite.setup is None:
         return None
@@ -162,30 +266,45 @@ def _use(spec: GraderSpec, loaded: dict[tuple[str, str], Entry]) -> GraderUse:
     return GraderUse(spec.key, grader, extractor, spec.pass_threshold)
 
 
-def _target(suite: Suite, pool: WorkerPool, storage: Storage | None) -> DeclaredTarget[Any]:
-    config = dict(suite.target.config)
+def _reward_use(suite: Suite, function: str, loaded: dict[tuple[str, str], Entry]) -> GraderUse:
+    reward = UserReward(function, loaded[REWARD, function].fingerprint)
+    return GraderUse(suite.reward_key, reward, extractors.create("last_assistant"))
+
+
+def _target(
+    suite: Suite,
+    spec: TargetSpec,
+    pool: WorkerPool,
+    loaded: dict[tuple[str, str], Entry],
+    storage: Storage | None,
+) -> DeclaredTarget[Any]:
+    config = dict(spec.config)
     given: dict[str, Any] = {}
-    if suite.target.kind == "python":
-        given["pool"] = pool
+    if spec.kind == "python":
+        function = str(config["function"])
         if config.get("isolation") == "none":
-            given = {"function": _load_here(suite.folder, str(config["function"]))}
-    if suite.target.kind == "replay":
-        if config.get("responses"):
-            config["responses"] = str(suite.folder / str(config["responses"]))
-        elif storage is not None:
+            given["function"], given["code"] = _load_here(suite.folder, function)
+        else:
+            given = {"pool": pool, "code": loaded[TARGET, function].fingerprint}
+    elif spec.kind == "command":
+        given["folder"] = suite.folder
+    elif spec.kind == "replay":
+        for key in ("responses", "cached"):
+            if config.get(key):
+                config[key] = str(suite.folder / str(config[key]))
+        if config.get("run") and storage is not None:
             given["responses"] = _stored_responses(storage, str(config["run"]))
-    return targets.create(suite.target.kind, config, suite.target.secrets, **given)
+    return targets.create(spec.kind, config, spec.secrets, **given)
 
 
-def _load_here(folder: Path, reference: str) -> Callable[..., Any]:
+def _load_here(folder: Path, reference: str) -> tuple[Callable[..., Any], str]:
+    """The function and the fingerprint of its code."""
     loaded = load(CodeSpec(str(folder), (Wanted(TARGET, reference),)))
     if loaded.manifest.faults:
         raise ConfigError([Problem(fault.file or reference, fault.message) for fault in loaded.manifest.faults])
-    return loaded.function(TARGET, reference)
+    return loaded.function(TARGET, reference), loaded.manifest.entries[0].fingerprint
 
 
 def _stored_responses(storage: Storage, wanted: str) -> Callable[[Sample], Any]:
-    from gradeline.model import ResponseKey
-
     run = storage.find_run(wanted)
     return lambda sample: storage.get_response(ResponseKey(run.id, sample.case_key, 0))

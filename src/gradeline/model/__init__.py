@@ -2,7 +2,7 @@
 
 from gradeline.errors import Fault, Outcome
 from gradeline.model.case import TestCase
-from gradeline.model.codec import from_json, to_json
+from gradeline.model.codec import digest_of, from_json, to_json
 from gradeline.model.config import Config, config_schema, described, read_struct
 from gradeline.model.context import GradeContext, Need
 from gradeline.model.fingerprint import canonical_json, case_digest, fingerprint
@@ -60,6 +60,7 @@ __all__ = [
     "clean_text",
     "config_schema",
     "described",
+    "digest_of",
     "fingerprint",
     "from_json",
     "quote",

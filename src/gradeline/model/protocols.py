@@ -64,6 +64,9 @@ class Target(Protocol):
 
     async def respond(self, sample: Sample) -> Response: ...
 
+    def cache_key(self, sample: Sample, repeat: int) -> str:
+        """A digest of all that decides the answer, by which a store finds one again."""
+
 
 class StoreWriter(Protocol):
     """Writes for the tasks of one event loop; a put returns once it is committed (`gradeline.store.Writer`)."""
@@ -167,6 +170,9 @@ class Storage(Protocol):
 
     def put_grade(self, key: GradeKey, grade: Grade, submission: str | None = None) -> None:
         """Store a grade, and the text that was graded."""
+
+    def get_record(self, key: ResponseKey) -> Record | None:
+        """One record of a run."""
 
     def records(self, run: str, after: ResponseKey | None = None) -> Iterator[Record]:
         """The run's records by position of the case, then repeat, in constant memory.

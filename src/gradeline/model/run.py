@@ -88,3 +88,5 @@ class StoredKey(NamedTuple):
     key: ResponseKey
     status: str
     fingerprints: dict[str, str]
+    digest: str
+    """Tells an edited case from the one that was asked."""

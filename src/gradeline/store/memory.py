@@ -10,7 +10,7 @@ import msgspec
 
 from gradeline.errors import Outcome, StoreError
 from gradeline.model.case import TestCase
-from gradeline.model.codec import from_json, to_json
+from gradeline.model.codec import digest_of, from_json, to_json
 from gradeline.model.grade import Grade
 from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import Response
@@ -26,7 +26,6 @@ from gradeline.store.rows import (
     choose_run,
     claimed,
     counts_of,
-    digest_of,
     grade_row,
     new_id,
     parent_in_use,
@@ -206,6 +205,14 @@ class InMemoryStorage:
     def put_grade(self, key: GradeKey, grade: Grade, submission: str | None = None) -> None:
         self._put(grade_row(key, grade, submission))
 
+    def get_record(self, key: ResponseKey) -> Record | None:
+        with self._lock:
+            if key.run not in self._runs:
+                return None
+            source = self._source(key.run)
+            row = source.responses.get((key.case, key.repeat))
+        return None if row is None else self._record(key.run, source.samples[key.case][1], row)
+
     def records(self, run: str, after: ResponseKey | None = None) -> Iterator[Record]:
         return (self._record(run, sample, row) for sample, row in self._ordered(run, after))
 
@@ -215,8 +222,9 @@ class InMemoryStorage:
                 ResponseKey(run, row.case, row.repeat),
                 row.status,
                 {grade.grader: grade.fingerprint for grade in self._grades(run, row)},
+                digest_of(sample),
             )
-            for _, row in self._ordered(run, None)
+            for sample, row in self._ordered(run, None)
         )
 
     def measures(self, run: str, *, digests: bool = False) -> Iterator[Measure]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 from uuid import uuid4
 
@@ -95,11 +94,6 @@ def claimed(run: Run, owner: str, previous: str | None) -> Run | None:
     if run.owner != previous:
         return None
     return checked(msgspec.structs.replace(run, owner=owner, status="running", error_message=None))
-
-
-def digest_of(sample: str) -> str:
-    """What tells an edited case from the one it was."""
-    return blake2b(sample.encode(), digest_size=16).hexdigest()
 
 
 def response_row(

@@ -18,7 +18,7 @@ import msgspec
 from gradeline.errors import Outcome, StoreError
 from gradeline.failpoints import failpoint
 from gradeline.model.case import TestCase
-from gradeline.model.codec import from_json, to_json
+from gradeline.model.codec import digest_of, from_json, to_json
 from gradeline.model.grade import Grade
 from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import Response
@@ -34,7 +34,6 @@ from gradeline.store.rows import (
     choose_run,
     claimed,
     counts_of,
-    digest_of,
     grade_row,
     new_id,
     parent_in_use,
@@ -84,7 +83,7 @@ _PAGE = """
         AND (samples.position, samples.case_key, responses.repeat) > (?2, ?3, ?4)
     ORDER BY samples.position, samples.case_key, responses.repeat LIMIT ?5"""
 _RECORD_PAGE = _PAGE.format(columns="samples.sample, responses.response")
-_KEY_PAGE = _PAGE.format(columns="responses.status, ''")
+_KEY_PAGE = _PAGE.format(columns="responses.status, samples.sample")
 _MEASURE_PAGE = """
     SELECT page.*, grades.grader, grades.outcome, grades.score, grades.reported_error
     FROM ({page}) AS page LEFT JOIN grades
@@ -274,6 +273,19 @@ class SqliteStorage:
     def put_grade(self, key: GradeKey, grade: Grade, submission: str | None = None) -> None:
         self._put(grade_row(key, grade, submission))
 
+    def get_record(self, key: ResponseKey) -> Record | None:
+        rows = self._read(
+            "SELECT samples.sample, responses.response FROM responses JOIN samples USING (run, case_key)"
+            " WHERE run = ? AND case_key = ? AND repeat = ?",
+            self._source(key.run),
+            key.case,
+            key.repeat,
+        )
+        if not rows:
+            return None
+        sample, response = rows[0]
+        return record_of(key, sample, response, self._read(_GRADES, *key))
+
     def records(self, run: str, after: ResponseKey | None = None) -> Iterator[Record]:
         self._require_run(run)
         source = self._source(run)
@@ -286,8 +298,8 @@ class SqliteStorage:
     def keys_of(self, run: str) -> Iterator[StoredKey]:
         self._require_run(run)
         return (
-            StoredKey(key, status, dict(fingerprints))
-            for key, status, _, fingerprints in self._joined(
+            StoredKey(key, status, dict(fingerprints), digest_of(sample))
+            for key, status, sample, fingerprints in self._joined(
                 _KEY_PAGE, _FINGERPRINTS, run, self._source(run), _BEGINNING
             )
         )

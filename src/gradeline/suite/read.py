@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +13,32 @@ from gradeline.graders.registry import ALIASES
 from gradeline.model import quote, read_struct
 from gradeline.suite.document import Document, read_document
 from gradeline.suite.environment import read_environment, substitute
+from gradeline.suite.override import override
 from gradeline.suite.places import DocumentError, KeyPath, SuiteProblem
-from gradeline.suite.spec import GraderSpec, Suite, TargetSpec
-from gradeline.verdict.gates import Gate
+from gradeline.suite.spec import BudgetSpec, GraderSpec, Suite, TargetSpec
+from gradeline.verdict import Gate, read_gate
 
 _KEYS = (
     "name", "description", "dataset", "target", "graders", "gate", "setup_script", "max_samples", "sample_tags",
-    "num_runs", "repeats", "max_concurrent", "concurrency", "coverage_floor",
+    "num_runs", "repeats", "max_concurrent", "concurrency", "coverage_floor", "agent_errors", "require_calibrated",
+    "reward", "budget", "cache", "seed", "output",
 )  # fmt: skip
-_WITHOUT_EFFECT = frozenset({"output", "cleanup", "sandbox", "reward"})
-"""Keys of letta that change nothing here, or nothing yet."""
+_WITHOUT_EFFECT = frozenset({"cleanup", "sandbox"})
+"""Keys of letta that change nothing here."""
 _GRADER_KEYS = frozenset(
     {"kind", "type", "config", "function", "extractor", "extractor_config", "pass_threshold", "timeout", "display_name"}
 )
 _JUDGES = frozenset({"model_judge", "rubric", "letta_judge"})
+_MODELS = ("models", "model_handles")
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
 
 
-def read_suite(path: Path) -> Suite:
-    """Read a suite; `DocumentError` lists every fault with file, line and column."""
-    return _Reader(read_document(path), path.resolve()).suite()
+def read_suite(path: Path, overrides: Sequence[str] = ()) -> Suite:
+    """Read a suite; `DocumentError` lists every fault with file, line and column.
+
+    ``overrides`` are texts such as ``target.url=http://…``, each with a YAML value, that stand over the file.
+    """
+    return _Reader(override(read_document(path), overrides), path.resolve()).suite()
 
 
 class _Reader:
@@ -48,18 +54,30 @@ class _Reader:
         name = self._text("name", required=True)
         read = self._graders()
         target = self._target()
-        gate = self._gate([spec.key for spec in read])
+        keys = [spec.key for spec in read]
+        reward = self._reward(keys)
+        if reward is not None:
+            keys.append("reward_composer" if "reward" in keys else "reward")
+        gate = self._gate(keys)
         repeats = self._number("num_runs", "repeats", default=1, least=1)
         concurrency = self._number("max_concurrent", "concurrency", default=15, least=1)
         limit = self._number("max_samples", default=0, least=0)
         floor = self._data.get("coverage_floor", 0.95)
-        if isinstance(floor, bool) or not isinstance(floor, int | float) or not 0 <= floor <= 1:
+        if not _is_number(floor, 0, 1):
             self._fault(("coverage_floor",), f"must be a number from 0 to 1, got {quote(floor)}")
+        agent_errors = self._data.get("agent_errors", "exclude")
+        if agent_errors not in ("exclude", "fail"):
+            self._fault(("agent_errors",), f"must be exclude or fail, got {quote(agent_errors)}")
+        seed = self._data.get("seed")
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+            self._fault(("seed",), f"must be a whole number, got {quote(seed)}")
         tags = self._data.get("sample_tags") or []
         if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
             self._fault(("sample_tags",), f"must be a list of texts, got {quote(tags)}")
         dataset = self._dataset()
-        description, setup = self._text("description"), self._text("setup_script")
+        description, setup, output = (self._text(key) for key in ("description", "setup_script", "output"))
+        budget = self._budget()
+        flags = {key: self._flag(key) for key in ("cache", "require_calibrated")}
         if self._problems:
             raise DocumentError(sorted(self._problems, key=lambda problem: (problem.line, problem.column)))
         return Suite(
@@ -77,6 +95,13 @@ class _Reader:
             limit=limit,
             tags=tuple(tags),
             coverage_floor=float(floor),
+            agent_errors=agent_errors,
+            reward=reward,
+            budget=budget,
+            seed=seed,
+            output=None if output is None else self._file.parent / output,
+            shown=self._data,
+            **flags,
             warnings=tuple(self._warnings),
         )
 
@@ -109,6 +134,44 @@ class _Reader:
             self._fault((key,), f"must be a text, got {quote(value)}")
             return None
         return value
+
+    def _flag(self, key: str) -> bool:
+        value = self._data.get(key)
+        if value is not None and not isinstance(value, bool):
+            self._fault((key,), f"must be true or false, got {quote(value)}")
+        return value is True
+
+    def _budget(self) -> BudgetSpec:
+        given = self._data.get("budget")
+        if given is None:
+            return BudgetSpec()
+        reading = read_struct(BudgetSpec, given, "")
+        self._take([*reading.problems, *reading.unknown], ("budget",))
+        return reading.options or BudgetSpec()
+
+    def _reward(self, keys: list[str]) -> str | None:
+        """The function of a custom reward; a reward that is one grader's score is that grader's column."""
+        given = self._data.get("reward")
+        if given is None:
+            return None
+        kind = given.get("kind") if isinstance(given, dict) else None
+        wanted = {"metric": "metric_key", "custom": "function"}.get(str(kind))
+        if wanted is None:
+            self._fault(
+                ("reward",),
+                f"must be {{kind: metric, metric_key: …}} or {{kind: custom, function: …}}, got {quote(given)}",
+            )
+            return None
+        for key in given.keys() - {"kind", wanted}:
+            self._fault(("reward", key), f"unknown key; a {kind} reward has {wanted!r}")
+        value = given.get(wanted)
+        if not isinstance(value, str) or not value:
+            self._fault(("reward", wanted), f"must be a text, got {quote(value)}")
+        elif kind == "custom":
+            return value
+        elif keys and value not in keys:
+            self._fault(("reward", "metric_key"), f"no grader {value!r}; {_hint(value, keys)}")
+        return None
 
     def _number(self, *names: str, default: int, least: int) -> int:
         given = [name for name in names if self._data.get(name) is not None]
@@ -144,7 +207,8 @@ class _Reader:
         environment = read_environment(self._file.parent)
         substituted = substitute(given, environment.values, self._document.place, ("target",))
         self._problems += substituted.problems
-        config = {key: value for key, value in substituted.tree.items() if key != "kind"}
+        config = {key: value for key, value in substituted.tree.items() if key not in ("kind", *_MODELS)}
+        models = self._models(substituted.tree)
         kind = given.get("kind")
         try:
             declaration = targets.registry.get(str(kind))
@@ -153,7 +217,23 @@ class _Reader:
             return TargetSpec(kind="")
         reading = declaration.read(config, "")
         self._take([*reading.problems, *reading.unknown], ("target",))
-        return TargetSpec(kind=str(kind), config=config, secrets=frozenset(substituted.secrets))
+        return TargetSpec(kind=str(kind), config=config, secrets=frozenset(substituted.secrets), models=models)
+
+    def _models(self, target: Mapping[str, Any]) -> tuple[str, ...]:
+        """One run each; ``model_handles`` is letta's word for them."""
+        given = [key for key in _MODELS if target.get(key) is not None]
+        if len(given) > 1:
+            self._fault(("target", given[1]), f"is another name of {given[0]!r}; keep one of them")
+        models = target[given[0]] if given else []
+        if not isinstance(models, list) or not all(isinstance(model, str) and model for model in models):
+            self._fault(("target", given[0]), f"must be a list of names, got {quote(models)}")
+            return ()
+        twice = next((model for model in models if models.count(model) > 1), None)
+        if twice is not None:
+            self._fault(("target", given[0]), f"names {twice!r} twice; for several runs of one, write repeats")
+        if models and target.get("model") is not None:
+            self._fault(("target", "model"), f"stands beside {given[0]!r}; keep one of them")
+        return tuple(models)
 
     def _graders(self) -> list[GraderSpec]:
         given = self._data.get("graders")
@@ -236,14 +316,14 @@ class _Reader:
         given = self._data.get("gate")
         if given is None:
             return None
-        reading = read_struct(Gate, given, "")
-        self._take([*reading.problems, *reading.unknown], ("gate",))
-        gate = reading.options
-        if gate is not None and isinstance(gate.metric_key, str) and keys and gate.metric_key not in keys:
-            near = closest(gate.metric_key, keys)
-            hint = f"did you mean {near!r}?" if near else f"the graders are {', '.join(keys)}"
-            self._fault(("gate", "metric_key"), f"no grader {gate.metric_key!r}; {hint}")
-        return gate
+        reading = read_gate(given, keys)
+        self._take(list(reading.problems), ("gate",))
+        return reading.gate
+
+
+def _hint(value: str, known: Sequence[str]) -> str:
+    near = closest(value, known)
+    return f"did you mean {near!r}?" if near else f"the graders are {', '.join(known)}"
 
 
 def _steps(path: str) -> Iterator[str | int]:

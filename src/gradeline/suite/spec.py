@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
-from gradeline.verdict.gates import Gate
+from gradeline.model import Config, described
+from gradeline.verdict import Gate
 
 
 class GraderSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +35,17 @@ class TargetSpec(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     config: dict[str, Any] = {}
     secrets: frozenset[str] = frozenset()
+    models: tuple[str, ...] = ()
+    """Each makes a run of its own."""
+
+
+class BudgetSpec(Config, frozen=True):
+    """What a run may spend before it is ended."""
+
+    cost: Annotated[
+        Annotated[float, Meta(gt=0)] | None, described("The sum of what the agent's answers say they cost.")
+    ] = None
+    calls: Annotated[Annotated[int, Meta(ge=1)] | None, described("How often the agent is asked.")] = None
 
 
 class Suite(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,9 +65,31 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 0
     tags: tuple[str, ...] = ()
     coverage_floor: float = 0.95
+    agent_errors: Literal["exclude", "fail"] = "exclude"
+    require_calibrated: bool = False
+    reward: str | None = None
+    """The function that makes one score of all others."""
+    budget: BudgetSpec = BudgetSpec()
+    cache: bool = False
+    seed: int | None = None
+    output: Path | None = None
+    """Where letta's files are written too."""
+    shown: dict[str, Any] = {}
+    """The file's data, as a setup function or an export may see it: without what ``${NAME}`` stood for."""
     warnings: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
         """Where relative paths and custom code are looked for."""
         return self.file.parent
+
+    @property
+    def reward_key(self) -> str:
+        """The column of the reward; a grader may have taken the plain word."""
+        return "reward_composer" if "reward" in {spec.key for spec in self.graders} else "reward"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All that gives scores, in order."""
+        keys = tuple(spec.key for spec in self.graders)
+        return keys if self.reward is None else (*keys, self.reward_key)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 import msgspec
 
 from gradeline.errors import AgentError, ConfigError, Problem, response_policy
-from gradeline.model import Config, ErrorInfo, Response, Sample, clean_text, described
+from gradeline.model import Config, ErrorInfo, Response, Sample, clean_text, described, to_json
 from gradeline.model.config import canonical_options
 from gradeline.model.declared import Declared
 from gradeline.model.fingerprint import fingerprint
@@ -23,6 +23,14 @@ MAX_TEXT = 10_000_000
 """Bytes of UTF-8 in an answer's text."""
 EXCERPT = 2048
 
+_EXPECTATION: Mapping[str, Any] = {
+    "ground_truth": None,
+    "tags": (),
+    "rubric": None,
+    "rubric_path": None,
+    "rubric_vars": {},
+}
+"""What of a sample only its graders read."""
 _SECONDS = {"second": 1.0, "minute": 60.0, "hour": 3600.0}
 
 
@@ -47,6 +55,9 @@ class TargetConfig(Config, frozen=True):
         Annotated[int, msgspec.Meta(ge=1)] | None, described("How many calls may be in flight at once.")
     ] = None
     rate: Annotated[Rate | None, described("How many calls may be started in what time: {calls, per}.")] = None
+    model: Annotated[
+        str | None, described("The model that answers, where the agent takes one; several stand in the suite's models.")
+    ] = None
 
 
 C = TypeVar("C", bound=Config)
@@ -61,6 +72,8 @@ class DeclaredTarget(Declared[C]):
     noun = "target"
     pacing: ClassVar[frozenset[str]] = frozenset({"concurrency", "rate"})
     """Options that do not decide what the agent answers, and so are no part of the fingerprint."""
+    sees_expectation: ClassVar[bool] = False
+    """Whether the agent can see what is expected of it, and of what its grading is made."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, secrets: Collection[str] = ()) -> None:
         self.secrets: frozenset[str] = frozenset(secret for secret in secrets if secret)
@@ -111,7 +124,13 @@ class DeclaredTarget(Declared[C]):
     @property
     def model(self) -> str | None:
         """The model that answers, where the target names one."""
-        return None
+        model: str | None = getattr(self.options, "model", None)
+        return model
+
+    def cache_key(self, sample: Sample, repeat: int) -> str:
+        """A digest of all that decides the answer."""
+        asked = sample if self.sees_expectation else msgspec.structs.replace(sample, **_EXPECTATION)
+        return fingerprint("answer", self.fingerprint, to_json(asked), repeat)
 
     @cached_property
     def fingerprint(self) -> str:

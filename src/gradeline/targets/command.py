@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -31,7 +31,7 @@ class CommandConfig(TargetConfig, frozen=True, kw_only=True):
     command: Annotated[
         list[str],
         described(
-            "The program and its arguments; {{input}}, {{id}} and {{metadata.x}} are filled in.",
+            "The program and its arguments; {{input}}, {{id}}, {{model}} and {{metadata.x}} are filled in.",
             expected="a list such as [prog, arg], because no shell takes a text apart",
             min_length=1,
         ),
@@ -49,12 +49,12 @@ class CommandConfig(TargetConfig, frozen=True, kw_only=True):
     env: Annotated[dict[str, str], described("Environment variables, beside those inherited.")] = msgspec.field(
         default_factory=dict
     )
-    cwd: Annotated[str | None, described("The folder it runs in.")] = None
+    cwd: Annotated[str | None, described("The folder it runs in, seen from the suite's; by default that one.")] = None
     timeout: Annotated[float, described("Seconds until it is killed with all it started.", gt=0, le=86_400)] = 30.0
     max_output: Annotated[int, described("Bytes of standard output.", ge=1)] = 10_000_000
 
     def faults(self) -> Iterator[Problem]:
-        yield from placeholder_faults(self.command, "command", ("input", "id", "metadata."))
+        yield from placeholder_faults(self.command, "command", ("input", "id", "model", "metadata."))
         names = {name for _, name in placeholders(self.command)}
         if self.input == "stdin" and "input" in names:
             yield Problem("command", "holds {{input}}, but the input goes to stdin; write input: argument")
@@ -78,13 +78,24 @@ class CommandTarget(DeclaredTarget[CommandConfig]):
     kind = "command"
     name = "Command"
 
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        secrets: Collection[str] = (),
+        *,
+        folder: str | Path | None = None,
+    ) -> None:
+        """``folder`` is where it runs, and what a relative ``cwd`` starts from; else this process's own."""
+        super().__init__(config, secrets)
+        self._folder = str(Path(folder or ".", self.options.cwd or ".")) if folder or self.options.cwd else None
+
     @property
     def hidden(self) -> frozenset[str]:
         named = (value for name, value in self.options.env.items() if any(w in name.upper() for w in _SECRET_WORDS))
         return spellings([*self.secrets, *(value for value in named if len(value) > 3)])
 
     async def open(self) -> None:
-        folder = self.options.cwd
+        folder = self._folder
         if folder is not None and not Path(folder).is_dir():
             raise ConfigError(Problem("cwd", f"{self._show(folder)} is no folder"), self.kind)
         program = self.options.command[0]
@@ -131,7 +142,9 @@ class CommandTarget(DeclaredTarget[CommandConfig]):
     def _arguments(self, sample: Sample) -> list[str]:
         text = _joined(sample)
         command = self.options.command
-        arguments = [clean_text(fill_text(argument, Scope(sample, text))).text for argument in command]
+        arguments = [
+            clean_text(fill_text(argument, Scope(sample, text, model=self.model))).text for argument in command
+        ]
         if self.options.input == "argument" and "input" not in {name for _, name in placeholders(command)}:
             arguments.append(clean_text(text).text)
         return arguments
@@ -146,7 +159,7 @@ class CommandTarget(DeclaredTarget[CommandConfig]):
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                cwd=self.options.cwd,
+                cwd=self._folder,
                 env={**self._environment, TOKEN: token},
                 start_new_session=True,
             )

@@ -45,7 +45,7 @@ from gradeline.targets.template import (
 if TYPE_CHECKING:
     from gradeline.transport import Answer, Transport
 
-_ASKED = ("input", "id", "metadata.")
+_ASKED = ("input", "id", "model", "metadata.")
 _BODYLESS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 _END = "[DONE]"
 
@@ -87,7 +87,7 @@ class HttpConfig(TargetConfig, frozen=True, kw_only=True):
     request: Annotated[
         Any,
         described(
-            "The body as a tree of data with the leaves {{input}}, {{id}}, {{metadata.x}}, {{session}};"
+            "The body as a tree of data with the leaves {{input}}, {{id}}, {{model}}, {{metadata.x}}, {{session}};"
             ' by default {input: "{{input}}"}.'
         ),
     ] = None
@@ -203,7 +203,7 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
     def problems_with(self, sample: Sample) -> list[Problem]:
         try:
             for turn in _turns(sample):
-                self._question(Scope(sample, turn))
+                self._question(Scope(sample, turn, model=self.model))
         except ConfigError as error:
             return list(error.problems)
         return []
@@ -214,7 +214,7 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
         session: object = None
         turns = _turns(sample)
         for number, turn in enumerate(turns, 1):
-            one, took = await self._ask(Scope(sample, turn, session), sample, turn)
+            one, took = await self._ask(Scope(sample, turn, session, model=self.model), sample, turn)
             found.append(one)
             latency += took
             if self._session_path is not None and number < len(turns):
@@ -238,7 +238,7 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
                 return self._read(answer), latency
         with self._explaining(url, answer):
             first = self._data(answer)
-            place = self._poll_url(self.options.poll, Scope(sample, turn, answer=first))
+            place = self._poll_url(self.options.poll, Scope(sample, turn, answer=first, model=self.model))
         answered = clock()
         answer = await self._poll(self.options.poll, place, deadline)
         with self._explaining(place, answer):

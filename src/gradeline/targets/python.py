@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Collection, Mapping
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from gradeline.errors import AgentError, ConfigError, Problem
 from gradeline.model import Response, Sample, Trajectory, described
+from gradeline.model.fingerprint import fingerprint
 from gradeline.targets.base import DeclaredTarget, TargetConfig
 from gradeline.usercode.calling import as_response, call_target
 from gradeline.usercode.messages import Job, Task
@@ -27,13 +29,15 @@ class PythonConfig(TargetConfig, frozen=True, kw_only=True):
 
 
 class PythonTarget(DeclaredTarget[PythonConfig]):
-    """Calls a Python function with the input; a parameter named ``sample`` gets the whole sample.
+    """Calls a Python function with the input; a parameter named ``sample`` gets the whole sample, one named
+    ``model`` the model.
 
     It gives back the answer's text, or a `Response`. A list of inputs is one call a turn.
     """
 
     kind = "python"
     name = "Python function"
+    sees_expectation = True
 
     def __init__(
         self,
@@ -42,11 +46,21 @@ class PythonTarget(DeclaredTarget[PythonConfig]):
         *,
         pool: WorkerPool | None = None,
         function: Callable[..., Any] | None = None,
+        code: str = "",
     ) -> None:
-        """``pool`` has loaded the function; ``function`` is it, for ``isolation: none``."""
+        """``pool`` has loaded the function; ``function`` is it, for ``isolation: none``.
+
+        ``code`` is the fingerprint of its code, which decides the answers as much as the options do.
+        """
         super().__init__(config, secrets)
+        self._code = code
         self._pool = pool
         self._function = function
+
+    @cached_property
+    def fingerprint(self) -> str:
+        own = super().fingerprint
+        return fingerprint(own, self._code) if self._code else own
 
     async def open(self) -> None:
         if self._pool is None and self._function is None:
@@ -62,7 +76,8 @@ class PythonTarget(DeclaredTarget[PythonConfig]):
     async def _turn(self, sample: Sample, text: str) -> Response:
         if self._function is not None:
             return await self._here(self._function, sample, text)
-        task = Task("target", self.options.function, text, timeout=self.options.timeout)
+        config = {} if self.model is None else {"model": self.model}
+        task = Task("target", self.options.function, text, config=config, timeout=self.options.timeout)
         assert self._pool is not None  # noqa: S101 - `open` saw to it
         (result,) = await self._pool.run(Job(sample, (task,)))
         if result.response is not None:
@@ -73,7 +88,7 @@ class PythonTarget(DeclaredTarget[PythonConfig]):
 
     async def _here(self, function: Callable[..., Any], sample: Sample, text: str) -> Response:
         try:
-            value = call_target(function, sample, text)
+            value = call_target(function, sample, text, self.model)
             return as_response(await value if inspect.isawaitable(value) else value, self.options.function)
         except asyncio.CancelledError:
             raise

@@ -26,7 +26,10 @@ Lookup = Callable[[str], object]
 class Scope:
     """What placeholders stand for in one call."""
 
-    def __init__(self, sample: Sample, turn: str, session: object = None, answer: object = None) -> None:
+    def __init__(
+        self, sample: Sample, turn: str, session: object = None, answer: object = None, model: str | None = None
+    ) -> None:
+        self._model = model
         self._sample = sample
         self._turn = turn
         self._session = session
@@ -38,6 +41,8 @@ class Scope:
                 return self._turn
             case ("id", "", ""):
                 return self._sample.id
+            case ("model", "", ""):
+                return ABSENT if self._model is None else self._model
             case ("session", "", ""):
                 return ABSENT if self._session is None else self._session
             case ("metadata", ".", path):

@@ -11,14 +11,17 @@ from gradeline.errors import BadReplyError
 from gradeline.model import Response, Sample, clean_text, quote
 
 
-def call_target(function: Callable[..., Any], sample: Sample, text: str) -> Any:
-    """Call it with the input; a parameter named ``sample`` gets the whole sample."""
-    return function(sample) if _wants_sample(function) else function(text)
+def call_target(function: Callable[..., Any], sample: Sample, text: str, model: str | None = None) -> Any:
+    """Call it with the input; a parameter named ``sample`` gets the whole sample, one named ``model`` the model."""
+    first, wants_model = _wants(function)
+    asked = sample if first == "sample" else text
+    return function(asked, model=model) if wants_model else function(asked)
 
 
 @lru_cache(maxsize=64)
-def _wants_sample(function: Callable[..., Any]) -> bool:
-    return next(iter(inspect.signature(function).parameters), None) == "sample"
+def _wants(function: Callable[..., Any]) -> tuple[str | None, bool]:
+    first, *others = inspect.signature(function).parameters or (None,)
+    return first, "model" in others
 
 
 def as_response(value: object, reference: str) -> Response:

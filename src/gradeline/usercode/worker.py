@@ -166,10 +166,14 @@ class Worker:
         response: Response | None = None
         try:
             if task.role == "target":
-                value = self._finish(call_target(self._function(task), job.sample, task.submission))
+                value = self._finish(
+                    call_target(self._function(task), job.sample, task.submission, task.config.get("model"))
+                )
                 response = as_response(value, task.reference)
             elif task.role == "extractor":
                 text = self._extract(task, job.response)
+            elif task.role == "reward_composer":
+                result = self._reward(task, job)
             elif task.role == "builtin-extractor":
                 text = self._builtin(task).extract(job.response or Response(text=""))
             else:
@@ -189,6 +193,20 @@ class Worker:
             return result
         function = self._function(task)
         return checked(self._finish(function(job.sample, submission)), task.reference)
+
+    def _reward(self, task: Task, job: Job) -> GradeResult:
+        from gradeline.compat.letta_evals import RewardContext, reward_of
+        from gradeline.compat.letta_messages import AgentState, to_letta
+
+        steps = (job.response or Response(text="")).steps
+        context = RewardContext(
+            sample=job.sample,
+            grades={key: GradeResult(**grade) for key, grade in task.config["grades"].items()},
+            submissions=task.config["submissions"],
+            trajectory=to_letta(steps),
+            agent_state=None if steps.memory is None else AgentState.of(steps.memory),
+        )
+        return checked(reward_of(self._finish(self._function(task)(context)), task.reference), task.reference)
 
     def _builtin(self, task: Task) -> Any:
         """A grader or extractor of ours, made once."""
@@ -255,7 +273,8 @@ def _call_setup(function: Callable[..., Any], suite: dict[str, Any]) -> Any:
 
     from gradeline.compat.letta_evals import suite_spec
 
-    offered = {"suite": suite_spec(suite), "client": None, "model_handle": None, "model_name": None}
+    model = suite.get("model_handle")
+    offered = {"suite": suite_spec(suite), "client": None, "model_handle": model, "model_name": model}
     names = list(inspect.signature(function).parameters)
     if len(names) == 1 and names[0] not in offered:
         return function(offered["suite"])

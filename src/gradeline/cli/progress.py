@@ -1,0 +1,120 @@
+"""How far a run is, on stderr: a live line for people, a plain line now and then for logs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import click
+
+from gradeline.cli.settings import Settings
+from gradeline.cli.terminal import console
+from gradeline.engine.local import CaseDone
+from gradeline.errors import Outcome
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+LINE_EVERY = 10.0
+_MOVING = 10.0
+"""Seconds over which the rate is taken."""
+
+
+class Progress:
+    """Counts what is done; cheap enough to be called for every case."""
+
+    def __init__(self, total: int | None = None, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._total = total
+        self.done = self.failed = self.errors = self.reused = 0
+        self.cost: float | None = None
+        self._mark = (self._began, 0)
+        self._rate: float | None = None
+
+    def __call__(self, case: CaseDone) -> None:
+        self.done += 1
+        if case.response is None:
+            self.reused += 1
+            return
+        if case.response.error is not None:
+            self.errors += 1
+        elif case.graded:
+            outcomes = [one.grade.outcome for one in case.graded.values()]
+            if Outcome.ERROR in outcomes:
+                self.errors += 1
+            elif Outcome.FAIL in outcomes:
+                self.failed += 1
+        usage = case.response.usage
+        if usage is not None and usage.cost is not None:
+            self.cost = (self.cost or 0.0) + usage.cost
+
+    def line(self) -> str:
+        """All that is known, in one line."""
+        rate = self._rate_now()
+        of = "" if self._total is None else f" of {self._total:,}"
+        parts = [f"{self.done:,}{of} done", f"{self.failed:,} failed", f"{self.errors:,} errors", f"{rate:,.1f}/s"]
+        if self.reused:
+            parts.insert(1, f"{self.reused:,} there already")
+        if self._total is not None and rate > 0:
+            parts.append(f"{_duration((self._total - self.done) / rate)} left")
+        if self.cost is not None:
+            parts.append(f"cost {self.cost:.4g}")
+        return ", ".join(parts)
+
+    def _rate_now(self) -> float:
+        """Cases that were worked on, over the last seconds: what was there already says nothing of what is to come."""
+        now, worked = self._clock(), self.done - self.reused
+        since, before = self._mark
+        if now - since >= _MOVING:
+            self._rate, self._mark = (worked - before) / (now - since), (now, worked)
+        if self._rate is not None:
+            return self._rate
+        return (worked - before) / max(now - since, 1e-9)
+
+    def __rich__(self) -> Text:
+        from rich.text import Text
+
+        line = Text("  ")
+        if self._total:
+            filled = round(24 * min(1.0, self.done / self._total))
+            line.append("━" * filled, "green").append("━" * (24 - filled), "dim").append(" ")
+        return line.append(self.line())
+
+
+@contextmanager
+def shown(settings: Settings, total: Callable[[], int | None]) -> Iterator[Callable[[CaseDone], None]]:
+    """Shows the progress of what the block runs; ``total`` is asked only where somebody looks."""
+    if settings.quiet:
+        yield lambda _: None
+    elif not sys.stderr.isatty():
+        yield _lines(Progress())
+    else:
+        from rich.live import Live  # only for people
+
+        progress = Progress(total())
+        with Live(progress, console=console(settings, stderr=True), refresh_per_second=8, transient=True):
+            yield progress
+
+
+def _lines(progress: Progress) -> Callable[[CaseDone], None]:
+    said = monotonic()
+
+    def advance(case: CaseDone) -> None:
+        nonlocal said
+        progress(case)
+        now = monotonic()
+        if now - said >= LINE_EVERY:
+            said = now
+            click.echo(progress.line(), err=True)
+
+    return advance
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

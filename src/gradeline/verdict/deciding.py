@@ -1,0 +1,64 @@
+"""The verdict on a run: what its gate says, or that there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Literal, NamedTuple
+
+from gradeline.verdict.columns import AgentErrors, Column, Paired
+from gradeline.verdict.gate import Evidence, GateResult, Settings, thin_coverage
+from gradeline.verdict.logical import Gate
+
+Decision = Literal["pass", "fail", "undecided", "none"]
+_NO_PAIRS: Mapping[tuple[str, str], Paired] = MappingProxyType({})
+
+
+class Verdict(NamedTuple):
+    """What is said of a run, and why. ``gates`` shows each gate with what it observed."""
+
+    result: Decision
+    reasons: tuple[str, ...] = ()
+    gates: tuple[GateResult, ...] = ()
+    uncalibrated: bool = False
+    """Whether a judge that is not calibrated had a say."""
+
+
+def decide(
+    gate: Gate | None,
+    columns: Mapping[str, Column],
+    coverage_floor: float = 0.95,
+    *,
+    agent_errors: AgentErrors = "exclude",
+    paired: Mapping[tuple[str, str], Paired] = _NO_PAIRS,
+    uncalibrated: Collection[str] = (),
+    require_calibrated: bool = False,
+) -> Verdict:
+    """The verdict on a run; without a gate there is none, but coverage is still looked at.
+
+    ``columns`` are in the order of the suite's graders. ``paired`` holds, by baseline and grader, what
+    `baselines_of` asks for. The settings are the suite's: what a gate says itself goes before them.
+    """
+    if gate is None:
+        doubtful = not set(uncalibrated).isdisjoint(columns)
+        return Verdict("none", tuple(thin_coverage(columns, coverage_floor)), uncalibrated=doubtful)
+    settings = Settings(coverage_floor, agent_errors, require_calibrated)
+    judged = gate.judge(Evidence(columns, paired, uncalibrated, settings))
+    doubtful = not set(uncalibrated).isdisjoint(graders_of(gate, tuple(columns)))
+    return Verdict(judged.result, tuple(dict.fromkeys(_reasons(judged))), (judged,), doubtful)
+
+
+def graders_of(gate: Gate, graders: Sequence[str]) -> tuple[str, ...]:
+    """The graders whose scores a gate needs; the first of all where it names none."""
+    return gate.looks_at(graders)
+
+
+def baselines_of(gate: Gate) -> tuple[str, ...]:
+    """The runs that a gate compares with."""
+    return gate.baselines()
+
+
+def _reasons(judged: GateResult) -> Iterator[str]:
+    yield from judged.reasons
+    for condition in judged.conditions:
+        yield from _reasons(condition)

@@ -1,0 +1,192 @@
+"""What every gate has: where it looks, how it says pass, fail or undecided, and what turns a pass into undecided."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from gradeline.errors import Problem
+from gradeline.model import Config, described
+from gradeline.verdict.aggregation import Range
+from gradeline.verdict.columns import AgentErrors, Column, Paired, counted
+
+Result = Literal["pass", "fail", "undecided"]
+
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+SHARE = "a number from 0 to 1"
+
+
+class Settings(NamedTuple):
+    """What holds for every gate of a suite that does not say otherwise."""
+
+    coverage_floor: float = 0.95
+    agent_errors: AgentErrors = "exclude"
+    require_calibrated: bool = False
+
+
+class Evidence(NamedTuple):
+    """All that a gate may look at. The first column is that of the first grader.
+
+    ``paired`` is keyed by baseline and grader; ``uncalibrated`` names graders whose judge is not calibrated.
+    """
+
+    columns: Mapping[str, Column]
+    paired: Mapping[tuple[str, str], Paired]
+    uncalibrated: Collection[str]
+    settings: Settings
+
+
+class GateResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What one gate says.
+
+    ``observed op value`` is what was compared, shares as fractions; ``observed_ci`` is the 95 % interval of what
+    was observed, where it has one. A logical gate has ``conditions`` instead, and ``and`` or ``or`` as its ``op``.
+    """
+
+    kind: str
+    metric_key: str | None = None
+    aggregation: str | None = None
+    op: str
+    value: float | None = None
+    observed: float | None = None
+    observed_ci: Range | None = None
+    result: Result = "undecided"
+    reasons: tuple[str, ...] = ()
+    conditions: tuple[GateResult, ...] = ()
+
+
+class BaseGate(Config, frozen=True, kw_only=True, tag_field="kind"):
+    """The settings that any gate may carry; the conditions of a logical gate inherit them."""
+
+    coverage_floor: Annotated[
+        Share | UnsetType,
+        described(
+            "The share of grades that must have a score; below it a pass is undecided. By default the suite's.",
+            expected=SHARE,
+        ),
+    ] = UNSET
+    agent_errors: Annotated[
+        AgentErrors | UnsetType,
+        described("What a failed agent call counts as: nothing (exclude), or a score of 0 (fail)."),
+    ] = UNSET
+    require_calibrated: Annotated[
+        bool | UnsetType, described("Whether a judge that is not calibrated makes the gate undecided.")
+    ] = UNSET
+
+    @property
+    def kind(self) -> str:
+        return str(self.__struct_config__.tag)
+
+    def looks_at(self, graders: Sequence[str]) -> tuple[str, ...]:
+        """The graders whose scores it needs; the first where it names none."""
+        raise NotImplementedError
+
+    def baselines(self) -> tuple[str, ...]:
+        """The runs it compares with."""
+        return ()
+
+    def warnings(self) -> Iterator[Problem]:
+        """What is allowed but will hardly do what was meant. Paths are relative to the gate."""
+        yield from ()
+
+    def judge(self, evidence: Evidence) -> GateResult:
+        """Pass, fail or undecided, with the reasons."""
+        raise NotImplementedError
+
+    def settled(self, settings: Settings) -> Settings:
+        """The settings with this gate's own over them."""
+        return Settings(
+            settings.coverage_floor if self.coverage_floor is UNSET else self.coverage_floor,
+            settings.agent_errors if self.agent_errors is UNSET else self.agent_errors,
+            settings.require_calibrated if self.require_calibrated is UNSET else self.require_calibrated,
+        )
+
+
+class Finding(NamedTuple):
+    """What the scores say, whether or not there are enough of them."""
+
+    result: Result
+    reason: str
+    observed: float | None = None
+    ci: Range | None = None
+
+
+class LeafGate(BaseGate, frozen=True, kw_only=True):
+    """A gate that looks at scores itself. Subclasses say what of them is compared, and with what."""
+
+    def outline(self, keys: Sequence[str]) -> GateResult:
+        """The result before anything is known."""
+        raise NotImplementedError
+
+    def usable(self, column: Column) -> Column:
+        """The column without the scores that it cannot use."""
+        return column
+
+    @property
+    def needed(self) -> str:
+        """What too few grades have, in words, when coverage is thin."""
+        return "have a score"
+
+    def measure(self, evidence: Evidence) -> Finding:
+        """What the columns of `looks_at` say; each was scored at least once."""
+        raise NotImplementedError
+
+    def judge(self, evidence: Evidence) -> GateResult:
+        settings = self.settled(evidence.settings)
+        keys = self.looks_at(tuple(evidence.columns))
+        outline = self.outline(keys)
+        columns = {
+            key: counted(evidence.columns[key], settings.agent_errors) for key in keys if key in evidence.columns
+        }
+        ungraded = tuple(_ungraded(keys, columns))
+        if ungraded:
+            return msgspec.structs.replace(outline, reasons=ungraded)
+        columns = {key: self.usable(column) for key, column in columns.items()}
+        finding = self.measure(evidence._replace(columns=columns, settings=settings))
+        thin = tuple(thin_coverage(columns, settings.coverage_floor, self.needed))
+        doubtful = [key for key in keys if key in evidence.uncalibrated]
+        open_still = (thin and finding.result == "pass") or (doubtful and settings.require_calibrated)
+        return msgspec.structs.replace(
+            outline,
+            observed=finding.observed,
+            observed_ci=finding.ci,
+            result="undecided" if open_still else finding.result,
+            reasons=(
+                finding.reason,
+                *thin,
+                *_failed_calls(columns, settings.agent_errors),
+                *_calibration(doubtful, settings.require_calibrated),
+            ),
+        )
+
+
+def thin_coverage(columns: Mapping[str, Column], floor: float, needed: str = "have a score") -> Iterator[str]:
+    """The columns that too few grades have a score in. 19 of 20 reaches a floor of 0.95."""
+    for key, column in columns.items():
+        if column.total and len(column.scores) / column.total < floor - 1e-12:
+            yield f"{key}: only {len(column.scores)} of {column.total} {needed}, below the floor of {floor:g}"
+
+
+def _ungraded(keys: Sequence[str], columns: Mapping[str, Column]) -> Iterator[str]:
+    if not keys:
+        yield "there is no grader to look at"
+    for key in keys:
+        if key not in columns:
+            yield f"{key}: is not among the graders of this run"
+        elif not columns[key].scores:
+            yield f"{key}: none of {columns[key].total} has a score"
+
+
+def _failed_calls(columns: Mapping[str, Column], agent_errors: AgentErrors) -> Iterator[str]:
+    for key, column in columns.items():
+        if agent_errors == "fail" and column.failed_calls:
+            calls = "failed call counts" if column.failed_calls == 1 else "failed calls count"
+            yield f"{key}: {column.failed_calls} {calls} as 0"
+
+
+def _calibration(doubtful: Sequence[str], required: bool) -> Iterator[str]:
+    for key in doubtful:
+        yield f"{key}: its judge is not calibrated" + (", which this gate requires" if required else "")
