@@ -5,43 +5,77 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "examples"
 COMMAND = str(Path(sys.executable).with_name("gradeline"))
 
 
-@pytest.fixture
-def quickstart(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(ROOT / "examples" / "quickstart", tmp_path / "quickstart"))
+@pytest.fixture(scope="module")
+def agent() -> Iterator[str]:
+    """The port of a demo agent that runs as its README says."""
+    command = [sys.executable, "-m", "gradeline.demo.agent", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = re.search(r"127\.0\.0\.1:(\d+)", process.stdout.readline())
+        assert told is not None
+        yield told[1]
+        process.terminate()
 
 
-def test_every_command_of_the_quickstart_works_in_its_order(quickstart: Path) -> None:
-    block = re.search(r"```sh\n(.*?)```", (quickstart / "README.md").read_text(), re.DOTALL)
-    assert block is not None
-    commands = [line.split("#")[0].split() for line in block[1].splitlines()]
-    assert [command[1] for command in commands] == ["validate", "run", "list", "show", "export", "regrade"]
+def copied(name: str, folder: Path, port: str) -> Path:
+    """An example, with the agent where it really listens."""
+    there = Path(shutil.copytree(EXAMPLES / name, folder / name))
+    for suite in there.rglob("*.yaml"):
+        suite.write_text(suite.read_text().replace("127.0.0.1:9000", f"127.0.0.1:{port}"))
+    return there
+
+
+def commands(readme: Path) -> list[list[str]]:
+    """Every gradeline command of a README's blocks."""
+    blocks = re.findall(r"```sh\n(.*?)```", readme.read_text(), re.DOTALL)
+    lines = [line.split("#")[0] for block in blocks for line in block.splitlines()]
+    return [shlex.split(line) for line in lines if line.startswith("gradeline ")]
+
+
+def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
-    for command in commands:
-        done = subprocess.run(
-            [COMMAND, *command[1:]], cwd=quickstart, capture_output=True, env=environment, check=False
-        )
-        assert (done.returncode, done.stderr) == (0, b""), command
-
-
-def test_the_quickstarts_scores(quickstart: Path) -> None:
-    store = str(quickstart / "store.db")
-    done = subprocess.run(
-        [COMMAND, "run", "suite.yaml", "--json", "--store", store], cwd=quickstart, capture_output=True, check=True
+    return subprocess.run(
+        [COMMAND, *arguments], cwd=folder, capture_output=True, env=environment, check=False, text=True
     )
+
+
+@pytest.mark.parametrize("name", ["quickstart", "multi_turn", "letta"])
+def test_every_command_of_the_readme_works_in_its_order(name: str, tmp_path: Path, agent: str) -> None:
+    folder = copied(name, tmp_path, agent)
+    ordered = commands(folder / "README.md")
+    assert ordered
+    for command in ordered:
+        done = call(folder, *command[1:])
+        assert (done.returncode, done.stderr) == (0, ""), (command, done.stdout)
+
+
+def means(folder: Path, *arguments: str) -> dict[str, Any]:
+    done = call(folder, "run", *arguments, "--json", "--store", str(folder / "store.db"))
     summary = json.loads(done.stdout)["summary"]
-    assert {key: column["mean"] for key, column in summary["graders"].items()} == {
-        "right": 0.8,
-        "short": 1.0,
-        "polite": 0.8,
-    }
+    return {key: column["mean"] for key, column in summary["graders"].items()}
+
+
+def test_the_quickstarts_scores(tmp_path: Path, agent: str) -> None:
+    folder = copied("quickstart", tmp_path, agent)
+    assert means(folder, "suite.yaml") == {"right": 8 / 9, "short": 1.0, "sure": 8 / 9}
+    assert means(folder, "suite.yaml", "--model", "small") == {"right": 5 / 9, "short": 1.0, "sure": 7 / 9}
+
+
+def test_conversations_are_graded_turn_by_turn(tmp_path: Path, agent: str) -> None:
+    folder = copied("multi_turn", tmp_path, agent)
+    assert means(folder, "suite.yaml") == {"right": 1.0, "helpful": 1.0, "calm": 1.0}

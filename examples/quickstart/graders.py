@@ -2,6 +2,6 @@ from gradeline import GradeResult, Sample, grader
 
 
 @grader
-def polite(sample: Sample, submission: str) -> GradeResult:
-    kind = "welcome" in submission
-    return GradeResult(score=1.0 if kind else 0.0, rationale="kind" if kind else "curt")
+def sure(sample: Sample, submission: str) -> GradeResult:
+    knows = "do not know" not in submission
+    return GradeResult(score=1.0 if knows else 0.0, rationale="sure of it" if knows else "does not know")

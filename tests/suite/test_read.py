@@ -144,3 +144,73 @@ coverage_floor: 95
 def test_a_fault_is_named(folder: Path, old: str, new: str, message: str) -> None:
     assert old in SUITE
     assert any(message in fault for fault in faults(folder, SUITE.replace(old, new)))
+
+
+SHORT = """\
+name: short
+dataset: cases.jsonl
+target: {kind: http, url: "http://127.0.0.1:9000"}
+graders: {exact: {kind: exact_match}, near: {kind: similarity}}
+"""
+
+
+def test_what_a_run_may_spend_and_reuse(folder: Path) -> None:
+    read = suite(folder, SHORT + "budget: {cost: 5, calls: 1000}\ncache: true\nseed: 7\noutput: results\n")
+    assert (read.budget.cost, read.budget.calls) == (5.0, 1000)
+    assert (read.cache, read.seed, read.output) == (True, 7, folder / "results")
+
+
+def test_several_models_are_told_apart_from_the_target(folder: Path) -> None:
+    for word in ("models", "model_handles"):
+        read = suite(folder, SHORT.replace('9000"', f'9000", {word}: [small, large]'))
+        assert read.target.models == ("small", "large")
+        assert read.target.config == {"url": "http://127.0.0.1:9000"}
+
+
+def test_a_reward_that_is_one_graders_score_is_its_column(folder: Path) -> None:
+    read = suite(folder, SHORT + "reward: {kind: metric, metric_key: near}\n")
+    assert (read.reward, read.columns, read.gate) == (None, ("exact", "near"), None)
+
+
+def test_a_reward_of_ones_own_is_a_column_more(folder: Path) -> None:
+    text = SHORT + "reward: {kind: custom, function: rewards.py:compose}\n"
+    assert suite(folder, text).columns == ("exact", "near", "reward")
+    gate = "gate: {kind: simple, metric_key: reward, aggregation: avg_score, op: gte, value: 0.5}\n"
+    assert suite(folder, text + gate).gate is not None
+    taken = text.replace("near:", "reward:")
+    assert suite(folder, taken).columns == ("exact", "reward", "reward_composer")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("budget: {cost: 0}", "budget.cost: "),
+        ("budget: 5", "budget: "),
+        ("budget: {euros: 5}", "budget.euros: "),
+        ("cache: maybe", "cache: must be true or false, got 'maybe'"),
+        ("seed: seven", "seed: must be a whole number, got 'seven'"),
+        ("agent_errors: ignore", "agent_errors: must be exclude or fail, got 'ignore'"),
+        ("reward: {kind: metric, metric_key: nearr}", "reward.metric_key: no grader 'nearr'; did you mean 'near'?"),
+        ("reward: {kind: custom}", "reward.function: must be a text, got None"),
+        ("reward: {kind: mean}", "reward: must be {kind: metric, metric_key: …} or {kind: custom, function: …}"),
+        ("reward: {kind: metric, metric_key: near, weight: 2}", "reward.weight: unknown key; a metric reward has"),
+    ],
+)
+def test_a_fault_beside_the_graders_is_named(folder: Path, text: str, message: str) -> None:
+    (fault,) = faults(folder, f"{SHORT}{text}\n")
+    assert fault.startswith("suite.yaml:5:")
+    assert message in fault
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        ("models: small", "target.models: must be a list of names, got 'small'"),
+        ("models: [a, a]", "target.models: names 'a' twice; for several runs of one, write repeats"),
+        ("models: [a], model_handles: [b]", "target.model_handles: is another name of 'models'; keep one of them"),
+        ("models: [a], model: b", "target.model: stands beside 'models'; keep one of them"),
+    ],
+)
+def test_a_fault_in_the_models_is_named(folder: Path, models: str, message: str) -> None:
+    (fault,) = faults(folder, SHORT.replace('9000"', f'9000", {models}'))
+    assert message in fault
