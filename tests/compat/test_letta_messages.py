@@ -9,9 +9,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gradeline.compat.letta_messages import (
     AgentState,
@@ -27,6 +29,8 @@ from gradeline.compat.letta_messages import (
     UserMessage,
     flatten_content,
     from_letta,
+    letta_data,
+    letta_state,
     memory_of,
     to_letta,
 )
@@ -78,6 +82,47 @@ def test_a_trajectory_comes_back_from_plain_data(trajectory: Trajectory) -> None
     assert from_letta(dumped, state and state.model_dump()) == trajectory
 
 
+@given(trajectories)
+def test_a_trajectory_comes_back_from_letta_s_files(trajectory: Trajectory) -> None:
+    def known_call(message: Message) -> Message:
+        unknown = message.role == "tool" and message.tool_call_id is None
+        return replace(message, tool_call_id="") if unknown else message
+
+    stored = msgspec.json.decode(msgspec.json.encode(letta_data(trajectory)))
+    state = None if trajectory.memory is None else letta_state(trajectory.memory)
+    expected = tuple(tuple(map(known_call, turn)) for turn in trajectory.turns)
+    assert from_letta(stored, state) == Trajectory(expected, trajectory.memory)
+
+
+def test_files_hold_what_the_real_client_insists_on() -> None:
+    calls = (ToolCall("search", "{}", "c1"), ToolCall("note", "{}"))
+    turn = (Message("assistant", "", calls), Message("tool", "3"), Message("event", "compacted"))
+    common = {"date": "1970-01-01T00:00:00+00:00"}
+    search = {"name": "search", "arguments": "{}", "tool_call_id": "c1"}
+    calling = {"id": "message-0", **common, "message_type": "tool_call_message"}
+    assert letta_data(Trajectory((turn,))) == [
+        [
+            {**calling, "tool_call": search, "tool_calls": [search]},
+            {**calling, "tool_call": {"name": "note", "arguments": "{}"}},
+            {
+                "id": "message-1",
+                **common,
+                "message_type": "tool_return_message",
+                "tool_return": "3",
+                "tool_call_id": "",
+                "status": "success",
+            },
+            {
+                "id": "message-2",
+                **common,
+                "message_type": "event_message",
+                "event_type": "compaction",
+                "event_data": {"content": "compacted"},
+            },
+        ]
+    ]
+
+
 def test_each_role_has_its_class() -> None:
     call = ToolCall("search", '{"q": 1}', "c1")
     turn = (
@@ -125,6 +170,17 @@ def test_messages_of_other_makers_are_read() -> None:
         Message("event", '{"tokens": 7}'),
         Message("event", ""),
     )
+
+
+def test_tools_that_ran_side_by_side_return_one_by_one() -> None:
+    returns = [
+        {"tool_return": "3", "tool_call_id": "c1", "status": "success"},
+        {"tool_return": [{"type": "text", "text": "no"}], "tool_call_id": "c2", "status": "error"},
+    ]
+    told = {"message_type": "tool_return_message", **returns[0]}
+    first, second = Message("tool", "3", tool_call_id="c1"), Message("tool", "no", tool_call_id="c2", is_error=True)
+    assert from_letta([[{**told, "tool_returns": returns}]]) == Trajectory(((first, second),))
+    assert from_letta([[{**told, "tool_returns": returns[:1]}]]) == Trajectory(((first,),))
 
 
 def test_the_class_tells_the_type_where_the_message_does_not() -> None:

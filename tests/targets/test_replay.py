@@ -107,9 +107,9 @@ def test_a_run_without_a_store_cannot_be_opened() -> None:
         asyncio.run(create("replay", {"run": "r1"}).open())
 
 
-@pytest.mark.parametrize("config", [{}, {"run": "a", "responses": "b"}])
-def test_it_is_either_a_run_or_a_file(config: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="either run: ID or responses: FILE"):
+@pytest.mark.parametrize("config", [{}, {"run": "a", "responses": "b"}, {"responses": "b", "cached": "c"}])
+def test_one_source_is_named(config: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="write one of run: ID, responses: FILE and cached: FOLDER"):
         create("replay", config)
 
 
@@ -124,3 +124,79 @@ def test_the_fingerprint_is_that_of_the_content(path: Path, tmp_path: Path) -> N
     assert fingerprint(path) == fingerprint(other)
     write(other, {"id": 1, "text": "b"})
     assert fingerprint(path) != fingerprint(other)
+
+
+class TestResultsOfLetta:
+    @pytest.fixture
+    def home(self, tmp_path: Path) -> Path:
+        """Two runs of one model; the answers to case 1 differ."""
+        samples = [{"id": 1, "input": "Capital of France?"}, {"id": 2, "input": "Capital of Italy?"}]
+        (tmp_path / "openai-gpt").mkdir()
+        (tmp_path / "suite.json").write_text(json.dumps({"suite": "s", "config": {}, "samples": samples}))
+        for number, answer in ((1, "Paris"), (2, "Lyon")):
+            turn = [{"message_type": "assistant_message", "id": "m", "content": answer}]
+            line = {"sample_id": 1, "model_handle": "openai/gpt", "trajectory": [turn], "timing": {"target": 0.5}}
+            (tmp_path / "openai-gpt" / f"run_{number}.jsonl").write_text(json.dumps(line) + "\n")
+        return tmp_path
+
+    @staticmethod
+    def ask(home: Path, *samples: Sample, **options: str) -> list[Response]:
+        async def ask() -> list[Response]:
+            async with create("replay", {"cached": str(home), **options}) as target:
+                return [await target.respond(sample) for sample in samples]
+
+        return asyncio.run(ask())
+
+    def test_are_given_in_turn(self, home: Path) -> None:
+        sample = Sample(id="1", input="Capital of France?")
+        first, second, third = self.ask(home, sample, sample, sample)
+        assert first == Response(text="Paris", trajectory=Trajectory.of_text("Paris"), latency_ms=500.0)
+        assert (second.text, third.text) == ("Lyon", "Paris")
+
+    def test_never_ask_for_what_is_not_there(self, home: Path) -> None:
+        [response] = self.ask(home, Sample(id=2, input="Capital of Italy?"))
+        assert response.error == ErrorInfo("bad_response", "no stored response for case '2'", Fault.AGENT)
+
+    def test_refuse_another_question(self, home: Path) -> None:
+        with pytest.raises(
+            ConfigError, match=r"case '1': input: the dataset asks 'Why\?', but .* 'Capital of France\?'"
+        ):
+            self.ask(home, Sample(id=1, input="Why?"))
+
+    def test_tell_a_wrong_question_before_it_is_asked(self, home: Path) -> None:
+        async def look() -> list[int]:
+            async with create("replay", {"cached": str(home)}) as target:
+                asked = [Sample(id=1, input="Capital of France?"), Sample(id=1, input="Why?"), Sample(id=9, input="?")]
+                return [len(target.problems_with(sample)) for sample in asked]
+
+        assert asyncio.run(look()) == [0, 1, 0]
+
+    def test_are_those_of_the_model_that_is_named(self, home: Path) -> None:
+        assert self.ask(home, Sample(id=1, input="Capital of France?"), model="openai/gpt")[0].text == "Paris"
+        with pytest.raises(ConfigError, match="has no results of 'other'; it has openai/gpt"):
+            self.ask(home, model="other")
+
+    def test_show_their_model_though_it_was_not_named(self, home: Path) -> None:
+        async def look() -> tuple[str | None, dict[str, Any]]:
+            async with create("replay", {"cached": str(home)}) as target:
+                return target.model, target.shown
+
+        assert asyncio.run(look()) == ("openai/gpt", {"cached": str(home), "model": "openai/gpt"})
+
+    def test_have_the_fingerprint_of_their_content(self, home: Path) -> None:
+        def fingerprint(**options: str) -> str:
+            return create("replay", {"cached": str(home), **options}).fingerprint
+
+        before = fingerprint()
+        assert fingerprint() == before
+        assert fingerprint(model="openai/gpt") != before
+        with (home / "openai-gpt" / "run_2.jsonl").open("a") as file:
+            file.write("\n")
+        assert fingerprint() != before
+
+    def test_that_cannot_be_read_are_a_config_fault(self, tmp_path: Path) -> None:
+        target = create("replay", {"cached": str(tmp_path / "none")})
+        with pytest.raises(ConfigError, match="does not exist"):
+            asyncio.run(target.open())
+        with pytest.raises(ConfigError, match="does not exist"):
+            _ = target.fingerprint

@@ -19,14 +19,17 @@ EXIT_BROKEN = 4
 EXIT_INTERRUPTED = 130
 
 _COMMANDS = {
+    "init": "gradeline.cli.starting:init",
     "run": "gradeline.cli.runs:run",
     "validate": "gradeline.cli.runs:validate",
     "resume": "gradeline.cli.runs:resume",
     "regrade": "gradeline.cli.runs:regrade",
+    "compare": "gradeline.cli.comparing:compare",
     "list": "gradeline.cli.runs:list_runs",
     "show": "gradeline.cli.runs:show",
-    "export": "gradeline.cli.runs:export",
+    "export": "gradeline.cli.exporting:export",
     "grade": "gradeline.cli.grade:grade",
+    "schema": "gradeline.cli.starting:schema",
     "graders": "gradeline.cli.listing:graders",
     "extractors": "gradeline.cli.listing:extractors",
     "demo": "gradeline.cli.demo:demo",

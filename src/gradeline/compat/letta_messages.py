@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib import import_module
@@ -17,6 +17,7 @@ from gradeline.model.trajectory import ToolCall as Call
 
 UNKNOWN_DATE = datetime(1970, 1, 1, tzinfo=UTC)
 """A trajectory keeps no dates; suite code may sort by them or format them all the same."""
+_UNKNOWN_DATE_TEXT = UNKNOWN_DATE.isoformat()
 
 
 class Model:
@@ -267,44 +268,7 @@ def to_letta(trajectory: Trajectory) -> list[list[Any]]:
     all with the same id, as letta itself does. Where the real letta_client is installed, its classes are
     used, so that ``isinstance`` in suite code holds.
     """
-    return _turns(trajectory, cache(_client_class))
-
-
-def letta_data(trajectory: Trajectory) -> list[list[dict[str, Any]]]:
-    """The trajectory as letta's files have it; the real client's classes read it.
-
-    They insist on the id of the call that a tool's return answers: one that is unknown is written as "".
-    """
-    turns = [
-        [message.model_dump(mode="json", exclude_none=True) for message in turn]
-        for turn in _turns(trajectory, globals().__getitem__)
-    ]
-    for message in (message for turn in turns for message in turn):
-        if message["message_type"] == "tool_return_message":
-            message.setdefault("tool_call_id", "")
-        elif message["message_type"] == "tool_call_message" and "tool_call_id" not in message["tool_call"]:
-            del message["tool_calls"]  # they are checked, ``tool_call`` is not
-    return turns
-
-
-def letta_state(memory: Mapping[str, str]) -> dict[str, Any]:
-    """An agent's state with these memory blocks as letta's files have it, complete enough for the real client."""
-    blocks = [{"label": label, "value": value} for label, value in memory.items()]
-    return {
-        "id": "agent",
-        "name": "agent",
-        "agent_type": "letta_v1_agent",
-        "blocks": blocks,
-        "memory": {"blocks": blocks},
-        "llm_config": {"model": "unknown", "model_endpoint_type": "openai", "context_window": 0},
-        "sources": [],
-        "system": "",
-        "tags": [],
-        "tools": [],
-    }
-
-
-def _turns(trajectory: Trajectory, class_of: Callable[[str], Any]) -> list[list[Any]]:
+    class_of = cache(_client_class)
     ids = (f"message-{number}" for number in count())
 
     def make(class_name: str, /, **fields: Any) -> Any:
@@ -323,6 +287,51 @@ def _turns(trajectory: Trajectory, class_of: Callable[[str], Any]) -> list[list[
             yield make("ToolCallMessage", message_type="tool_call_message", **common, **calls)
 
     return [[part for message in turn for part in parts(message)] for turn in trajectory.turns]
+
+
+def letta_data(trajectory: Trajectory) -> list[list[dict[str, Any]]]:
+    """The trajectory as letta's files have it; the real client's classes read it.
+
+    They insist on the id of the call that a tool's return answers: one that is unknown is written as "".
+    """
+    ids = (f"message-{number}" for number in count())
+    return [[part for message in turn for part in _data(message, next(ids))] for turn in trajectory.turns]
+
+
+def _data(message: Message, message_id: str) -> Iterator[dict[str, Any]]:
+    common = {"id": message_id, "date": _UNKNOWN_DATE_TEXT}
+    if message.name is not None:
+        common["name"] = message.name
+    if message.content or not message.tool_calls:
+        class_name, fields = _own_part(message)
+        if message.role == "tool" and message.tool_call_id is None:
+            fields["tool_call_id"] = ""
+        yield {"message_type": _TYPE_OF_CLASS[class_name], **common, **fields}
+    for call in message.tool_calls:
+        made = {"name": call.name, "arguments": call.arguments}
+        # of the two places only this one may lack the id
+        calls: dict[str, Any] = {"tool_call": made}
+        if call.id is not None:
+            made["tool_call_id"] = call.id
+            calls["tool_calls"] = [made]
+        yield {"message_type": "tool_call_message", **common, **calls}
+
+
+def letta_state(memory: Mapping[str, str]) -> dict[str, Any]:
+    """An agent's state with these memory blocks as letta's files have it, complete enough for the real client."""
+    blocks = [{"label": label, "value": value} for label, value in memory.items()]
+    return {
+        "id": "agent",
+        "name": "agent",
+        "agent_type": "letta_v1_agent",
+        "blocks": blocks,
+        "memory": {"blocks": blocks},
+        "llm_config": {"model": "unknown", "model_endpoint_type": "openai", "context_window": 0},
+        "sources": [],
+        "system": "",
+        "tags": [],
+        "tools": [],
+    }
 
 
 def _own_part(message: Message) -> tuple[str, dict[str, Any]]:

@@ -23,7 +23,7 @@ from gradeline.engine.plan import Planned, Work, plan
 from gradeline.engine.stop import Stop
 from gradeline.errors import ConfigError, Outcome, Problem
 from gradeline.failpoints import failpoint
-from gradeline.model import GradeKey, Response, Run, Sample, Storage, Target, quote
+from gradeline.model import Response, Run, Sample, Storage, Target, quote
 from gradeline.model.protocols import StoreWriter
 from gradeline.usercode.pool import WorkerPool
 
@@ -146,11 +146,7 @@ class _Pipeline:
             return None
         graded = await self._grading.grade(planned.sample, response, planned.graders)
         failpoint("graded")
-        puts = [
-            self._writer.put_grade(GradeKey(*planned.key, key), one.grade, one.submission)
-            for key, one in graded.items()
-        ]
-        await asyncio.gather(*puts)
+        await self._writer.put_grades(planned.key, graded)
         failpoint("grade-stored")
         return CaseDone(planned, response, graded)
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, Self, runtime_checkable
 
 from gradeline.model.case import TestCase
@@ -85,6 +85,8 @@ class StoreWriter(Protocol):
     ) -> None: ...
 
     async def put_grade(self, key: GradeKey, grade: Grade, submission: str | None = None) -> None: ...
+
+    async def put_grades(self, key: ResponseKey, grades: Mapping[str, tuple[str | None, Grade]]) -> None: ...
 
     async def flush(self) -> None: ...
 

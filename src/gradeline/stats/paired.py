@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Hashable, Iterable
 from itertools import accumulate
-from math import comb, fsum
+from math import comb, exp, fsum, lgamma, log
+from operator import getitem
 from random import Random
 from typing import NamedTuple
 
@@ -12,6 +14,12 @@ from gradeline.stats.intervals import Interval, checked, mean_interval
 
 _EXACT = 15
 """Up to so many differences all signs are tried: 32,768 ways."""
+
+_WHOLE_NUMBERS = 2_000
+"""Up to so many changes McNemar's test counts in whole numbers; the work grows with the square of them."""
+
+_BLOCK = 8
+"""So many signs are looked up at once."""
 
 
 def paired_difference(
@@ -38,6 +46,8 @@ def mcnemar(b: int, c: int) -> McNemar:
     n, least = b + c, min(b, c)
     if n == 0:
         return McNemar(1.0, 1.0)
+    if n > _WHOLE_NUMBERS:
+        return _many(n, least)
     # integers are exact however many there are; one division at the end
     ways = 2**n
     tail = _tail(n, least)
@@ -53,6 +63,20 @@ def _tail(n: int, most: int) -> int:
         term = term * (n - index) // (index + 1)
         total += term
     return total
+
+
+def _many(n: int, least: int) -> McNemar:
+    """The same in floats: the terms of the tail shrink so fast that some hundreds of them are all of it."""
+    at_least = exp(lgamma(n + 1) - lgamma(least + 1) - lgamma(n - least + 1) - n * log(2.0))
+    term, tail = at_least, at_least
+    for index in range(least, 0, -1):
+        term *= index / (n - index + 1)
+        tail += term
+        if term <= 1e-17 * tail:
+            break
+    if 2 * least == n:
+        return McNemar(1.0, 1.0 - at_least)
+    return McNemar(min(1.0, 2.0 * tail), min(1.0, 2.0 * tail - at_least))
 
 
 def sign_flip_test(differences: Iterable[float], seed: int = 0, samples: int = 10_000) -> float:
@@ -74,12 +98,20 @@ def sign_flip_test(differences: Iterable[float], seed: int = 0, samples: int = 1
 def _sampled(values: list[float], observed: float, seed: int, samples: int) -> float:
     random = Random(seed)
     total = fsum(values)
+    blocks = [_sums_of_choices(values[start : start + _BLOCK]) for start in range(0, len(values), _BLOCK)]
     hits = 0
     for _ in range(samples):
-        bits = random.getrandbits(len(values))
-        flipped = fsum(value for index, value in enumerate(values) if bits >> index & 1)
-        hits += abs(total - 2.0 * flipped) >= observed
+        chosen = random.getrandbits(len(values)).to_bytes(len(blocks), "little")
+        hits += abs(total - 2.0 * sum(map(getitem, blocks, chosen))) >= observed
     return (hits + 1) / (samples + 1)
+
+
+def _sums_of_choices(values: list[float]) -> array[float]:
+    """The sum of each choice among the values; bit n of its index says whether value n is in it."""
+    sums = array("d", [0.0])
+    for value in values:
+        sums.extend([total + value for total in sums])
+    return sums
 
 
 def holm(ps: Iterable[float]) -> list[float]:

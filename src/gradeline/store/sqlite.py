@@ -24,9 +24,9 @@ from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import Response
 from gradeline.model.run import Counts, GradeMeasure, Measure, Run, StoredKey
 from gradeline.model.sample import Sample
+from gradeline.store.bulk import put_rows, put_samples
 from gradeline.store.migrations import APPLICATION_ID, MIGRATIONS, migrate, version_of
 from gradeline.store.rows import (
-    ResponseRow,
     Row,
     Tally,
     changed,
@@ -57,25 +57,6 @@ _MEASURES_AT_ONCE = 1000
 _PAGE_CHARS = 4_000_000
 _CANDIDATES = 20
 
-_PUT_SAMPLE = """
-    INSERT INTO samples (run, case_key, position, sample)
-    VALUES (?1, ?2, coalesce(?3, (SELECT max(position) + 1 FROM samples WHERE run = ?1), 0), ?4)
-    ON CONFLICT (run, case_key) DO UPDATE SET position = coalesce(?3, position), sample = excluded.sample
-    WHERE sample IS NOT excluded.sample OR position IS NOT coalesce(?3, position)"""
-_PUT_RESPONSE = """
-    INSERT INTO responses (run, case_key, repeat, status, response, latency_ms, cost, cache_key)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (run, case_key, repeat) DO UPDATE SET
-        status = excluded.status, response = excluded.response, latency_ms = excluded.latency_ms,
-        cost = excluded.cost, cache_key = excluded.cache_key"""
-_PUT_GRADE = """
-    INSERT INTO grades (
-        run, case_key, repeat, grader, fingerprint, outcome, units, squares, grade, submission, score, reported_error
-    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (run, case_key, repeat, grader) DO UPDATE SET
-        fingerprint = excluded.fingerprint, outcome = excluded.outcome, units = excluded.units,
-        squares = excluded.squares, grade = excluded.grade, submission = excluded.submission,
-        score = excluded.score, reported_error = excluded.reported_error"""
 _PAGE = """
     SELECT samples.position, samples.case_key, responses.repeat, {columns}
     FROM samples JOIN responses ON responses.run = samples.run AND responses.case_key = samples.case_key
@@ -107,6 +88,7 @@ _REMEDIES = {
     sqlite3.SQLITE_NOTADB: "is not a gradeline store (no SQLite database); name another file",
     sqlite3.SQLITE_CORRUPT: "is damaged; restore it from a copy, or save what is left with `sqlite3 FILE .recover`",
 }
+_BAD_ROW = (sqlite3.IntegrityError, sqlite3.DataError, ValueError, OverflowError)
 _LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _FATAL = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
@@ -236,7 +218,7 @@ class SqliteStorage:
         while chunk := list(islice(rows, _SAMPLES_AT_ONCE)):
             with self._writing() as connection:
                 try:
-                    connection.executemany(_PUT_SAMPLE, chunk)
+                    put_samples(connection, chunk)
                 except sqlite3.IntegrityError:
                     raise unsaved_run(run) from None
 
@@ -333,7 +315,7 @@ class SqliteStorage:
     def _commit(self, rows: Sequence[Row]) -> list[StoreError | None]:
         with self._writing() as connection:
             failpoint("batch-begun")
-            refusals = [_put_row(connection, row) for row in rows]
+            refusals = _put_rows(connection, rows)
             failpoint("batch-written")
         failpoint("batch-committed")
         return refusals
@@ -543,16 +525,23 @@ def _measures(rows: Iterable[Sequence[Any]], digests: bool) -> Iterator[Measure]
         yield Measure(case, repeat, status, latency_ms, cost, grades, digest_of(sample) if digests else "")
 
 
-def _put_row(connection: sqlite3.Connection, row: Row) -> StoreError | None:
-    """Store a row, or say why it cannot be: a bad row costs the others of its batch nothing."""
+def _put_rows(connection: sqlite3.Connection, rows: Sequence[Row]) -> list[StoreError | None]:
+    """Store the rows, or say of each why it cannot be: a bad row costs the others of its batch nothing."""
+    connection.execute("SAVEPOINT batch")
+    refusals: list[StoreError | None] = [None] * len(rows)
     try:
-        if isinstance(row, ResponseRow):
-            connection.execute(_PUT_SAMPLE, (row.run, row.case, row.position, row.sample))
-            connection.execute(_PUT_RESPONSE, row[:8])
+        put_rows(connection, rows)
+    except _BAD_ROW as error:
+        connection.execute("ROLLBACK TO batch")
+        if len(rows) == 1:
+            refusals = [_refusal(rows[0], error)]
         else:
-            connection.execute(_PUT_GRADE, row)
-    except sqlite3.IntegrityError:
+            refusals = [refusal for row in rows for refusal in _put_rows(connection, [row])]
+    connection.execute("RELEASE batch")
+    return refusals
+
+
+def _refusal(row: Row, error: Exception) -> StoreError:
+    if isinstance(error, sqlite3.IntegrityError):
         return unsaved_run(row.run)
-    except (sqlite3.DataError, ValueError, OverflowError) as error:
-        return StoreError(f"cannot store {row.run}/{row.case}/{row.repeat}: {error}")
-    return None
+    return StoreError(f"cannot store {row.run}/{row.case}/{row.repeat}: {error}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from threading import Condition, Thread
 from typing import NamedTuple, Self
@@ -25,8 +25,8 @@ QUEUE_ROWS = 1000
 
 
 class _Waiting(NamedTuple):
-    row: Row | None
-    """None marks a flush."""
+    rows: tuple[Row, ...]
+    """None of them marks a flush."""
     done: asyncio.Future[None]
 
 
@@ -35,6 +35,7 @@ class Writer:
 
     A thread takes all that is queued, up to 500 rows, into one transaction. It does not linger for
     more: while one batch is synced to disk the next one gathers, and a lone caller waits for nobody.
+    What is put in one turn of the loop is handed over at once, since waking a thread is dear.
     A full queue makes callers wait. After a failed commit nothing more is taken: whether the disk
     holds that batch is unknown then, and to sync again would not tell.
     """
@@ -43,9 +44,11 @@ class Writer:
         self._commit = commit
         self._batch_rows = batch_rows
         self._room = asyncio.Semaphore(queue_rows)
+        self._gathered: list[_Waiting] = []
         self._wake = Condition()
         self._queue: deque[_Waiting] = deque()
         self._refusal: str | None = None
+        self._stopped: StoreError | None = None
         self._closing = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
@@ -71,15 +74,20 @@ class Writer:
         """As `Storage.put_grade`."""
         await self._put(grade_row(key, grade, submission))
 
+    async def put_grades(self, key: ResponseKey, grades: Mapping[str, tuple[str | None, Grade]]) -> None:
+        """The grades of one response with the texts that were graded, together."""
+        rows = [grade_row(GradeKey(*key, grader), grade, text) for grader, (text, grade) in grades.items()]
+        await self._put(*rows)
+
     async def flush(self) -> None:
         """Return once all that was queued before is committed."""
-        await self._queued(None)
+        await self._queued(())
 
     async def close(self) -> None:
         """Commit what is queued and end the thread. What failed was told to its waiters, not again here."""
         try:
             with suppress(StoreError):
-                await self._queued(None, closing=True)
+                await self._queued((), closing=True)
         finally:
             with self._wake:
                 self._closing = True
@@ -87,61 +95,73 @@ class Writer:
         if self._thread is not None:
             self._thread.join()
 
-    async def _put(self, row: Row) -> None:
+    async def _put(self, *rows: Row) -> None:
+        """One place in the queue for what is put together."""
         await self._room.acquire()
         try:
-            waiting = self._queued(row)
+            waiting = self._queued(rows)
         except BaseException:
             self._room.release()
             raise
         await waiting
 
-    def _queued(self, row: Row | None, *, closing: bool = False) -> asyncio.Future[None]:
+    def _queued(self, rows: tuple[Row, ...], *, closing: bool = False) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
         elif self._loop is not loop:
             raise RuntimeError("a store's writer serves the event loop of its first call; make another for this one")
+        if self._refusal is not None:
+            raise StoreError(self._refusal)
+        if closing:
+            self._refusal = "the writer is closed"
         done = loop.create_future()
+        if not self._gathered:
+            loop.call_soon(self._hand_over)
+        self._gathered.append(_Waiting(rows, done))
+        return done
+
+    def _hand_over(self) -> None:
+        gathered, self._gathered = self._gathered, []
         with self._wake:
-            if self._refusal is not None:
-                raise StoreError(self._refusal)
-            if closing:
-                self._refusal = "the writer is closed"
-            self._queue.append(_Waiting(row, done))
+            self._queue.extend(gathered)
             self._wake.notify()
         if self._thread is None:
             self._thread = Thread(target=self._work, name="gradeline-writer", daemon=True)
             self._thread.start()
-        return done
 
     def _work(self) -> None:
         while batch := self._taken():
-            rows = [waiting.row for waiting in batch if waiting.row is not None]
+            rows = [row for waiting in batch for row in waiting.rows]
             try:
+                if self._stopped is not None:
+                    raise self._stopped
                 refusals = iter(self._commit(rows) if rows else ())
             except Exception as error:  # whatever it is, no waiter may wait for ever
                 failure = error if isinstance(error, StoreError) else StoreError(f"{type(error).__name__}: {error}")
                 if not failure.retryable:
-                    batch += self._stop(failure)
+                    self._stop(failure)
                 self._tell(batch, [failure] * len(batch))
             else:
-                self._tell(batch, [None if waiting.row is None else next(refusals) for waiting in batch])
+                self._tell(batch, [_first([next(refusals) for _ in waiting.rows]) for waiting in batch])
 
     def _taken(self) -> list[_Waiting]:
         """The next batch; empty at the end."""
+        batch: list[_Waiting] = []
+        rows = 0
         with self._wake:
             while not self._queue and not self._closing:
                 self._wake.wait()
-            return [self._queue.popleft() for _ in range(min(len(self._queue), self._batch_rows))]
+            while self._queue and rows < self._batch_rows:
+                batch.append(self._queue.popleft())
+                rows += len(batch[-1].rows)
+        return batch
 
-    def _stop(self, failure: StoreError) -> list[_Waiting]:
-        """Take nothing more; gives those who still wait."""
-        with self._wake:
+    def _stop(self, failure: StoreError) -> None:
+        """Take nothing more: those who still wait are told the same, one batch after the other."""
+        if self._stopped is None:
             self._refusal = f"the writer stopped after a failed commit: {failure}"
-            rest = list(self._queue)
-            self._queue.clear()
-        return rest
+            self._stopped = failure
 
     def _tell(self, batch: list[_Waiting], failures: Sequence[StoreError | None]) -> None:
         with suppress(RuntimeError):  # the loop has ended, and its waiters with it
@@ -149,7 +169,7 @@ class Writer:
 
     def _resolve(self, batch: list[_Waiting], failures: Sequence[StoreError | None]) -> None:
         for waiting, failure in zip(batch, failures, strict=True):
-            if waiting.row is not None:
+            if waiting.rows:
                 self._room.release()
             if waiting.done.done():
                 continue
@@ -157,3 +177,7 @@ class Writer:
                 waiting.done.set_result(None)
             else:
                 waiting.done.set_exception(StoreError(str(failure), retryable=failure.retryable))
+
+
+def _first(failures: Sequence[StoreError | None]) -> StoreError | None:
+    return next((failure for failure in failures if failure is not None), None)

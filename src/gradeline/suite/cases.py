@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gradeline.model import Sample, quote
+from gradeline.suite.case_keys import CaseKeys
 from gradeline.suite.dataset import RowReader
 from gradeline.suite.samples import DatasetError, Row, read_sample
 
@@ -16,12 +17,12 @@ def read_cases(path: Path) -> Iterator[tuple[Sample, str]]:
     A row is a dataset's with a ``submission`` beside; only that is required. A file with an
     ending that no dataset has is read as JSONL. `ConfigError` names file and line.
     """
-    seen: set[str] = set()
+    seen = CaseKeys()
     for row in RowReader(path, otherwise=".jsonl"):
         yield _read_case(row, seen)
 
 
-def _read_case(row: Row, seen: set[str]) -> tuple[Sample, str]:
+def _read_case(row: Row, seen: CaseKeys) -> tuple[Sample, str]:
     if not isinstance(row.data, dict):
         raise DatasetError(row.problem(f'expected {{"input": …, "submission": …}}, got {quote(row.data)}'))
     rest = dict(row.data)

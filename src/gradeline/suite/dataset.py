@@ -13,9 +13,10 @@ from typing import Any, BinaryIO
 from gradeline.errors import DataError, Problem
 from gradeline.model import Sample, canonical_json, clean_data, quote
 from gradeline.parsing.jsontext import NotJsonError, parse_json
+from gradeline.suite.case_keys import CaseKeys
 from gradeline.suite.document import read_document
 from gradeline.suite.places import DocumentError, KeyPath, Place, PlaceOf, SuiteProblem, problem_at
-from gradeline.suite.samples import VARIABLES, DatasetError, Row, read_sample
+from gradeline.suite.samples import VARIABLES, DatasetError, Row, plain_sample, read_sample
 
 _MAX_TEXT = 10_000_000
 _MAX_ROW = 6 * _MAX_TEXT + 1_000_000
@@ -45,7 +46,7 @@ class Dataset(Iterator[Sample]):
         return next(self._samples)
 
     def _read(self, tags: frozenset[str], limit: int) -> Iterator[Sample]:
-        seen: set[str] = set()
+        seen = CaseKeys()
         given = 0
         for row in self._rows:
             sample = read_sample(row, seen)
@@ -146,9 +147,16 @@ class RowReader:
 
     def _read_jsonl(self, path: Path) -> Generator[Row, None, None]:
         index = 0
-        for number, text in self._lines(path):
-            if text.strip():
-                yield _parsed(text.strip(), index, _at(path, number))
+        for number, line in self._raw_lines(path):
+            place_of = _at(path, number)
+            sample = plain_sample(line)
+            if sample is not None:
+                yield Row(index, None, (), place_of, sample)
+                index += 1
+                continue
+            text = _decoded(line, place_of(())).strip()
+            if text:
+                yield _parsed(text, index, place_of)
                 index += 1
 
     def _read_csv(self, path: Path) -> Generator[Row, None, None]:
@@ -205,15 +213,18 @@ class RowReader:
                 yield _parsed(_decoded(raw, place_of(())), index, place_of)
 
     def _lines(self, path: Path) -> Iterator[tuple[int, str]]:
+        for number, line in self._raw_lines(path):
+            yield number, _decoded(line, Place(str(path), number))
+
+    def _raw_lines(self, path: Path) -> Iterator[tuple[int, bytes]]:
         with _opened(path) as file:
             number = 0
             while line := file.readline(_MAX_ROW + 1):
                 number += 1
                 self._hash.update(line)
-                place = Place(str(path), number)
                 if len(line) > _MAX_ROW:
-                    raise DatasetError(problem_at(place, (), _too_long()))
-                yield number, _decoded(line.removeprefix(_BOM) if number == 1 else line, place)
+                    raise DatasetError(problem_at(Place(str(path), number), (), _too_long()))
+                yield number, line.removeprefix(_BOM) if number == 1 else line
 
     def _chunks(self, file: BinaryIO) -> Iterator[bytes]:
         while chunk := file.read(_CHUNK):
@@ -232,8 +243,7 @@ def _of_file(path: Path, message: str) -> SuiteProblem:
 
 
 def _at(path: Path, line: int) -> PlaceOf:
-    place = Place(str(path), line)
-    return lambda _: place
+    return lambda _: Place(str(path), line)
 
 
 @contextmanager

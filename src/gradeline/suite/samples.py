@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import msgspec
+
 from gradeline.model import Sample, quote
+from gradeline.suite.case_keys import CaseKeys
 from gradeline.suite.places import KeyPath, PlacedError, PlaceOf, SuiteProblem, problem_at
 
 VARIABLES = ("agent_args", "rubric_vars", "extra_vars")
@@ -25,6 +28,8 @@ class Row(NamedTuple):
     data: object
     path: KeyPath
     place_of: PlaceOf
+    sample: Sample | None = None
+    """Where the row was plain enough to be one at once."""
 
     def problem(self, message: str, *key: str) -> SuiteProblem:
         """A problem of this row, or of one key of it."""
@@ -32,8 +37,10 @@ class Row(NamedTuple):
         return problem_at(self.place_of(path), path, message)
 
 
-def read_sample(row: Row, seen: set[str], *, needs_input: bool = True) -> Sample:
+def read_sample(row: Row, seen: CaseKeys, *, needs_input: bool = True) -> Sample:
     """The row's sample, or `DatasetError` with all that is wrong in the row; ``seen`` holds the ids so far."""
+    if row.sample is not None:
+        return _new(row, row.sample, seen, named=True)
     data = row.data
     if not isinstance(data, dict):
         raise DatasetError(row.problem(f'expected {{"input": …, "ground_truth": …}}, got {quote(data)}'))
@@ -60,11 +67,40 @@ def read_sample(row: Row, seen: set[str], *, needs_input: bool = True) -> Sample
         rubric_path=data.get("rubric_path") or None,
         **variables,
     )
-    if sample.case_key in seen:
-        hint = " (a row without an id is named by its number, from 0)" if given is None else ""
+    return _new(row, sample, seen, named=given is not None)
+
+
+def _new(row: Row, sample: Sample, seen: CaseKeys, *, named: bool) -> Sample:
+    if not seen.add(sample.case_key):
+        hint = "" if named else " (a row without an id is named by its number, from 0)"
         raise DatasetError(row.problem(f"a case with the id {sample.id!r} stands above already{hint}"))
-    seen.add(sample.case_key)
     return sample
+
+
+class _PlainRow(msgspec.Struct, forbid_unknown_fields=True):
+    """A row as most are: texts, and nothing that has to be looked at closely."""
+
+    id: int | str
+    input: str
+    ground_truth: str | None = None
+    tags: tuple[str, ...] = ()
+
+
+_decode_plain = msgspec.json.Decoder(_PlainRow).decode
+_PLAIN_BYTES = 100_000
+
+
+def plain_sample(line: bytes) -> Sample | None:
+    """The sample of a line of JSON that is plain; None where the whole reading has to look at it."""
+    if len(line) > _PLAIN_BYTES or b"\\u0000" in line or b"\0" in line:
+        return None
+    try:
+        row = _decode_plain(line)
+    except (ValueError, RecursionError):
+        return None
+    if not row.input or row.id == "":
+        return None
+    return Sample(row.id, row.input, row.ground_truth, tags=row.tags)
 
 
 class _Keys(NamedTuple):

@@ -110,6 +110,13 @@ def decode(body: bytes, content_type: str = "") -> Decoded:
         return Decoded(body.decode("utf-8-sig", errors="replace"), True)
 
 
+def json_text(decoded: Decoded) -> str:
+    """The text of a body that must be JSON: replaced bytes could have been anything, so what is left is no answer."""
+    if decoded.cleaned:
+        raise NoJsonError("the body is not valid UTF-8, or not of the charset that it names")
+    return decoded.text
+
+
 def parse(text: str) -> Any:
     """The JSON that the text is, or an agent error.
 
@@ -283,7 +290,7 @@ class AnswerReader:
         paths_given = any(getattr(self._asked, name) is not None for name in self._asked.__struct_fields__)
         bare_object = kind == "" and text.lstrip().startswith("{")
         if paths_given or bare_object or kind == "application/json" or kind.endswith("+json"):
-            found = self.read(parse(text))
+            found = self.read(parse(json_text(decoded)))
         elif kind in _STREAMS:
             raise bad_response(f"a stream of {kind}; write stream: {_STREAMS[kind]}")
         elif kind in ("text/html", "application/xhtml+xml") and _is_page(text):

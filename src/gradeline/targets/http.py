@@ -15,7 +15,7 @@ from urllib.parse import urljoin, urlsplit
 import msgspec
 
 from gradeline.errors import AgentError, ConfigError, Problem
-from gradeline.model import Config, Response, Sample, described
+from gradeline.model import Config, Response, Sample, Trajectory, described
 from gradeline.targets.answer import (
     AnswerReader,
     Found,
@@ -25,12 +25,13 @@ from gradeline.targets.answer import (
     compiled,
     decode,
     is_true,
+    json_text,
     parse,
     path_faults,
     response_of,
     search,
 )
-from gradeline.targets.base import DeclaredTarget, TargetConfig, spellings
+from gradeline.targets.base import DeclaredTarget, TargetConfig, hide, mask, spellings
 from gradeline.targets.template import (
     ABSENT,
     Scope,
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 _ASKED = ("input", "id", "model", "metadata.")
 _BODYLESS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 _END = "[DONE]"
+_SHORTEST_KEY = 8
+"""Shorter ones are no keys but stand-ins such as ``EMPTY`` or ``test``, which an answer may well hold."""
 
 
 class PollConfig(Config, frozen=True):
@@ -195,6 +198,14 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
         return spellings(known_secrets(self.options.url, self.options.headers, (), self.secrets))
 
     @cached_property
+    def _keys(self) -> frozenset[str]:
+        """What lets the caller in, by the name of its header or parameter; other secrets may be words of an answer."""
+        from gradeline.transport.redact import known_secrets
+
+        known = known_secrets(self.options.url, self.options.headers, (), ())
+        return spellings(key for key in known if len(key) >= _SHORTEST_KEY)
+
+    @cached_property
     def _secret_headers(self) -> frozenset[str]:
         return frozenset(
             name for name, value in self.options.headers.items() if any(secret in value for secret in self.hidden)
@@ -219,7 +230,19 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
             latency += took
             if self._session_path is not None and number < len(turns):
                 session = self._session(one, session)
-        return response_of(found, latency)
+        return self._without_keys(response_of(found, latency))
+
+    def _without_keys(self, response: Response) -> Response:
+        """An agent that says back what it was let in with must not have it stored."""
+        if not self._keys:
+            return response
+        text = None if response.text is None else hide(response.text, self._keys)
+        steps = response.trajectory
+        if steps is not None:
+            steps = msgspec.convert(mask(msgspec.to_builtins(steps), self._keys), Trajectory)
+        if (text, steps) == (response.text, response.trajectory):
+            return response
+        return msgspec.structs.replace(response, text=text, trajectory=steps, cleaned=True)
 
     async def _ask(self, scope: Scope, sample: Sample, turn: str) -> tuple[Found, float]:
         """One turn: what was found, and the milliseconds of the last attempt (and of polling)."""
@@ -317,7 +340,7 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
 
     def _data(self, answer: Answer) -> Any:
         """The JSON of an answer whose text is still to come."""
-        text = decode(answer.body, answer.headers.get("Content-Type", "")).text
+        text = json_text(decode(answer.body, answer.headers.get("Content-Type", "")))
         data = parse(text) if text.strip() else None
         self._reader.check_error(data)
         return data

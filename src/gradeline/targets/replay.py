@@ -1,4 +1,4 @@
-"""Answers that were given before: a stored run, or a file of responses."""
+"""Answers that were given before: a stored run, a file of responses, or results of letta-evals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import msgspec
 
@@ -15,8 +15,9 @@ from gradeline.errors import AgentError, ConfigError, Problem
 from gradeline.model import Response, Sample, described
 from gradeline.model.fingerprint import fingerprint
 from gradeline.model.text import quote
-from gradeline.parsing.jsontext import NotJsonError, parse_json
 from gradeline.targets.base import DeclaredTarget, TargetConfig
+from gradeline.targets.jsonlines import entries, json_object, line_at
+from gradeline.targets.letta_cache import LettaCache, content_digest
 
 ResponseSource = Callable[[Sample], Response | None]
 """The stored response to a sample, None where there is none."""
@@ -32,17 +33,34 @@ class ReplayConfig(TargetConfig, frozen=True):
     responses: Annotated[
         str | None, described("A JSONL file of {id, text}, or of stored responses {case, response: {…}}.")
     ] = None
+    cached: Annotated[str | None, described("A folder of letta-evals' results, of any of its releases.")] = None
+    model: Annotated[
+        str | None, described("Whose results are taken from `cached`; needed where it holds those of several models.")
+    ] = None
 
     def faults(self) -> Iterator[Problem]:
-        if (self.run is None) == (self.responses is None):
-            yield Problem("", "write either run: ID or responses: FILE")
+        if [self.run, self.responses, self.cached].count(None) != 2:
+            yield Problem("", "write one of run: ID, responses: FILE and cached: FOLDER")
+
+
+class _Stored(Protocol):
+    """Responses in files."""
+
+    def count(self, sample: Sample) -> int:
+        """How many responses to the sample there are."""
+
+    def response(self, sample: Sample, number: int) -> Response:
+        """One of them; `OSError` or `ValueError` where the file has changed since."""
+
+    def problems_with(self, sample: Sample) -> list[Problem]:
+        """Why the sample cannot have been what was asked."""
 
 
 class ReplayTarget(DeclaredTarget[ReplayConfig]):
     """Gives again what an agent answered before, without asking it.
 
-    A case that stands in the file more than once (repeats of a run) gets its responses in turn. A failed response is
-    given again as it failed.
+    A case that has several responses (repeats of a run) gets them in turn. A failed response is given again as it
+    failed.
     """
 
     kind = "replay"
@@ -58,20 +76,36 @@ class ReplayTarget(DeclaredTarget[ReplayConfig]):
         """``responses`` gives those of the stored run: only the caller knows the store."""
         super().__init__(config, secrets)
         self._source = responses
-        self._places: dict[str, list[int]] = {}
+        self._stored: _Stored | None = None
+        self._model: str | None = None
         self._given: Counter[str] = Counter()
 
     async def open(self) -> None:
-        if self.options.responses is not None:
-            self._places = _index(Path(self.options.responses))
+        if self.options.cached is not None:
+            cache = LettaCache(Path(self.options.cached), self.options.model)
+            self._stored, self._model = cache, cache.model
+        elif self.options.responses is not None:
+            self._stored = _ResponseFile(Path(self.options.responses))
         elif self._source is None:
             raise ConfigError(
                 Problem("run", f"the run {quote(self.options.run)} needs a store to be read from"), "replay"
             )
 
+    @property
+    def model(self) -> str | None:
+        """Of letta's results the model whose they are, named or not, once they are open."""
+        return self._model or self.options.model
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        return super().shown if self.model is None else {**super().shown, "model": self.model}
+
     @cached_property
     def fingerprint(self) -> str:
-        """Of a file it is the content that counts, not its place."""
+        """Of files it is the content that counts, not their place."""
+        if self.options.cached is not None:
+            content = content_digest(Path(self.options.cached))
+            return fingerprint(self.noun, self.kind, self.version, "cached", content, self.options.model)
         if self.options.responses is None:
             return fingerprint(self.noun, self.kind, self.version, "run", self.options.run)
         digest = sha256()
@@ -83,45 +117,57 @@ class ReplayTarget(DeclaredTarget[ReplayConfig]):
             raise _unreadable(Path(self.options.responses), error) from None
         return fingerprint(self.noun, self.kind, self.version, "responses", digest.hexdigest())
 
+    def problems_with(self, sample: Sample) -> list[Problem]:
+        """A response to another question is none to this one."""
+        return [] if self._stored is None else self._stored.problems_with(sample)
+
     async def call(self, sample: Sample) -> Response:
-        response = self._source(sample) if self._source is not None else self._from_file(sample.case_key)
+        response = self._source(sample) if self._source is not None else self._next(sample)
         if response is None:
             raise AgentError("bad_response", f"no stored response for case {quote(sample.case_key)}")
         return response
 
-    def _from_file(self, case: str) -> Response | None:
-        places = self._places.get(case)
-        if places is None or self.options.responses is None:
+    def _next(self, sample: Sample) -> Response | None:
+        if self._stored is None:
+            return None
+        case = sample.case_key
+        count = self._stored.count(sample)
+        if not count:
+            problems = self._stored.problems_with(sample)
+            if problems:
+                raise ConfigError(problems, f"case {case!r}")
             return None
         turn = self._given[case]
         self._given[case] += 1
         try:
-            with Path(self.options.responses).open("rb") as file:
-                file.seek(places[turn % len(places)])
-                return _entry(file.readline())[1]
+            return self._stored.response(sample, turn % count)
         except (OSError, ValueError) as error:
             raise AgentError("bad_response", f"the stored response of case {quote(case)} is gone: {error}") from None
 
 
-def _index(path: Path) -> dict[str, list[int]]:
-    """Where in the file each case's responses are: the file itself may be larger than memory."""
-    places: dict[str, list[int]] = {}
-    problems: list[Problem] = []
-    at = 0
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    try:
-                        places.setdefault(_entry(line)[0], []).append(at)
-                    except ValueError as error:
-                        problems.append(Problem(f"{path}:{number}", str(error)))
-                at += len(line)
-    except OSError as error:
-        raise _unreadable(path, error) from None
-    if problems:
-        raise ConfigError(problems[:20], "replay")
-    return places
+class _ResponseFile:
+    """Responses a line. Only where they stand is kept: the file itself may be larger than memory."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._places: dict[str, list[int]] = {}
+        problems: list[Problem] = []
+        try:
+            for offset, (case, _) in entries(path, _entry, problems):
+                self._places.setdefault(case, []).append(offset)
+        except OSError as error:
+            raise _unreadable(path, error) from None
+        if problems:
+            raise ConfigError(problems, "replay")
+
+    def count(self, sample: Sample) -> int:
+        return len(self._places.get(sample.case_key, ()))
+
+    def response(self, sample: Sample, number: int) -> Response:
+        return _entry(line_at(self._path, self._places[sample.case_key][number]))[1]
+
+    def problems_with(self, sample: Sample) -> list[Problem]:  # noqa: ARG002 - such a file does not tell its questions
+        return []
 
 
 def _unreadable(path: Path, error: OSError) -> ConfigError:
@@ -130,14 +176,7 @@ def _unreadable(path: Path, error: OSError) -> ConfigError:
 
 def _entry(line: bytes) -> tuple[str, Response]:
     """The case and the response in a line, or a `ValueError` that says what is wrong with it."""
-    try:
-        data = parse_json(line.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise ValueError("is not UTF-8") from None
-    except NotJsonError as error:
-        raise ValueError(f"is no JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise ValueError(f"expected an object, got {quote(data)}")
+    data = json_object(line)
     case = next((data[name] for name in _NAMES if data.get(name) is not None), None)
     if isinstance(case, bool) or not isinstance(case, str | int):
         raise ValueError(f"names no case; write it under {', '.join(_NAMES)}")

@@ -89,7 +89,10 @@ class HangUpError(Exception):
 
 
 Fault = Callable[[Exchange, str], Awaitable[None]]
-"""Answers an exchange; the text is what follows the fault's name in the path."""
+"""Answers an exchange; the text is the step that follows the fault's name in the path.
+
+Further steps mean nothing to a fault: they tell requests apart, as each whole path has its own ``hits``.
+"""
 
 
 class FaultServer:
@@ -165,7 +168,7 @@ async def _answer(exchange: Exchange) -> None:
         known = ", ".join(f"/{name}" for name in FAULTS)
         await exchange.reply(json.dumps({"error": f"no such fault; there are {known}"}).encode(), 404)
     else:
-        await fault(exchange, rest)
+        await fault(exchange, rest.partition("/")[0])
 
 
 def _said(text: object) -> bytes:
@@ -208,8 +211,11 @@ async def _reset(exchange: Exchange, _: str) -> None:
 
 
 async def _truncated(exchange: Exchange, _: str) -> None:
-    """``?how=length`` (the default), ``chunked``, ``gzip``, or ``reset``: no length, then a TCP reset."""
-    start = b'{"response": "half an ans'
+    """``?how=length`` (the default), ``chunked``, ``gzip``, or ``reset``: no length, then a TCP reset.
+
+    ``?mb=`` megabytes come before the end.
+    """
+    start = b'{"response": "half an ans' + bytes(int(exchange.request.query.get("mb", "0")) * _MEGABYTE)
     match exchange.request.query.get("how", "length"):
         case "chunked":
             await exchange.head(transfer_encoding="chunked")
@@ -223,7 +229,7 @@ async def _truncated(exchange: Exchange, _: str) -> None:
             await asyncio.sleep(_DRIP_S)  # so that the client has read the start before the reset wipes it out
             exchange.reset()
         case _:
-            await exchange.head(content_length=1000)
+            await exchange.head(content_length=len(start) + 1000)
             await exchange.send(start)
     raise HangUpError
 

@@ -98,7 +98,7 @@ class Transport:
             async with asyncio.timeout_at(deadline):
                 return await self._with_retries(request, first, secrets, deadline, progress)
         except AttemptError as caught:
-            failure = caught
+            failure = caught.without_frames()
         except TimeoutError:
             failure = AttemptError("timeout", f"no complete answer within {request.deadline_s:g} s")
             if progress.last is not None:
@@ -126,7 +126,7 @@ class Transport:
                         f" the deadline of {request.deadline_s:g} s"
                     )
                     raise
-                progress.last = failure
+                progress.last = failure.without_frames()
                 await asyncio.sleep(pause)
             else:
                 return replace(answer, attempts=progress.attempts, latency_ms=(clock() - started) * 1000)

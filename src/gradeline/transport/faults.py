@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from typing import NoReturn
+from typing import NoReturn, Self
 
 import aiohttp
 
@@ -30,6 +30,12 @@ class AttemptError(Exception):
         self.retry_after = retry_after
         self.retry = not final and response_policy(error_type, status).retry
 
+    def without_frames(self) -> Self:
+        """The error alone, to be kept. Its frames hold the body read so far, and a frame that holds the error
+        makes a circle of them, which stays in memory until Python looks for circles."""
+        self.__traceback__ = self.__context__ = None
+        return self
+
 
 class EgressRefusedError(OSError):
     """The egress policy refused an address. An OSError, so that aiohttp carries it out whole."""
@@ -44,7 +50,9 @@ WIRE_ERRORS = (aiohttp.ClientError, OSError, UnicodeError)
 
 def raise_failure(error: Exception) -> NoReturn:
     """Raise the `AttemptError` that one of `WIRE_ERRORS` stands for."""
-    raise _failure(error) from None
+    failure = _failure(error)
+    error.__traceback__ = None  # aiohttp's stream keeps the error, and its frames keep the stream
+    raise failure from None
 
 
 def _failure(error: Exception) -> AttemptError:

@@ -34,15 +34,15 @@ class ConsistencyGate(LeafGate, frozen=True, kw_only=True, tag="consistency"):
     more counts with the share of its choices of n repeats in which k pass.
     """
 
-    metric_key: MetricKey = None
+    metric_key: MetricKey = UNSET
     k: Annotated[_Count | UnsetType, described("So many repeats of a case must pass…", expected=_COUNT)] = UNSET
     n: Annotated[_Count | UnsetType, described("…of so many.", expected=_COUNT)] = UNSET
     pass_hat: Annotated[
         _Count | UnsetType, described("Instead of k and n: so many repeats must all pass (pass^k).", expected=_COUNT)
     ] = UNSET
     pass_threshold: Annotated[
-        float | None, described("The score from which a repeat passes; by default 1.", expected="a number")
-    ] = None
+        float | UnsetType, described("The score from which a repeat passes; by default 1.", expected="a number")
+    ] = UNSET
     op: Op
     value: Annotated[
         float, described("The share of cases; a fraction up to 1, a percentage above.", expected="a number")
@@ -81,7 +81,7 @@ class ConsistencyGate(LeafGate, frozen=True, kw_only=True, tag="consistency"):
 
     def passes(self, score: float) -> bool:
         """Whether one repeat passes."""
-        return score >= (1.0 if self.pass_threshold is None else self.pass_threshold)
+        return score >= (1.0 if self.pass_threshold is UNSET else self.pass_threshold)
 
     def looks_at(self, graders: Sequence[str]) -> tuple[str, ...]:
         return key_or_first(self.metric_key, graders)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -75,6 +75,15 @@ class BaseGate(Config, frozen=True, kw_only=True, tag_field="kind"):
     require_calibrated: Annotated[
         bool | UnsetType, described("Whether a judge that is not calibrated makes the gate undecided.")
     ] = UNSET
+
+    @classmethod
+    def amend_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
+        """Null is the same as nothing."""
+        for name, option in schema["properties"].items():
+            if name not in schema["required"] and name != "kind":
+                told = {key: option.pop(key) for key in ("description", "default") if key in option}
+                schema["properties"][name] = told | {"anyOf": [option, {"type": "null"}]}
+        return schema
 
     @property
     def kind(self) -> str:

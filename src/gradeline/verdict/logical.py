@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -58,7 +58,10 @@ def gate_schema() -> dict[str, Any]:
     for definition in definitions.values():
         definition.pop("title", None)
         definition["patternProperties"] = {"^x-": {}}
-    SimpleGate.amend_schema(definitions["SimpleGate"])
+    for kind in get_args(Gate):
+        # this one's own schema is made of this
+        amend = BaseGate.amend_schema if kind is LogicalGate else kind.amend_schema
+        amend(definitions[kind.__name__])
     # msgspec's own union has a discriminator, which would insist on the kind
     definitions["Gate"] = {"anyOf": schema["anyOf"]}
     definitions["LogicalGate"]["properties"]["conditions"]["items"] = {"$ref": "#/$defs/Gate"}

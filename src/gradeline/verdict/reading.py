@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
+from msgspec.structs import fields
+
 from gradeline.errors import Problem, closest
 from gradeline.model import quote, read_struct
 from gradeline.verdict.logical import Gate
@@ -58,7 +60,10 @@ class _Reader:
         def conditions(value: object, where: str, found: list[Problem]) -> tuple[Gate, ...]:
             return self._conditions(value, where, found, depth)
 
-        reading = read_struct(kind, given, path, {"conditions": conditions, "weights": read_weights})
+        # null is the same as nothing, as it was for letta's releases
+        optional = {field.encode_name for field in fields(kind) if not field.required}
+        data = {key: value for key, value in given.items() if value is not None or key not in optional}
+        reading = read_struct(kind, data, path, {"conditions": conditions, "weights": read_weights})
         problems += [*reading.problems, *reading.unknown, *self._misnamed(given, path)]
         if reading.options is not None:
             self.warnings += [warning.within(path) for warning in reading.options.warnings()]
@@ -105,16 +110,12 @@ def _kind(given: Mapping[Any, Any], path: str, problems: list[Problem]) -> type[
     return kind
 
 
-def _fields(kind: type[Gate]) -> tuple[str, ...]:
-    return kind.__struct_encode_fields__
-
-
 def _meant(given: Mapping[Any, Any]) -> str | None:
     """The kind that has all these keys, where a simple gate has not."""
     keys = {key for key in given if key != "kind" and not str(key).startswith("x-")}
-    if keys <= set(_fields(SimpleGate)):
+    if keys <= set(SimpleGate.__struct_encode_fields__):
         return None
-    return next((name for name, kind in KINDS.items() if keys <= set(_fields(kind))), None)
+    return next((name for name, kind in KINDS.items() if keys <= set(kind.__struct_encode_fields__)), None)
 
 
 def _rooted(problem: Problem) -> Problem:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Annotated
 
+from msgspec import UNSET
+
 from gradeline.model import described, quote
 from gradeline.stats import Interval, cases_to_decide, mcnemar, paired_difference, sign_flip_test
 from gradeline.verdict.columns import pairs_of
@@ -27,7 +29,7 @@ class RegressionGate(LeafGate, frozen=True, kw_only=True, tag="regression"):
     lies wholly below and an exact test agrees that cases got worse. In between it is undecided.
     """
 
-    metric_key: MetricKey = None
+    metric_key: MetricKey = UNSET
     baseline: Annotated[
         str,
         described("The run to compare with: an id, a name, `latest~1`.", expected="the name of a run", min_length=1),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, UnsetType
 
@@ -14,13 +14,8 @@ from gradeline.verdict.columns import Column
 from gradeline.verdict.comparing import Operator, fraction, holds, statement
 from gradeline.verdict.gate import Evidence, Finding, GateResult, LeafGate
 
-# null is what letta's releases took for "not given"
 MetricKey = Annotated[
-    str | None, described("The grader it looks at; by default the first.", expected="the name of a grader")
-]
-PassThreshold = Annotated[
-    float | None,
-    described("For accuracy: the score from which a case passes; by default 1.", expected="a number"),
+    str | UnsetType, described("The grader it looks at; by default the first.", expected="the name of a grader")
 ]
 Op = Annotated[Operator, described("How it is compared.")]
 Bound = Annotated[
@@ -28,9 +23,9 @@ Bound = Annotated[
 ]
 
 
-def key_or_first(metric_key: str | None, graders: Sequence[str]) -> tuple[str, ...]:
+def key_or_first(metric_key: str | UnsetType, graders: Sequence[str]) -> tuple[str, ...]:
     """The grader that a gate looks at."""
-    return tuple(graders[:1]) if metric_key is None else (metric_key,)
+    return tuple(graders[:1]) if metric_key is UNSET else (metric_key,)
 
 
 def bound_of(aggregation: Aggregation, value: float) -> float:
@@ -48,43 +43,43 @@ def out_of_reach(aggregation: Aggregation, value: float) -> Iterator[Problem]:
 class SimpleGate(LeafGate, frozen=True, kw_only=True, tag="simple"):
     """A bound on one grader's scores. ``metric``, ``pass_op`` and ``pass_value`` are the older spelling."""
 
-    metric_key: MetricKey = None
+    metric_key: MetricKey = UNSET
     aggregation: Annotated[Aggregation | UnsetType, described("What of its scores is compared.")] = UNSET
     metric: Annotated[Literal["avg_score", "accuracy"] | UnsetType, described("Older name of `aggregation`.")] = UNSET
     op: Op
     value: Bound
-    pass_threshold: PassThreshold = None
+    pass_threshold: Annotated[
+        float | UnsetType,
+        described("For accuracy: the score from which a case passes; by default 1.", expected="a number"),
+    ] = UNSET
     pass_op: Annotated[
-        Operator | None,
-        described(
-            "For accuracy: how a case's score is compared; by default `op`.",
-            expected=f"one of {', '.join(get_args(Operator))}",
-        ),
-    ] = None
+        Operator | UnsetType, described("For accuracy: how a case's score is compared; by default `op`.")
+    ] = UNSET
     pass_value: Annotated[
-        float | None,
+        float | UnsetType,
         described("For accuracy: with what; without it a case passes at 1.", expected="a number"),
-    ] = None
+    ] = UNSET
 
     def faults(self) -> Iterator[Problem]:
         if self.aggregation is not UNSET and self.metric is not UNSET:
             yield Problem("metric", "is the older name of aggregation; keep one of them")
-        if self.pass_threshold is not None and (self.pass_op is not None or self.pass_value is not None):
+        if self.pass_threshold is not UNSET and (self.pass_op is not UNSET or self.pass_value is not UNSET):
             yield Problem("pass_threshold", "stands beside pass_op or pass_value; keep one way")
 
     def warnings(self) -> Iterator[Problem]:
         yield from out_of_reach(self.measured, self.value)
         for name in ("pass_threshold", "pass_op", "pass_value"):
-            if getattr(self, name) is not None and self.measured != "accuracy":
+            if getattr(self, name) is not UNSET and self.measured != "accuracy":
                 yield Problem(name, f"has no effect on {self.measured}; only accuracy asks which cases pass")
-        if self.measured == "accuracy" and self.pass_op is not None and self.pass_value is None:
+        if self.measured == "accuracy" and self.pass_op is not UNSET and self.pass_value is UNSET:
             yield Problem("pass_op", "has no effect without pass_value: a case passes at 1")
 
     @classmethod
     def amend_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
         """A gate without a kind is a simple one."""
         schema["required"].remove("kind")
-        return schema
+        schema["properties"]["kind"]["enum"].append(None)
+        return super().amend_schema(schema)
 
     @property
     def measured(self) -> Aggregation:
@@ -95,11 +90,11 @@ class SimpleGate(LeafGate, frozen=True, kw_only=True, tag="simple"):
 
     def passes(self, score: float) -> bool:
         """Whether one case passes, for accuracy."""
-        if self.pass_threshold is not None:
+        if self.pass_threshold is not UNSET:
             return score >= self.pass_threshold
-        if self.pass_value is None:
+        if self.pass_value is UNSET:
             return perfect(score)
-        return holds(self.op if self.pass_op is None else self.pass_op, score, self.pass_value, slack=0.0)
+        return holds(self.op if self.pass_op is UNSET else self.pass_op, score, self.pass_value, slack=0.0)
 
     def aggregate(self, scores: Sequence[float]) -> float:
         """The number it compares; accuracy is a fraction."""

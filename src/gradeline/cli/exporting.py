@@ -1,0 +1,117 @@
+"""``gradeline export``: a stored run in the formats that others read."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import TextIOWrapper
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from gradeline.cli.settings import current_settings, global_options
+from gradeline.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from gradeline.model import Run, Storage
+
+FORMATS = ("jsonl", "csv", "junit", "markdown", "html")
+
+
+@click.command()
+@click.argument("run_name", metavar="[RUN]", default="latest")
+@click.option(
+    "--format", "wanted", type=click.Choice(FORMATS), default="jsonl", show_default=True, help="What to write."
+)
+@click.option("--output", type=click.Path(path_type=Path), help="Write to this file instead of standard output.")
+@global_options
+def export(run_name: str, wanted: str, output: Path | None) -> None:
+    """Write a run for others to read: by id, the start of an id, its name, latest or latest~1.
+
+    \b
+    jsonl     every record, one JSON object a line
+    csv       a row per case, repeat and grader, for spreadsheets
+    junit     a test per case, repeat and grader, for continuous integration
+    markdown  the verdict, the graders and the worst cases, for a pull request
+    html      a page with all of that and charts, in one file
+    """
+    from gradeline.cli.running import open_store
+
+    settings = current_settings()
+    with open_store(settings) as storage:
+        run = storage.find_run(run_name)
+        with _standard_output() if output is None else _new_file(output) as file:
+            _write(file, wanted, storage, run)
+    if output is not None and settings.json:
+        import json
+
+        click.echo(json.dumps({"written": [str(output)]}, ensure_ascii=False))
+
+
+def _write(file: IO[str], wanted: str, storage: Storage, run: Run) -> None:
+    """Each format loads what it needs alone."""
+    if wanted == "jsonl":
+        from gradeline.model import to_json
+
+        file.writelines(f"{to_json(record)}\n" for record in storage.records(run.id))
+        return
+    if wanted == "csv":
+        from gradeline.report.csv_table import write_csv
+
+        write_csv(file, storage.records(run.id), run.graders)
+        return
+
+    from gradeline.engine.conclude import conclude
+
+    report = conclude(storage, run)
+    if wanted == "junit":
+        from gradeline.report.junit import write_junit
+
+        write_junit(file, report)
+    elif wanted == "markdown":
+        from gradeline.report.markdown import markdown
+
+        file.write(markdown(report))
+    else:
+        from gradeline.report.html import write_html
+
+        write_html(file, report)
+
+
+@contextmanager
+def _standard_output() -> Iterator[IO[str]]:
+    """Standard output as UTF-8 with line ends as they are written, whatever the terminal's settings."""
+    sys.stdout.flush()
+    stream = TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="")
+    try:
+        yield stream
+        stream.flush()
+    finally:
+        # it must not close what is not its own
+        stream.detach()
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[IO[str]]:
+    """A file that is there as a whole or not at all: written under another name, then renamed."""
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        if path.is_dir():
+            raise ConfigError(Problem(str(path), "is a folder; name a file"))
+        # a pipe or a device cannot be replaced
+        with path.open("w", encoding="utf-8", newline="") as file:
+            yield file
+        return
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("w", encoding="utf-8", newline="") as file:
+            yield file
+        partial.replace(path)
+    except OSError as error:
+        reason = f"cannot be written: {error.strerror}; name a place where you may write"
+        raise ConfigError(Problem(str(path), reason)) from None
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,84 @@
+"""A run as a table for spreadsheets: CSV by RFC 4180."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping
+from json import dumps
+from typing import IO
+
+from gradeline.model import Record, RunGrader
+from gradeline.model.text import clean_text
+from gradeline.report.rows import Row, rows
+
+COLUMNS = (
+    "run",
+    "case",
+    "repeat",
+    "grader",
+    "kind",
+    "outcome",
+    "score",
+    "passed",
+    "rationale",
+    "error_type",
+    "error_message",
+    "fault",
+    "response_status",
+    "latency_ms",
+    "input",
+    "expected",
+    "submission",
+    "text",
+)
+_NO_GRADE = _NO_ERROR = ("", "", "")
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def write_csv(file: IO[str], records: Iterable[Record], graders: Mapping[str, RunGrader] | None = None) -> None:
+    """One row per (case, repeat, grader), in constant memory; with a run's graders, also for grades still missing.
+
+    Open the file with ``newline=""``. A text that a spreadsheet would take for a formula gets an apostrophe in
+    front. An empty cell is what is not known: an error has no score, and what waits for its grade no outcome.
+    """
+    table = csv.writer(file, lineterminator="\r\n")
+    table.writerow(COLUMNS)
+    table.writerows(_cells(row) for row in rows(records, graders))
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    record, grade, error = row.record, row.grade, row.error
+    response, sample = record.response, record.sample
+    return (
+        _text(record.run),
+        _text(record.case),
+        str(record.repeat),
+        _text(row.grader),
+        _text(row.kind),
+        row.outcome or "",
+        *(_NO_GRADE if grade is None else (_number(grade.score), _flag(grade.passed), _text(grade.rationale))),
+        *(_NO_ERROR if error is None else (_text(error.type), _text(error.message), error.fault)),
+        response.status,
+        _number(response.latency_ms),
+        _text(sample.input),
+        _text(sample.ground_truth),
+        _text(record.submissions.get(row.grader)),
+        _text(response.text),
+    )
+
+
+def _text(value: str | list[str] | None) -> str:
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else dumps(value, ensure_ascii=False)
+    if not text.isascii():  # half a surrogate pair cannot be written as UTF-8
+        text = clean_text(text).text
+    return f"'{text}" if text.startswith(_FORMULAS) else text
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else str(value)
+
+
+def _flag(value: bool | None) -> str:
+    return "" if value is None else "true" if value else "false"

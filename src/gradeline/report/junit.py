@@ -1,0 +1,115 @@
+"""A run as JUnit XML, which continuous integration shows as tests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import IO
+
+from gradeline.engine.conclude import RunReport
+from gradeline.errors import Outcome
+from gradeline.report.rows import Row, rows
+from gradeline.report.visible import cut, visible
+from gradeline.report.wording import reasons
+
+_MESSAGE = 500
+_BODY = 4_000
+_SPECIAL = re.compile(r"[&<>]")
+_ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+# a parser makes spaces of line ends and tabs in an attribute, unless they are written so
+_IN_ATTRIBUTES = str.maketrans({'"': "&quot;", "\n": "&#10;", "\t": "&#9;"})
+
+
+def write_junit(file: IO[str], report: RunReport) -> None:
+    """One test suite for the run, one test for each (case, repeat, grader), in constant memory.
+
+    The totals in front come from the summary: of a run that is still going on, more tests may follow than they say.
+    Write the file as UTF-8.
+    """
+    run = report.run
+    file.write('<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n')
+    file.write(f"<testsuite{_attributes(name=run.name, **_totals(report), timestamp=run.started_at)}>\n<properties>\n")
+    for name, value in _properties(report):
+        file.write(f"<property{_attributes(name=name, value=value)}/>\n")
+    file.write("</properties>\n")
+    for row in rows(report.records(), run.graders):
+        file.write(_test(row, run.suite, repeated=run.repeats > 1))
+    file.write("</testsuite>\n</testsuites>\n")
+
+
+def _totals(report: RunReport) -> dict[str, str]:
+    columns = report.summary.graders.values()
+    tests = sum(report.summary.responses.values()) * len(report.run.graders)
+    failures = sum(column.failed for column in columns)
+    errors = sum(column.errors for column in columns)
+    # what waits for its grade is skipped here too: JUnit has no other word for a test without a result
+    skipped = tests - failures - errors - sum(column.passed for column in columns)
+    numbers = {"tests": tests, "failures": failures, "errors": errors, "skipped": skipped}
+    return {name: str(number) for name, number in numbers.items()}
+
+
+def _properties(report: RunReport) -> Iterator[tuple[str, str]]:
+    run = report.run
+    yield from (("run", run.id), ("suite", run.suite), ("status", run.status))
+    yield from (("verdict", report.verdict.result), ("exit_code", str(report.exit_code)))
+    for reason in reasons(report):
+        yield "reason", reason
+
+
+def _test(row: Row, suite: str, *, repeated: bool) -> str:
+    record = row.record
+    name = f"{record.case}#{record.repeat}" if repeated else record.case
+    latency = record.response.latency_ms
+    time = None if latency is None else f"{latency / 1000:.6f}"
+    opening = f"<testcase{_attributes(classname=f'{suite}.{row.grader}', name=name, time=time)}"
+    result = _result(row)
+    return f"{opening}>{result}</testcase>\n" if result else f"{opening}/>\n"
+
+
+def _result(row: Row) -> str:
+    grade, error = row.grade, row.error
+    if grade is not None and grade.outcome is Outcome.PASS:
+        return ""
+    if grade is not None and grade.outcome is Outcome.FAIL:
+        said = f"score {grade.score:g}" + (f": {grade.rationale}" if grade.rationale else "")
+        return f"<failure{_attributes(message=cut(said, _MESSAGE), type='fail')}>{_escaped(_evidence(row))}</failure>"
+    if grade is not None and grade.error is not None:
+        told = grade.error
+        head = _attributes(message=cut(told.message, _MESSAGE), type=told.type)
+        return f"<error{head}>{_escaped(_evidence(row))}</error>"
+    if error is not None:
+        why = f"the agent's call failed ({error.type}, fault: {error.fault}): {error.message}"
+        return f"<skipped{_attributes(message=cut(why, _MESSAGE))}/>"
+    why = "not graded yet" if grade is None else "there was nothing to grade"
+    return f"<skipped{_attributes(message=why)}/>"
+
+
+def _evidence(row: Row) -> str:
+    """What a person needs to see why: the error's place, or the texts that were compared."""
+    record, grade = row.record, row.grade
+    error = None if grade is None else grade.error
+    parts: dict[str, str | list[str] | None] = {
+        "rationale": None if grade is None else grade.rationale,
+        "fault": None if error is None else error.fault,
+        "traceback": None if error is None else error.traceback,
+        "input": record.sample.input,
+        "expected": record.sample.ground_truth,
+        "submission": record.submissions.get(row.grader),
+    }
+    return "\n".join(f"{name}: {cut(_joined(value), _BODY)}" for name, value in parts.items() if value is not None)
+
+
+def _joined(value: str | list[str]) -> str:
+    return value if isinstance(value, str) else "\n".join(value)
+
+
+def _attributes(**values: str | None) -> str:
+    return "".join(
+        f' {name}="{_escaped(value).translate(_IN_ATTRIBUTES)}"' for name, value in values.items() if value is not None
+    )
+
+
+def _escaped(text: str) -> str:
+    """Well-formed XML; characters that XML does not know are shown by name."""
+    text = visible(text)
+    return text.translate(_ENTITIES) if _SPECIAL.search(text) else text

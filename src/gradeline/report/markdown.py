@@ -1,0 +1,224 @@
+"""A run as Markdown for a pull request or the summary of a CI job.
+
+A comparison of two runs will be rendered here too, out of the same parts (`table`, `code`, `words`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from gradeline.engine.aggregate import GraderSummary
+from gradeline.engine.conclude import RunReport
+from gradeline.report.overview import CaseSeen, ErrorTally, GradeSeen, Group, GroupName, Overview, look_over
+from gradeline.report.visible import one_line
+from gradeline.report.wording import (
+    MISSING,
+    cases_of,
+    counted,
+    decimal,
+    duration,
+    headline,
+    interval,
+    reasons,
+    share,
+    share_interval,
+    tallies,
+)
+
+LONGEST_COMMENT = 65_536
+"""GitHub refuses a longer comment."""
+
+_ROOM_FOR_THE_END = 500
+_CELL = 160
+_KEY = 80
+_MOST_REASONS = 10
+_MOST_ERRORS = 10
+_HEADING = 2
+"""The lines of a table before its rows."""
+_COUNTS = ("pass", "fail", "error", "skipped")
+_SIGNS = {"pass": "✅", "fail": "❌", "undecided": "⚠️", "none": "➖"}
+_GROUPS: dict[GroupName, str] = {
+    "failed": "failed",
+    "errors": "could not be graded",
+    "calls": "got no answer",
+    "low": "passed with less than a full score",
+}
+
+_SPECIAL = re.compile(r"[&<>|`*_~\[\]\\#@:$]")
+_AT_THE_START = re.compile(r"^[-+=\d]")
+_LINKS = re.compile(r"@|:(?=/)|(?<=www)(?=\.)|#(?=\d)", re.IGNORECASE)
+_APART = "\u200b"
+
+
+def markdown(report: RunReport, worst: int = 10) -> str:
+    """The verdict first, then every grader with its intervals and denominators, the errors, and the worst cases.
+
+    Never longer than a comment may be. Text of agents and suites stays text: it makes no markup, link or mention.
+    """
+    limits: dict[GroupName, int] = dict.fromkeys(_GROUPS, worst)
+    seen = look_over(report.records(), report.run.graders, limits, longest=_CELL)
+    parts = [*_opening(report), *_graders(report.summary.graders), *_errors(seen.errors)]
+    room = LONGEST_COMMENT - _ROOM_FOR_THE_END - sum(len(part) + 1 for part in parts)
+    rows = [_case_row(case, repeated=report.run.repeats > 1) for case in _first_cases(seen, worst)]
+    return "\n".join([*parts, *_worst(seen.groups, rows, room)]).rstrip() + "\n"
+
+
+def append_step_summary(text: str) -> bool:
+    """Add to the summary of the GitHub job that runs this; False where none does."""
+    name = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not name:
+        return False
+    with Path(name).open("a", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+    return True
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]], numbers: frozenset[str] = frozenset()) -> Iterator[str]:
+    """The lines of a table; the columns named in ``numbers`` are set to the right. Cells must be harmless."""
+    yield f"| {' | '.join(titles)} |"
+    yield "|" + "".join("---:|" if title in numbers else "---|" for title in titles)
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def words(text: str, most: int = _CELL) -> str:
+    """Text from outside as nothing but words: no markup, no table border, no link, no mention, one line."""
+    return _AT_THE_START.sub(_entity, _inert(text, most))
+
+
+def code(text: str | None, most: int = _CELL) -> str:
+    """Text from outside as code; where there is none, a dash."""
+    if text is None:
+        return MISSING
+    return f"<code>{_inert(text, most)}</code>" if text.strip() else "*empty*"
+
+
+def _inert(text: str, most: int) -> str:
+    # links and mentions are looked for in the finished text, where entities are characters again
+    return _SPECIAL.sub(_entity, _LINKS.sub(lambda found: found[0] + _APART, one_line(text, most)))
+
+
+def _entity(found: re.Match[str]) -> str:
+    return f"&#{ord(found[0])};"
+
+
+def _opening(report: RunReport) -> Iterator[str]:
+    answer = headline(report)
+    yield f"### {_SIGNS[answer.tone]} {answer.word}: {code(report.run.name, _KEY)}"
+    yield ""
+    told = reasons(report)
+    yield from (f"- {words(reason, 300)}" for reason in told[:_MOST_REASONS])
+    if len(told) > _MOST_REASONS:
+        yield f"- and {counted(len(told) - _MOST_REASONS, 'more reason')}"
+    if told:
+        yield ""
+    yield " · ".join(_facts(report))
+    yield ""
+
+
+def _facts(report: RunReport) -> Iterator[str]:
+    summary, run = report.summary, report.run
+    repeats = f" × {run.repeats}" if run.repeats > 1 else ""
+    yield counted(cases_of(report), "case") + repeats
+    yield f"{share(summary.coverage)} scored"
+    if summary.latency_ms is not None:
+        yield f"p50 {duration(summary.latency_ms['p50'])}, p95 {duration(summary.latency_ms['p95'])}"
+    cost = summary.cost.get("agent")
+    if cost is not None:
+        yield f"agent's cost {cost:.4g}"
+    yield f"run {code(run.id, _KEY)}"
+
+
+def _graders(columns: dict[str, GraderSummary]) -> Iterator[str]:
+    if not columns:
+        return
+    titles = ("grader", "mean", "95 % interval", "pass rate", "95 % interval", "scored", *_COUNTS)
+    rows = (
+        (
+            code(key, _KEY),
+            decimal(column.mean),
+            interval(column.mean_ci),
+            share(column.pass_rate),
+            share_interval(column.pass_rate_ci),
+            f"{column.scored:,} of {column.total:,}",
+            *(f"{tally.number:,}" for tally in tallies(column) if tally.outcome in _COUNTS),
+        )
+        for key, column in columns.items()
+    )
+    yield from table(titles, rows, frozenset(titles[1:]))
+    yield ""
+
+
+def _errors(errors: list[ErrorTally]) -> Iterator[str]:
+    if not errors:
+        return
+    total = sum(one.times for one in errors)
+    yield f"**{counted(total, 'error')}**, in no mean and no rate:"
+    yield ""
+    rows = (
+        (
+            f"{one.times:,}",
+            code(one.kind.type, _KEY),
+            "agent's call" if one.kind.grader is None else f"grader {code(one.kind.grader, _KEY)}",
+            words(one.kind.fault),
+            code(one.example),
+        )
+        for one in errors[:_MOST_ERRORS]
+    )
+    yield from table(("count", "error", "where", "fault", "first message"), rows, frozenset({"count"}))
+    if len(errors) > _MOST_ERRORS:
+        yield ""
+        yield f"and {counted(len(errors) - _MOST_ERRORS, 'more kind')} of error"
+    yield ""
+
+
+def _first_cases(seen: Overview, most: int) -> list[CaseSeen]:
+    return [case for group in seen.groups.values() for case in group.cases][:most]
+
+
+def _worst(groups: dict[GroupName, Group], rows: Iterable[Sequence[str]], room: int) -> Iterator[str]:
+    """The cases to read first, as many as there is room for."""
+    lines = list(table(("case", "result", "input", "expected", "answer", "why"), rows))
+    while len(lines) > _HEADING and sum(len(line) + 1 for line in lines) > room:
+        lines.pop()
+    if len(lines) > _HEADING:
+        yield f"<details><summary>{_counts(groups)}; {len(lines) - _HEADING} shown</summary>"
+        yield from ("", *lines, "", "</details>")
+
+
+def _counts(groups: dict[GroupName, Group]) -> str:
+    told = [f"{group.total:,} {_GROUPS[name]}" for name, group in groups.items() if group.total]
+    return "Worst cases: " + ", ".join(told)
+
+
+def _case_row(case: CaseSeen, *, repeated: bool) -> tuple[str, ...]:
+    name = f"{case.case}#{case.repeat}" if repeated else case.case
+    results = [_result(grade) for grade in case.grades if grade.outcome != "pass" or (grade.score or 0.0) < 1.0]
+    return (
+        code(name, _KEY),
+        "<br>".join(results) or "no answer",
+        _turns(case.input),
+        _turns(case.expected),
+        code(case.answer),
+        code(_why(case)),
+    )
+
+
+def _result(grade: GradeSeen) -> str:
+    shown = grade.outcome if grade.score is None else f"{grade.outcome} {decimal(grade.score)}"
+    return f"{code(grade.grader, _KEY)} {shown}"
+
+
+def _turns(texts: tuple[str, ...]) -> str:
+    return code("\n".join(texts)) if texts else MISSING
+
+
+def _why(case: CaseSeen) -> str | None:
+    """The first thing that explains it: the call's error, the word of a grader that failed it, a grader's error."""
+    told = [grade.rationale for grade in case.grades if grade.outcome == "fail" and grade.rationale]
+    errors = [case.error, *(grade.error for grade in case.grades)]
+    broken = [f"{error.type}: {error.message}" for error in errors if error is not None]
+    return next(iter(broken if case.error is not None else told + broken), None)

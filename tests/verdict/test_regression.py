@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from gradeline.stats import mcnemar, paired_difference
+from gradeline.verdict import Column, GateResult, Paired, RegressionGate, decide, read_gate
+
+COLUMNS = {"exact": Column([1.0] * 20, 20)}
+
+
+def gate(**fields: Any) -> RegressionGate:
+    reading = read_gate({"kind": "regression", "baseline": "latest~1", **fields}, [])
+    assert reading.problems == []
+    assert isinstance(reading.gate, RegressionGate)
+    return reading.gate
+
+
+def result(paired: Paired | None, columns: dict[str, Column] = COLUMNS, **fields: Any) -> GateResult:
+    pairs = {} if paired is None else {("latest~1", "exact"): paired}
+    (judged,) = decide(gate(**fields), columns, paired=pairs).gates
+    return judged
+
+
+def changed(better: int = 0, worse: int = 0, same: int = 0) -> Paired:
+    """So many cases that went up, down, or stayed."""
+    return Paired([0.0] * better + [1.0] * worse + [1.0] * same, [1.0] * better + [0.0] * worse + [1.0] * same)
+
+
+@pytest.mark.parametrize(
+    ("paired", "margin", "said"),
+    [
+        (changed(same=20), 0.0, "pass"),
+        (changed(better=30, same=70), 0.0, "pass"),
+        (changed(worse=30, same=70), 0.0, "fail"),
+        (changed(worse=30, same=70), 0.5, "pass"),
+        (changed(worse=3, better=2, same=95), 0.0, "undecided"),
+        (changed(worse=3, better=2, same=95), 0.1, "pass"),
+        (changed(worse=90, same=10), 0.5, "fail"),
+        (changed(worse=50, same=50), 0.5, "undecided"),
+        (Paired([0.5, 0.6, 0.7], [0.51, 0.61, 0.71]), 0.0, "pass"),
+        (Paired([0.5, 0.6, 0.7], [0.9, 0.2, 0.7]), 0.02, "undecided"),
+    ],
+)
+def test_the_whole_interval_must_lie_on_one_side_of_the_margin(paired: Paired, margin: float, said: str) -> None:
+    assert result(paired, margin=margin).result == said
+
+
+def test_the_result_says_all_that_a_report_shows() -> None:
+    paired = changed(better=30, same=70)
+    interval = paired_difference(*reversed(paired[:2]))
+    assert result(paired, margin=0.02) == GateResult(
+        kind="regression",
+        metric_key="exact",
+        aggregation="difference",
+        op="gte",
+        value=-0.02,
+        observed=0.3,
+        observed_ci=(interval.low, interval.high),
+        result="pass",
+        reasons=(
+            "exact: +0.3 against run 'latest~1', over 100 cases, 95 % +0.2086 to +0.3914; "
+            "not worse by more than 0.02 is true",
+        ),
+    )
+    assert result(changed(worse=30, same=70)).reasons == (
+        "exact: -0.3 against run 'latest~1', over 100 cases, 95 % -0.3914 to -0.2086; not worse by more than 0 is false",
+    )
+
+
+class TestAFewChanges:
+    """The interval alone takes a handful of changes for certain; the exact test does not."""
+
+    @pytest.mark.parametrize(("worse", "better"), [(2, 0), (4, 0), (5, 0), (6, 0), (9, 2), (10, 2), (30, 15)])
+    def test_it_fails_only_when_an_exact_test_agrees(self, worse: int, better: int) -> None:
+        judged = result(changed(worse=worse, better=better, same=100 - worse - better))
+        assert (judged.result == "fail") is (mcnemar(worse, better).exact <= 0.05)
+
+    @pytest.mark.parametrize(("cases", "said"), [(2, "undecided"), (5, "undecided"), (6, "fail")])
+    def test_equal_differences_are_not_certain_because_they_are_equal(self, cases: int, said: str) -> None:
+        assert result(changed(worse=cases)).result == said
+
+    def test_differences_of_many_sizes_are_tested_too(self) -> None:
+        assert result(Paired([0.9, 0.9, 0.9, 0.9], [0.1, 0.11, 0.12, 0.1])).result == "undecided"
+        assert result(Paired([0.9] * 8, [0.1, 0.11, 0.12, 0.1, 0.09, 0.1, 0.12, 0.11])).result == "fail"
+
+
+class TestUndecided:
+    def test_it_says_how_many_cases_would_settle_it(self) -> None:
+        (reason,) = result(changed(worse=3, better=2, same=95)).reasons
+        assert reason.endswith("not worse by more than 0 is open: about 1,937 cases would settle it")
+
+    def test_that_is_more_than_there_are(self) -> None:
+        (reason,) = result(changed(worse=2)).reasons
+        assert reason.endswith("open: about 6 cases would settle it")
+        (reason,) = result(changed(worse=4, same=96)).reasons
+        assert reason.endswith("open: about 150 cases would settle it")
+
+    def test_a_difference_on_the_margin_is_settled_by_no_number(self) -> None:
+        (reason,) = result(changed(worse=1, better=1)).reasons
+        assert reason.endswith("is open, and no number of cases settles a difference on the very margin: widen it")
+
+    def test_one_case_says_nothing_of_the_others(self) -> None:
+        judged = result(changed(better=1))
+        assert (judged.result, judged.observed, judged.observed_ci) == ("undecided", 1.0, None)
+        assert judged.reasons == ("exact: +1 against run 'latest~1', over 1 case: one case says nothing of the others",)
+
+    def test_without_a_baseline_or_common_cases(self) -> None:
+        assert result(None).reasons == ("exact: there is no run 'latest~1' with its scores to compare with",)
+        assert result(Paired([], [])).reasons == ("exact: no case has a score both here and in run 'latest~1'",)
+        assert result(None).result == result(Paired([], [])).result == "undecided"
+
+    def test_thin_coverage_of_the_candidate(self) -> None:
+        thin = {"exact": Column([1.0] * 18, 20)}
+        assert result(changed(same=18), thin).result == "undecided"
+        assert result(changed(worse=18), thin).result == "fail"
+
+    def test_a_candidate_without_scores(self) -> None:
+        assert result(changed(same=5), {"exact": Column([], 5)}).reasons == ("exact: none of 5 has a score",)
+
+
+class TestRepeatsAndFailedCalls:
+    def test_repeats_count_as_one_case(self) -> None:
+        once = changed(worse=4, better=1, same=5)
+        twice = Paired(*([score for score in side for _ in range(2)] for side in once[:2]))
+        cases = [case for case in range(10) for _ in range(2)]
+        assert result(twice._replace(cases=cases)) == result(once)
+
+    def test_a_failed_call_leaves_its_pair_out_or_counts_as_0(self) -> None:
+        baseline: Sequence[float | None] = [1.0] * 12 + [None]
+        candidate: Sequence[float | None] = [1.0] * 6 + [None] * 6 + [1.0]
+        paired = Paired(baseline, candidate)
+        columns = {"exact": Column([1.0] * 7, 13, 6)}
+        judged = result(paired, columns, coverage_floor=0.5)
+        assert (judged.result, judged.observed) == ("pass", 0.0)
+        judged = result(paired, columns, agent_errors="fail", margin=0.1)
+        assert (judged.result, judged.observed) == ("undecided", pytest.approx(-5 / 13))
+
+
+def test_several_baselines_are_kept_apart() -> None:
+    gates = [{"kind": "regression", "baseline": name, "margin": 0} for name in ("main", "best")]
+    reading = read_gate({"kind": "logical", "operator": "and", "conditions": gates}, ["exact"])
+    pairs = {("main", "exact"): changed(same=9), ("best", "exact"): changed(worse=9)}
+    said = decide(reading.gate, COLUMNS, paired=pairs)
+    assert [each.result for each in said.gates[0].conditions] == ["pass", "fail"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "problems"),
+    [
+        ({"baseline": None}, ["baseline: expected the name of a run, got None"]),
+        ({"baseline": ""}, ["baseline: expected the name of a run, got ''"]),
+        ({"baseline": 7}, ["baseline: expected the name of a run, got 7"]),
+        ({"margin": -0.1}, ["margin: expected a number from 0 to 1, got -0.1"]),
+        ({"margin": 2}, ["margin: expected a number from 0 to 1, got 2"]),
+        ({"margin": "5%"}, ["margin: expected a number from 0 to 1, got '5%'"]),
+        ({"margin": float("inf")}, ["margin: inf is not a finite number; leave it out or use null"]),
+        ({"metric_key": "exat"}, ["metric_key: no grader 'exat'; did you mean 'exact'?"]),
+        ({"base": "x"}, ["base: unknown option; did you mean 'baseline'?"]),
+    ],
+)
+def test_bad_input_is_named(fields: dict[str, Any], problems: list[str]) -> None:
+    reading = read_gate({"kind": "regression", "baseline": "latest~1", **fields}, ["exact"])
+    assert reading.gate is None
+    assert [str(problem) for problem in reading.problems] == problems
+
+
+def test_a_baseline_is_required() -> None:
+    assert [str(problem) for problem in read_gate({"kind": "regression"}, []).problems] == ["baseline: is required"]

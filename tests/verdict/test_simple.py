@@ -1,0 +1,225 @@
+"""The simple gate, in the spelling of every dialect."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+import pytest
+
+from gradeline.verdict import Column, GateResult, SimpleGate, Verdict, decide, read_gate
+
+SCORES = [1.0, 1.0, 0.5, 0.0]
+
+
+def gate(**fields: Any) -> SimpleGate:
+    reading = read_gate({"op": "gte", "value": 0.5, **fields}, [])
+    assert reading.problems == []
+    assert isinstance(reading.gate, SimpleGate)
+    return reading.gate
+
+
+def verdict(scores: list[float], total: int | None = None, floor: float = 0.95, **fields: Any) -> Verdict:
+    column = Column(scores, len(scores) if total is None else total)
+    return decide(gate(**fields), {"exact": column}, floor)
+
+
+def observed(scores: list[float], cases: tuple[int, ...] = (), **fields: Any) -> GateResult:
+    (result,) = decide(gate(**fields), {"exact": Column(scores, len(scores), 0, cases)}).gates
+    return result
+
+
+@pytest.mark.parametrize(
+    ("fields", "value", "result"),
+    [
+        ({}, 0.625, "pass"),
+        ({}, 0.626, "fail"),
+        ({"op": "gt"}, 0.625, "fail"),
+        ({"op": "gt"}, 0.624, "pass"),
+        ({"op": "lt"}, 0.7, "pass"),
+        ({"op": "lt"}, 0.625, "fail"),
+        ({"op": "lte"}, 0.625, "pass"),
+        ({"op": "lte"}, 0.624, "fail"),
+        ({"op": "eq"}, 0.625, "pass"),
+        ({"op": "eq"}, 0.6251, "fail"),
+        ({"aggregation": "accuracy"}, 0.5, "pass"),
+        ({"aggregation": "accuracy"}, 0.51, "fail"),
+        ({"aggregation": "accuracy"}, 51, "fail"),
+        ({"aggregation": "accuracy"}, 50, "pass"),
+        ({"aggregation": "accuracy"}, 1, "fail"),
+        ({"aggregation": "accuracy", "pass_threshold": 0.5}, 0.75, "pass"),
+        ({"aggregation": "accuracy", "pass_threshold": 0.5}, 76, "fail"),
+        ({"aggregation": "accuracy", "pass_threshold": 0}, 100, "pass"),
+        ({"metric": "accuracy"}, 0.5, "pass"),
+        ({"metric": "accuracy", "pass_op": "gt", "pass_value": 0.4}, 0.75, "pass"),
+        ({"aggregation": "min"}, 0.1, "fail"),
+        ({"aggregation": "max"}, 1.0, "pass"),
+        ({"aggregation": "median"}, 0.75, "pass"),
+        ({"aggregation": "p50"}, 0.76, "fail"),
+        ({"aggregation": "p95"}, 1.0, "pass"),
+    ],
+)
+def test_a_gate_compares_what_it_says(fields: dict[str, Any], value: float, result: str) -> None:
+    assert verdict(SCORES, value=value, **fields).result == result
+
+
+class TestWhichCasesPass:
+    """The rules of letta's releases for accuracy."""
+
+    @pytest.mark.parametrize(
+        ("fields", "passing"),
+        [
+            ({}, [1.0]),
+            ({"pass_threshold": None, "pass_op": None, "pass_value": None}, [1.0]),
+            ({"pass_threshold": 0.5}, [0.5, 0.8, 1.0]),
+            ({"pass_value": 0.8}, [0.8, 1.0]),
+            ({"pass_value": 0.8, "op": "gt"}, [1.0]),
+            ({"pass_value": 0.8, "op": "gt", "pass_op": "lte"}, [0.0, 0.5, 0.8]),
+            ({"pass_value": 0.5, "pass_op": "eq"}, [0.5]),
+            ({"pass_op": "lt"}, [1.0]),
+        ],
+    )
+    def test_a_case_passes_by_its_own_rule(self, fields: dict[str, Any], passing: list[float]) -> None:
+        made = gate(metric="accuracy", **fields)
+        assert [score for score in (0.0, 0.5, 0.8, 1.0) if made.passes(score)] == passing
+
+    def test_a_score_is_taken_as_the_grader_gave_it(self) -> None:
+        assert not gate(metric="accuracy").passes(0.9999999999)
+
+    def test_the_suites_that_letta_ships_mean_what_they_say(self) -> None:
+        whole = {"metric": "accuracy", "op": "gte", "value": 100, "pass_op": "gte", "pass_value": 1.0}
+        assert verdict([1.0, 1.0, 1.0], **whole).result == "pass"
+        assert verdict([1.0, 1.0, 0.9], **whole).result == "fail"
+        most = {"kind": "simple", "aggregation": "accuracy", "pass_threshold": 1, "value": 60}
+        assert verdict([1.0, 1.0, 0.0], **most).result == "pass"
+        assert verdict([1.0, 0.0, 0.0], **most).result == "fail"
+
+    def test_a_fraction_of_accuracy_is_not_taken_for_a_percentage(self) -> None:
+        assert verdict([1.0] + [0.0] * 99, metric="accuracy", value=0.9).result == "fail"
+
+
+class TestNumbers:
+    @pytest.mark.parametrize("scores", [[0.25], [0.0, 1.0], [0.1, 0.2, 0.9], [0.0, 0.1, 0.3, 0.6, 1.0]])
+    def test_percentiles_lie_between_their_neighbours(self, scores: list[float]) -> None:
+        backwards = scores[::-1]
+        assert gate(aggregation="median").aggregate(backwards) == pytest.approx(median(scores))
+        assert gate(aggregation="p50").aggregate(backwards) == pytest.approx(median(scores))
+        assert gate(aggregation="min").aggregate(backwards) == scores[0]
+        assert gate(aggregation="max").aggregate(backwards) == scores[-1]
+
+    def test_high_percentiles_are_interpolated_in_a_straight_line(self) -> None:
+        scores = [0.0, 0.25, 0.5, 0.75, 1.0]
+        assert gate(aggregation="p95").aggregate(scores) == pytest.approx(0.95)
+        assert gate(aggregation="p99").aggregate(scores) == pytest.approx(0.99)
+        assert gate(aggregation="p95").aggregate([0.0, 1.0, 1.0]) == pytest.approx(1.0)
+        assert gate(aggregation="p99").aggregate([0.2, 0.4]) == pytest.approx(0.398)
+
+    @pytest.mark.parametrize("op", ["gte", "lte", "eq"])
+    def test_the_last_bit_of_a_mean_decides_nothing(self, op: str) -> None:
+        assert sum([0.7, 0.8, 0.9]) / 3 < 0.8
+        assert verdict([0.7, 0.8, 0.9], op=op, value=0.8).result == "pass"
+        assert verdict([0.1] * 10, op=op, value=0.1).result == "pass"
+
+    @pytest.mark.parametrize("op", ["gt", "lt"])
+    def test_nor_does_it_make_a_number_differ_from_its_bound(self, op: str) -> None:
+        assert verdict([0.7, 0.8, 0.9], op=op, value=0.8).result == "fail"
+
+
+class TestIntervals:
+    def test_accuracy_has_wilsons(self) -> None:
+        found = observed([1.0] * 8 + [0.0] * 2, aggregation="accuracy", value=60)
+        assert (found.observed, found.value) == (0.8, 0.6)
+        assert found.observed_ci == pytest.approx((0.4902, 0.9433), abs=1e-4)
+
+    def test_a_mean_has_students_within_the_scores_bounds(self) -> None:
+        assert observed([0.4, 0.5, 0.6]).observed_ci == pytest.approx((0.25159, 0.74841), abs=1e-5)
+        assert observed([0.0, 1.0]).observed_ci == (0.0, 1.0)
+
+    def test_scores_that_are_all_the_same_are_not_certain(self) -> None:
+        assert observed([1.0] * 4).observed_ci == pytest.approx((0.5101, 1.0), abs=1e-4)
+
+    def test_repeats_of_a_case_are_one_witness(self) -> None:
+        scores, cases = [1.0, 1.0, 1.0, 0.0, 0.0, 0.0], (0, 0, 0, 1, 1, 1)
+        alone = observed(scores, aggregation="accuracy").observed_ci
+        repeated = observed(scores, cases, aggregation="accuracy").observed_ci
+        assert alone == pytest.approx((0.1876, 0.8124), abs=1e-4)
+        assert repeated == (0.0, 1.0)
+        assert observed([1.0] * 6, cases).observed_ci == pytest.approx((0.3424, 1.0), abs=1e-4)
+
+    def test_one_case_has_none_however_often_it_was_asked(self) -> None:
+        assert observed([1.0]).observed_ci is None
+        assert observed([1.0], aggregation="accuracy").observed_ci is None
+        assert observed([1.0, 0.0], (7, 7), aggregation="accuracy").observed_ci is None
+
+    @pytest.mark.parametrize("aggregation", ["min", "max", "median", "p50", "p95", "p99"])
+    def test_order_statistics_have_none(self, aggregation: str) -> None:
+        assert observed(SCORES, aggregation=aggregation).observed_ci is None
+
+    def test_a_simple_gate_goes_by_what_was_observed_however_unsure_it_is(self) -> None:
+        found = observed([1.0, 0.8], value=0.89)
+        assert found.result == "pass"
+        assert found.observed_ci is not None
+        assert found.observed_ci[0] < 0.89
+
+
+def test_too_few_scores_make_a_pass_undecided_and_leave_a_fail_a_fail() -> None:
+    assert verdict([1.0] * 18, total=20).result == "undecided"
+    assert verdict([1.0] * 19, total=20).result == "pass"
+    assert verdict([0.0] * 18, total=20).result == "fail"
+    assert verdict([1.0] * 18, total=20, floor=0.9).result == "pass"
+
+
+def test_no_score_at_all_is_undecided() -> None:
+    said = verdict([], total=3)
+    assert (said.result, said.reasons) == ("undecided", ("exact: none of 3 has a score",))
+
+
+def test_the_reason_says_what_was_compared() -> None:
+    assert verdict(SCORES, value=0.8).reasons == ("exact: avg_score 0.625 ≥ 0.8 is false",)
+    assert verdict(SCORES, value=80, aggregation="accuracy").reasons == ("exact: accuracy 0.5 ≥ 0.8 is false",)
+
+
+def test_the_reason_tells_two_close_numbers_apart() -> None:
+    assert verdict([0.79999], value=0.8).reasons == ("exact: avg_score 0.79999 ≥ 0.8 is false",)
+
+
+def test_the_result_says_all_that_a_report_shows() -> None:
+    assert observed(SCORES, value=80, aggregation="accuracy", pass_threshold=0.5) == GateResult(
+        kind="simple",
+        metric_key="exact",
+        aggregation="accuracy",
+        op="gte",
+        value=0.8,
+        observed=0.75,
+        observed_ci=pytest.approx((0.30064, 0.95441), abs=1e-5),
+        result="fail",
+        reasons=("exact: accuracy 0.75 ≥ 0.8 is false",),
+    )
+
+
+def test_without_a_gate_there_is_no_verdict_but_thin_coverage_is_told() -> None:
+    assert decide(None, {"exact": Column([1.0], 1)}, 0.95) == Verdict("none", ())
+    assert decide(None, {"exact": Column([1.0], 2)}, 0.95).reasons == (
+        "exact: only 1 of 2 have a score, below the floor of 0.95",
+    )
+
+
+def test_the_first_grader_is_meant_when_none_is_named() -> None:
+    columns = {"first": Column([1.0], 1), "second": Column([0.0], 1)}
+    assert decide(gate(), columns, 0.95).result == "pass"
+    assert decide(gate(metric_key=None), columns, 0.95).result == "pass"
+    assert decide(gate(metric_key="second"), columns, 0.95).result == "fail"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"aggregation": "accuracy", "metric": "accuracy"}, "metric: is the older name of aggregation"),
+        ({"pass_threshold": 0.5, "pass_value": 0.5}, "pass_threshold: stands beside pass_op or pass_value"),
+        ({"op": "above"}, "op: expected one of gt, gte, lt, lte, eq"),
+        ({"kind": "weighted"}, "kind: expected one of simple"),
+    ],
+)
+def test_a_wrong_gate_is_explained(fields: dict[str, Any], message: str) -> None:
+    problems = read_gate({"op": "gte", "value": 0.5, **fields}, []).problems
+    assert any(message in str(problem) for problem in problems)
