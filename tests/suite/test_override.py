@@ -81,3 +81,7 @@ def test_a_wrong_setting_says_what_to_write(document: Document, setting: str, me
 
 def test_a_secret_by_its_name_in_the_environment_is_taken(document: Document) -> None:
     assert override(document, ["target.api_key=${KEY}"]).data["target"]["api_key"] == "${KEY}"
+
+
+def test_a_word_that_only_sounds_secret_elsewhere_is_taken(document: Document) -> None:
+    assert override(document, ["gate.metric_key=exact"]).data["gate"] == {"metric_key": "exact"}

@@ -191,9 +191,9 @@ def test_a_reward_of_ones_own_is_a_column_more(folder: Path) -> None:
         ("seed: seven", "seed: must be a whole number, got 'seven'"),
         ("agent_errors: ignore", "agent_errors: must be exclude or fail, got 'ignore'"),
         ("reward: {kind: metric, metric_key: nearr}", "reward.metric_key: no grader 'nearr'; did you mean 'near'?"),
-        ("reward: {kind: custom}", "reward.function: must be a text, got None"),
+        ("reward: {kind: custom}", "reward.function: is required"),
         ("reward: {kind: mean}", "reward: must be {kind: metric, metric_key: …} or {kind: custom, function: …}"),
-        ("reward: {kind: metric, metric_key: near, weight: 2}", "reward.weight: unknown key; a metric reward has"),
+        ("reward: {kind: metric, metric_key: near, weight: 2}", "reward.weight: unknown option; known are"),
     ],
 )
 def test_a_fault_beside_the_graders_is_named(folder: Path, text: str, message: str) -> None:
@@ -214,3 +214,12 @@ def test_a_fault_beside_the_graders_is_named(folder: Path, text: str, message: s
 def test_a_fault_in_the_models_is_named(folder: Path, models: str, message: str) -> None:
     (fault,) = faults(folder, SHORT.replace('9000"', f'9000", {models}'))
     assert message in fault
+
+
+def test_what_others_see_of_a_suite_has_no_secret(folder: Path) -> None:
+    text = SHORT.replace('9000"', '9000", headers: {Authorization: "Bearer abc", x-key: "${AGENT_KEY}", accept: text}')
+    assert suite(folder, text).masked["target"]["headers"] == {
+        "Authorization": "[redacted]",
+        "x-key": "${AGENT_KEY}",
+        "accept": "text",
+    }

@@ -108,17 +108,19 @@ def run(**options: Any) -> int:
     """
     import asyncio
 
-    from gradeline.cli.running import Order, open_store, run_suite
+    from gradeline.cli.running import open_store, run_suite
     from gradeline.engine.prepare import Choice
+    from gradeline.engine.suites import Order
 
     settings = current_settings()
     cached: Path | None = options.pop("cached")
     chosen = {key: options.pop(key) for key in Choice._fields if key in options}
     choice = Choice(**chosen, cached=None if cached is None else str(cached.resolve()))
-    del options["engine"]
+    output: Path | None = options.pop("output")
+    del options["engine"]  # there is one
     order = Order(options.pop("suite"), choice, **options)
     with open_store(settings) as storage:
-        return asyncio.run(run_suite(settings, storage, order))
+        return asyncio.run(run_suite(settings, storage, order, output))
 
 
 @click.command()

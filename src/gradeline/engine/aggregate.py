@@ -63,17 +63,18 @@ def measure(run: Run, measures: Iterable[Measure]) -> Measured:
     """One pass over a run; some bytes are kept of a score and of a latency."""
     scores = {key: array("d") for key in run.graders}
     cases = {key: array("q") for key in run.graders}
+    failed = array("q")
     latencies = array("d")
     self_reported: Counter[str] = Counter()
     cost: float | None = None
-    count = failed = 0
+    count = 0
     case, last = -1, None
     for one in measures:
         count += 1
         if one.case != last:
             case, last = case + 1, one.case
         if one.status != "success":
-            failed += 1
+            failed.append(case)
         elif one.latency_ms is not None:
             latencies.append(one.latency_ms)
         if one.cost is not None:
@@ -84,7 +85,7 @@ def measure(run: Run, measures: Iterable[Measure]) -> Measured:
                 cases[key].append(case)
                 self_reported[key] += grade.self_reported_error
     total = count if run.total is None else run.total
-    columns = {key: Column(values, total, failed, cases[key]) for key, values in scores.items()}
+    columns = {key: Column(values, total, len(failed), cases[key], failed) for key, values in scores.items()}
     return Measured(columns, latencies, self_reported, cost)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import fsum
 from typing import NamedTuple, TypeAlias
 
@@ -15,70 +15,83 @@ Tries: TypeAlias = tuple[float | None, ...]
 
 
 class RunScores(NamedTuple):
-    """The cases of a run in their order, each with the digest of its sample, and what each grader said of them."""
+    """The cases of a run in their order, and for each the digest of its sample and what each grader said."""
 
-    digests: dict[str, str]
-    graders: dict[str, dict[str, Tries]]
+    cases: list[str]
+    digests: list[str]
+    graders: dict[str, list[Tries]]
 
 
 class Overlap(NamedTuple):
-    """Which cases two runs share. ``edited`` cases have the same name but are not the same."""
+    """Which cases two runs share, as pairs of places. ``edited`` cases have the same name but are not the same."""
 
-    common: list[str]
+    common: list[tuple[int, int]]
     edited: list[str]
     baseline_alone: list[str]
     candidate_alone: list[str]
 
 
 def scores_of(measures: Iterable[Measure], keys: Iterable[str]) -> RunScores:
-    """One pass over a run. The measures need their digests."""
-    found = RunScores({}, {key: {} for key in keys})
-    digests, columns = found.digests, list(found.graders.items())
+    """One pass over a run, whose measures come with their digests."""
+    cases: list[str] = []
+    digests: list[str] = []
+    graders: dict[str, list[Tries]] = {key: [] for key in keys}
+    columns = list(graders.items())
+    last = None
     for case, _, status, _, _, grades, digest in measures:
-        digests[case] = digest
+        if case != last:
+            last = case
+            cases.append(case)
+            digests.append(digest)
+            for _, tries in columns:
+                tries.append(())
         for key, tries in columns:
             grade = grades.get(key)
             score = None if grade is None else grade.score
             if score is not None or status != "success":
-                tries[case] = (*tries[case], score) if case in tries else (score,)
-    return found
+                tries[-1] += (score,)
+    return RunScores(cases, digests, graders)
 
 
 def overlap(baseline: RunScores, candidate: RunScores) -> Overlap:
-    """The cases by where they are."""
-    cases = Overlap([], [], [], [])
-    after = candidate.digests
-    for case, digest in baseline.digests.items():
-        if case not in after:
-            cases.baseline_alone.append(case)
-        elif after[case] == digest:
-            cases.common.append(case)
+    """The cases by where they are, in the order of the candidate."""
+    if baseline[:2] == candidate[:2]:  # the usual thing, and the quick one
+        return Overlap([(place, place) for place in range(len(candidate.cases))], [], [], [])
+    places = {case: place for place, case in enumerate(baseline.cases)}
+    common: list[tuple[int, int]] = []
+    edited, alone = [], []
+    for after, case in enumerate(candidate.cases):
+        before = places.pop(case, None)
+        if before is None:
+            alone.append(case)
+        elif baseline.digests[before] == candidate.digests[after]:
+            common.append((before, after))
         else:
-            cases.edited.append(case)
-    cases.candidate_alone.extend(case for case in after if case not in baseline.digests)
-    return cases
+            edited.append(case)
+    return Overlap(common, edited, list(places), alone)
 
 
 def paired_cases(baseline: RunScores, candidate: RunScores, cases: Overlap, key: str) -> PairedCases:
     """A grader's mean over the repeats of each case, in both runs; a case without a score in one of them is missing."""
-    before, after = baseline.graders[key], candidate.graders[key]
-    pairs = PairedCases([], [], [], [], cases.edited)
-    names, firsts, seconds, missing = [], [], [], []
-    for case in cases.common:
-        first, second = _mean(before.get(case)), _mean(after.get(case))
+    firsts, seconds = baseline.graders[key], candidate.graders[key]
+    names: list[str] = []
+    before: list[float] = []
+    after: list[float] = []
+    missing: list[str] = []
+    for place, other in cases.common:
+        first, second = _mean(firsts[place]), _mean(seconds[other])
         if first is None or second is None:
-            missing.append(case)
+            missing.append(candidate.cases[other])
         else:
-            names.append(case)
-            firsts.append(first)
-            seconds.append(second)
-    missing += [*cases.baseline_alone, *cases.candidate_alone]
-    return pairs._replace(cases=names, baseline=firsts, candidate=seconds, missing=missing)
+            names.append(candidate.cases[other])
+            before.append(first)
+            after.append(second)
+    missing += cases.baseline_alone
+    missing += cases.candidate_alone
+    return PairedCases(names, before, after, missing, cases.edited)
 
 
-def _mean(tries: Tries | None) -> float | None:
-    if tries is None:
-        return None
+def _mean(tries: Tries) -> float | None:
     if len(tries) == 1:
         return tries[0]
     scores = [score for score in tries if score is not None]
@@ -104,15 +117,15 @@ def is_same_grader(baseline: Run, candidate: Run, key: str) -> bool:
     return first is not None and second is not None and first.fingerprint == second.fingerprint
 
 
-def _try_by_try(before: Mapping[str, Tries], after: Mapping[str, Tries], common: Iterable[str]) -> Paired:
+def _try_by_try(before: Sequence[Tries], after: Sequence[Tries], common: Iterable[tuple[int, int]]) -> Paired:
     firsts: list[float | None] = []
     seconds: list[float | None] = []
     cases: list[int] = []
-    for number, case in enumerate(common):
-        first, second = before.get(case), after.get(case)
+    for place, other in common:
+        first, second = before[place], after[other]
         if first and second:
             for index in range(max(len(first), len(second))):
                 firsts.append(first[index % len(first)])
                 seconds.append(second[index % len(second)])
-                cases.append(number)
+                cases.append(other)
     return Paired(firsts, seconds, cases)

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple, Self
 import msgspec
 
 from gradeline.engine.aggregate import Summary
+from gradeline.engine.conclude import RunReport
 from gradeline.model import Record, Run, Sample
 from gradeline.report.letta_records import REWARD, letta_result, letta_sample
 from gradeline.report.letta_summary import Metrics, Tally, model_summary, repeat_summary
@@ -34,6 +35,11 @@ class LettaRun(NamedTuple):
     """The suite's document as plain data, without secrets."""
     passed: bool | None = None
     """What its gate says; None where there is none or it could not decide."""
+
+    @classmethod
+    def of(cls, report: RunReport, suite: Mapping[str, Any]) -> LettaRun:
+        passed = {"pass": True, "fail": False}.get(report.verdict.result)
+        return cls(report.run, report.summary, report.records, suite, passed)
 
 
 def write_letta_layout(folder: Path, runs: Sequence[LettaRun]) -> None:

@@ -13,21 +13,16 @@ from gradeline.graders.registry import ALIASES
 from gradeline.model import quote, read_struct
 from gradeline.suite.document import Document, read_document
 from gradeline.suite.environment import read_environment, substitute
+from gradeline.suite.keys import GRADER_KEYS, REWARDS, SUITE_KEYS, CustomReward, MetricReward
 from gradeline.suite.override import override
 from gradeline.suite.places import DocumentError, KeyPath, SuiteProblem
 from gradeline.suite.spec import BudgetSpec, GraderSpec, Suite, TargetSpec
 from gradeline.verdict import Gate, read_gate
 
-_KEYS = (
-    "name", "description", "dataset", "target", "graders", "gate", "setup_script", "max_samples", "sample_tags",
-    "num_runs", "repeats", "max_concurrent", "concurrency", "coverage_floor", "agent_errors", "require_calibrated",
-    "reward", "budget", "cache", "seed", "output",
-)  # fmt: skip
-_WITHOUT_EFFECT = frozenset({"cleanup", "sandbox"})
+_KEYS = tuple(name for name, key in SUITE_KEYS.items() if key.used)
+_WITHOUT_EFFECT = frozenset(name for name, key in SUITE_KEYS.items() if not key.used)
 """Keys of letta that change nothing here."""
-_GRADER_KEYS = frozenset(
-    {"kind", "type", "config", "function", "extractor", "extractor_config", "pass_threshold", "timeout", "display_name"}
-)
+_GRADER_KEYS = frozenset(GRADER_KEYS)
 _JUDGES = frozenset({"model_judge", "rubric", "letta_judge"})
 _MODELS = ("models", "model_handles")
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
@@ -108,6 +103,9 @@ class _Reader:
     def _fault(self, path: KeyPath, message: str) -> None:
         self._problems.append(self._document.problem(path, message))
 
+    def _warn(self, path: KeyPath, message: str) -> None:
+        self._warnings.append(str(self._document.problem(path, message)))
+
     def _take(self, found: list[Problem], prefix: KeyPath) -> None:
         """Problems whose paths begin with the text of ``prefix``."""
         for problem in found:
@@ -118,7 +116,7 @@ class _Reader:
             if key in _KEYS or key.startswith("x-"):
                 continue
             if key in _WITHOUT_EFFECT:
-                self._warnings.append(str(self._document.problem((key,), "has no effect here")))
+                self._warn((key,), "has no effect here")
                 continue
             near = closest(key, _KEYS)
             hint = f"did you mean {near!r}?" if near else f"known are {', '.join(_KEYS)}"
@@ -154,23 +152,18 @@ class _Reader:
         given = self._data.get("reward")
         if given is None:
             return None
-        kind = given.get("kind") if isinstance(given, dict) else None
-        wanted = {"metric": "metric_key", "custom": "function"}.get(str(kind))
-        if wanted is None:
-            self._fault(
-                ("reward",),
-                f"must be {{kind: metric, metric_key: …}} or {{kind: custom, function: …}}, got {quote(given)}",
-            )
+        kind = str(given.get("kind")) if isinstance(given, dict) else ""
+        if kind not in REWARDS:
+            written = "{kind: metric, metric_key: …} or {kind: custom, function: …}"
+            self._fault(("reward",), f"must be {written}, got {quote(given)}")
             return None
-        for key in given.keys() - {"kind", wanted}:
-            self._fault(("reward", key), f"unknown key; a {kind} reward has {wanted!r}")
-        value = given.get(wanted)
-        if not isinstance(value, str) or not value:
-            self._fault(("reward", wanted), f"must be a text, got {quote(value)}")
-        elif kind == "custom":
-            return value
-        elif keys and value not in keys:
-            self._fault(("reward", "metric_key"), f"no grader {value!r}; {_hint(value, keys)}")
+        reading = read_struct(REWARDS[kind], given, "")
+        self._take([*reading.problems, *reading.unknown], ("reward",))
+        if isinstance(reading.options, CustomReward):
+            return reading.options.function
+        if isinstance(reading.options, MetricReward) and keys and reading.options.metric_key not in keys:
+            wanted = reading.options.metric_key
+            self._fault(("reward", "metric_key"), f"no grader {wanted!r}; {_hint(wanted, keys)}")
         return None
 
     def _number(self, *names: str, default: int, least: int) -> int:
@@ -253,6 +246,12 @@ class _Reader:
         if kind in _JUDGES:
             self._fault((*path, "kind"), f"{kind} needs a judge, which this version does not have")
             return None
+        if kind is None and function is not None:
+            self._fault((*path, "kind"), "is required; a custom grader's is 'tool'")
+            return None
+        if kind != "tool" and function is not None:
+            self._fault((*path, "function"), f"belongs to kind: tool, and this is {quote(kind)}; keep one of them")
+            return None
         if kind == "tool":
             if not isinstance(function, str):
                 self._fault((*path, "function"), f"must name a grader, got {quote(function)}")
@@ -318,6 +317,8 @@ class _Reader:
             return None
         reading = read_gate(given, keys)
         self._take(list(reading.problems), ("gate",))
+        for warning in reading.warnings:
+            self._warn(("gate", *_steps(warning.path)), warning.message)
         return reading.gate
 
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from gradeline.model import Config, described
+from gradeline.transport.redact import REDACTED, is_secret_name
 from gradeline.verdict import Gate
 
 
@@ -84,6 +85,11 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
         return self.file.parent
 
     @property
+    def masked(self) -> dict[str, Any]:
+        """The file's data as anybody may see it."""
+        return {**self.shown, "target": _masked(self.shown.get("target"))}
+
+    @property
     def reward_key(self) -> str:
         """The column of the reward; a grader may have taken the plain word."""
         return "reward_composer" if "reward" in {spec.key for spec in self.graders} else "reward"
@@ -93,3 +99,12 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
         """All that gives scores, in order."""
         keys = tuple(spec.key for spec in self.graders)
         return keys if self.reward is None else (*keys, self.reward_key)
+
+
+def _masked(value: Any, name: str = "") -> Any:
+    """What stands under a secret's name is left out, unless it is only the name of a variable."""
+    if isinstance(value, dict):
+        return {key: _masked(item, str(key)) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_masked(item, name) for item in value]
+    return REDACTED if isinstance(value, str) and "${" not in value and is_secret_name(name) else value

@@ -74,6 +74,8 @@ class DeclaredTarget(Declared[C]):
     """Options that do not decide what the agent answers, and so are no part of the fingerprint."""
     sees_expectation: ClassVar[bool] = False
     """Whether the agent can see what is expected of it, and of what its grading is made."""
+    timed: ClassVar[bool] = True
+    """Whether the time of a call says anything of the agent."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, secrets: Collection[str] = ()) -> None:
         self.secrets: frozenset[str] = frozenset(secret for secret in secrets if secret)
@@ -113,7 +115,7 @@ class DeclaredTarget(Declared[C]):
             response = _storable(await self.call(sample))
         except AgentError as error:
             response = self._failure(error)
-        if response.latency_ms is None:
+        if self.timed and response.latency_ms is None:
             response = msgspec.structs.replace(response, latency_ms=(perf_counter() - started) * 1000)
         return response
 

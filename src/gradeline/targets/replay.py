@@ -65,6 +65,7 @@ class ReplayTarget(DeclaredTarget[ReplayConfig]):
 
     kind = "replay"
     name = "Replay"
+    timed = False
 
     def __init__(
         self,

@@ -42,6 +42,9 @@ class RulesConfig(Config, frozen=True):
             listed = holder.get("properties", {}).get("rules")
             if listed:
                 listed["items"] = rules
+        for definition in definitions.values():
+            if "properties" in definition:
+                definition["patternProperties"] = {"^x-": {}}
         return schema
 
 
@@ -55,6 +58,7 @@ def _short_form(definitions: Mapping[str, Any], name: str) -> dict[str, Any]:
         "type": "object",
         "properties": {name: rules, **common},
         "required": [name],
+        "patternProperties": {"^x-": {}},
         "additionalProperties": False,
     }
 

@@ -1,0 +1,236 @@
+"""Running suites whole: a run for each model, what is left of a run, or a run's answers graded anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gradeline.engine.conclude import INTERRUPTED, RunReport, conclude, worst_of
+from gradeline.engine.local import CaseDone, run_local
+from gradeline.engine.owner import is_alive
+from gradeline.engine.prepare import Choice, Definition, Prepared, prepare
+from gradeline.engine.stop import Stop
+from gradeline.errors import ConfigError, Outcome, Problem
+from gradeline.model import Run, Sample, Storage
+from gradeline.store.rows import new_id
+from gradeline.suite.read import read_suite
+from gradeline.suite.spec import Suite
+
+STOPPED_BY_HAND = "interrupted"
+_WAYS_OUT = "run it anew, grade what was answered with: gradeline regrade, or go on as it is now with: --allow-changed"
+
+
+class Order(NamedTuple):
+    """A suite to be run, and how."""
+
+    suite: Path
+    choice: Choice = Choice()
+    models: tuple[str, ...] = ()
+    name: str | None = None
+    seed: int | None = None
+    failed_of: str | None = None
+    """A run: its cases that did not pass are run."""
+    baseline: str | None = None
+    """A run that this one must not be worse than."""
+    fail_fast: bool = False
+
+
+Advance = Callable[[CaseDone], None]
+
+
+class Watcher(NamedTuple):
+    """Who is told what happens, and may end it."""
+
+    warn: Callable[[str], None] = lambda _: None
+    progress: Callable[[Prepared, Run], AbstractContextManager[Advance]] = lambda *_: nullcontext(lambda _: None)
+    """Called for each run; what it gives is told of each case."""
+    stop: Stop | None = None
+
+
+NOBODY = Watcher()
+_WHOLE = Choice()
+
+
+class Ran(NamedTuple):
+    """A run that was worked on."""
+
+    report: RunReport
+    stopped: str | None = None
+    """Why it ended early."""
+
+    @property
+    def exit_code(self) -> int:
+        return INTERRUPTED if self.stopped == STOPPED_BY_HAND else self.report.exit_code
+
+
+class SuiteRan(NamedTuple):
+    """What came of a suite: a run, or one for each model."""
+
+    suite: Suite
+    runs: list[Ran]
+
+    @property
+    def exit_code(self) -> int:
+        return worst_of([ran.exit_code for ran in self.runs])
+
+
+async def run_suite(storage: Storage, order: Order, watcher: Watcher = NOBODY) -> SuiteRan:
+    """One run, or one for each model, which are a group."""
+    suite = _read(order.suite, order.choice, watcher)
+    if order.baseline is not None:
+        suite = _against(suite, storage.find_run(order.baseline))
+    choice = order.choice
+    if order.failed_of is not None:
+        choice = choice._replace(samples=_not_passed(storage, storage.find_run(order.failed_of)))
+    models: tuple[str | None, ...] = order.models or _cached_models(choice) or suite.target.models or (None,)
+    group = new_id() if len(models) > 1 else None
+    watcher = watcher._replace(stop=watcher.stop or Stop())
+    done: list[Ran] = []
+    for model in models:
+        async with prepare(suite, choice._replace(model=model), storage) as prepared:
+            name = order.name or suite.name
+            new = prepared.new_run(name if group is None else f"{name} [{model}]", seed=order.seed, group=group)
+            run = msgspec.structs.replace(new, id=storage.save_run(new))
+            done.append(await _execute(storage, prepared, run, watcher, fail_fast=order.fail_fast))
+        if done[-1].stopped == STOPPED_BY_HAND:
+            break
+    return SuiteRan(suite, done)
+
+
+async def resume_run(
+    storage: Storage,
+    wanted: str,
+    choice: Choice = _WHOLE,
+    watcher: Watcher = NOBODY,
+    *,
+    allow_changed: bool = False,
+) -> Ran:
+    """Go on with a run. Of the choice only budget and concurrency may be others than they were."""
+    run = storage.find_run(wanted)
+    if run.status == "running" and is_alive(run.owner):
+        raise ConfigError(Problem(run.id, f"is still running, in process {run.owner}; end that first"))
+    definition = Definition.of(run)
+    kept = definition.choice
+    suite = read_suite(Path(definition.suite), kept.overrides)
+    if suite.digest != run.suite_digest and not allow_changed:
+        raise ConfigError(Problem(str(suite.file), f"changed since the run began; {_WAYS_OUT}"))
+    chosen = kept._replace(budget=choice.budget or kept.budget, concurrency=choice.concurrency or kept.concurrency)
+    async with prepare(suite, chosen, storage) as prepared:
+        changed = _changed(run, prepared)
+        if changed and not allow_changed:
+            raise ConfigError(Problem(run.id, f"{', '.join(changed)} changed since the run began; {_WAYS_OUT}"))
+        if allow_changed:
+            run = _as_it_is_now(storage, run, prepared, watcher)
+        return await _execute(storage, prepared, run, watcher, storage.get_run(run.parent) if run.parent else None)
+
+
+async def regrade_run(
+    storage: Storage,
+    wanted: str,
+    path: Path | None = None,
+    choice: Choice = _WHOLE,
+    name: str | None = None,
+    watcher: Watcher = NOBODY,
+) -> Ran:
+    """A new run that grades a run's answers, by its suite as it is now or by another."""
+    parent = storage.find_run(wanted)
+    definition = Definition.of(parent) if parent.definition or path is None else Definition("", Choice())
+    kept = definition.choice
+    suite = _read(
+        path or Path(definition.suite), choice._replace(overrides=choice.overrides or kept.overrides), watcher
+    )
+    chosen = choice._replace(repeats=parent.repeats, model=kept.model, cached=kept.cached)
+    async with prepare(suite, chosen, storage) as prepared:
+        new = prepared.new_run(name, parent=parent.id)
+        run = msgspec.structs.replace(new, id=storage.save_run(new))
+        return await _execute(storage, prepared, run, watcher, parent)
+
+
+def _read(path: Path, choice: Choice, watcher: Watcher) -> Suite:
+    suite = read_suite(path, choice.overrides)
+    for warning in suite.warnings:
+        watcher.warn(warning)
+    return suite
+
+
+async def _execute(
+    storage: Storage,
+    prepared: Prepared,
+    run: Run,
+    watcher: Watcher,
+    parent: Run | None = None,
+    *,
+    fail_fast: bool = False,
+) -> Ran:
+    """Work on a run to its end; with a parent, only what that has answered is graded."""
+    with watcher.progress(prepared, run) as advance:
+        task = prepared.task(run)._replace(on_progress=advance, fail_fast=fail_fast)
+        if parent is not None:
+            task = task._replace(samples=lambda: _stored_samples(storage, parent), retry_failed=False)
+        result = await run_local(storage, task, watcher.stop)
+    if not sum(result.work.values()) and result.stopped is None:
+        raise ConfigError(Problem(str(prepared.suite.dataset), "holds no case to run"))
+    return Ran(conclude(storage, result.run), result.stopped)
+
+
+def _changed(run: Run, prepared: Prepared) -> list[str]:
+    """What is not as it was when the run began: code can change where the suite's text does not."""
+    now = prepared.run_graders()
+    target = [] if prepared.target.fingerprint == run.target.get("fingerprint") else ["the target"]
+    return target + [key for key in {**run.graders, **now} if now.get(key) != run.graders.get(key)]
+
+
+def _as_it_is_now(storage: Storage, run: Run, prepared: Prepared, watcher: Watcher) -> Run:
+    """The run with what it goes on with; that its answers come from two targets stays with it."""
+    target, before = prepared.described_target(), run.target.get("fingerprint")
+    if before not in (None, target["fingerprint"]):
+        watcher.warn("the target changed; this run holds answers of both")
+        target["earlier_fingerprints"] = [*run.target.get("earlier_fingerprints", []), before]
+    return storage.update_run(
+        run.id,
+        suite_digest=prepared.suite.digest,
+        graders=prepared.run_graders(),
+        target=target,
+        definition=prepared.definition(),
+    )
+
+
+def _stored_samples(storage: Storage, parent: Run) -> Iterator[Sample]:
+    return (record.sample for record in storage.records(parent.id) if record.repeat == 0)
+
+
+def _not_passed(storage: Storage, run: Run) -> tuple[str, ...]:
+    """The cases of a run that did not pass: a failed call, an error and a fail alike."""
+    cases = {
+        one.case: None
+        for one in storage.measures(run.id)
+        if one.status != "success" or any(grade.outcome is not Outcome.PASS for grade in one.grades.values())
+    }
+    if not cases:
+        raise ConfigError(Problem("--failed-of", f"every case of {run.id} passed; there is nothing to run"))
+    return tuple(cases)
+
+
+def _against(suite: Suite, baseline: Run) -> Suite:
+    """The suite with a gate that it is not worse than the baseline, beside its own."""
+    key = suite.columns[0]
+    given = suite.shown.get("gate")
+    regression: dict[str, Any] = {"kind": "regression", "metric_key": key, "baseline": baseline.id}
+    gate = regression
+    if isinstance(given, dict):
+        own = given if "kind" in given else {**given, "kind": "simple"}
+        regression["metric_key"] = given.get("metric_key", key)
+        gate = {"kind": "logical", "operator": "and", "conditions": [own, regression]}
+    return msgspec.structs.replace(suite, shown={**suite.shown, "gate": gate})
+
+
+def _cached_models(choice: Choice) -> tuple[str, ...]:
+    if choice.cached is None:
+        return ()
+    from gradeline.targets.letta_cache import models_in  # few runs read letta's results
+
+    return tuple(models_in(Path(choice.cached)))
