@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -98,6 +99,23 @@ class TestImportBudget:
         )
         assert not any(name.startswith(("gradeline.graders", "gradeline.model", "rich")) for name in loaded)
         assert loaded.isdisjoint(set(self.HEAVY) - {"click"}), sorted(loaded & set(self.HEAVY))
+
+    def test_a_run_loads_what_its_suite_uses(self, tmp_path: Path) -> None:
+        (tmp_path / "agent.py").write_text("def answer(text): return text")
+        suite = {
+            "name": "one",
+            "dataset": [{"input": "a", "ground_truth": "a"}],
+            "target": {"kind": "python", "function": "agent.py:answer", "isolation": "none"},
+            "graders": {"exact": {"kind": "exact_match"}},
+        }
+        (tmp_path / "suite.json").write_text(json.dumps(suite))
+        arguments = ["run", str(tmp_path / "suite.json"), "--quiet", "--store", "memory://"]
+        loaded = loaded_by(
+            "import contextlib, io\nfrom gradeline.cli import run\n"
+            f"with contextlib.redirect_stdout(io.StringIO()):\n    assert run({arguments!r}) == 0"
+        )
+        dear = {*self.HEAVY, "aiohttp", "sqlite3"} - {"click", "asyncio", "yaml"}
+        assert loaded.isdisjoint(dear), sorted(loaded & dear)
 
 
 def test_the_package_runs_as_a_module() -> None:

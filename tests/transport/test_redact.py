@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from gradeline.model.secrets import is_secret_name
 from gradeline.transport import excerpt, redact, safe_url
-from gradeline.transport.redact import is_secret_name, known_secrets
+from gradeline.transport.redact import known_secrets
 
 
 @pytest.mark.parametrize(

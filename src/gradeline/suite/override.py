@@ -11,9 +11,9 @@ from typing import Any
 
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import quote
+from gradeline.model.secrets import is_secret_name
 from gradeline.suite.document import Document, parse_document
 from gradeline.suite.places import DocumentError, KeyPath, show_path
-from gradeline.transport.redact import is_secret_name
 
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 _PATH = re.compile(r"[^.\[\]]+(?:\.[^.\[\]]+|\[\d+\])*")

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from gradeline.model import Config, described
-from gradeline.transport.redact import REDACTED, is_secret_name
+from gradeline.model.secrets import REDACTED, is_secret_name
 from gradeline.verdict import Gate
 
 

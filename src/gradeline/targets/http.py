@@ -16,6 +16,7 @@ import msgspec
 
 from gradeline.errors import AgentError, ConfigError, Problem
 from gradeline.model import Config, Response, Sample, Trajectory, described
+from gradeline.model.secrets import is_secret_name
 from gradeline.targets.answer import (
     AnswerReader,
     Found,
@@ -377,7 +378,7 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
         return url
 
     async def _poll(self, poll: PollConfig, url: str, deadline: float) -> Answer:
-        from gradeline.transport.redact import is_secret_name, safe_url
+        from gradeline.transport.redact import safe_url
 
         headers = self.options.headers
         if urlsplit(url)[:2] != urlsplit(self.options.url)[:2]:

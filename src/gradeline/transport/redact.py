@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import parse_qsl, quote, quote_plus, urlsplit
 
+from gradeline.model.secrets import REDACTED, is_secret_name
 from gradeline.model.text import clean_text
 
-REDACTED = "[redacted]"
 EXCERPT_BYTES = 2048
 
-_SECRET_WORDS = frozenset(
-    {"auth", "authorization", "cookie", "credential", "credentials", "key", "passphrase", "passwd", "pwd", "sig"}
-)
-_SECRET_ENDS = ("apikey", "accesskey", "password", "secret", "signature", "token")
-_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _SCHEMES = frozenset({"basic", "bearer", "digest", "token", "apikey"})
 _SHORTEST = 4
 """A shorter value that merely looks like a secret (`?key=1`) would eat the message."""
-
-
-def is_secret_name(name: str) -> bool:
-    """Whether a header or query parameter of this name holds a secret."""
-    words = [word.lower() for word in _WORDS.findall(name)]
-    return any(word in _SECRET_WORDS or word.endswith(_SECRET_ENDS) for word in words)
 
 
 def known_secrets(

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from yarl import URL
 
+from gradeline.model.secrets import is_secret_name
 from gradeline.model.text import quote
 from gradeline.transport.faults import AttemptError
-from gradeline.transport.redact import is_secret_name, safe_url
+from gradeline.transport.redact import safe_url
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 MAX_REDIRECTS = 5
