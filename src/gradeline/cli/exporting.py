@@ -89,6 +89,9 @@ def _standard_output() -> Iterator[IO[str]]:
     try:
         yield stream
         stream.flush()
+    except BrokenPipeError:
+        # the reader (head, less) has gone: nothing is wrong, what is left goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     finally:
         # it must not close what is not its own
         stream.detach()

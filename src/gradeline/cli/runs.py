@@ -219,26 +219,6 @@ def show(run_name: str, records: bool) -> None:
             show_run(settings, storage, found)
 
 
-@click.command()
-@_run_name
-@click.option("--output", type=click.Path(path_type=Path), help="Write to this file instead of standard output.")
-@global_options
-def export(run_name: str, output: Path | None) -> None:
-    """Write every record of a run as JSONL."""
-    from gradeline.cli.running import open_store
-
-    with open_store(current_settings()) as storage:
-        found = storage.find_run(run_name)
-        if output is None:
-            _write_records(storage, found, sys.stdout)
-            return
-        # whoever finds the file finds all of it
-        partial = output.with_name(f".{output.name}.partial")
-        with partial.open("w", encoding="utf-8") as file:
-            _write_records(storage, found, file)
-        partial.replace(output)
-
-
 def _write_records(storage: Storage, found: Run, file: IO[str]) -> None:
     from gradeline.model import to_json
 

@@ -27,6 +27,7 @@ from gradeline.report.wording import (
     MISSING,
     cases_of,
     counted,
+    coverage,
     decimal,
     duration,
     headline,
@@ -160,8 +161,7 @@ def _facts(report: RunReport) -> Iterator[Html]:
     failed = [counted(count, status) for status, count in summary.responses.items() if count and status != "success"]
     yield _fact("Answered", f"{answered:,} of {asked:,}", ", ".join(failed) or "no call failed")
     if summary.graders:
-        key, least = min(summary.graders.items(), key=lambda entry: entry[1].scored / (entry[1].total or 1))
-        yield _fact("Scored", share(summary.coverage), f"{least.scored:,} of {least.total:,} by {cut(key, _KEY)}")
+        yield _fact("Scored", *coverage(report))
     if summary.latency_ms is not None:
         yield _fact("Answer time", duration(summary.latency_ms["p50"]), f"p95 {duration(summary.latency_ms['p95'])}")
     cost = summary.cost.get("agent")

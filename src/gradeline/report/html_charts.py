@@ -161,6 +161,7 @@ def _bars(
 def _columns(counts: Sequence[int], labels: Sequence[str], *, numbered: bool) -> Iterator[Html]:
     most, step = max(counts), _ACROSS / len(counts)
     few = sum(map(bool, counts)) <= _FEW_BARS
+    highest = list(counts).index(most)
     for index, (count, label) in enumerate(zip(counts, labels, strict=True)):
         if not count:
             continue
@@ -169,7 +170,7 @@ def _columns(counts: Sequence[int], labels: Sequence[str], *, numbered: bool) ->
         left, top = _LEFT + index * step, _FLOOR - height
         box = {"x": f"{left + 0.75:.2f}", "y": f"{top:.2f}", "width": f"{step - 1.5:.2f}", "height": f"{height:.2f}"}
         yield element("rect", element("title", label), class_="bar", rx="1.5", **box)
-        if numbered and (few or count == most):
+        if numbered and (few or index == highest):
             middle = left + step / 2
             place = {"x": f"{middle:.2f}", "y": f"{top - 4:.2f}", "text_anchor": _anchor(middle)}
             yield element("text", f"{count:,}", class_="value", **place)

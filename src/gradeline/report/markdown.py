@@ -18,6 +18,7 @@ from gradeline.report.wording import (
     MISSING,
     cases_of,
     counted,
+    coverage,
     decimal,
     duration,
     headline,
@@ -123,7 +124,8 @@ def _facts(report: RunReport) -> Iterator[str]:
     summary, run = report.summary, report.run
     repeats = f" × {run.repeats}" if run.repeats > 1 else ""
     yield counted(cases_of(report), "case") + repeats
-    yield f"{share(summary.coverage)} scored"
+    scored, of_all = coverage(report)
+    yield f"{scored} scored ({_inert(of_all, _CELL)})"
     if summary.latency_ms is not None:
         yield f"p50 {duration(summary.latency_ms['p50'])}, p95 {duration(summary.latency_ms['p95'])}"
     cost = summary.cost.get("agent")

@@ -23,6 +23,7 @@ LATENCY_EDGES = tuple(step * 10.0**power for power in range(-1, 6) for step in L
 """In milliseconds, from a tenth to some minutes: waiting times spread over decades."""
 
 _MOST_ERROR_KINDS = 200
+_TYPE = 80
 _EXAMPLE = 300
 _MOST_TURNS = 20
 _MOST_CALLS = 20
@@ -187,10 +188,10 @@ class _Errors:
 def _errors_of(record: Record) -> Iterator[tuple[ErrorKind, str]]:
     if record.response.error is not None:
         error = record.response.error
-        yield ErrorKind(None, cut(error.type, _EXAMPLE), error.fault), error.message
+        yield ErrorKind(None, cut(error.type, _TYPE), error.fault), error.message
     for key, grade in record.grades.items():
         if grade.error is not None:
-            yield ErrorKind(key, cut(grade.error.type, _EXAMPLE), grade.error.fault), grade.error.message
+            yield ErrorKind(key, cut(grade.error.type, _TYPE), grade.error.fault), grade.error.message
 
 
 def _case_seen(record: Record, grades: tuple[GradeSeen, ...], longest: int) -> CaseSeen:

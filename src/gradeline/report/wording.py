@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 from gradeline.engine.aggregate import GraderSummary
 from gradeline.engine.conclude import RunReport
+from gradeline.report.visible import cut
 
 MISSING = "–"
+_KEY = 120
 
 
 def decimal(value: float | None) -> str:
@@ -99,6 +101,16 @@ def reasons(report: RunReport) -> list[str]:
     if report.verdict.uncalibrated:
         told.append("a judge that is not calibrated had a say")
     return told
+
+
+def coverage(report: RunReport) -> tuple[str, str]:
+    """The share of grades that have a score, and what it is a share of: the least of the graders where they differ."""
+    columns = report.summary.graders
+    if not any(column.total for column in columns.values()):
+        return MISSING, "there is nothing to score"
+    key, least = min(columns.items(), key=lambda entry: entry[1].scored / (entry[1].total or 1))
+    by = f" by {cut(key, _KEY)}" if len({column.scored for column in columns.values()}) > 1 else ""
+    return share(report.summary.coverage), f"{least.scored:,} of {least.total:,}{by}"
 
 
 def cases_of(report: RunReport) -> int:

@@ -1,0 +1,60 @@
+"""Numbers as people read them, and texts made visible."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradeline.engine.aggregate import GraderSummary
+from gradeline.report.visible import cut, one_line, visible
+from gradeline.report.wording import counted, decimal, duration, interval, share, share_interval, tallies
+
+
+@pytest.mark.parametrize(
+    ("value", "as_decimal", "as_share"),
+    [
+        (None, "–", "–"),
+        (0.0, "0.000", "0.0 %"),
+        (0.00001, "< 0.001", "< 0.1 %"),
+        (0.625, "0.625", "62.5 %"),
+        (0.99999, "> 0.999", "> 99.9 %"),
+        (1.0, "1.000", "100.0 %"),
+    ],
+)
+def test_only_all_reads_as_all_and_only_none_as_none(value: float | None, as_decimal: str, as_share: str) -> None:
+    assert (decimal(value), share(value)) == (as_decimal, as_share)
+
+
+def test_an_interval_that_is_not_known_is_a_dash() -> None:
+    assert (interval(None), share_interval(None)) == ("–", "–")
+    assert (interval((0.1, 0.9)), share_interval((0.1, 0.9))) == ("0.100 to 0.900", "10.0 to 90.0 %")
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "shown"),
+    [(0.42, "0.42 ms"), (4.25, "4.2 ms"), (812.4, "812 ms"), (999.6, "1 s"), (2140, "2.14 s"), (210_000, "3.5 min")],
+)
+def test_durations_have_the_unit_that_suits_them(milliseconds: float, shown: str) -> None:
+    assert duration(milliseconds) == shown
+
+
+def test_counts_have_their_noun() -> None:
+    assert (counted(1, "case"), counted(1200, "case")) == ("1 case", "1,200 cases")
+
+
+def test_the_outcomes_of_a_column_are_its_total() -> None:
+    column = GraderSummary("k", "f", 0.5, None, 0.5, None, scored=2, total=10, passed=1, failed=1, errors=3, skipped=4)
+    assert tallies(column) == [("pass", 1), ("fail", 1), ("error", 3), ("skipped", 4), ("ungraded", 1)]
+
+
+def test_what_cannot_be_seen_is_shown_by_its_number() -> None:
+    assert visible("a\x1b[31m\x00\x9b\u202eb\ud800\r\nc\td\re") == "a<1B>[31m<00><9B><202E>b\ufffd\nc\td<0D>e"
+
+
+def test_right_to_left_text_is_left_alone() -> None:
+    assert visible("שלום مرحبا") == "שלום مرحبا"
+
+
+def test_a_cut_says_how_much_is_left_out_and_is_only_made_where_it_saves_something() -> None:
+    assert cut("x" * 100, 10) == "x" * 10 + "… (90 more characters)"
+    assert cut("x" * 50, 10) == "x" * 50
+    assert one_line(" a\nb\tc ", 10) == "a ↵ b c"
