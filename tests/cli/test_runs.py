@@ -256,3 +256,41 @@ class TestValidate:
         ran = gradeline(folder, "validate", "suite.yaml")
         assert ran.code == 2
         assert "cases.jsonl:2" in ran.err
+
+
+class TestAroundIt:
+    def test_a_shell_completes_commands_and_runs(self, folder: Path) -> None:
+        told = gradeline(folder, "run", "suite.yaml", "--json").json["run"]["id"]
+
+        def completed(words: str, at: int) -> list[str]:
+            environment = {
+                **os.environ,
+                "COMP_WORDS": words,
+                "COMP_CWORD": str(at),
+                "_GRADELINE_COMPLETE": "bash_complete",
+            }
+            done = subprocess.run([COMMAND], cwd=folder, capture_output=True, env=environment, text=True, check=False)
+            return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+        assert completed("gradeline reg", 1) == ["regrade"]
+        assert completed("gradeline show ", 2) == ["latest", told[:8]]
+        assert completed(f"gradeline resume {told[:3]}", 2) == [told[:8]]
+
+    def test_a_pipeline_that_shows_summaries_gets_one(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
+        gradeline(folder, "run", "suite.yaml")
+        assert "exact" in (folder / "summary.md").read_text()
+        assert "pass" in (folder / "summary.md").read_text().splitlines()[0].lower()
+
+    def test_the_worst_cases_stand_behind_the_table(self, folder: Path) -> None:
+        (folder / "agent.py").write_text(AGENT.replace("SECONDS", "1 / 0 if 'Spain' in text else 0"))
+        told = gradeline(folder, "run", "suite.yaml").out
+        assert "worst cases" in told
+        lines = told[told.index("worst cases") :].splitlines()
+        assert [line.split()[:3] for line in lines[2:4]] == [["Spain", "–", "call"], ["Peru", "exact", "fail"]]
+        assert "ZeroDivisionError: division by zero" in lines[2]
+
+    def test_a_stored_run_is_shown_with_the_verdict_it_had(self, folder: Path) -> None:
+        ran = gradeline(folder, "run", "suite.yaml", "--json").json
+        shown = gradeline(folder, "show", "latest", "--json")
+        assert (shown.code, shown.json) == (0, ran)

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from gradeline.cli.settings import current_settings, global_options
+from gradeline.cli.settings import current_settings, global_options, run_or_latest
 from gradeline.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ FORMATS = ("jsonl", "csv", "junit", "markdown", "html")
 
 
 @click.command()
-@click.argument("run_name", metavar="[RUN]", default="latest")
+@run_or_latest
 @click.option(
     "--format", "wanted", type=click.Choice(FORMATS), default="jsonl", show_default=True, help="What to write."
 )

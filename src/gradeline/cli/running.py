@@ -80,6 +80,11 @@ def _watcher(settings: Settings) -> Watcher:
 def _print(settings: Settings, storage: Storage, done: list[Ran]) -> int:
     """Everything that was run, and the exit code of all of it."""
     code = worst_of([ran.exit_code for ran in done])
+    if os.environ.get("GITHUB_STEP_SUMMARY"):
+        from gradeline.report.markdown import append_step_summary, markdown  # where somebody reads it
+
+        for ran in done:
+            append_step_summary(markdown(ran.report))
     for ran in done:
         if ran.stopped is not None:
             click.echo(f"{ran.stopped}; go on with: gradeline resume {ran.report.run.id}", err=True)

@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from gradeline.cli.settings import Settings, current_settings, global_options
+from gradeline.cli.settings import Settings, complete_run, current_settings, global_options, run_argument, run_or_latest
 
 if TYPE_CHECKING:
     from gradeline.engine.execute import Budget
@@ -81,14 +81,21 @@ _concurrency = click.option("--concurrency", type=click.IntRange(1), metavar="N"
 @click.option("--sample", "samples", multiple=True, metavar="ID", help="Run this case alone (repeatable).")
 @click.option("--tag", "tags", multiple=True, metavar="T", help="Run the cases that have this tag (repeatable).")
 @click.option("--grader", "graders", multiple=True, metavar="G", help="Use this grader alone (repeatable).")
-@click.option("--failed-of", metavar="RUN", help="Run the cases that did not pass in that run.")
+@click.option(
+    "--failed-of", metavar="RUN", shell_complete=complete_run, help="Run the cases that did not pass in that run."
+)
 @click.option("--model", "models", multiple=True, metavar="M", help="Ask this model (repeatable: one run each).")
 @click.option("--repeats", type=click.IntRange(1), metavar="N", help="Ask each case so many times.")
 @_concurrency
 @_set
 @_budget
 @click.option("--seed", type=int, metavar="N", help="Kept with the run.")
-@click.option("--baseline", metavar="RUN", help="The gate also wants the run not to be worse than that one.")
+@click.option(
+    "--baseline",
+    metavar="RUN",
+    shell_complete=complete_run,
+    help="The gate also wants the run not to be worse than that one.",
+)
 @click.option("--fail-fast", is_flag=True, help="End at the first case that does not pass.")
 @click.option("--engine", type=click.Choice(["local"]), default="local", help="Where the run happens.")
 @click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Write letta's result files there too.")
@@ -124,7 +131,7 @@ def run(**options: Any) -> int:
 
 
 @click.command()
-@click.argument("run_name", metavar="RUN")
+@run_argument
 @click.option("--allow-changed", is_flag=True, help="Go on although the suite or its graders changed.")
 @_concurrency
 @_budget
@@ -143,7 +150,7 @@ def resume(run_name: str, allow_changed: bool, concurrency: int | None, budget: 
 
 
 @click.command()
-@click.argument("run_name", metavar="RUN")
+@run_argument
 @click.option("--suite", type=click.Path(path_type=Path), help="The suite to grade with; by default the run's own.")
 @click.option("--grader", "graders", multiple=True, metavar="G", help="Use this grader alone (repeatable).")
 @_set
@@ -199,11 +206,8 @@ def _print_runs(settings: Settings, runs: list[Run]) -> None:
     console(settings).print(table)
 
 
-_run_name = click.argument("run_name", metavar="[RUN]", default="latest")
-
-
 @click.command()
-@_run_name
+@run_or_latest
 @click.option("--records", is_flag=True, help="Print the records, one JSON object a line.")
 @global_options
 def show(run_name: str, records: bool) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,3 +45,24 @@ def current_settings() -> Settings:
     meta = click.get_current_context().find_root().meta
     json, quiet, no_color = (bool(meta.get(f"gradeline.{name}")) for name in ("json", "quiet", "no_color"))
     return Settings(json, quiet, no_color, meta.get("gradeline.store"))
+
+
+def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
+    """The newest runs that begin with what is typed, for a shell's completion."""
+    from click.shell_completion import CompletionItem
+
+    from gradeline.cli.running import open_store
+    from gradeline.errors import GradelineError
+
+    try:
+        with open_store(Settings(store=ctx.find_root().meta.get("gradeline.store"))) as storage:
+            runs = storage.list_runs(50)
+    except GradelineError:
+        return []
+    words = [CompletionItem("latest", help="the newest run")] if runs else []
+    words += [CompletionItem(run.id[:8], help=f"{run.name}, {run.status}, {run.started_at}") for run in runs]
+    return [word for word in words if str(word.value).startswith(incomplete)]
+
+
+run_argument = click.argument("run_name", metavar="RUN", shell_complete=complete_run)
+run_or_latest = click.argument("run_name", metavar="[RUN]", default="latest", shell_complete=complete_run)
