@@ -21,7 +21,7 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "logical and": {"kind": "logical", "operator": "and", "conditions": [{"op": "gte", "value": 0.5}]},
     "logical or": {"kind": "logical", "operator": "or", "conditions": [{"op": "gte", "value": 0.5}]},
-    "regression": {"kind": "regression", "baseline": "main", "margin": 0.1},
+    "regression": {"kind": "regression", "baseline": "main", "margin": 0.2},
     "consistency": {"kind": "consistency", "k": 1, "n": 1, "op": "gte", "value": 0.5},
     "pass_hat": {"kind": "consistency", "pass_hat": 1, "op": "gte", "value": 0.5},
 }
@@ -82,7 +82,7 @@ class TestTruthTable:
         assert said(KINDS[kind], Column([0.0], 1)).result == alone
 
     def test_no_floor(self, kind: str) -> None:
-        thin = Column([1.0] * 2, 100)
+        thin = Column([1.0] * 30, 100)
         assert said(KINDS[kind], thin).result == "undecided"
         assert said(KINDS[kind], thin, coverage_floor=0.0).result == "pass"
         assert said(KINDS[kind] | {"coverage_floor": 0}, thin).result == "pass"

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from gradeline.stats import mcnemar, paired_difference
+from gradeline.stats import mcnemar
 from gradeline.verdict import Column, GateResult, Paired, RegressionGate, decide, read_gate
+from gradeline.verdict.comparison import PairedCases, compare_cases
 
 COLUMNS = {"exact": Column([1.0] * 20, 20)}
 
@@ -32,42 +33,51 @@ def changed(better: int = 0, worse: int = 0, same: int = 0) -> Paired:
 @pytest.mark.parametrize(
     ("paired", "margin", "said"),
     [
-        (changed(same=20), 0.0, "pass"),
+        (changed(same=20), 0.0, "undecided"),
+        (changed(same=20), 0.2, "pass"),
         (changed(better=30, same=70), 0.0, "pass"),
         (changed(worse=30, same=70), 0.0, "fail"),
         (changed(worse=30, same=70), 0.5, "pass"),
         (changed(worse=3, better=2, same=95), 0.0, "undecided"),
         (changed(worse=3, better=2, same=95), 0.1, "pass"),
         (changed(worse=90, same=10), 0.5, "fail"),
-        (changed(worse=50, same=50), 0.5, "undecided"),
-        (Paired([0.5, 0.6, 0.7], [0.51, 0.61, 0.71]), 0.0, "pass"),
+        (changed(worse=50, same=50), 0.5, "fail"),
+        (Paired([0.5, 0.6, 0.7], [0.51, 0.61, 0.71]), 0.0, "undecided"),
         (Paired([0.5, 0.6, 0.7], [0.9, 0.2, 0.7]), 0.02, "undecided"),
     ],
 )
-def test_the_whole_interval_must_lie_on_one_side_of_the_margin(paired: Paired, margin: float, said: str) -> None:
+def test_better_and_not_worse_pass_and_worse_fails(paired: Paired, margin: float, said: str) -> None:
     assert result(paired, margin=margin).result == said
 
 
 def test_the_result_says_all_that_a_report_shows() -> None:
     paired = changed(better=30, same=70)
-    interval = paired_difference(*reversed(paired[:2]))
-    assert result(paired, margin=0.02) == GateResult(
+    found = compare_cases(PairedCases(["case"] * 100, [1.0] * 70 + [0.0] * 30, [1.0] * 100))
+    assert result(paired) == GateResult(
         kind="regression",
         metric_key="exact",
         aggregation="difference",
         op="gte",
         value=-0.02,
         observed=0.3,
-        observed_ci=(interval.low, interval.high),
+        observed_ci=found.difference_ci,
         result="pass",
         reasons=(
-            "exact: +0.3 against run 'latest~1', over 100 cases, 95 % +0.2086 to +0.3914; "
+            "exact: +0.3 against run 'latest~1', over 100 cases, 95 % +0.2033 to +0.3998, p 1.86e-09; "
             "not worse by more than 0.02 is true",
         ),
     )
-    assert result(changed(worse=30, same=70)).reasons == (
-        "exact: -0.3 against run 'latest~1', over 100 cases, 95 % -0.3914 to -0.2086; not worse by more than 0 is false",
-    )
+    assert result(changed(worse=30, same=70)).reasons[0].endswith("not worse by more than 0.02 is false")
+
+
+def test_it_says_what_compare_says() -> None:
+    for worse in range(12):
+        for better in range(12):
+            paired = changed(worse=worse, better=better, same=76)
+            scores = [score for score in paired.candidate if score is not None]
+            said = compare_cases(PairedCases(["case"] * len(scores), [float(b or 0) for b in paired.baseline], scores))
+            wanted = {"better": "pass", "not_worse": "pass", "worse": "fail"}.get(said.decision, "undecided")
+            assert result(paired).result == wanted, (worse, better)
 
 
 class TestAFewChanges:
@@ -89,26 +99,19 @@ class TestAFewChanges:
 
 class TestUndecided:
     def test_it_says_how_many_cases_would_settle_it(self) -> None:
-        (reason,) = result(changed(worse=3, better=2, same=95)).reasons
-        assert reason.endswith("not worse by more than 0 is open: about 1,937 cases would settle it")
-
-    def test_that_is_more_than_there_are(self) -> None:
         (reason,) = result(changed(worse=2)).reasons
-        assert reason.endswith("open: about 6 cases would settle it")
-        (reason,) = result(changed(worse=4, same=96)).reasons
-        assert reason.endswith("open: about 150 cases would settle it")
+        assert reason.endswith("not worse by more than 0.02 is open: about 6 cases would settle it")
 
-    def test_a_difference_on_the_margin_is_settled_by_no_number(self) -> None:
-        (reason,) = result(changed(worse=1, better=1)).reasons
-        assert reason.endswith("is open, and no number of cases settles a difference on the very margin: widen it")
+    def test_no_difference_and_no_margin_are_settled_by_no_number(self) -> None:
+        (reason,) = result(changed(worse=1, better=1), margin=0).reasons
+        assert reason.endswith("is open, and no number of cases would settle it: widen the margin")
 
     def test_one_case_says_nothing_of_the_others(self) -> None:
         judged = result(changed(better=1))
-        assert (judged.result, judged.observed, judged.observed_ci) == ("undecided", 1.0, None)
-        assert judged.reasons == ("exact: +1 against run 'latest~1', over 1 case: one case says nothing of the others",)
+        assert (judged.result, judged.observed) == ("undecided", 1.0)
 
     def test_without_a_baseline_or_common_cases(self) -> None:
-        assert result(None).reasons == ("exact: there is no run 'latest~1' with its scores to compare with",)
+        assert result(None).reasons == ("exact: run 'latest~1' has no scores of the same grader to compare with",)
         assert result(Paired([], [])).reasons == ("exact: no case has a score both here and in run 'latest~1'",)
         assert result(None).result == result(Paired([], [])).result == "undecided"
 
@@ -133,7 +136,7 @@ class TestRepeatsAndFailedCalls:
         candidate: Sequence[float | None] = [1.0] * 6 + [None] * 6 + [1.0]
         paired = Paired(baseline, candidate)
         columns = {"exact": Column([1.0] * 7, 13, 6)}
-        judged = result(paired, columns, coverage_floor=0.5)
+        judged = result(paired, columns, coverage_floor=0.5, margin=0.5)
         assert (judged.result, judged.observed) == ("pass", 0.0)
         judged = result(paired, columns, agent_errors="fail", margin=0.1)
         assert (judged.result, judged.observed) == ("undecided", pytest.approx(-5 / 13))
@@ -142,7 +145,7 @@ class TestRepeatsAndFailedCalls:
 def test_several_baselines_are_kept_apart() -> None:
     gates = [{"kind": "regression", "baseline": name, "margin": 0} for name in ("main", "best")]
     reading = read_gate({"kind": "logical", "operator": "and", "conditions": gates}, ["exact"])
-    pairs = {("main", "exact"): changed(same=9), ("best", "exact"): changed(worse=9)}
+    pairs = {("main", "exact"): changed(better=9), ("best", "exact"): changed(worse=9)}
     said = decide(reading.gate, COLUMNS, paired=pairs)
     assert [each.result for each in said.gates[0].conditions] == ["pass", "fail"]
 

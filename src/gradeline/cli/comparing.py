@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from gradeline.engine.compare import Comparison
-    from gradeline.verdict.comparison import GraderComparison, Range
+    from gradeline.stats.changes import Range
+    from gradeline.verdict.comparison import GraderComparison
 
 _SHOWN_CASES = 10
 _STYLES = {"better": "green", "not_worse": "green", "worse": "red", "undecided": "yellow"}
@@ -48,7 +49,7 @@ def compare(baseline: str, candidate: str, margin: float, force: bool) -> int:
     """
     import json
 
-    from gradeline.cli.running import open_store
+    from gradeline.cli.stores import open_store
     from gradeline.engine.compare import compare as compare_runs
 
     settings = current_settings()
@@ -110,7 +111,8 @@ def _notes(comparison: Comparison) -> Iterator[Text]:
     from gradeline.cli.terminal import plain
 
     for key, grader in comparison.graders.items():
-        yield from _listed(f"{key}: changed", grader.changed)
+        yield from _listed(f"{key}: worse", grader.worse_cases)
+        yield from _listed(f"{key}: improved", grader.improved_cases)
         yield from _listed(f"{key}: missing", grader.missing_cases)
     yield from _listed("edited", comparison.edited)
     for key, grader in comparison.graders.items():

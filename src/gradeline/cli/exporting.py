@@ -38,7 +38,7 @@ def export(run_name: str, wanted: str, output: Path | None) -> None:
     markdown  the verdict, the graders and the worst cases, for a pull request
     html      a page with all of that and charts, in one file
     """
-    from gradeline.cli.running import open_store
+    from gradeline.cli.stores import open_store
 
     settings = current_settings()
     with open_store(settings) as storage:

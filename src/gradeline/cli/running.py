@@ -6,8 +6,6 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,6 @@ from gradeline.engine.stop import Stop
 from gradeline.engine.suites import STOPPED_BY_HAND, Order, Ran, Watcher
 from gradeline.errors import ConfigError
 from gradeline.model import Run, Storage
-from gradeline.store import open_storage
 from gradeline.suite.places import PlacedError
 from gradeline.suite.read import read_suite
 
@@ -118,17 +115,3 @@ def _listen(stop: Stop) -> None:
 def show_run(settings: Settings, storage: Storage, found: Run) -> int:
     """Print what a stored run comes to; the exit code is that of its verdict."""
     return _print(settings, storage, [Ran(conclude(storage, found))])
-
-
-@contextmanager
-def open_store(settings: Settings) -> Iterator[Storage]:
-    """The store that the call names, else that of the project folder."""
-    url = settings.store or os.environ.get("GRADELINE_STORE") or str(_project_folder() / ".gradeline" / "store.db")
-    with open_storage(url) as storage:
-        yield storage
-
-
-def _project_folder() -> Path:
-    """The nearest folder upwards that has a store, else this one."""
-    here = Path.cwd()
-    return next((folder for folder in (here, *here.parents) if (folder / ".gradeline").is_dir()), here)

@@ -115,7 +115,8 @@ def run(**options: Any) -> int:
     """
     import asyncio
 
-    from gradeline.cli.running import open_store, run_suite
+    from gradeline.cli.running import run_suite
+    from gradeline.cli.stores import open_store
     from gradeline.engine.prepare import Choice
     from gradeline.engine.suites import Order
 
@@ -140,7 +141,8 @@ def resume(run_name: str, allow_changed: bool, concurrency: int | None, budget: 
     """Go on with a run that was stopped: what is answered and graded is not done again."""
     import asyncio
 
-    from gradeline.cli.running import open_store, resume_run
+    from gradeline.cli.running import resume_run
+    from gradeline.cli.stores import open_store
     from gradeline.engine.prepare import Choice
 
     settings = current_settings()
@@ -162,7 +164,8 @@ def regrade(
     """Grade a run's answers again, as the suite's graders are now. The agent is not called."""
     import asyncio
 
-    from gradeline.cli.running import open_store, regrade_run
+    from gradeline.cli.running import regrade_run
+    from gradeline.cli.stores import open_store
     from gradeline.engine.prepare import Choice
 
     settings = current_settings()
@@ -178,7 +181,7 @@ def list_runs(limit: int) -> None:
     """List the stored runs, the newest first."""
     import json
 
-    from gradeline.cli.running import open_store
+    from gradeline.cli.stores import open_store
     from gradeline.engine.conclude import run_data
 
     settings = current_settings()
@@ -212,7 +215,8 @@ def _print_runs(settings: Settings, runs: list[Run]) -> None:
 @global_options
 def show(run_name: str, records: bool) -> None:
     """Show a stored run: by id, the start of an id, its name, latest or latest~1."""
-    from gradeline.cli.running import open_store, show_run
+    from gradeline.cli.running import show_run
+    from gradeline.cli.stores import open_store
 
     settings = current_settings()
     with open_store(settings) as storage:

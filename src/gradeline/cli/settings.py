@@ -51,7 +51,7 @@ def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     """The newest runs that begin with what is typed, for a shell's completion."""
     from click.shell_completion import CompletionItem
 
-    from gradeline.cli.running import open_store
+    from gradeline.cli.stores import open_store
     from gradeline.errors import GradelineError
 
     try:

@@ -127,9 +127,9 @@ def _differences(baseline: Run, candidate: Run) -> Iterator[str]:
 
 def _targets(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
     names = [name for name in {**before, **after} if before.get(name, _ABSENT) != after.get(name, _ABSENT)]
-    # a fingerprint says only that something differs; where that shows, it adds nothing
-    shown = [name for name in names if name != "fingerprint"] or names
-    for name in shown:
+    if names == ["fingerprint"]:
+        yield "target: its code or settings differ"
+    for name in (name for name in names if name != "fingerprint"):
         first, second = (quote(side[name], 80) if name in side else "nothing" for side in (before, after))
         yield f"target: {name} {first} against {second}"
 

@@ -110,10 +110,10 @@ class ManyChanges(NamedTuple):
         return max(-1.0, self.mean - reach), min(1.0, self.mean + reach)
 
 
-Tested: TypeAlias = OneSize | FewChanges | ManyChanges
+Weighed: TypeAlias = OneSize | FewChanges | ManyChanges
 
 
-def tested(differences: Sequence[float], *, pass_or_fail: bool) -> Tested:
+def weigh(differences: Sequence[float], *, pass_or_fail: bool) -> Weighed:
     """What the differences of `changes_of` tell of their mean; ``pass_or_fail`` says that every score is 0 or 1."""
     cases = len(differences)
     changes = [difference for difference in differences if difference]
@@ -164,10 +164,11 @@ def _typical_values(changes: Sequence[float]) -> Range:
 
 def _about(changes: Sequence[float], count: float) -> Range:
     """What so many changes like these would tell of their mean."""
-    if count < _FEWEST or len(changes) < 2:
+    if count < _FEWEST:
         return -1.0, 1.0
     seen = mean_interval(changes)
-    spread = (seen.se or 0.0) * sqrt(len(changes))
+    # one change alone shows no spread: the next might be its opposite
+    spread = abs(seen.estimate) if seen.se is None else seen.se * sqrt(len(changes))
     reach = student_quantile(1.0 - ALPHA / 2.0, count - 1.0) * spread / sqrt(count)
     return max(-1.0, seen.estimate - reach), min(1.0, seen.estimate + reach)
 

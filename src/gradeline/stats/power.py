@@ -50,11 +50,11 @@ def cases_to_decide(difference: float, variance: float, margin: float = 0.0, alp
     Settled is: its interval lies wholly on one side of 0, or of -margin. None where no number of
     cases would, because the difference seen is 0 and there is no margin.
     """
-    distances = [distance for distance in (abs(difference), abs(difference + margin)) if distance > 0.0]
-    if not distances:
+    distance = max(abs(difference), abs(difference + margin))
+    if distance * distance == 0.0:  # so small a distance is none
         return None
     z = normal_quantile(1.0 - alpha / 2.0)
-    return max(2, ceil(z * z * variance / max(distances) ** 2))
+    return max(2, ceil(z * z * variance / distance**2))
 
 
 def _reach(alpha: float, power: float) -> float:

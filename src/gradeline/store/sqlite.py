@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import groupby, islice
+from itertools import islice
 from pathlib import Path
 from threading import Lock
 from time import monotonic, sleep
@@ -88,6 +88,7 @@ _REMEDIES = {
     sqlite3.SQLITE_NOTADB: "is not a gradeline store (no SQLite database); name another file",
     sqlite3.SQLITE_CORRUPT: "is damaged; restore it from a copy, or save what is left with `sqlite3 FILE .recover`",
 }
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 _BAD_ROW = (sqlite3.IntegrityError, sqlite3.DataError, ValueError, OverflowError)
 _LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _FATAL = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -516,13 +517,18 @@ def _save_run(connection: sqlite3.Connection, run: Run) -> None:
 
 def _measures(rows: Iterable[Sequence[Any]], digests: bool) -> Iterator[Measure]:
     """Rows of one response each, one after the other, as one measure each."""
-    for _, group in groupby(rows, key=lambda row: row[:3]):
-        first, *more = group
-        _, case, repeat, status, latency_ms, cost, sample, *_ = first
-        grades = {
-            row[7]: GradeMeasure(Outcome(row[8]), row[9], bool(row[10])) for row in (first, *more) if row[7] is not None
-        }
-        yield Measure(case, repeat, status, latency_ms, cost, grades, digest_of(sample) if digests else "")
+    place: tuple[str, int] | None = None
+    measure: Measure | None = None
+    for _, case, repeat, status, latency_ms, cost, sample, grader, outcome, score, reported in rows:
+        if (case, repeat) != place:
+            if measure is not None:
+                yield measure
+            place = (case, repeat)
+            measure = Measure(case, repeat, status, latency_ms, cost, {}, digest_of(sample) if digests else "")
+        if measure is not None and grader is not None:
+            measure.grades[grader] = GradeMeasure(_OUTCOMES[outcome], score, bool(reported))
+    if measure is not None:
+        yield measure
 
 
 def _put_rows(connection: sqlite3.Connection, rows: Sequence[Row]) -> list[StoreError | None]:

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from gradeline.stats import cases_to_decide, holm
-from gradeline.stats.changes import ALPHA, Range, Tested, changes_of, tested
+from gradeline.stats.changes import ALPHA, Range, Weighed, changes_of, weigh
 from gradeline.verdict.comparing import SLACK
 
 Decision = Literal["better", "not_worse", "worse", "undecided"]
@@ -55,6 +55,8 @@ class GraderComparison(msgspec.Struct, frozen=True, kw_only=True):
     cases_to_decide: int | None
     changed: tuple[str, ...] = ()
     edited: tuple[str, ...] = ()
+    improved_cases: tuple[str, ...] = ()
+    worse_cases: tuple[str, ...] = ()
     missing_cases: tuple[str, ...] = ()
 
     @property
@@ -63,10 +65,9 @@ class GraderComparison(msgspec.Struct, frozen=True, kw_only=True):
         return self.improved + self.worse + self.same
 
     def to_data(self) -> dict[str, Any]:
-        """As ``--json`` prints it."""
+        """As ``--json`` prints it: of the lists of cases, `changed` and `edited`."""
         shown: dict[str, Any] = msgspec.to_builtins(self)
-        del shown["missing_cases"]
-        return shown
+        return {key: value for key, value in shown.items() if not key.endswith("_cases")}
 
 
 def compare_cases(pairs: PairedCases, margin: float = MARGIN) -> GraderComparison:
@@ -89,8 +90,10 @@ def compare_cases(pairs: PairedCases, margin: float = MARGIN) -> GraderCompariso
             missing_cases=tuple(pairs.missing),
         )
     changes = changes_of(pairs.baseline, pairs.candidate)
-    improved, worse = sum(change > 0.0 for change in changes), sum(change < 0.0 for change in changes)
-    found = tested(changes, pass_or_fail=_pass_or_fail(pairs.baseline) and _pass_or_fail(pairs.candidate))
+    changed = [(case, change) for case, change in zip(pairs.cases, changes, strict=True) if change]
+    improved = tuple(case for case, change in changed if change > 0.0)
+    worse = tuple(case for case, change in changed if change < 0.0)
+    found = weigh(changes, pass_or_fail=_pass_or_fail(pairs.baseline) and _pass_or_fail(pairs.candidate))
     difference = fsum(changes) / len(changes)
     interval, p = found.interval(found.cases), found.p
     decision = decide_difference(difference, interval, p, margin)
@@ -101,14 +104,16 @@ def compare_cases(pairs: PairedCases, margin: float = MARGIN) -> GraderCompariso
         difference_ci=interval,
         test=found.test,
         p_value=p,
-        improved=improved,
-        worse=worse,
-        same=len(changes) - improved - worse,
+        improved=len(improved),
+        worse=len(worse),
+        same=len(changes) - len(changed),
         missing=len(pairs.missing),
         decision=decision,
         cases_to_decide=_cases_to_decide(found, changes, margin) if decision == "undecided" else None,
-        changed=tuple(case for case, change in zip(pairs.cases, changes, strict=True) if change),
+        changed=tuple(case for case, _ in changed),
         edited=tuple(pairs.edited),
+        improved_cases=improved,
+        worse_cases=worse,
         missing_cases=tuple(pairs.missing),
     )
 
@@ -130,9 +135,7 @@ def adjusted(graders: Mapping[str, GraderComparison]) -> dict[str, GraderCompari
     """The same with the p-values that hold for all graders together."""
     ps = {key: grader.p_value for key, grader in graders.items() if grader.p_value is not None}
     raised = dict(zip(ps, holm(ps.values()), strict=True))
-    return {
-        key: msgspec.structs.replace(grader, p_adjusted=raised.get(key)) for key, grader in graders.items()
-    }
+    return {key: msgspec.structs.replace(grader, p_adjusted=raised.get(key)) for key, grader in graders.items()}
 
 
 def worst_of(decisions: Iterable[Decision]) -> Decision:
@@ -146,14 +149,14 @@ def _pass_or_fail(scores: Sequence[float]) -> bool:
     return {0.0, 1.0}.issuperset(scores)
 
 
-def _cases_to_decide(found: Tested, changes: Sequence[float], margin: float) -> int | None:
+def _cases_to_decide(found: Weighed, changes: Sequence[float], margin: float) -> int | None:
     """How many cases like these would settle it, in all; None where no number of them would.
 
     The normal formula is a start; from there on the interval itself is asked, because with few changes it is wider.
     """
     mean = fsum(changes) / len(changes)
     variance = fsum((change - mean) ** 2 for change in changes) / len(changes)
-    start = cases_to_decide(mean, variance, margin)
+    start = cases_to_decide(_or_zero(mean), variance, _or_zero(margin))
     if start is None or start > _MOST_CASES:
         return None
     cases = max(start, found.cases + 1)
@@ -162,6 +165,10 @@ def _cases_to_decide(found: Tested, changes: Sequence[float], margin: float) -> 
         if cases > _MOST_CASES:
             return None
     return cases
+
+
+def _or_zero(number: float) -> float:
+    return number if abs(number) > SLACK else 0.0
 
 
 def _settled(interval: Range, margin: float) -> bool:

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import ceil
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from msgspec import UNSET
 
 from gradeline.model import described, quote
-from gradeline.stats import Interval, cases_to_decide, mcnemar, paired_difference, sign_flip_test
 from gradeline.verdict.columns import pairs_of
-from gradeline.verdict.comparing import SLACK
+from gradeline.verdict.comparison import MARGIN, GraderComparison, PairedCases, compare_cases
 from gradeline.verdict.gate import SHARE, Evidence, Finding, GateResult, LeafGate, Result, Share
 from gradeline.verdict.simple import MetricKey, key_or_first
 
-_ALPHA = 0.05
-_FEWEST_CHANGES = 6
-"""So many cases that all got worse are no chance any more: 2 / 2**6 is below 0.05, 2 / 2**5 is not."""
-_MANY_CHANGES = 200
-"""From here on the interval is as good as the test, and the test takes its time."""
+_RESULTS: Mapping[str, Result] = {"better": "pass", "not_worse": "pass", "worse": "fail", "undecided": "undecided"}
 
 
 class RegressionGate(LeafGate, frozen=True, kw_only=True, tag="regression"):
     """Whether a grader's scores are not worse than those of a baseline run, on the same cases.
 
-    It passes when the whole 95 % interval of the paired difference lies at -margin or above. It fails when it
-    lies wholly below and an exact test agrees that cases got worse. In between it is undecided.
+    It decides as ``gradeline compare`` does: better and not worse pass, worse fails.
     """
 
     metric_key: MetricKey = UNSET
@@ -34,7 +27,7 @@ class RegressionGate(LeafGate, frozen=True, kw_only=True, tag="regression"):
         str,
         described("The run to compare with: an id, a name, `latest~1`.", expected="the name of a run", min_length=1),
     ]
-    margin: Annotated[Share, described("How much worse on average is still good enough.", expected=SHARE)] = 0.0
+    margin: Annotated[Share, described("How much worse on average is still good enough.", expected=SHARE)] = MARGIN
 
     def looks_at(self, graders: Sequence[str]) -> tuple[str, ...]:
         return key_or_first(self.metric_key, graders)
@@ -56,46 +49,26 @@ class RegressionGate(LeafGate, frozen=True, kw_only=True, tag="regression"):
         paired = evidence.paired.get((self.baseline, key))
         against = f"run {quote(self.baseline)}"
         if paired is None:
-            return Finding("undecided", f"{key}: there is no {against} with its scores to compare with")
+            return Finding("undecided", f"{key}: {against} has no scores of the same grader to compare with")
         pairs = pairs_of(paired, evidence.settings.agent_errors)
         cases = len(pairs.baseline)
-        if not cases:
+        found = compare_cases(PairedCases(("",) * cases, pairs.baseline, pairs.candidate), self.margin)
+        if found.difference is None or found.difference_ci is None:
             return Finding("undecided", f"{key}: no case has a score both here and in {against}")
-        interval = paired_difference(pairs.candidate, pairs.baseline)
-        differences = [after - before for before, after in zip(*pairs, strict=True)]
-        changes = [each for each in differences if abs(each) > SLACK]
-        seen = f"{key}: {interval.estimate:+.4g} against {against}, over {cases} case{'s' if cases > 1 else ''}"
-        if interval.se is None:
-            return Finding("undecided", f"{seen}: one case says nothing of the others", interval.estimate)
-        result = self._result(interval, changes)
-        told = str(result == "pass").lower() if result != "undecided" else self._open(interval, cases, changes)
+        low, high = found.difference_ci
+        told = f"{key}: {found.difference:+.4g} against {against}, over {cases} case{'s' if cases > 1 else ''}"
         return Finding(
-            result,
-            f"{seen}, 95 % {interval.low:+.4g} to {interval.high:+.4g}; "
-            f"not worse by more than {self.margin:g} is {told}",
-            interval.estimate,
-            (interval.low, interval.high),
+            _RESULTS[found.decision],
+            f"{told}, 95 % {low:+.4g} to {high:+.4g}, p {found.p_value:.3g}; "
+            f"not worse by more than {self.margin:g} is {_settled(found)}",
+            found.difference,
+            found.difference_ci,
         )
 
-    def _result(self, interval: Interval, changes: Sequence[float]) -> Result:
-        if interval.low >= -self.margin - SLACK:
-            return "pass"
-        return "fail" if interval.high < -self.margin - SLACK and _significant(changes) else "undecided"
 
-    def _open(self, interval: Interval, cases: int, changes: Sequence[float]) -> str:
-        distance = interval.estimate + self.margin
-        variance = (interval.se or 0.0) ** 2 * cases
-        wanted = cases_to_decide(distance if abs(distance) > SLACK else 0.0, variance)
-        if wanted is None:
-            return "open, and no number of cases settles a difference on the very margin: widen it"
-        if interval.high < -self.margin:
-            wanted = max(wanted, ceil(cases * _FEWEST_CHANGES / max(1, len(changes))))
-        return f"open: about {max(wanted, cases + 1):,} cases would settle it"
-
-
-def _significant(changes: Sequence[float]) -> bool:
-    """Whether cases got worse more often than by chance: the interval alone is too sure of a few changes."""
-    if len({round(abs(each), 9) for each in changes}) == 1:
-        worse = sum(each < 0.0 for each in changes)
-        return mcnemar(worse, len(changes) - worse).exact <= _ALPHA
-    return len(changes) > _MANY_CHANGES or sign_flip_test(changes) <= _ALPHA
+def _settled(found: GraderComparison) -> str:
+    if found.decision != "undecided":
+        return str(found.decision != "worse").lower()
+    if found.cases_to_decide is None:
+        return "open, and no number of cases would settle it: widen the margin"
+    return f"open: about {found.cases_to_decide:,} cases would settle it"

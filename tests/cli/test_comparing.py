@@ -1,0 +1,169 @@
+"""``gradeline compare`` as a user calls it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradeline.cli import run as gradeline
+from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Run, RunGrader, Sample, Storage
+from gradeline.store import open_storage
+
+COMMAND = str(Path(sys.executable).with_name("gradeline"))
+HOSTILE = "evil\x1b[31m\n0.99 \u202e[bold]case"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("GRADELINE_STORE", str(tmp_path / "store.db"))
+    return str(tmp_path / "store.db")
+
+
+def put(store: str, name: str, scores: Mapping[str, float], question: str = "q", **fields: Any) -> str:
+    defaults = {"suite": "s", "status": "completed", "graders": {"exact": RunGrader("string-match", "f")}}
+    with open_storage(store) as storage:
+        run = storage.save_run(Run(**{**defaults, "name": name, **fields}))
+        asyncio.run(fill(storage, run, scores, question))
+    return run
+
+
+async def fill(storage: Storage, run: str, scores: Mapping[str, float], question: str) -> None:
+    async with storage.writer() as writer:
+        await asyncio.gather(
+            *(
+                writer.put_response(ResponseKey(run, case, 0), Response(text="a"), Sample(case, question))
+                for case in scores
+            )
+        )
+        grades = {
+            case: Grade("string-match", "f", Outcome.PASS if score else Outcome.FAIL, score, bool(score))
+            for case, score in scores.items()
+        }
+        await asyncio.gather(
+            *(writer.put_grade(GradeKey(run, case, 0, "exact"), grade) for case, grade in grades.items())
+        )
+
+
+def passing(count: int, cases: int = 400) -> dict[str, float]:
+    return {f"c{n}": float(n < count) for n in range(cases)}
+
+
+@pytest.mark.parametrize(
+    ("after", "decision", "code"), [(240, "better", 0), (200, "not_worse", 0), (150, "worse", 1), (195, "undecided", 3)]
+)
+def test_the_exit_code_says_it(
+    store: str, capsys: pytest.CaptureFixture[str], after: int, decision: str, code: int
+) -> None:
+    put(store, "base", passing(200))
+    put(store, "cand", passing(after))
+    assert gradeline(["compare", "base", "cand", "--quiet"]) == code
+    assert capsys.readouterr().out == f"{decision}\n"
+    assert gradeline(["--json", "compare", "latest~1", "latest"]) == code
+    shown = json.loads(capsys.readouterr().out)
+    assert list(shown) == ["baseline", "candidate", "comparable", "reasons", "edited", "graders", "exit_code"]
+    assert (shown["baseline"]["name"], shown["candidate"]["name"]) == ("base", "cand")
+    assert (shown["graders"]["exact"]["decision"], shown["exit_code"]) == (decision, code)
+
+
+def test_a_person_sees_the_numbers_and_the_cases(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    first = put(store, "base", {**passing(20, 60), "only before": 1.0})
+    second = put(store, "cand", passing(33, 60), target={"kind": "openai", "model": "large"})
+    assert gradeline(["compare", "base", "cand"]) == 0
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        f"baseline   base  {first}",
+        f"candidate  cand  {second}",
+        "  target: kind nothing against 'openai'",
+        "  target: model nothing against 'large'",
+        "  cases: 1 case in the baseline alone",
+        "grader   base → cand   diff          95 %      p up down same miss decision",
+        "exact  0.333 → 0.550 +0.217 +0.099…+0.342 0.0002 13    0   47    1 better",
+        "exact: improved: c20, c21, c22, c23, c24, c25, c26, c27, c28, c29 … and 3 more",
+        "exact: missing: only before",
+        "decision: better",
+    ]
+
+
+def test_undecided_says_how_many_more_cases_would_settle_it(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    put(store, "base", passing(30, 60))
+    put(store, "cand", passing(33, 60))
+    assert gradeline(["compare", "base", "cand", "--json"]) == 3
+    wanted = json.loads(capsys.readouterr().out)["graders"]["exact"]["cases_to_decide"]
+    assert gradeline(["compare", "base", "cand"]) == 3
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[-2:] == [f"exact: undecided: about {wanted - 60} more cases would settle it", "decision: undecided"]
+    assert gradeline(["compare", "base", "base", "--margin", "0"]) == 3
+    assert "no number of cases like these would settle it; a margin would" in capsys.readouterr().out
+
+
+def test_the_margin_and_force_are_options(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    put(store, "base", passing(200))
+    put(store, "cand", passing(195))
+    put(store, "other", passing(195), graders={"exact": RunGrader("string-match", "g")})
+    assert gradeline(["compare", "base", "cand", "--margin", "0.1", "--quiet"]) == 0
+    assert gradeline(["compare", "base", "other", "--quiet"]) == 2
+    assert gradeline(["compare", "base", "other", "--force", "--quiet"]) == 3
+    assert capsys.readouterr().out == "not_worse\nnot comparable\nundecided\n"
+    assert gradeline(["compare", "base", "other"]) == 2
+    told = " ".join(capsys.readouterr().out.split())
+    assert "grader 'exact' is not the same in both runs: string-match f against string-match g" in told
+    assert told.endswith("not comparable; --force compares what there is in common")
+    assert gradeline(["compare", "base", "other", "--json"]) == 2
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["comparable"], shown["graders"], shown["exit_code"]) == (False, {}, 2)
+
+
+def test_edited_cases_are_listed(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    put(store, "base", passing(10, 30))
+    put(store, "cand", {f"c{n}": 1.0 for n in range(12)}, question="another")
+    assert gradeline(["compare", "base", "cand", "--force"]) == 3
+    shown = capsys.readouterr().out
+    assert "edited: c0, c1, c2, c3, c4, c5, c6, c7, c8, c9 … and 2 more" in shown
+    assert "exact: undecided: no case has a score in both runs" in shown
+
+
+def test_hostile_names_stay_texts(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    put(store, "base", {HOSTILE: 0.0, "a": 1.0})
+    put(store, f"cand {HOSTILE}", {HOSTILE: 1.0, "a": 1.0})
+    assert gradeline(["compare", "base", "latest"]) == 3
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    assert "exact: improved: evil␛[31m 0.99 <202E>[bold]case\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["base", "nothing"], "no run 'nothing'"),
+        (["base"], "Missing argument 'CAND'"),
+        (["base", "base", "--margin", "2"], "2.0 is not in the range 0<=x<=1"),
+        (["base", "base", "--margin", "nan"], "margin: expected a number from 0 to 1, got nan"),
+    ],
+)
+def test_a_wrong_call_exits_with_2(
+    store: str, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    put(store, "base", passing(1, 2))
+    assert gradeline(["compare", *arguments]) == 2
+    told = capsys.readouterr()
+    assert said in told.err
+    assert told.out == ""
+
+
+def test_the_installed_command(store: str) -> None:
+    put(store, "base", passing(200))
+    put(store, "cand", passing(240))
+    done = subprocess.run(
+        [COMMAND, "compare", "base", "cand"], capture_output=True, text=True, env=dict(os.environ), check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("decision: better\n")

@@ -1,0 +1,307 @@
+"""Two stored runs compared: paired by case, like with like, or refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradeline.engine.compare import Comparison, compare
+from gradeline.engine.conclude import run_data
+from gradeline.engine.pairing import paired
+from gradeline.errors import ConfigError, Fault
+from gradeline.model import ErrorInfo, Grade, GradeKey, Outcome, Response, ResponseKey, Run, RunGrader, Sample, Storage
+from gradeline.store import open_storage
+from gradeline.verdict.columns import Paired
+
+Told = float | str | None
+"""What a grader said: a score, ``"error"``, ``"skipped"``, or nothing yet."""
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
+    url = "memory://" if request.param == "memory" else str(tmp_path / "store.db")
+    with open_storage(url) as opened:
+        yield opened
+
+
+def grade_of(told: Told) -> Grade:
+    if told == "error":
+        return Grade("k", "f", Outcome.ERROR, error=ErrorInfo("ungradable", "no number", Fault.GRADER))
+    if told == "skipped":
+        return Grade("k", "f", Outcome.SKIPPED)
+    assert isinstance(told, float)
+    return Grade("k", "f", Outcome.PASS if told >= 0.5 else Outcome.FAIL, told, told >= 0.5)
+
+
+def stored(
+    storage: Storage,
+    scores: Mapping[str, Sequence[Mapping[str, Told]]],
+    *,
+    inputs: Mapping[str, str] | None = None,
+    prints: Mapping[str, str] | None = None,
+    **fields: Any,
+) -> Run:
+    """A run with the scores of each case: for every repeat what each grader said."""
+    keys = {key: None for tries in scores.values() for told in tries for key in told}
+    graders = {key: RunGrader("k", (prints or {}).get(key, "f")) for key in keys}
+    defaults = {"name": "run", "suite": "s", "status": "completed", "graders": graders}
+    run = storage.get_run(storage.save_run(Run(**{**defaults, **fields})))
+    assert run is not None
+    asyncio.run(fill(storage, run.id, scores, inputs or {}))
+    return run
+
+
+async def fill(
+    storage: Storage, run: str, scores: Mapping[str, Sequence[Mapping[str, Told]]], inputs: Mapping[str, str]
+) -> None:
+    responses, grades = [], []
+    async with storage.writer() as writer:
+        for case, tries in scores.items():
+            sample = Sample(case, inputs.get(case, f"question {case}"))
+            for repeat, told in enumerate(tries):
+                responses.append(writer.put_response(ResponseKey(run, case, repeat), response_to(told), sample))
+                grades += [
+                    writer.put_grade(GradeKey(run, case, repeat, key), grade_of(one))
+                    for key, one in told.items()
+                    if one is not None
+                ]
+        await asyncio.gather(*responses)
+        await asyncio.gather(*grades)
+
+
+def response_to(told: Mapping[str, Told]) -> Response:
+    if "skipped" in told.values():
+        return Response(status="error", error=ErrorInfo("status", "503", Fault.AGENT))
+    return Response(text="an answer")
+
+
+def once(scores: Mapping[str, Told], key: str = "exact") -> dict[str, list[dict[str, Told]]]:
+    return {case: [{key: score}] for case, score in scores.items()}
+
+
+def many(passing: int, cases: int = 400) -> dict[str, list[dict[str, Told]]]:
+    return once({f"c{n}": float(n < passing) for n in range(cases)})
+
+
+class TestPairing:
+    def test_cases_are_matched_by_name_whatever_their_order(self, storage: Storage) -> None:
+        base = stored(storage, once({"a": 0.0, "b": 1.0, "c": 1.0, "d": 0.0}))
+        cand = stored(storage, once({"d": 0.0, "c": 1.0, "b": 0.0, "a": 1.0}))
+        found = compare(storage, base, cand).graders["exact"]
+        assert (found.baseline, found.candidate, found.difference) == (0.5, 0.5, 0.0)
+        assert (found.improved, found.worse, found.same, found.missing) == (1, 1, 2, 0)
+        assert set(found.changed) == {"a", "b"}
+
+    def test_repeats_of_a_case_count_as_their_mean(self, storage: Storage) -> None:
+        base = stored(storage, {"a": [{"exact": 0.0}], "b": [{"exact": 1.0}]})
+        cand = stored(
+            storage,
+            {"a": [{"exact": 1.0}, {"exact": 0.0}, {"exact": "skipped"}], "b": [{"exact": 1.0}] * 3},
+            repeats=3,
+        )
+        comparison = compare(storage, base, cand)
+        found = comparison.graders["exact"]
+        assert (found.baseline, found.candidate, found.improved, found.same) == (0.5, 0.75, 1, 1)
+        assert "repeats: 1 against 3" in comparison.reasons
+
+    def test_a_missing_score_is_no_zero(self, storage: Storage) -> None:
+        base = stored(storage, once({"a": 1.0, "b": 1.0, "c": 1.0, "d": 1.0, "only before": 1.0}))
+        cand = stored(storage, once({"a": 1.0, "b": "error", "c": "skipped", "d": None, "only after": 1.0}))
+        found = compare(storage, base, cand).graders["exact"]
+        assert (found.baseline, found.candidate, found.same, found.missing) == (1.0, 1.0, 1, 5)
+        assert set(found.missing_cases) == {"b", "c", "d", "only before", "only after"}
+        assert found.changed == ()
+
+    def test_edited_cases_are_left_out_and_named(self, storage: Storage) -> None:
+        base = stored(storage, once({"a": 0.0, "b": 0.0}))
+        cand = stored(storage, once({"a": 1.0, "b": 1.0}), inputs={"b": "another question"})
+        comparison = compare(storage, base, cand)
+        found = comparison.graders["exact"]
+        assert (comparison.edited, found.edited) == (("b",), ("b",))
+        assert (found.improved, found.missing, found.pairs) == (1, 0, 1)
+        assert "cases: 1 case edited between the runs, left out" in comparison.reasons
+
+    def test_a_regraded_run_is_compared_with_its_parent(self, storage: Storage) -> None:
+        parent = stored(storage, once({"a": 0.0, "b": 1.0}))
+        child = storage.get_run(
+            storage.save_run(Run(name="again", suite="s", status="completed", graders=parent.graders, parent=parent.id))
+        )
+        assert child is not None
+        for case in ("a", "b"):
+            storage.put_grade(GradeKey(child.id, case, 0, "exact"), grade_of(1.0))
+        comparison = compare(storage, parent, child)
+        assert (comparison.comparable, comparison.edited, comparison.reasons) == (True, (), ())
+        assert comparison.graders["exact"].changed == ("a",)
+
+
+class TestDecisions:
+    @pytest.mark.parametrize(
+        ("before", "after", "decision", "code"),
+        [(200, 240, "better", 0), (240, 200, "worse", 1), (200, 200, "not_worse", 0), (200, 195, "undecided", 3)],
+    )
+    def test_each_has_its_exit_code(self, storage: Storage, before: int, after: int, decision: str, code: int) -> None:
+        comparison = compare(storage, stored(storage, many(before)), stored(storage, many(after)))
+        assert (comparison.decision, comparison.exit_code) == (decision, code)
+        assert (comparison.graders["exact"].cases_to_decide is not None) == (decision == "undecided")
+
+    def test_the_worst_grader_decides(self, storage: Storage) -> None:
+        def two(first: int, second: int) -> dict[str, list[dict[str, Told]]]:
+            return {f"c{n}": [{"up": float(n < first), "down": float(n < second)}] for n in range(100)}
+
+        comparison = compare(storage, stored(storage, two(20, 60)), stored(storage, two(60, 20)))
+        assert {key: grader.decision for key, grader in comparison.graders.items()} == {"up": "better", "down": "worse"}
+        assert (comparison.decision, comparison.exit_code) == ("worse", 1)
+        p = comparison.graders["up"].p_value
+        assert p is not None
+        assert comparison.graders["up"].p_adjusted == pytest.approx(2 * p)
+
+    def test_the_margin_is_asked_for(self, storage: Storage) -> None:
+        base, cand = stored(storage, many(200)), stored(storage, many(195))
+        assert compare(storage, base, cand, margin=0.1).decision == "not_worse"
+        for margin in (-0.1, 1.5, float("nan")):
+            with pytest.raises(ConfigError, match="margin: expected a number from 0 to 1, got"):
+                compare(storage, base, cand, margin=margin)
+
+    def test_a_run_is_not_better_than_itself(self, storage: Storage) -> None:
+        run = stored(storage, many(200))
+        comparison = compare(storage, run, run)
+        assert comparison.decision == "not_worse"
+        assert comparison.reasons == (f"both are the same run, {run.id}",)
+
+
+class TestComparable:
+    def test_another_grader_is_refused_unless_forced(self, storage: Storage) -> None:
+        base = stored(storage, once({"a": 0.0, "b": 1.0}), prints={"exact": "111"})
+        cand = stored(storage, once({"a": 1.0, "b": 1.0}), prints={"exact": "222"})
+        refused = compare(storage, base, cand)
+        assert (refused.comparable, refused.graders, refused.decision, refused.exit_code) == (False, {}, None, 2)
+        assert refused.reasons == (
+            "grader 'exact' is not the same in both runs: k 111 against k 222; "
+            "regrade one run with the graders of the other, or force it",
+        )
+        forced = compare(storage, base, cand, force=True)
+        assert (forced.comparable, forced.reasons, forced.exit_code) == (False, refused.reasons, 3)
+        assert forced.graders["exact"].changed == ("a",)
+
+    @pytest.mark.parametrize("edited", [True, False])
+    def test_no_common_case_is_refused(self, storage: Storage, edited: bool) -> None:
+        base = stored(storage, once({"a": 0.0}))
+        cand = stored(storage, once({"a" if edited else "b": 0.0}), inputs={"a": "new"})
+        refused = compare(storage, base, cand)
+        assert (refused.comparable, refused.exit_code) == (False, 2)
+        why = ": 1 case of the same name, all edited" if edited else ""
+        assert refused.reasons[0] == f"the runs have no case in common{why}"
+        assert compare(storage, base, cand, force=True).exit_code == 3
+
+    def test_no_common_grader_is_refused_whatever_is_said(self, storage: Storage) -> None:
+        base = stored(storage, once({"a": 0.0}, "exact"))
+        cand = stored(storage, once({"a": 0.0}, "judge"))
+        for force in (False, True):
+            refused = compare(storage, base, cand, force=force)
+            assert (refused.comparable, refused.exit_code) == (False, 2)
+            assert refused.reasons == (
+                "the runs have no grader in common: 'exact' and 'judge'",
+                "grader 'exact' is in the baseline alone",
+                "grader 'judge' is in the candidate alone",
+            )
+
+    def test_other_differences_are_listed(self, storage: Storage) -> None:
+        base = stored(
+            storage,
+            {"a": [{"exact": 1.0, "old": 1.0}], "b": [{"exact": 1.0, "old": 1.0}]},
+            suite_digest="1",
+            target={"kind": "openai", "model": "small", "fingerprint": "x", "system": "Be kind."},
+            status="cancelled",
+        )
+        cand = stored(
+            storage,
+            {"a": [{"exact": 1.0, "new": 1.0}], "c": [{"exact": 1.0, "new": 1.0}], "d": [{"exact": 1.0, "new": 0.0}]},
+            suite_digest="2",
+            target={"kind": "openai", "model": "large", "fingerprint": "y"},
+        )
+        comparison = compare(storage, base, cand)
+        assert comparison.comparable
+        assert comparison.reasons == (
+            "the baseline 'run' is not complete (cancelled): its other cases count as missing",
+            "suite: 's' was edited between the runs",
+            "target: model 'small' against 'large'",
+            "target: system 'Be kind.' against nothing",
+            "grader 'old' is in the baseline alone",
+            "grader 'new' is in the candidate alone",
+            "cases: 1 case in the baseline alone",
+            "cases: 2 cases in the candidate alone",
+        )
+        assert list(comparison.graders) == ["exact"]
+
+    def test_another_suite_and_a_changed_target_are_named(self, storage: Storage) -> None:
+        base = stored(storage, once({"a": 1.0}), suite="one", target={"kind": "python", "fingerprint": "1"})
+        cand = stored(storage, once({"a": 1.0}), suite="two", target={"kind": "python", "fingerprint": "2"})
+        assert compare(storage, base, cand).reasons == (
+            "suite: 'one' against 'two'",
+            "target: its code or settings differ",
+        )
+
+
+def test_the_shape_of_its_json(storage: Storage) -> None:
+    base = stored(storage, once({"a": 0.0, "b": 1.0}))
+    cand = stored(storage, once({"a": 1.0, "b": 1.0, "c": 1.0}))
+    comparison = compare(storage, base, cand)
+    assert isinstance(comparison, Comparison)
+    found = comparison.graders["exact"]
+    assert comparison.to_data() == {
+        "baseline": run_data(base),
+        "candidate": run_data(cand),
+        "comparable": True,
+        "reasons": ["cases: 1 case in the candidate alone"],
+        "edited": [],
+        "graders": {
+            "exact": {
+                "baseline": 0.5,
+                "candidate": 1.0,
+                "difference": 0.5,
+                "difference_ci": found.difference_ci,
+                "test": "mcnemar_exact",
+                "p_value": 1.0,
+                "p_adjusted": 1.0,
+                "improved": 1,
+                "worse": 0,
+                "same": 1,
+                "missing": 1,
+                "decision": "undecided",
+                "cases_to_decide": found.cases_to_decide,
+                "changed": ("a",),
+                "edited": (),
+            }
+        },
+        "exit_code": 3,
+    }
+
+
+class TestForGates:
+    def test_tries_stand_beside_each_other_with_their_case(self, storage: Storage) -> None:
+        base = stored(storage, {"a": [{"exact": 1.0}], "b": [{"exact": 0.0}], "c": [{"exact": 1.0}]})
+        cand = stored(
+            storage,
+            {
+                "a": [{"exact": 0.0}, {"exact": 1.0}],
+                "b": [{"exact": "skipped"}, {"exact": 1.0}],
+                "c": [{"exact": "error"}],
+            },
+        )
+        assert paired(storage, base, cand, ["exact"]) == {
+            "exact": Paired([1.0, 1.0, 0.0, 0.0], [0.0, 1.0, None, 1.0], [0, 0, 1, 1])
+        }
+
+    def test_edited_cases_and_other_graders_are_left_out(self, storage: Storage) -> None:
+        base = stored(storage, {"a": [{"exact": 1.0, "judge": 1.0}], "b": [{"exact": 1.0, "judge": 1.0}]})
+        cand = stored(
+            storage,
+            {"a": [{"exact": 1.0, "judge": 1.0}], "b": [{"exact": 1.0, "judge": 1.0}]},
+            inputs={"a": "edited"},
+            prints={"judge": "another"},
+        )
+        assert paired(storage, base, cand, ["exact", "judge", "absent"]) == {"exact": Paired([1.0], [1.0], [1])}
