@@ -238,10 +238,16 @@ class TestGrade:
 
 
 class TestDemo:
+    def test_it_ends_with_two_models_compared_and_their_runs_in_a_store(self, tmp_path: Path) -> None:
+        store = str(tmp_path / "demo.db")
+        ran = gradeline("demo", "--store", store)
+        assert (ran.code, ran.err) == (0, "")
+        assert "0.775 → 1.000" in ran.out
+        assert "better" in ran.out
+        shown = json.loads(gradeline("list", "--json", "--store", store).out)
+        assert [run["name"] for run in shown["runs"]] == ["demo [large]", "demo [small]"]
+
     def test_every_family_of_grader_is_shown_with_its_outcome(self) -> None:
-        ran = gradeline("demo")
-        assert ran.code == 0
-        assert "graded" in ran.out
         lines = gradeline("demo", "--json").out.splitlines()
         records = [from_json(Record, line) for line in lines]
         kinds = {grade.kind for record in records for grade in record.grades.values()}

@@ -61,11 +61,11 @@ def compare(baseline: str, candidate: str, margin: float, force: bool) -> int:
     elif settings.quiet:
         click.echo(comparison.decision or "not comparable")
     else:
-        _print(settings, comparison)
+        print_comparison(settings, comparison)
     return comparison.exit_code
 
 
-def _print(settings: Settings, comparison: Comparison) -> None:
+def print_comparison(settings: Settings, comparison: Comparison) -> None:
     from gradeline.cli.terminal import console, plain
 
     out = console(settings)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradeline.cli.settings import current_settings, global_options
+from gradeline.cli.settings import Settings, current_settings, global_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.command()
 @global_options
 def demo() -> None:
-    """Grade a small built-in dataset with every family of grader."""
+    """Every family of grader at work, then a built-in agent asked as two models, and their comparison."""
     from gradeline.demo import grade_custom_demo, grade_demo
     from gradeline.model import to_json
 
@@ -36,8 +36,26 @@ def demo() -> None:
         "\nCustom graders in Python, in worker processes: one hangs on a case, one ends its process on another.\n"
     )
     draw(out, custom)
+    _compare_models(settings, out)
+
+
+def _compare_models(settings: Settings, out: Console) -> None:
+    """Two runs of the demo agent and what the difference is worth, left in a store to look at."""
+    import asyncio
+
+    from gradeline.cli.comparing import print_comparison
+    from gradeline.cli.running import demo_runs
+    from gradeline.cli.stores import open_store
+    from gradeline.engine.compare import compare
+
+    settings = settings if settings.store else settings._replace(store=".gradeline/demo.db")
+    out.print("\nThe demo agent over HTTP, as a small and as a large model, asked the same questions:\n")
+    with open_store(settings) as storage:
+        small, large = asyncio.run(demo_runs(settings, storage))
+        out.print("\nIs the difference real?\n")
+        print_comparison(settings, compare(storage, small, large))
     if not settings.quiet:
-        click.echo("Next: gradeline graders, or: echo yes | gradeline grade true-false --expected true")
+        out.print(f"\nNext: gradeline show latest --store {settings.store}, gradeline init, gradeline graders")
 
 
 def draw(out: Console, records: list[Record]) -> None:

@@ -64,6 +64,21 @@ async def regrade_run(
     return _print(settings, storage, [ran])
 
 
+async def demo_runs(settings: Settings, storage: Storage) -> tuple[Run, Run]:
+    """The demo agent as two models."""
+    from importlib.resources import files
+
+    from gradeline.demo.agent import DemoAgent  # a server, for the demo alone
+
+    suite = Path(str(files("gradeline.demo"))) / "agent_suite.yaml"
+    async with DemoAgent() as agent:
+        choice = Choice(overrides=(f"target.url={agent.url}/evaluate",))
+        done = await suites.run_suite(storage, Order(suite, choice), _watcher(settings))
+    _print(settings, storage, done.runs)
+    small, large = (ran.report.run for ran in done.runs)
+    return small, large
+
+
 def _watcher(settings: Settings) -> Watcher:
     stop = Stop()
     _listen(stop)
