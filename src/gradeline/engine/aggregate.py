@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from gradeline.errors import Outcome
 from gradeline.model import Counts, GraderCounts, Measure, Run
-from gradeline.stats import Interval, moments_interval, percentile, wilson
+from gradeline.stats import Interval, mean_interval, moments_interval, percentile, wilson
 from gradeline.verdict import Column
 
 
@@ -55,6 +55,8 @@ class Measured(NamedTuple):
     columns: dict[str, Column]
     latencies: array[float]
     self_reported: Counter[str]
+    passes: dict[str, array[int]]
+    """Of each score whether it passes, as 0 or 1."""
     cost: float | None
     """The sum of what is known; None where nothing is."""
 
@@ -63,6 +65,7 @@ def measure(run: Run, measures: Iterable[Measure]) -> Measured:
     """One pass over a run; some bytes are kept of a score and of a latency."""
     scores = {key: array("d") for key in run.graders}
     cases = {key: array("q") for key in run.graders}
+    passes = {key: array("b") for key in run.graders}
     failed = array("q")
     latencies = array("d")
     self_reported: Counter[str] = Counter()
@@ -83,16 +86,19 @@ def measure(run: Run, measures: Iterable[Measure]) -> Measured:
             if grade.score is not None and key in scores:
                 scores[key].append(grade.score)
                 cases[key].append(case)
+                passes[key].append(grade.outcome is Outcome.PASS)
                 self_reported[key] += grade.self_reported_error
     total = count if run.total is None else run.total
     columns = {key: Column(values, total, len(failed), cases[key], failed) for key, values in scores.items()}
-    return Measured(columns, latencies, self_reported, cost)
+    return Measured(columns, latencies, self_reported, passes, cost)
 
 
 def complete(summary: Summary, measured: Measured) -> Summary:
     """The summary with what the records tell beside the counts."""
     columns = {
-        key: msgspec.structs.replace(column, self_reported_errors=measured.self_reported[key])
+        key: msgspec.structs.replace(
+            column, self_reported_errors=measured.self_reported[key], **_by_case(summary, key, measured)
+        )
         for key, column in summary.graders.items()
     }
     return msgspec.structs.replace(
@@ -101,6 +107,28 @@ def complete(summary: Summary, measured: Measured) -> Summary:
         latency_ms=_latencies(measured.latencies),
         cost={"agent": measured.cost, "judge": None},
     )
+
+
+def _by_case(summary: Summary, key: str, measured: Measured) -> dict[str, tuple[float, float] | None]:
+    """The intervals where cases are repeated: answers to one question say less than answers to as many questions."""
+    column = measured.columns[key]
+    if summary.repeats == 1 or not column.scores:
+        return {}
+    return {
+        "mean_ci": _shown(_clustered(column.scores, column.cases)),
+        "pass_rate_ci": _shown(_clustered(measured.passes[key], column.cases)),
+    }
+
+
+def _clustered(values: Sequence[float], cases: Sequence[int]) -> Interval:
+    interval = mean_interval(values, clusters=cases)
+    if interval.se is not None and interval.se > 1e-9:
+        return interval
+    # cases that all agree show no spread, which does not make a few of them certain
+    number = len(set(cases))
+    bound = wilson(round(interval.estimate * number), number)
+    low, high = min(bound.low, interval.estimate), max(bound.high, interval.estimate)
+    return Interval(low, high, estimate=interval.estimate, n=number)
 
 
 def _latencies(values: array[float]) -> dict[str, float] | None:
@@ -153,7 +181,9 @@ def _grader_summary(kind: str, fingerprint: str, counts: GraderCounts | None, to
 
 
 def _mean(scored: int, counts: GraderCounts) -> Interval:
-    """Scores that are all the same show no spread, which does not make a few of them certain."""
+    """Scores of 0 and 1 are a proportion, and get its interval: a few that are all the same are not certain."""
+    if abs(counts.score_sum - counts.score_squares) < 1e-9:
+        return wilson(round(counts.score_sum), scored)
     mean = moments_interval(scored, counts.score_sum, counts.score_squares)
     if mean.se is not None and mean.se > 1e-9:
         return mean

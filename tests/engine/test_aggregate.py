@@ -1,0 +1,103 @@
+"""Intervals that hold what they say."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from gradeline.engine.aggregate import GraderSummary, complete, measure, summarise
+from gradeline.errors import Outcome
+from gradeline.model import Counts, GradeMeasure, GraderCounts, Measure, Run, RunGrader
+
+RUN = Run(name="n", suite="s", graders={"exact": RunGrader("exact_match", "f")})
+
+
+def summary(scores: list[float]) -> GraderSummary:
+    passed = sum(score >= 0.5 for score in scores)
+    outcomes = {"pass": passed, "fail": len(scores) - passed, "error": 0, "skipped": 0}
+    counts = GraderCounts(outcomes, sum(scores), sum(score * score for score in scores))
+    return summarise(RUN, Counts({"success": len(scores), "error": 0, "timeout": 0}, {"exact": counts})).graders[
+        "exact"
+    ]
+
+
+def passes(draw: random.Random) -> tuple[float, Callable[[], float]]:
+    rate = draw.uniform(0.02, 0.98)
+    return rate, lambda: float(draw.random() < rate)
+
+
+def graded(draw: random.Random) -> tuple[float, Callable[[], float]]:
+    a, b = draw.uniform(0.5, 6.0), draw.uniform(0.5, 6.0)
+    return a / (a + b), lambda: draw.betavariate(a, b)
+
+
+@pytest.mark.parametrize("family", [passes, graded])
+@pytest.mark.parametrize(("cases", "trials"), [(10, 4000), (30, 2500), (100, 1500), (1000, 1000)])
+def test_an_interval_covers_the_truth_as_often_as_it_says(
+    family: Callable[[random.Random], tuple[float, Callable[[], float]]], cases: int, trials: int
+) -> None:
+    draw = random.Random(20261116)
+    of_mean = of_rate = 0
+    for _ in range(trials):
+        truth, score = family(draw)
+        shown = summary([score() for _ in range(cases)])
+        assert shown.mean_ci is not None
+        assert shown.pass_rate_ci is not None
+        of_mean += shown.mean_ci[0] <= truth <= shown.mean_ci[1]
+        of_rate += shown.pass_rate_ci[0] <= truth <= shown.pass_rate_ci[1]
+    assert 0.93 <= of_mean / trials <= 0.99
+    if family is passes:
+        assert 0.93 <= of_rate / trials <= 0.99
+
+
+def test_scores_of_0_and_1_have_the_interval_of_a_proportion() -> None:
+    shown = summary([1.0] * 8 + [0.0] * 2)
+    assert shown.mean_ci == shown.pass_rate_ci
+    assert (shown.mean, shown.pass_rate) == (0.8, 0.8)
+
+
+def test_a_few_scores_that_are_all_the_same_are_not_certain() -> None:
+    shown = summary([0.6] * 5)
+    assert shown.mean == pytest.approx(0.6)
+    assert shown.mean_ci is not None
+    assert shown.mean_ci[1] - shown.mean_ci[0] > 0.3
+
+
+def repeated(rates: list[float], repeats: int, draw: random.Random) -> GraderSummary:
+    """A run whose every case passes at its own rate."""
+    run = msgspec.structs.replace(RUN, repeats=repeats, total=len(rates) * repeats)
+    scores = [(case, float(draw.random() < rate)) for case, rate in enumerate(rates) for _ in range(repeats)]
+    measures = [
+        Measure(
+            str(case),
+            number % repeats,
+            "success",
+            None,
+            None,
+            {"exact": GradeMeasure(Outcome.PASS if score else Outcome.FAIL, score, False)},
+            "",
+        )
+        for number, (case, score) in enumerate(scores)
+    ]
+    total = sum(score for _, score in scores)
+    outcomes = {"pass": int(total), "fail": len(scores) - int(total), "error": 0, "skipped": 0}
+    counts = Counts({"success": len(scores), "error": 0, "timeout": 0}, {"exact": GraderCounts(outcomes, total, total)})
+    return complete(summarise(run, counts), measure(run, measures)).graders["exact"]
+
+
+def test_repeats_of_a_case_are_no_new_cases() -> None:
+    draw = random.Random(3)
+    covered = 0
+    for _ in range(500):
+        shown = repeated([draw.choice([0.05, 0.95]) for _ in range(60)], 5, draw)
+        assert shown.mean_ci is not None
+        assert shown.mean_ci == shown.pass_rate_ci
+        covered += shown.mean_ci[0] <= 0.5 <= shown.mean_ci[1]
+    assert 0.93 <= covered / 500 <= 0.99
+
+
+def test_repeats_that_all_pass_are_as_sure_as_so_many_cases() -> None:
+    assert repeated([1.0] * 10, 5, random.Random(1)).mean_ci == summary([1.0] * 10).mean_ci
