@@ -30,6 +30,7 @@ max_concurrent: 4
 sample_tags: [geo]
 setup_script: setup.py:prepare
 cleanup: true
+sandbox: {kind: modal}
 x-owner: me
 """
 
@@ -80,7 +81,7 @@ def test_what_the_environment_gives_is_a_secret(folder: Path) -> None:
 
 
 def test_a_key_of_letta_without_effect_is_a_warning(folder: Path) -> None:
-    assert suite(folder).warnings == (f"{folder}/suite.yaml:20:10: cleanup: has no effect here",)
+    assert suite(folder).warnings == (f"{folder}/suite.yaml:21:10: sandbox: has no effect here",)
 
 
 def test_a_gate_of_the_oldest_dialect_is_read(folder: Path) -> None:

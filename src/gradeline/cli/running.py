@@ -30,7 +30,7 @@ async def check_suite(path: Path, warnings: list[str], overrides: tuple[str, ...
     try:
         suite = read_suite(path, overrides)
         warnings.extend(suite.warnings)
-        async with prepare(suite, Choice(model=next(iter(suite.target.models), None))) as prepared:
+        async with prepare(suite, Choice(model=next(iter(suite.target.models), None)), set_up=False) as prepared:
             for _ in prepared.samples():
                 pass
     except PlacedError as error:

@@ -18,13 +18,16 @@ from gradeline.engine.local import RunTask, now
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import Extractor, Grader, ResponseKey, Run, RunGrader, Sample, Storage, quote
 from gradeline.suite.dataset import open_dataset
+from gradeline.suite.environment import read_environment
 from gradeline.suite.spec import GraderSpec, Suite, TargetSpec
 from gradeline.targets.base import DeclaredTarget
+from gradeline.usercode.agent_factories import ROLE as FACTORY
 from gradeline.usercode.loader import TARGET, CodeSpec, Entry, Wanted, load
 from gradeline.usercode.pool import WorkerPool
 from gradeline.verdict import graders_of
 
 REWARD = "reward_composer"
+LETTA = frozenset({"letta_agent", "letta_code"})
 _QUICKLY_READ = 5_000_000
 
 
@@ -169,21 +172,28 @@ def _state(source: object) -> tuple[int, int, int] | None:
 
 
 @asynccontextmanager
-async def prepare(suite: Suite, choice: Choice, storage: Storage | None = None) -> AsyncIterator[Prepared]:
-    """Load, make and open everything a run of the suite needs; `ConfigError` for what is wrong."""
+async def prepare(
+    suite: Suite, choice: Choice, storage: Storage | None = None, *, set_up: bool = True
+) -> AsyncIterator[Prepared]:
+    """Load, make and open everything a run of the suite needs; `ConfigError` for what is wrong.
+
+    Without ``set_up`` the suite's setup function is loaded and not called: it may need what a check must not touch.
+    """
     chosen = _chosen(suite, choice)
     target_spec = _target_spec(suite, choice)
     async with AsyncExitStack() as stack:
         spec = _code(suite, chosen, target_spec)
         pool = await stack.enter_async_context(WorkerPool(spec))
         entries = (await pool.start()).entries if spec is not None else ()
-        if suite.setup is not None:
-            await pool.set_up({**suite.shown, "model_handle": choice.model})
         loaded = {(entry.role, entry.reference): entry for entry in entries}
         uses = [_use(grader, loaded) for grader in chosen]
         if suite.reward is not None:
             uses.append(_reward_use(suite, suite.reward, loaded))
-        target = await stack.enter_async_context(_target(suite, target_spec, pool, loaded, storage))
+        target = _target(suite, target_spec, pool, loaded, storage)
+        if suite.setup is not None and set_up:
+            connection = getattr(target, "client_options", None)
+            await pool.set_up({**suite.shown, "model_handle": choice.model, "connection": connection})
+        await stack.enter_async_context(target)
         yield Prepared(suite, choice, target, tuple(uses), pool, _rules(suite, storage))
 
 
@@ -246,6 +256,8 @@ def _code(suite: Suite, chosen: list[GraderSpec], target: TargetSpec) -> CodeSpe
         exclude = (function.rpartition(":")[0],) if ".py:" in function else ()
         if target.config.get("isolation") != "none":
             wanted.append(Wanted(TARGET, function))
+    if target.kind in LETTA and target.config.get("agent_script") is not None:
+        wanted.append(Wanted(FACTORY, str(target.config["agent_script"])))
     if not wanted and suite.setup is None:
         return None
     return CodeSpec(str(suite.folder), tuple(wanted), suite.setup, exclude)
@@ -288,6 +300,15 @@ def _target(
             given = {"pool": pool, "code": loaded[TARGET, function].fingerprint}
     elif spec.kind == "command":
         given["folder"] = suite.folder
+    elif spec.kind in LETTA:
+        factory = loaded.get((FACTORY, str(config.get("agent_script"))))
+        given = {
+            "folder": suite.folder,
+            "environment": read_environment(suite.folder).values,
+            "pool": pool,
+            "code": "" if factory is None else factory.fingerprint,
+            "cleanup": suite.cleanup,
+        }
     elif spec.kind == "replay":
         for key in ("responses", "cached"):
             if config.get(key):

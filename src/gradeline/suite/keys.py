@@ -119,7 +119,7 @@ SUITE_KEYS: Mapping[str, Key] = {
     "budget": Key("What a run may spend.", {"anyOf": [defined("budget"), {"type": "null"}]}),
     "cache": Key("Keep the agent's answers, and use those that an equal call has given before.", _SWITCH),
     "seed": Key("Kept with the run; decides what is drawn at random.", {"type": ["integer", "null"]}),
-    "cleanup": Key("A key of letta, without effect here.", _SWITCH, used=False),
+    "cleanup": Key("Delete the Letta agents that were made for the cases.", _SWITCH),
     "sandbox": Key("A key of letta, without effect here: a suite runs on this machine.", _TREE, used=False),
 }
 """What may stand at the top of a suite, beside keys that begin with ``x-``."""

@@ -17,6 +17,7 @@ from gradeline.suite.keys import GRADER_KEYS, REWARDS, SUITE_KEYS, CustomReward,
 from gradeline.suite.override import override
 from gradeline.suite.places import DocumentError, KeyPath, SuiteProblem
 from gradeline.suite.spec import BudgetSpec, GraderSpec, Suite, TargetSpec
+from gradeline.targets.registry import ALIASES as TARGET_ALIASES
 from gradeline.verdict import Gate, read_gate
 
 _KEYS = tuple(name for name, key in SUITE_KEYS.items() if key.used)
@@ -25,6 +26,8 @@ _WITHOUT_EFFECT = frozenset(name for name, key in SUITE_KEYS.items() if not key.
 _GRADER_KEYS = frozenset(GRADER_KEYS)
 _JUDGES = frozenset({"model_judge", "rubric", "letta_judge"})
 _MODELS = ("models", "model_handles")
+_LETTA_TODAY = "letta_code"
+"""The kind of a target that names none, in the releases of letta that have rewards."""
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
 
 
@@ -72,7 +75,7 @@ class _Reader:
         dataset = self._dataset()
         description, setup, output = (self._text(key) for key in ("description", "setup_script", "output"))
         budget = self._budget()
-        flags = {key: self._flag(key) for key in ("cache", "require_calibrated")}
+        flags = {key: self._flag(key) for key in ("cache", "cleanup", "require_calibrated")}
         if self._problems:
             raise DocumentError(sorted(self._problems, key=lambda problem: (problem.line, problem.column)))
         return Suite(
@@ -202,15 +205,19 @@ class _Reader:
         self._problems += substituted.problems
         config = {key: value for key, value in substituted.tree.items() if key not in ("kind", *_MODELS)}
         models = self._models(substituted.tree)
-        kind = given.get("kind")
+        kind = str(given.get("kind", _LETTA_TODAY if "reward" in self._data and "gate" not in self._data else None))
+        kind = TARGET_ALIASES.get(kind, kind)
         try:
-            declaration = targets.registry.get(str(kind))
+            declaration = targets.registry.get(kind)
         except UnknownNameError as error:
             self._fault(("target", "kind"), error.problems[0].message)
             return TargetSpec(kind="")
+        for key, reason in declaration.without_effect.items():
+            if config.get(key) is not None:
+                self._warn(("target", key), reason)
         reading = declaration.read(config, "")
         self._take([*reading.problems, *reading.unknown], ("target",))
-        return TargetSpec(kind=str(kind), config=config, secrets=frozenset(substituted.secrets), models=models)
+        return TargetSpec(kind=kind, config=config, secrets=frozenset(substituted.secrets), models=models)
 
     def _models(self, target: Mapping[str, Any]) -> tuple[str, ...]:
         """One run each; ``model_handles`` is letta's word for them."""

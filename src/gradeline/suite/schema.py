@@ -28,6 +28,7 @@ from gradeline.suite.keys import (
     defined,
 )
 from gradeline.suite.spec import BudgetSpec, GraderSpec
+from gradeline.targets.registry import ALIASES as TARGET_ALIASES
 from gradeline.verdict import gate_schema
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -146,6 +147,9 @@ def _by_kind(
 
 def _target(definitions: _Definitions) -> Schema:
     kinds = [kind._replace(options=_with_variables(kind.options)) for kind in _kinds(targets.registry.list())]
+    known = {kind.name: kind for kind in kinds}
+    for alias, name in TARGET_ALIASES.items():
+        kinds.append(known[name]._replace(name=alias, description=f"Another name of {name}."))
     schema = _by_kind(definitions, "target", kinds, TARGET_KEYS)
     for models in ("models", "model_handles"):
         several = _has(models, {"type": "array", "minItems": 1})

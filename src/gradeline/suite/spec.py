@@ -72,6 +72,8 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     """The function that makes one score of all others."""
     budget: BudgetSpec = BudgetSpec()
     cache: bool = False
+    cleanup: bool = False
+    """Delete the agents that were made for the cases."""
     seed: int | None = None
     output: Path | None = None
     """Where letta's files are written too."""

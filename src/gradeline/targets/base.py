@@ -74,6 +74,8 @@ class DeclaredTarget(Declared[C]):
     """Options that do not decide what the agent answers, and so are no part of the fingerprint."""
     sees_expectation: ClassVar[bool] = False
     """Whether the agent can see what is expected of it, and of what its grading is made."""
+    without_effect: ClassVar[Mapping[str, str]] = {}
+    """Options that are taken and change nothing, each with the reason that a warning gives."""
     timed: ClassVar[bool] = True
     """Whether the time of a call says anything of the agent."""
 

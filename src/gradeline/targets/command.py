@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
-from secrets import token_hex
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -18,11 +15,11 @@ from gradeline.model import Response, Sample, clean_text, described
 from gradeline.model.text import quote
 from gradeline.targets.answer import AnswerReader, Found, ResponseMap, decode, parse, response_of
 from gradeline.targets.base import EXCERPT, DeclaredTarget, TargetConfig, hide, spellings, tail
+from gradeline.targets.program import Program, run
 from gradeline.targets.template import Scope, fill_text, placeholder_faults, placeholders
+from gradeline.usercode.processes import signal_name
 
-_PIECE = 65_536
 _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH")
-_PATIENCE = 5.0
 
 
 class CommandConfig(TargetConfig, frozen=True, kw_only=True):
@@ -150,95 +147,21 @@ class CommandTarget(DeclaredTarget[CommandConfig]):
         return arguments
 
     async def _run(self, arguments: list[str], text: str) -> bytes:
-        from gradeline.usercode.processes import TOKEN, signal_name
-
-        token = token_hex(16)
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *arguments,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                cwd=self._folder,
-                env={**self._environment, TOKEN: token},
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise AgentError("connect", f"{self._program} could not be started: {reason}") from None
-        whole = False
-        reading = asyncio.create_task(self._read(process.stdout))
-        listening = asyncio.create_task(_read_end(process.stderr))
-        feeding = asyncio.create_task(_feed(process.stdin, text))
-        try:
-            async with asyncio.timeout(self.options.timeout):
-                output, errors, _ = await asyncio.gather(reading, listening, feeding)
-                code = await process.wait()
-            whole = True
-        except TimeoutError:
-            message = f"{self._program} did not end within {self.options.timeout:g} s and was killed"
-            raise AgentError("timeout", message) from None
-        finally:
-            if not whole:
-                for task in (reading, listening, feeding):
-                    task.cancel()
-                await asyncio.wait((reading, listening, feeding))
-                await _end(process, token)
-        if code != 0:
-            said = tail(errors, self.hidden)
-            raise AgentError(
-                "status", f"{self._program} ended with {signal_name(code)}" + (f": {said}" if said else "")
-            )
-        return output
-
-    async def _read(self, stream: asyncio.StreamReader | None) -> bytes:
         output = bytearray()
-        while stream is not None and (piece := await stream.read(_PIECE)):
-            output += piece
+
+        def keep(piece: bytes) -> None:
+            output.extend(piece)
             if len(output) > self.options.max_output:
                 raise AgentError("too_large", f"{self._program} wrote more than {self.options.max_output:,} bytes")
+
+        program = Program(self._program, arguments, self._environment, self._folder, self.options.timeout)
+        ended = await run(program, text, keep)
+        if ended.code != 0:
+            said = tail(ended.errors, self.hidden)
+            raise AgentError(
+                "status", f"{self._program} ended with {signal_name(ended.code)}" + (f": {said}" if said else "")
+            )
         return bytes(output)
-
-
-async def _read_end(stream: asyncio.StreamReader | None) -> bytes:
-    """Reads all, keeps the end."""
-    kept = b""
-    while stream is not None and (piece := await stream.read(_PIECE)):
-        kept = (kept + piece)[-2 * EXCERPT :]
-    return kept
-
-
-async def _feed(stream: asyncio.StreamWriter | None, text: str) -> None:
-    if stream is None:
-        return
-    # a program may end, or close its input, without having read it
-    with suppress(BrokenPipeError, ConnectionResetError):
-        stream.write(text.encode(errors="replace"))
-        await stream.drain()
-    stream.close()
-    with suppress(BrokenPipeError, ConnectionResetError):
-        await stream.wait_closed()
-
-
-async def _end(process: asyncio.subprocess.Process, token: str) -> None:
-    """Kills the process with all it started, and takes leave of its pipes."""
-    from gradeline.usercode.processes import end_marked, end_tree
-
-    def kill() -> None:
-        end_tree(process.pid)
-        # unlike a worker it adopts no orphans, so some may have left its subtree
-        end_marked(token)
-
-    if process.returncode is None:
-        await asyncio.to_thread(kill)
-    else:
-        await asyncio.to_thread(end_marked, token)
-    if process.stdin is not None:
-        process.stdin.close()
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_PATIENCE):
-            # a pipe that is not read to its end is never closed
-            await asyncio.gather(_read_end(process.stdout), _read_end(process.stderr), process.wait())
 
 
 def _joined(sample: Sample) -> str:

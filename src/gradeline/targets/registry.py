@@ -13,7 +13,12 @@ BUILTINS = {
     "python": "gradeline.targets.python:PythonTarget",
     "command": "gradeline.targets.command:CommandTarget",
     "replay": "gradeline.targets.replay:ReplayTarget",
+    "letta_agent": "gradeline.targets.letta_agent:LettaAgentTarget",
+    "letta_code": "gradeline.targets.letta_code:LettaCodeTarget",
 }
+
+ALIASES = {"agent": "letta_agent"}
+"""Names that letta's older releases have for a kind."""
 
 GROUP = "gradeline.targets"
 
@@ -28,7 +33,7 @@ def create(
     """A target of that kind; open it with ``async with`` before it is asked.
 
     ``secrets`` are the values in the config that nothing may show. ``given`` is what a kind takes beside its
-    config: ``transport`` for http, ``pool`` or ``function`` for python, ``responses`` for replay. Raises
-    `ConfigError`, which names every fault in the config by its path.
+    config: ``transport`` for http, ``pool`` or ``function`` for python, ``responses`` for replay, ``folder``,
+    ``pool`` and ``cleanup`` for letta. Raises `ConfigError`, which names every fault in the config by its path.
     """
-    return registry.get(kind)(config, secrets, **given)
+    return registry.get(ALIASES.get(kind, kind))(config, secrets, **given)

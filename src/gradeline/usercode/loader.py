@@ -178,7 +178,19 @@ class _Finder:
             return self._own(wanted, module)
         if wanted.role == TARGET:
             return [(wanted.reference, self._plain(name, module))]
+        if wanted.role == "agent_factory" and isinstance(vars(module).get(name), type):
+            return [(wanted.reference, self._factory_class(name, module))]
         return [(wanted.reference, self._named(wanted.role, name, module))]
+
+    def _factory_class(self, name: str, module: ModuleType) -> _Found:
+        """A class that makes agents, which needs no mark."""
+        made = vars(module)[name]
+        method = getattr(made, "create_agent", None) or vars(made).get("__call__")
+        inner = innermost(method)
+        if inner is None:
+            message = f"the class {name!r} makes no agents; give it async def create_agent(self, client, sample) -> str"
+            raise RefusedError(Trouble(message, file_of(module)))
+        return _Found(name, made, inner, Mark("agent_factory", name), module)
 
     def _plain(self, name: str, module: ModuleType) -> _Found:
         """A function that needs no mark."""

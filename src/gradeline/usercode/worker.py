@@ -174,6 +174,8 @@ class Worker:
                 text = self._extract(task, job.response)
             elif task.role == "reward_composer":
                 result = self._reward(task, job)
+            elif task.role == "agent_factory":
+                text = self._make_agent(task, job)
             elif task.role == "builtin-extractor":
                 text = self._builtin(task).extract(job.response or Response(text=""))
             else:
@@ -207,6 +209,12 @@ class Worker:
             agent_state=None if steps.memory is None else AgentState.of(steps.memory),
         )
         return checked(reward_of(self._finish(self._function(task)(context)), task.reference), task.reference)
+
+    def _make_agent(self, task: Task, job: Job) -> str:
+        from gradeline.usercode.agent_factories import make_agent  # only suites for letta have one
+
+        made: str = self._finish(make_agent(self._function(task), job.sample, task.config, task.reference))
+        return made
 
     def _builtin(self, task: Task) -> Any:
         """A grader or extractor of ours, made once."""
@@ -273,9 +281,13 @@ def _call_setup(function: Callable[..., Any], suite: dict[str, Any]) -> Any:
 
     from gradeline.compat.letta_evals import suite_spec
 
-    model = suite.get("model_handle")
-    offered = {"suite": suite_spec(suite), "client": None, "model_handle": model, "model_name": model}
     names = list(inspect.signature(function).parameters)
+    model, client = suite.get("model_handle"), None
+    if "client" in names and suite.get("connection") is not None:
+        from gradeline.usercode.agent_factories import letta_client  # only suites for letta have one
+
+        client = letta_client(**suite["connection"])
+    offered = {"suite": suite_spec(suite), "client": client, "model_handle": model, "model_name": model}
     if len(names) == 1 and names[0] not in offered:
         return function(offered["suite"])
     return function(*(offered[name] for name in names if name in offered))
