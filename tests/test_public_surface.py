@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import gradeline
+import gradeline.api
 import gradeline.extractors
 import gradeline.graders
 import gradeline.model
@@ -31,12 +32,16 @@ def test_the_public_names_of_the_package() -> None:
         "Response",
         "Sample",
         "StringMatchGrader",
+        "Suite",
         "TrueFalseGrader",
         "__version__",
         "agent_factory",
+        "arun_suite",
+        "compare",
         "extractor",
         "grader",
         "reward_composer",
+        "run_suite",
         "suite_setup",
     ]
     for name in gradeline.__all__:
@@ -61,7 +66,22 @@ def test_the_public_names_of_graders_and_extractors() -> None:
     assert gradeline.extractors.__all__ == ["DeclaredExtractor", "create", "extract", "registry"]
 
 
-@pytest.mark.parametrize("module", [gradeline.model, gradeline.graders, gradeline.extractors])
+def test_the_public_names_for_running_suites() -> None:
+    assert gradeline.api.__all__ == [
+        "Comparison",
+        "Progress",
+        "RunGroup",
+        "RunOptions",
+        "RunResult",
+        "Suite",
+        "arun_suite",
+        "compare",
+        "default_store",
+        "run_suite",
+    ]
+
+
+@pytest.mark.parametrize("module", [gradeline.model, gradeline.graders, gradeline.extractors, gradeline.api])
 def test_every_public_name_is_there(module: object) -> None:
     assert [name for name in module.__all__ if not hasattr(module, name)] == []  # type: ignore[attr-defined]
 
@@ -90,6 +110,14 @@ class TestImportBudget:
     def test_grading_a_text_loads_nothing_heavy(self) -> None:
         loaded = loaded_by("import gradeline.graders as g; g.grade('true-false', 'yes', 'true')")
         assert loaded.isdisjoint(self.HEAVY), sorted(loaded & set(self.HEAVY))
+
+    def test_running_functions_loads_no_terminal_and_no_network(self) -> None:
+        loaded = loaded_by(
+            "from gradeline import run_suite\n"
+            "suite = {'name': 'x', 'dataset': [{'input': 'a'}], 'target': str.upper, 'graders': {'g': {'kind': 'contains'}}}\n"
+            "run_suite(suite, store='memory://')"
+        )
+        assert loaded.isdisjoint({"rich", "click", "aiohttp", "numpy", "pydantic", "sqlite3", "pytest"})
 
     @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["grade", "--help"]])
     def test_help_loads_no_grader_and_no_drawing(self, arguments: list[str]) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from gradeline.api import Suite, arun_suite, compare, run_suite
     from gradeline.graders import Grader, StringMatchGrader, TrueFalseGrader
     from gradeline.model import GradeContext, GradeResult, Outcome, Response, Sample
     from gradeline.usercode.marks import agent_factory, extractor, grader, reward_composer, suite_setup
@@ -24,12 +25,16 @@ __all__ = [
     "Response",
     "Sample",
     "StringMatchGrader",
+    "Suite",
     "TrueFalseGrader",
     "__version__",
     "agent_factory",
+    "arun_suite",
+    "compare",
     "extractor",
     "grader",
     "reward_composer",
+    "run_suite",
     "suite_setup",
 ]
 
@@ -41,11 +46,15 @@ _HOMES = {
     "Response": "gradeline.model",
     "Sample": "gradeline.model",
     "StringMatchGrader": "gradeline.graders",
+    "Suite": "gradeline.api",
     "TrueFalseGrader": "gradeline.graders",
     "agent_factory": "gradeline.usercode.marks",
+    "arun_suite": "gradeline.api",
+    "compare": "gradeline.api",
     "extractor": "gradeline.usercode.marks",
     "grader": "gradeline.usercode.marks",
     "reward_composer": "gradeline.usercode.marks",
+    "run_suite": "gradeline.api",
     "suite_setup": "gradeline.usercode.marks",
 }
 

@@ -15,7 +15,7 @@ FAILPOINTS = (
     "response-received",
     "response-stored",
     "graded",
-    "grade-stored",
+    "grade-queued",
     "batch-begun",
     "batch-written",
     "batch-committed",

@@ -16,7 +16,19 @@ from pathlib import Path
 
 import pytest
 
-from gradeline.model import Response, ResponseKey, Sample, TestCase
+from gradeline.errors import Outcome
+from gradeline.model import (
+    Grade,
+    GradeMeasure,
+    Measure,
+    Response,
+    ResponseKey,
+    Sample,
+    TestCase,
+    Usage,
+    digest_of,
+    to_json,
+)
 from gradeline.store import Run, SqliteStorage, StoreError
 from gradeline.store.migrations import APPLICATION_ID, MIGRATIONS, migrate
 from gradeline.store.rows import Tally, counts_of, score_units
@@ -378,3 +390,35 @@ def test_what_was_acknowledged_survives_kill_9(path: Path) -> None:
         with SqliteStorage(path) as storage:
             assert acknowledged["grade"] <= {record.case for record in storage.records("r") if record.grades}
     assert len(acknowledged["grade"]) > 100
+
+
+def test_a_store_of_an_earlier_version_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        migrate(connection, MIGRATIONS[:4])
+        sample, response = Sample("c", "q"), Response(text="a", usage=Usage(cost=0.5), latency_ms=7.0)
+        grade = Grade("exact", "f", Outcome.FAIL, 0.25, False, metadata={"error": "cut"})
+        connection.execute(
+            "INSERT INTO runs (id, name, run) VALUES ('r', 'n', ?)", (to_json(Run(id="r", name="n", suite="s")),)
+        )
+        connection.execute("INSERT INTO samples VALUES ('r', 'c', 0, ?)", (to_json(sample),))
+        connection.execute("INSERT INTO responses VALUES ('r', 'c', 0, 'success', ?)", (to_json(response),))
+        connection.execute(
+            "INSERT INTO grades VALUES ('r', 'c', 0, 'exact', 'f', 'fail', ?, ?, ?, 'a')",
+            (*score_units(0.25), to_json(grade)),
+        )
+    with SqliteStorage(path) as store:
+        assert list(store.measures("r", digests=True)) == [
+            Measure(
+                "c",
+                0,
+                "success",
+                7.0,
+                0.5,
+                {"exact": GradeMeasure(Outcome.FAIL, 0.25, True)},
+                digest_of(to_json(sample)),
+            )
+        ]
+        assert [key.digest for key in store.keys_of("r")] == [digest_of(to_json(sample))]
+        assert store.counts("r").responses["success"] == 1
+        assert [record.response for record in store.records("r")] == [response]

@@ -767,3 +767,14 @@ def test_one_record_is_the_one_among_all(store: Storage) -> None:
         assert [store.get_record(ResponseKey(owner, case)) for case in ("a", "b")] == list(store.records(owner))
     assert store.get_record(ResponseKey(run, "c")) is None
     assert store.get_record(ResponseKey("nope", "a")) is None
+
+
+def test_an_answer_keeps_what_it_was_asked_when_another_repeat_is_asked_something_else(store: Storage) -> None:
+    run = new_run(store)
+    before, after = Sample("c", "as it was"), Sample("c", "as it is")
+    for repeat in (0, 1):
+        store.put_response(ResponseKey(run, "c", repeat), response(), before, 0)
+    store.put_response(ResponseKey(run, "c", 0), response(), after, 0)
+    asked = [digest_of(to_json(sample)) for sample in (after, before)]
+    assert [key.digest for key in store.keys_of(run)] == asked
+    assert [one.digest for one in store.measures(run, digests=True)] == asked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -80,6 +81,9 @@ async def demo_runs(settings: Settings, storage: Storage) -> tuple[Run, Run]:
 
 
 def _watcher(settings: Settings) -> Watcher:
+    # a run makes objects by the million and no cycles; what is loaded by now stays
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
     stop = Stop()
     _listen(stop)
     return Watcher(

@@ -90,6 +90,7 @@ async def run_local(storage: Storage, task: RunTask, stop: Stop | None = None) -
             async with asyncio.TaskGroup() as group:
                 for _ in range(task.pace.concurrency + _GRADING):
                     group.create_task(pipeline.work(planned))
+            await writer.flush()
     except BaseException as error:
         # the first fault ended the others
         cause = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
@@ -146,8 +147,8 @@ class _Pipeline:
             return None
         graded = await self._grading.grade(planned.sample, response, planned.graders)
         failpoint("graded")
-        await self._writer.put_grades(planned.key, graded)
-        failpoint("grade-stored")
+        await self._writer.post_grades(planned.key, graded)
+        failpoint("grade-queued")
         return CaseDone(planned, response, graded)
 
     def _stop_at_failure(self, case: CaseDone) -> None:

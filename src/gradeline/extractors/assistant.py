@@ -22,6 +22,8 @@ class LastAssistantExtractor(DeclaredExtractor[NoOptions]):
     name = "Last assistant message"
 
     def extract(self, response: Response) -> str:
+        if response.trajectory is None:
+            return response.text or ""
         texts = assistant_texts(response.steps.messages())
         return texts[-1] if texts else ""
 

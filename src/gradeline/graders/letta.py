@@ -24,9 +24,10 @@ class ExactMatchGrader(DeclaredGrader[NoOptions]):
     scoring_guide = "1.0 when both are equal, else 0.0; without a ground truth 0.0."
 
     def result(self, ctx: GradeContext) -> GradeResult:
-        if not ctx.expected:
+        expected = ctx.expected
+        if not expected:
             return verdict(False, NO_ANSWER)
-        matches = ctx.submission.strip() == ctx.expected.strip()
+        matches = ctx.submission.strip() == expected.strip()
         return verdict(matches, f"Exact match: {matches}")
 
 

@@ -20,6 +20,7 @@ from gradeline.model import (
     clean_data,
     clean_text,
 )
+from gradeline.model.text import is_clean
 
 EMPTY_SUBMISSION = "Empty submission - extractor found no content"
 
@@ -42,13 +43,14 @@ def run_grader(grader: Grader, ctx: GradeContext, *, pass_threshold: float | Non
     except Exception as error:
         return error_grade(grader, error, (perf_counter() - started) * 1000)
     passed = result.passed if pass_threshold is None else result.score >= pass_threshold
+    rationale = result.rationale
     return Grade(
         grader.kind,
         grader.fingerprint,
         Outcome.PASS if passed else Outcome.FAIL,
         result.score,
         passed,
-        None if result.rationale is None else clean_text(result.rationale).text,
+        rationale if rationale is None or is_clean(rationale) else clean_text(rationale).text,
         metadata,
         latency_ms=(perf_counter() - started) * 1000,
     )
@@ -69,7 +71,10 @@ def grade(kind: str, submission: str, expected: object = None, config: Mapping[s
 def _check_size(grader: Grader, ctx: GradeContext) -> None:
     if not grader.reads_submission:
         return
-    for what, text in (("submission", ctx.submission), ("ground_truth", ctx.expected or "")):
+    expected = ctx.expected or ""
+    if len(ctx.submission) <= grader.max_chars and len(expected) <= grader.max_chars:
+        return
+    for what, text in (("submission", ctx.submission), ("ground_truth", expected)):
         if len(text) > grader.max_chars:
             raise TooLargeError(
                 f"the {what} has {len(text):,} characters; {grader.kind} takes at most {grader.max_chars:,}"

@@ -9,8 +9,6 @@ import msgspec
 _EMPTY: Any = None
 """Stands for an empty mapping until ``__post_init__`` makes a fresh one; an explicit None works alike."""
 
-_MAPPINGS = ("metadata", "agent_args", "rubric_vars", "extra_vars")
-
 
 class Sample(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
     """What the agent is asked, and what is expected of it."""
@@ -27,9 +25,15 @@ class Sample(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
     rubric_path: str | None = None
 
     def __post_init__(self) -> None:
-        for name in _MAPPINGS:
-            if getattr(self, name) is None:
-                msgspec.structs.force_setattr(self, name, {})
+        # written out: a sample is made for every row of a dataset
+        if self.metadata is None:
+            msgspec.structs.force_setattr(self, "metadata", {})
+        if self.agent_args is None:
+            msgspec.structs.force_setattr(self, "agent_args", {})
+        if self.rubric_vars is None:
+            msgspec.structs.force_setattr(self, "rubric_vars", {})
+        if self.extra_vars is None:
+            msgspec.structs.force_setattr(self, "extra_vars", {})
 
     @property
     def case_key(self) -> str:

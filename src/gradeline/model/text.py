@@ -20,6 +20,11 @@ class Cleaned(NamedTuple):
     changed: bool
 
 
+def is_clean(text: str) -> bool:
+    """Whether a text is storable as it is, told quickly; False only says that it must be looked at."""
+    return text.isascii() and "\0" not in text
+
+
 def clean_text(text: str | bytes) -> Cleaned:
     """Make any text storable: lone surrogates become U+FFFD, NUL becomes U+2400.
 

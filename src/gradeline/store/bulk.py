@@ -36,9 +36,10 @@ _SAMPLES = _Table(
 )
 _RESPONSES = _Table(
     "responses",
-    "run, case_key, repeat, status, response, latency_ms, cost, cache_key",
+    "run, case_key, repeat, status, response, latency_ms, cost, cache_key, digest",
     "(run, case_key, repeat) DO UPDATE SET status = excluded.status, response = excluded.response,"
-    " latency_ms = excluded.latency_ms, cost = excluded.cost, cache_key = excluded.cache_key",
+    " latency_ms = excluded.latency_ms, cost = excluded.cost, cache_key = excluded.cache_key,"
+    " digest = excluded.digest",
 )
 _GRADES = _Table(
     "grades",
@@ -61,7 +62,7 @@ def put_rows(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
             connection.execute(_PLACE_LAST, (row.run, row.case, row.sample))
     placed = [(row.run, row.case, row.position, row.sample) for row in responses if row.position is not None]
     put_samples(connection, placed)
-    _put(connection, _RESPONSES, [row[:8] for row in responses])
+    _put(connection, _RESPONSES, [row[:9] for row in responses])
     _put(connection, _GRADES, [row for row in rows if not isinstance(row, ResponseRow)])
 
 

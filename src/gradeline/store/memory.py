@@ -10,7 +10,7 @@ import msgspec
 
 from gradeline.errors import Outcome, StoreError
 from gradeline.model.case import TestCase
-from gradeline.model.codec import digest_of, from_json, to_json
+from gradeline.model.codec import from_json, to_json
 from gradeline.model.grade import Grade
 from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import Response
@@ -222,9 +222,9 @@ class InMemoryStorage:
                 ResponseKey(run, row.case, row.repeat),
                 row.status,
                 {grade.grader: grade.fingerprint for grade in self._grades(run, row)},
-                digest_of(sample),
+                row.digest,
             )
-            for sample, row in self._ordered(run, None)
+            for _, row in self._ordered(run, None)
         )
 
     def measures(self, run: str, *, digests: bool = False) -> Iterator[Measure]:
@@ -239,9 +239,9 @@ class InMemoryStorage:
                     grade.grader: GradeMeasure(Outcome(grade.outcome), grade.score, grade.reported_error)
                     for grade in self._grades(run, row)
                 },
-                digest_of(sample) if digests else "",
+                row.digest if digests else "",
             )
-            for sample, row in self._ordered(run, None)
+            for _, row in self._ordered(run, None)
         )
 
     def counts(self, run: str) -> Counts:

@@ -133,7 +133,7 @@ def roll_up_counts(connection: sqlite3.Connection) -> None:
 
 def add_measures(connection: sqlite3.Connection) -> None:
     """What summaries and comparisons read of every row, so that they need not decode the texts."""
-    for column in ("latency_ms REAL", "cost REAL", "cache_key TEXT"):
+    for column in ("latency_ms REAL", "cost REAL", "cache_key TEXT", "digest TEXT"):
         connection.execute(f"ALTER TABLE responses ADD COLUMN {column}")
     for column in ("score REAL", "reported_error INTEGER NOT NULL DEFAULT 0"):
         connection.execute(f"ALTER TABLE grades ADD COLUMN {column}")

@@ -10,7 +10,7 @@ from uuid import uuid4
 import msgspec
 
 from gradeline.errors import ConfigError, Outcome, Problem, StoreError
-from gradeline.model.codec import from_json, to_json
+from gradeline.model.codec import digest_of, from_json, to_json
 from gradeline.model.grade import Grade
 from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import Response
@@ -37,6 +37,8 @@ class ResponseRow(NamedTuple):
     latency_ms: float | None
     cost: float | None
     cache_key: str | None
+    digest: str
+    """Of the case as it was asked: it may be edited since."""
     sample: str
     position: int | None
 
@@ -100,8 +102,17 @@ def response_row(
     key: ResponseKey, response: Response, sample: Sample, position: int | None, cache_key: str | None = None
 ) -> ResponseRow:
     cost = None if response.usage is None else response.usage.cost
+    asked = to_json(sample)
     return ResponseRow(
-        *key, response.status, to_json(response), response.latency_ms, cost, cache_key, to_json(sample), position
+        *key,
+        response.status,
+        to_json(response),
+        response.latency_ms,
+        cost,
+        cache_key,
+        digest_of(asked),
+        asked,
+        position,
     )
 
 
@@ -109,7 +120,7 @@ def grade_row(key: GradeKey, grade: Grade, submission: str | None) -> GradeRow:
     return GradeRow(
         *key,
         grade.fingerprint,
-        grade.outcome.value,
+        grade.outcome._value_,
         *score_units(grade.score),
         to_json(grade),
         submission,

@@ -64,7 +64,7 @@ _PAGE = """
         AND (samples.position, samples.case_key, responses.repeat) > (?2, ?3, ?4)
     ORDER BY samples.position, samples.case_key, responses.repeat LIMIT ?5"""
 _RECORD_PAGE = _PAGE.format(columns="samples.sample, responses.response")
-_KEY_PAGE = _PAGE.format(columns="responses.status, samples.sample")
+_KEY_PAGE = _PAGE.format(columns="responses.status, coalesce(responses.digest, samples.sample)")
 _MEASURE_PAGE = """
     SELECT page.*, grades.grader, grades.outcome, grades.score, grades.reported_error
     FROM ({page}) AS page LEFT JOIN grades
@@ -72,7 +72,9 @@ _MEASURE_PAGE = """
     ORDER BY page.position, page.case_key, page.repeat, grades.grader"""
 _MEASURED = "responses.status, responses.latency_ms, responses.cost"
 _MEASURES = _MEASURE_PAGE.format(page=_PAGE.format(columns=f"{_MEASURED}, ''"))
-_MEASURES_WITH_SAMPLES = _MEASURE_PAGE.format(page=_PAGE.format(columns=f"{_MEASURED}, samples.sample"))
+_ASKED = "coalesce(responses.digest, samples.sample)"
+"""What an older version stored has no digest; its sample does as well."""
+_MEASURES_WITH_DIGESTS = _MEASURE_PAGE.format(page=_PAGE.format(columns=f"{_MEASURED}, {_ASKED}"))
 _GRADES = "SELECT grader, grade, submission FROM grades WHERE run = ? AND case_key = ? AND repeat = ? ORDER BY grader"
 _FINGERPRINTS = "SELECT grader, fingerprint FROM grades WHERE run = ? AND case_key = ? AND repeat = ? ORDER BY grader"
 _BEGINNING = (-1, "", -1)
@@ -281,8 +283,8 @@ class SqliteStorage:
     def keys_of(self, run: str) -> Iterator[StoredKey]:
         self._require_run(run)
         return (
-            StoredKey(key, status, dict(fingerprints), digest_of(sample))
-            for key, status, sample, fingerprints in self._joined(
+            StoredKey(key, status, dict(fingerprints), _digest(asked))
+            for key, status, asked, fingerprints in self._joined(
                 _KEY_PAGE, _FINGERPRINTS, run, self._source(run), _BEGINNING
             )
         )
@@ -290,7 +292,7 @@ class SqliteStorage:
     def measures(self, run: str, *, digests: bool = False) -> Iterator[Measure]:
         self._require_run(run)
         source = self._source(run)
-        statement = _MEASURES_WITH_SAMPLES if digests else _MEASURES
+        statement = _MEASURES_WITH_DIGESTS if digests else _MEASURES
         place = _BEGINNING
         while True:
             # whole cases only: a page is cut by responses, never between the grades of one
@@ -515,16 +517,20 @@ def _save_run(connection: sqlite3.Connection, run: Run) -> None:
         raise unknown_parent(run) from None
 
 
+def _digest(asked: str) -> str:
+    return digest_of(asked) if asked.startswith("{") else asked
+
+
 def _measures(rows: Iterable[Sequence[Any]], digests: bool) -> Iterator[Measure]:
     """Rows of one response each, one after the other, as one measure each."""
     place: tuple[str, int] | None = None
     measure: Measure | None = None
-    for _, case, repeat, status, latency_ms, cost, sample, grader, outcome, score, reported in rows:
+    for _, case, repeat, status, latency_ms, cost, asked, grader, outcome, score, reported in rows:
         if (case, repeat) != place:
             if measure is not None:
                 yield measure
             place = (case, repeat)
-            measure = Measure(case, repeat, status, latency_ms, cost, {}, digest_of(sample) if digests else "")
+            measure = Measure(case, repeat, status, latency_ms, cost, {}, _digest(asked) if digests else "")
         if measure is not None and grader is not None:
             measure.grades[grader] = GradeMeasure(_OUTCOMES[outcome], score, bool(reported))
     if measure is not None:

@@ -27,7 +27,8 @@ QUEUE_ROWS = 1000
 class _Waiting(NamedTuple):
     rows: tuple[Row, ...]
     """None of them marks a flush."""
-    done: asyncio.Future[None]
+    done: asyncio.Future[None] | None
+    """None where nobody waits for just these rows."""
 
 
 class Writer:
@@ -43,7 +44,9 @@ class Writer:
     def __init__(self, commit: Commit, *, queue_rows: int = QUEUE_ROWS, batch_rows: int = BATCH_ROWS) -> None:
         self._commit = commit
         self._batch_rows = batch_rows
-        self._room = asyncio.Semaphore(queue_rows)
+        self._room = queue_rows
+        self._at_the_door: deque[asyncio.Future[None]] = deque()
+        self._posted_failure: StoreError | None = None
         self._gathered: list[_Waiting] = []
         self._wake = Condition()
         self._queue: deque[_Waiting] = deque()
@@ -74,14 +77,21 @@ class Writer:
         """As `Storage.put_grade`."""
         await self._put(grade_row(key, grade, submission))
 
-    async def put_grades(self, key: ResponseKey, grades: Mapping[str, tuple[str | None, Grade]]) -> None:
-        """The grades of one response with the texts that were graded, together."""
+    async def post_grades(self, key: ResponseKey, grades: Mapping[str, tuple[str | None, Grade]]) -> None:
+        """Queue the grades of one response with the texts that were graded; `flush` tells whether all are stored."""
         rows = [grade_row(GradeKey(*key, grader), grade, text) for grader, (text, grade) in grades.items()]
-        await self._put(*rows)
+        await self._enter()
+        try:
+            self._queue_up(tuple(rows), None)
+        except BaseException:
+            self._leave()
+            raise
 
     async def flush(self) -> None:
-        """Return once all that was queued before is committed."""
+        """Return once all that was queued before is committed; `StoreError` where something posted was not."""
         await self._queued(())
+        if self._posted_failure is not None:
+            raise self._posted_failure
 
     async def close(self) -> None:
         """Commit what is queued and end the thread. What failed was told to its waiters, not again here."""
@@ -95,17 +105,39 @@ class Writer:
         if self._thread is not None:
             self._thread.join()
 
-    async def _put(self, *rows: Row) -> None:
-        """One place in the queue for what is put together."""
-        await self._room.acquire()
+    async def _put(self, row: Row) -> None:
+        await self._enter()
         try:
-            waiting = self._queued(rows)
+            waiting = self._queued((row,))
         except BaseException:
-            self._room.release()
+            self._leave()
             raise
         await waiting
 
+    async def _enter(self) -> None:
+        """Take a place in the queue, waiting for one where it is full."""
+        while self._room <= 0:
+            turn = asyncio.get_running_loop().create_future()
+            self._at_the_door.append(turn)
+            await turn
+        self._room -= 1
+
+    def _leave(self) -> None:
+        self._room += 1
+        while self._at_the_door:
+            turn = self._at_the_door.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+
     def _queued(self, rows: tuple[Row, ...], *, closing: bool = False) -> asyncio.Future[None]:
+        done = asyncio.get_running_loop().create_future()
+        self._queue_up(rows, done)
+        if closing:
+            self._refusal = "the writer is closed"
+        return done
+
+    def _queue_up(self, rows: tuple[Row, ...], done: asyncio.Future[None] | None) -> None:
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
@@ -113,13 +145,11 @@ class Writer:
             raise RuntimeError("a store's writer serves the event loop of its first call; make another for this one")
         if self._refusal is not None:
             raise StoreError(self._refusal)
-        if closing:
-            self._refusal = "the writer is closed"
-        done = loop.create_future()
+        if self._posted_failure is not None and rows:
+            raise self._posted_failure
         if not self._gathered:
             loop.call_soon(self._hand_over)
         self._gathered.append(_Waiting(rows, done))
-        return done
 
     def _hand_over(self) -> None:
         gathered, self._gathered = self._gathered, []
@@ -164,16 +194,19 @@ class Writer:
             self._stopped = failure
 
     def _tell(self, batch: list[_Waiting], failures: Sequence[StoreError | None]) -> None:
-        with suppress(RuntimeError):  # the loop has ended, and its waiters with it
-            batch[0].done.get_loop().call_soon_threadsafe(self._resolve, batch, failures)
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended, and its waiters with it
+                self._loop.call_soon_threadsafe(self._resolve, batch, failures)
 
     def _resolve(self, batch: list[_Waiting], failures: Sequence[StoreError | None]) -> None:
         for waiting, failure in zip(batch, failures, strict=True):
             if waiting.rows:
-                self._room.release()
-            if waiting.done.done():
+                self._leave()
+            if waiting.done is None:
+                self._posted_failure = self._posted_failure or failure
+            elif waiting.done.done():
                 continue
-            if failure is None:
+            elif failure is None:
                 waiting.done.set_result(None)
             else:
                 waiting.done.set_exception(StoreError(str(failure), retryable=failure.retryable))

@@ -17,6 +17,7 @@ from gradeline.model import Config, ErrorInfo, Response, Sample, clean_text, des
 from gradeline.model.config import canonical_options
 from gradeline.model.declared import Declared
 from gradeline.model.fingerprint import fingerprint
+from gradeline.model.text import is_clean
 
 HIDDEN = "***"
 MAX_TEXT = 10_000_000
@@ -170,6 +171,8 @@ class DeclaredTarget(Declared[C]):
 
 def _storable(response: Response) -> Response:
     if response.text is None:
+        return response
+    if len(response.text) <= MAX_TEXT and is_clean(response.text):
         return response
     text, changed = clean_text(response.text)
     if len(text) > MAX_TEXT or len(text.encode()) > MAX_TEXT:

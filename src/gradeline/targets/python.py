@@ -89,7 +89,9 @@ class PythonTarget(DeclaredTarget[PythonConfig]):
     async def _here(self, function: Callable[..., Any], sample: Sample, text: str) -> Response:
         try:
             value = call_target(function, sample, text, self.model)
-            return as_response(await value if inspect.isawaitable(value) else value, self.options.function)
+            if not isinstance(value, str) and inspect.isawaitable(value):
+                value = await value
+            return as_response(value, self.options.function)
         except asyncio.CancelledError:
             raise
         except Exception as error:

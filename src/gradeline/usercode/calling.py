@@ -9,6 +9,7 @@ from typing import Any
 
 from gradeline.errors import BadReplyError
 from gradeline.model import Response, Sample, clean_text, quote
+from gradeline.model.text import is_clean
 
 
 def call_target(function: Callable[..., Any], sample: Sample, text: str, model: str | None = None) -> Any:
@@ -28,6 +29,8 @@ def as_response(value: object, reference: str) -> Response:
     """What a target's function gave back: a text, or a whole response."""
     if isinstance(value, Response):
         return value
+    if isinstance(value, str) and is_clean(value):
+        return Response(text=value)
     if value is None or isinstance(value, str):
         text, changed = clean_text(value or "")
         return Response(text=text, cleaned=changed)

@@ -1,0 +1,180 @@
+"""What may be said of a run from Python, declared once and checked before anything is done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+
+from gradeline.engine.execute import Budget
+from gradeline.engine.prepare import Choice
+from gradeline.engine.suites import Order
+from gradeline.errors import ConfigError, DataError, Problem, closest
+from gradeline.model import Grade, Response, Run, Storage, clean_data, quote, read_struct
+from gradeline.suite.spec import BudgetSpec
+
+if TYPE_CHECKING:
+    from gradeline.api.results import RunResult
+
+Overrides = Mapping[str, object] | Sequence[str]
+"""Values that stand over the suite's: ``{"gate.value": 0.9}``, or texts such as ``"gate.value=0.9"``."""
+
+_COMMAND_LINE = {"--set": "overrides", "--grader": "graders", "--sample": "samples", "--model": "models"}
+_LEAST = {"limit": 0, "repeats": 1, "concurrency": 1}
+
+
+class Progress(NamedTuple):
+    """A (case, repeat) that is done with, and how far the run is."""
+
+    run: Run
+    done: int
+    total: int | None
+    """None where the dataset is too large to be counted first."""
+    case: str
+    repeat: int
+    response: Response | None
+    """None where all was there already."""
+    grades: dict[str, Grade]
+
+
+class RunOptions(TypedDict, total=False):
+    """What of a suite is run, and how. The names are those of ``gradeline run``."""
+
+    store: str | Path | Storage | None
+    """A path, a URL or an open store; by default what the command line uses."""
+    limit: int | None
+    """The first so many cases alone."""
+    samples: Iterable[str | int]
+    """These cases alone, by id."""
+    tags: Iterable[str]
+    """The cases that have all of these tags."""
+    graders: Iterable[str]
+    """These graders alone."""
+    models: Iterable[str]
+    """One run for each, as a group."""
+    repeats: int | None
+    concurrency: int | None
+    overrides: Overrides
+    budget: float | Mapping[str, float] | None
+    """What the run may cost, or ``{"cost": 5, "calls": 1000}``."""
+    seed: int | None
+    name: str | None
+    """The run's name; by default the suite's."""
+    baseline: str | RunResult | None
+    """A run that this one must not be worse than, for its gate to pass."""
+    fail_fast: bool
+    """End at the first case that does not pass."""
+    cached: str | Path | None
+    """A folder of letta's results that answers instead of the agent."""
+    on_progress: Callable[[Progress], None] | None
+    """Told of every case that is done with, in the thread of the run; what it raises ends the run."""
+    folder: str | Path | None
+    """Where the relative paths of a suite that is a mapping begin; by default the current folder."""
+
+
+def check_names(call: str, options: Mapping[str, object]) -> None:
+    """`TypeError`, as Python says it, for an option that there is not."""
+    for name in options:
+        if name not in RunOptions.__annotations__:
+            near = closest(name, RunOptions.__annotations__)
+            hint = f"; did you mean {near!r}?" if near else f"; it takes {', '.join(RunOptions.__annotations__)}"
+            raise TypeError(f"{call}() got an unexpected keyword argument {name!r}{hint}")
+
+
+def order_of(options: RunOptions) -> Order:
+    """The options as the engine takes them, of no suite yet; `ConfigError` names all that is wrong in them."""
+    problems: list[Problem] = []
+    given: Mapping[str, Any] = options
+    for name, least in _LEAST.items():
+        problems += _whole_number(name, given.get(name), least)
+    problems += _whole_number("seed", given.get("seed"))
+    texts = {name: tuple(_texts(name, given.get(name), problems)) for name in ("samples", "tags", "graders", "models")}
+    own = _read("overrides", override_texts, options.get("overrides") or (), problems)
+    budget = _read("budget", _budget, options.get("budget"), problems)
+    if problems:
+        raise ConfigError(problems)
+    cached = options.get("cached")
+    choice = Choice(
+        limit=options.get("limit"),
+        tags=texts["tags"],
+        samples=texts["samples"],
+        graders=texts["graders"],
+        repeats=options.get("repeats"),
+        concurrency=options.get("concurrency"),
+        cached=None if cached is None else str(Path(cached).resolve()),
+        overrides=own or (),
+        budget=budget,
+    )
+    baseline = options.get("baseline")
+    return Order(
+        Path(),
+        choice,
+        texts["models"],
+        options.get("name"),
+        options.get("seed"),
+        baseline=baseline if baseline is None or isinstance(baseline, str) else baseline.run.id,
+        fail_fast=options.get("fail_fast", False),
+    )
+
+
+def override_texts(overrides: Overrides) -> tuple[str, ...]:
+    """Overrides as ``--set`` takes them."""
+    if isinstance(overrides, str):
+        return (overrides,)
+    if not isinstance(overrides, Mapping):
+        return tuple(overrides)
+    try:
+        return tuple(f"{key}={json.dumps(clean_data(value), ensure_ascii=False)}" for key, value in overrides.items())
+    except DataError as error:
+        raise ConfigError(Problem("overrides", str(error))) from None
+
+
+def in_words_of_python(error: ConfigError) -> ConfigError:
+    """The error as a caller from Python knows the options; what speaks of files is left as it is."""
+    if not any(problem.path in _COMMAND_LINE for problem in error.problems):
+        return error
+    return ConfigError(
+        problem._replace(path=_COMMAND_LINE.get(problem.path, problem.path)) for problem in error.problems
+    )
+
+
+def _read(name: str, reader: Callable[[Any], Any], value: object, problems: list[Problem]) -> Any:
+    try:
+        return reader(value)
+    except ConfigError as error:
+        problems += [problem if problem.path.startswith(name) else problem.within(name) for problem in error.problems]
+        return None
+
+
+def _whole_number(name: str, value: object, least: int | None = None) -> Iterator[Problem]:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
+        bound = "" if least is None else f" from {least} on"
+        yield Problem(name, f"expected a whole number{bound}, got {quote(value)}")
+
+
+def _texts(name: str, value: object, problems: list[Problem]) -> Iterator[str]:
+    """Many texts, or one alone."""
+    if value is None:
+        return
+    items = [value] if isinstance(value, str | int) else value
+    if not isinstance(items, Iterable):
+        problems.append(Problem(name, f"expected texts, got {quote(value)}"))
+        return
+    for item in items:
+        if isinstance(item, str) or (name == "samples" and isinstance(item, int) and not isinstance(item, bool)):
+            yield str(item)
+        else:
+            problems.append(Problem(name, f"expected texts, got {quote(item)}"))
+
+
+def _budget(value: object) -> Budget | None:
+    if value is None:
+        return None
+    given = value if isinstance(value, Mapping) else {"cost": value}
+    reading = read_struct(BudgetSpec, given, "budget")
+    if reading.options is None or reading.problems or reading.unknown:
+        raise ConfigError([*reading.problems, *reading.unknown])
+    return Budget(reading.options.calls, reading.options.cost)

@@ -1,0 +1,361 @@
+"""Suites whose agents and graders are functions of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from threading import Barrier, Event
+from typing import Any
+
+import pytest
+
+from gradeline import Grader, GradeResult, Sample, extractor, grader, graders, run_suite
+from gradeline.api import RunResult
+from gradeline.api.code import code_fingerprint
+from gradeline.errors import ConfigError, Problem
+from gradeline.store import InMemoryStorage
+
+FILE_AGENT = """
+def answer(text):
+    return f"The file says {text}."
+"""
+FILE_GRADERS = """
+from gradeline import GradeResult, extractor, grader
+@grader
+def polite(sample, submission):
+    return GradeResult(score=1.0 if "welcome" in submission else 0.0)
+@extractor
+def shouted(trajectory, config):
+    return trajectory[-1][-1].content.upper()
+"""
+CASES = [
+    {"id": country, "input": country, "ground_truth": city, "tags": [tag]}
+    for country, city, tag in [
+        ("France", "Paris", "south"),
+        ("Spain", "Madrid", "south"),
+        ("Norway", "Oslo", "north"),
+        ("Peru", "Lima", "south"),
+    ]
+]
+CAPITALS = {"France": "Paris", "Spain": "Madrid", "Norway": "Oslo"}
+
+
+def answer(question: str) -> str:
+    return CAPITALS.get(question, "I do not know")
+
+
+@grader
+def short(sample: Sample, submission: str) -> GradeResult:
+    return GradeResult(1.0 if len(submission) < 10 else 0.0, f"{len(submission)} characters")
+
+
+def given(**changes: Any) -> dict[str, Any]:
+    """A suite that is all in Python."""
+    return {
+        "name": "capitals",
+        "dataset": CASES,
+        "target": answer,
+        "graders": {"right": {"kind": "contains"}, "short": short},
+        **changes,
+    }
+
+
+def in_memory(**changes: Any) -> RunResult:
+    return run_suite(given(**changes), store="memory://")
+
+
+def outcomes(result: RunResult, key: str) -> dict[str, str]:
+    return {record.case: record.grades[key].outcome.value for record in result.records()}
+
+
+def problems(suite: Any, **options: Any) -> list[Problem]:
+    with pytest.raises(ConfigError) as caught:
+        run_suite(suite, **{"store": "memory://", **options})
+    return list(caught.value.problems)
+
+
+@grader
+def shouting(sample: Sample, submission: str) -> GradeResult:
+    return GradeResult(1.0 if submission.isupper() else 0.0)
+
+
+ASKED: list[str] = []
+
+
+def counted(question: str) -> str:
+    ASKED.append(question)
+    return answer(question)
+
+
+def _qualified(name: str) -> str:
+    """A function of the test that calls this."""
+    code = sys._getframe(1).f_code
+    return f"{code.co_qualname}.<locals>.{name}"
+
+
+class TestFunctionsInASuite:
+    def test_a_function_answers_and_functions_grade(self) -> None:
+        result = in_memory()
+        assert outcomes(result, "right") == {"France": "pass", "Spain": "pass", "Norway": "pass", "Peru": "fail"}
+        assert outcomes(result, "short") == {"France": "pass", "Spain": "pass", "Norway": "pass", "Peru": "fail"}
+        assert result.run.target == {
+            "kind": "python", "function": "answer", "isolation": "none", "fingerprint": result.run.target["fingerprint"],
+        }  # fmt: skip
+        assert next(result.records()).grades["short"].rationale == "5 characters"
+
+    def test_coroutines_objects_and_partials_answer_too(self) -> None:
+        async def later(question: str) -> str:
+            await asyncio.sleep(0)
+            return answer(question)
+
+        class Agent:
+            async def __call__(self, sample: Sample) -> str:
+                return answer(str(sample.input))
+
+        for target in (later, Agent(), partial(lambda question, extra: answer(question) + extra, extra="!")):
+            assert in_memory(target=target).summary.graders["right"].passed == 3
+
+    def test_coroutines_grade_too(self) -> None:
+        @grader
+        async def later(sample: Sample, submission: str) -> GradeResult:
+            await asyncio.sleep(0)
+            return GradeResult(0.5)
+
+        assert in_memory(graders={"later": later}).summary.graders["later"].mean == 0.5
+
+    def test_functions_that_block_do_not_wait_for_each_other(self) -> None:
+        together = Barrier(len(CASES), timeout=30)
+
+        def meeting(question: str) -> str:
+            together.wait()
+            return "met"
+
+        assert in_memory(target=meeting).summary.responses == {"success": 4, "error": 0, "timeout": 0}
+
+    def test_models_reach_the_function(self) -> None:
+        def of_a_model(question: str, model: str) -> str:
+            return f"{model} says {question}"
+
+        suite = given(target={"function": of_a_model, "models": ["a", "b"]}, dataset=CASES[:1])
+        group = run_suite(suite, store="memory://")
+        assert [record.response.text for record in group.records()] == ["a says France", "b says France"]
+        assert [one.run.name for one in group.runs] == ["capitals [a]", "capitals [b]"]
+
+    def test_graders_that_are_objects(self) -> None:
+        class Twice(Grader):
+            def grade(self, actual: str, expected: str) -> bool:
+                return actual * 2 == expected
+
+        suite = given(
+            dataset=[{"input": "x", "ground_truth": "aa"}],
+            target=lambda _: "a",
+            graders={
+                "twice": Twice(),
+                "numeric": {"function": graders.create("numeric", {"tolerance": 1}), "pass_threshold": 0.1},
+            },
+        )
+        result = run_suite(suite, store="memory://")
+        (record,) = result.records()
+        assert {key: (grade.kind, grade.outcome.value) for key, grade in record.grades.items()} == {
+            "twice": ("tool", "pass"), "numeric": ("numeric", "error"),
+        }  # fmt: skip
+
+    def test_what_a_grader_does_wrong_is_an_error_of_its_grade_alone(self) -> None:
+        release = Event()
+
+        @grader
+        def raises(sample: Sample, submission: str) -> GradeResult:
+            raise ValueError("no such town")
+
+        @grader
+        def leaves(sample: Sample, submission: str) -> GradeResult:
+            sys.exit(3)
+
+        @grader
+        async def leaves_later(sample: Sample, submission: str) -> GradeResult:
+            sys.exit(4)
+
+        @grader
+        def number(sample: Sample, submission: str) -> GradeResult:
+            return 1.0  # type: ignore[return-value]
+
+        @grader
+        def stops(sample: Sample, submission: str) -> GradeResult:
+            raise StopIteration("end")
+
+        @grader
+        def hangs(sample: Sample, submission: str) -> GradeResult:
+            release.wait()
+            return GradeResult(1.0)
+
+        result = in_memory(
+            dataset=CASES[:1],
+            graders={
+                "raises": raises,
+                "leaves": leaves,
+                "leaves_later": leaves_later,
+                "number": number,
+                "stops": stops,
+                "hangs": {"function": hangs, "timeout": 0.05},
+                "short": short,
+            },
+        )
+        release.set()
+        (record,) = result.records()
+        errors = {key: grade.error for key, grade in record.grades.items() if grade.error is not None}
+        assert {key: (error.type, error.message) for key, error in errors.items()} == {
+            "raises": ("ValueError", "no such town"),
+            "leaves": ("SystemExit", "3"),
+            "leaves_later": ("SystemExit", "4"),
+            "number": ("bad_reply", "graders.number returned 1.0 (float); return GradeResult(score=1.0)"),
+            "stops": ("RuntimeError", "StopIteration: end"),
+            "hangs": ("timeout", "graders.hangs took longer than 0.05 s"),
+        }
+        assert {error.fault.value for error in errors.values()} == {"grader"}
+        assert "no such town" in (errors["raises"].traceback or "")
+        assert record.grades["short"].outcome.value == "pass"
+
+    def test_what_an_agent_does_wrong_is_a_failed_call(self) -> None:
+        release = Event()
+
+        def bad(question: str) -> Any:
+            if question == "France":
+                raise OSError("down")
+            if question == "Spain":
+                return 42
+            release.wait()
+            return None
+
+        result = in_memory(target={"function": bad, "timeout": 0.05}, dataset=CASES[:3])
+        release.set()
+        errors = {record.case: record.response.error for record in result.records()}
+        assert {case: (error.type, error.message) for case, error in errors.items() if error} == {
+            "France": ("bad_response", "OSError: down"),
+            "Spain": (
+                "bad_response",
+                f"bad_reply: {_qualified('bad')} returned 42 (int); return the answer's text (str)",
+            ),
+            "Norway": ("timeout", f"timeout: {_qualified('bad')} took longer than 0.05 s"),
+        }
+        assert set(outcomes(result, "short").values()) == {"skipped"}
+
+    def test_files_and_functions_mix(self, tmp_path: Path) -> None:
+        (tmp_path / "graders.py").write_text(FILE_GRADERS)
+        (tmp_path / "cases.csv").write_text("input,ground_truth\nFrance,Paris\nSpain,Madrid\n")
+        suite = given(
+            dataset="cases.csv",
+            graders={
+                "polite": {"kind": "tool", "function": "polite"},
+                "short": {"function": short, "extractor": "shouted"},
+                "loud": {"function": shouting, "extractor": "shouted", "pass_threshold": 1.0},
+            },
+        )
+        result = run_suite(suite, store="memory://", folder=tmp_path, limit=1)
+        (record,) = result.records()
+        assert record.submissions == {"polite": "Paris", "short": "PARIS", "loud": "PARIS"}
+        assert {key: grade.outcome.value for key, grade in record.grades.items()} == {
+            "polite": "fail", "short": "pass", "loud": "pass",
+        }  # fmt: skip
+
+    def test_samples_are_cases(self) -> None:
+        sample = Sample(id="a", input="France", ground_truth="Paris", metadata={"k": 1}, tags=("t",))
+        result = in_memory(dataset=(one for one in [sample]))
+        assert [record.sample for record in result.records()] == [sample]
+
+    def test_a_conversation_is_graded_turn_by_turn(self) -> None:
+        case = {"input": ["France", "Spain"], "ground_truth": ["Paris", "Madrid"]}
+        result = in_memory(dataset=[case])
+        assert {key: one.mean for key, one in result.summary.graders.items()} == {"right": 1.0, "short": 1.0}
+
+    def test_a_gate_and_a_baseline(self) -> None:
+        gate = {"metric_key": "short", "aggregation": "avg_score", "op": "gte", "value": 0.7}
+        first = in_memory(gate=gate)
+        assert (first.verdict.result, first.exit_code) == ("pass", 0)
+        worse = run_suite(given(gate=gate, target=lambda question: "x" * 20), baseline=first)
+        assert (worse.verdict.result, worse.exit_code) == ("fail", 1)
+        assert [one.id for one in worse.store.list_runs()] == [worse.run.id, first.run.id]
+
+    def test_an_override_can_take_the_place_of_the_function(self, tmp_path: Path) -> None:
+        (tmp_path / "agent.py").write_text(FILE_AGENT)
+        other = {"target": {"kind": "python", "function": "agent.py:answer"}}
+        result = run_suite(given(), store="memory://", overrides=other, folder=tmp_path, limit=1)
+        assert next(result.records()).response.text == "The file says France."
+
+    def test_a_cache_takes_the_place_of_resuming(self) -> None:
+        store = InMemoryStorage()
+        ASKED.clear()
+        for limit in (2, None):
+            run_suite(given(target=counted, cache=True), store=store, limit=limit, concurrency=1)
+        assert ASKED == ["France", "Spain", "Norway", "Peru"]
+
+    def test_faults_are_named_by_their_key_path_all_at_once(self) -> None:
+        @extractor
+        def taken(trajectory: Any, config: Any) -> str:
+            return ""
+
+        def unmarked(sample: Sample, submission: str) -> GradeResult:
+            return GradeResult(1.0)
+
+        assert problems(
+            given(
+                dataset=[{"input": {1}}],
+                graders={"a": unmarked, "b": taken},
+                target={"function": answer, "isolation": "worker"},
+                x=float("nan"),
+            )
+        ) == [
+            Problem("dataset[0].input", "{1} is a set; use text, numbers, true/false, lists and mappings"),
+            Problem("target.isolation", "a function that is given runs in this process; leave it out"),
+            Problem("graders.a", f"{_qualified('unmarked')!r} is not marked; put @grader above its def"),
+            Problem("graders.b", f"{_qualified('taken')!r} is marked @extractor; a grader is marked @grader"),
+            Problem("x", "nan is not a finite number; leave it out or use null"),
+        ]
+        assert problems(given(graders={"right": {"kind": "contain"}}, gaet={})) == [
+            Problem("graders.right.kind", "no grader named 'contain'; did you mean 'contains'?"),
+            Problem("gaet", "unknown key; did you mean 'gate'?"),
+        ]
+
+    def test_a_row_that_is_wrong_is_named(self) -> None:
+        assert problems(given(dataset=[{"input": "a"}, {"inptu": "b"}])) == [
+            Problem("dataset[1].input", "is required: what the agent is asked")
+        ]
+
+
+class TestFingerprints:
+    def test_what_a_function_holds_counts(self) -> None:
+        def made(prompt: str, api_key: str = "") -> Callable[[str], str]:
+            return lambda question: f"{prompt} {question} {len(api_key)}"
+
+        class Agent:
+            def __init__(self, prompt: str, api_key: str) -> None:
+                self.prompt, self.api_key = prompt, api_key
+
+            def __call__(self, question: str) -> str:
+                return self.prompt
+
+        def of(function: Callable[..., Any]) -> str:
+            return code_fingerprint("target", "a", function)
+
+        assert of(made("x")) == of(made("x", "another key"))
+        assert of(made("x")) != of(made("y"))
+        assert of(partial(answer, "x")) != of(partial(answer, "y"))
+        assert of(Agent("x", "1")) == of(Agent("x", "2"))
+        assert of(Agent("x", "1")) != of(Agent("y", "1"))
+        assert of(cache(made("x"))) != of(cache(made("y")))
+        assert of(Agent("x", "1").__call__) != of(Agent("y", "1").__call__)
+
+    def test_code_without_a_file_is_told_apart(self) -> None:
+        def made(source: str) -> str:
+            names: dict[str, Any] = {}
+            exec(source, names)
+            return code_fingerprint("target", "f", names["f"])
+
+        assert made("def f(x): return x in {'a', 'b'}") == made("def f(x): return x in {'a', 'b'}")
+        assert made("def f(x): return x in {'a', 'b'}") != made("def f(x): return x in {'a', 'c'}")
+        assert made("def f(x): return [y for y in x]") != made("def f(x): return [y + 1 for y in x]")
+
+    def test_runs_of_the_same_functions_are_comparable(self) -> None:
+        assert in_memory().run.graders == in_memory().run.graders
