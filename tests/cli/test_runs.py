@@ -294,3 +294,16 @@ class TestAroundIt:
         ran = gradeline(folder, "run", "suite.yaml", "--json").json
         shown = gradeline(folder, "show", "latest", "--json")
         assert (shown.code, shown.json) == (0, ran)
+
+
+def test_a_grader_of_ours_that_needs_a_worker_gets_one(tmp_path: Path) -> None:
+    rows = [{"id": number, "input": f"x{number}ab", "ground_truth": "a(?=b)"} for number in range(40)]
+    suite = {
+        "name": "lookahead",
+        "dataset": rows,
+        "target": {"kind": "command", "command": ["cat"]},
+        "graders": {"found": {"kind": "tool", "function": "regex_match"}},
+    }
+    (tmp_path / "suite.json").write_text(json.dumps(suite))
+    ran = gradeline(tmp_path, "run", "suite.json", "--json")
+    assert (ran.code, ran.json["summary"]["graders"]["found"]["passed"]) == (0, 40)

@@ -21,7 +21,7 @@ from gradeline.model import Grader, Sample, canonical_json, clean_data, quote
 from gradeline.suite.document import parse_document
 from gradeline.suite.override import override
 from gradeline.suite.places import DocumentError, SuiteProblem
-from gradeline.suite.read import _Reader
+from gradeline.suite.read import suite_of
 from gradeline.suite.spec import GraderSpec, Suite, TargetSpec
 from gradeline.usercode.loader import TARGET
 from gradeline.usercode.marks import mark_of
@@ -48,7 +48,7 @@ class GivenSuite(NamedTuple):
         """The suite as a file would give it; `ConfigError` names every fault by its key path."""
         try:
             document = override(parse_document(json.dumps(self.data).encode(), "suite.json"), overrides)
-            suite = _Reader(document, self.folder / FILE).suite()
+            suite = suite_of(document, self.folder / FILE)
         except DocumentError as error:
             # lines of a text that nobody wrote would help nobody
             raise DocumentError(SuiteProblem("", 0, 0, each.path, each.message) for each in error.placed) from None
@@ -65,7 +65,9 @@ class GivenSuite(NamedTuple):
             msgspec.structs.replace(spec, kind=_PLACEHOLDER, function=None) if spec.function in self.graders else spec
             for spec in suite.graders
         )
-        target = suite.target if self._answering(suite) is None else _NOBODY
+        target = suite.target
+        if self._answering(suite) is not None:
+            target = msgspec.structs.replace(_NOBODY, models=suite.target.models)
         return msgspec.structs.replace(suite, target=target, graders=tuple(specs))
 
     def filled(self, prepared: Prepared, suite: Suite) -> Prepared:

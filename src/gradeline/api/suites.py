@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, Unpack
-
-import msgspec
 
 from gradeline.api.given import GivenSuite, read_given
 from gradeline.api.options import (
@@ -27,10 +26,9 @@ from gradeline.engine import suites
 from gradeline.engine.local import CaseDone
 from gradeline.engine.prepare import Choice, Prepared, prepare
 from gradeline.engine.stop import Stop
-from gradeline.engine.suites import STOPPED_BY_HAND, Advance, Order, Ran, SuiteRan, Watcher
+from gradeline.engine.suites import STOPPED_BY_HAND, Advance, Order, SuiteRan, Watcher
 from gradeline.errors import ConfigError
 from gradeline.model import Run, Storage
-from gradeline.store import new_id
 from gradeline.suite import spec
 from gradeline.suite.places import PlacedError, SuiteProblem
 from gradeline.suite.read import read_suite
@@ -229,21 +227,9 @@ async def _prepared(
 
 
 async def _run_given(storage: Storage, given: GivenSuite, order: Order, watcher: Watcher) -> SuiteRan:
-    """As `gradeline.engine.suites.run_suite`, for a suite that holds functions."""
     suite = given.read(order.choice.overrides)
     for warning in suite.warnings:
         watcher.warn(warning)
-    if order.baseline is not None:
-        suite = suites._against(suite, storage.find_run(order.baseline))
-    models: Sequence[str | None] = order.models or suite.target.models or (None,)
-    group = new_id() if len(models) > 1 else None
-    done: list[Ran] = []
-    for model in models:
-        async with _prepared(suite, order.choice._replace(model=model), given, storage) as prepared:
-            name = order.name or suite.name
-            new = prepared.new_run(name if group is None else f"{name} [{model}]", seed=order.seed, group=group)
-            run = msgspec.structs.replace(new, id=storage.save_run(new))
-            done.append(await suites._execute(storage, prepared, run, watcher, fail_fast=order.fail_fast))
-        if done[-1].stopped == STOPPED_BY_HAND:
-            break
-    return SuiteRan(suite, done)
+    complete = partial(given.filled, suite=suite)
+    order = order._replace(suite=given.with_placeholders(suite), complete=complete)
+    return await suites.run_suite(storage, order, watcher)

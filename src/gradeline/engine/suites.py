@@ -27,7 +27,8 @@ _WAYS_OUT = "run it anew, grade what was answered with: gradeline regrade, or go
 class Order(NamedTuple):
     """A suite to be run, and how."""
 
-    suite: Path
+    suite: Path | Suite
+    """A file, or what was read already."""
     choice: Choice = Choice()
     models: tuple[str, ...] = ()
     name: str | None = None
@@ -37,6 +38,8 @@ class Order(NamedTuple):
     baseline: str | None = None
     """A run that this one must not be worse than."""
     fail_fast: bool = False
+    complete: Callable[[Prepared], Prepared] = lambda prepared: prepared
+    """Adds to what was made ready what stands in no file."""
 
 
 Advance = Callable[[CaseDone], None]
@@ -80,7 +83,7 @@ class SuiteRan(NamedTuple):
 
 async def run_suite(storage: Storage, order: Order, watcher: Watcher = NOBODY) -> SuiteRan:
     """One run, or one for each model, which are a group."""
-    suite = _read(order.suite, order.choice, watcher)
+    suite = order.suite if isinstance(order.suite, Suite) else _read(order.suite, order.choice, watcher)
     if order.baseline is not None:
         suite = _against(suite, storage.find_run(order.baseline))
     choice = order.choice
@@ -92,6 +95,7 @@ async def run_suite(storage: Storage, order: Order, watcher: Watcher = NOBODY) -
     done: list[Ran] = []
     for model in models:
         async with prepare(suite, choice._replace(model=model), storage) as prepared:
+            prepared = order.complete(prepared)
             name = order.name or suite.name
             new = prepared.new_run(name if group is None else f"{name} [{model}]", seed=order.seed, group=group)
             run = msgspec.structs.replace(new, id=storage.save_run(new))

@@ -36,7 +36,12 @@ def read_suite(path: Path, overrides: Sequence[str] = ()) -> Suite:
 
     ``overrides`` are texts such as ``target.url=http://…``, each with a YAML value, that stand over the file.
     """
-    return _Reader(override(read_document(path), overrides), path.resolve()).suite()
+    return suite_of(override(read_document(path), overrides), path.resolve())
+
+
+def suite_of(document: Document, file: Path) -> Suite:
+    """The suite in a document; its relative paths begin beside ``file``, which need not be there."""
+    return _Reader(document, file).suite()
 
 
 class _Reader:

@@ -192,9 +192,16 @@ class WorkerPool:
         return done.output
 
     async def run(self, job: Job) -> list[TaskResult]:
-        """The results of a job's tasks, in their order. Waits while too much is waiting already."""
+        """The results of a job's tasks, in their order. Waits while too much is waiting already.
+
+        The first job starts a pool that nobody started: only now is it known that workers are needed.
+        """
         if not job.tasks:
             return []
+        if self._started is None:
+            await self.start()
+        elif not self._started.done():
+            await asyncio.shield(self._started)
         async with self._room:
             if self._broken is not None:
                 raise self._broken
