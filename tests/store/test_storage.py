@@ -778,3 +778,23 @@ def test_an_answer_keeps_what_it_was_asked_when_another_repeat_is_asked_somethin
     asked = [digest_of(to_json(sample)) for sample in (after, before)]
     assert [key.digest for key in store.keys_of(run)] == asked
     assert [one.digest for one in store.measures(run, digests=True)] == asked
+
+
+def test_an_answer_in_the_place_of_another_has_not_its_grades(store: Storage) -> None:
+    run = new_run(store)
+    for case in ("a", "b"):
+        put(store, run, case)
+        store.put_grade(GradeKey(run, case, 0, "exact"), scored(1.0), "x")
+    store.put_response(ResponseKey(run, "a"), response("another"), sample("a"), 0)
+    assert [set(record.grades) for record in store.records(run)] == [set(), {"exact"}]
+    assert store.counts(run) == recomputed(store, run)
+
+
+def test_the_same_answer_again_keeps_its_grades(store: Storage) -> None:
+    run = new_run(store)
+    for _ in range(2):
+        put(store, run, "a")
+        if not any(record.grades for record in store.records(run)):
+            store.put_grade(GradeKey(run, "a", 0, "exact"), scored(1.0), "x")
+    assert [set(record.grades) for record in store.records(run)] == [{"exact"}]
+    assert store.counts(run) == recomputed(store, run)

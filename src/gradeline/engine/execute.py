@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from gradeline.engine.plan import Planned
 from gradeline.engine.stop import Stop
+from gradeline.errors import StoreError
 from gradeline.failpoints import failpoint
 from gradeline.model import Response, Storage, Target
 from gradeline.model.protocols import StoreWriter
@@ -86,9 +87,16 @@ class Executor:
                 if response is None:
                     return None
             failpoint("response-received")
-            await self._writer.put_response(planned.key, response, planned.sample, planned.position, cache_key)
+            await self._store(planned, response, cache_key)
             failpoint("response-stored")
         return response
+
+    async def _store(self, planned: Planned, response: Response, cache_key: str | None) -> None:
+        try:
+            await self._writer.put_response(planned.key, response, planned.sample, planned.position, cache_key)
+        except StoreError as error:
+            self._stop.set(str(error))  # whoever waits for this slot must not ask for what cannot be stored
+            raise
 
     async def _ask(self, planned: Planned) -> Response | None:
         if self._rate is not None:

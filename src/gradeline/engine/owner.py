@@ -29,9 +29,11 @@ def is_alive(owner: str | None) -> bool:
 
 
 def _start(pid: int) -> str:
-    """When a process began, in the kernel's own count; empty where that is not told."""
+    """When a process began, in the kernel's own count; empty where that is not told, and of one that only waits to
+    be buried."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return ""
-    return stat.rpartition(")")[2].split()[19]
+    state, *fields = stat.rpartition(")")[2].split()
+    return "" if state in "ZX" else fields[18]

@@ -160,6 +160,7 @@ class Storage(Protocol):
     ) -> None:
         """Store a response, and its case once for all repeats.
 
+        An answer in the place of another has no grades: those of the other are dropped.
         ``position`` is the case's place in the suite; without it a new case comes last.
         ``cache_key`` lets `cached_response` find it again.
         """

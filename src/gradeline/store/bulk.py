@@ -39,7 +39,8 @@ _RESPONSES = _Table(
     "run, case_key, repeat, status, response, latency_ms, cost, cache_key, digest",
     "(run, case_key, repeat) DO UPDATE SET status = excluded.status, response = excluded.response,"
     " latency_ms = excluded.latency_ms, cost = excluded.cost, cache_key = excluded.cache_key,"
-    " digest = excluded.digest",
+    " digest = excluded.digest"
+    " WHERE response IS NOT excluded.response OR digest IS NOT excluded.digest",
 )
 _GRADES = _Table(
     "grades",

@@ -61,7 +61,11 @@ class _Rows:
     def put(self, row: Row) -> None:
         if isinstance(row, ResponseRow):
             self.put_sample(row.case, row.sample, row.position)
-            self.responses[row.case, row.repeat] = row
+            place = (row.case, row.repeat)
+            known = self.responses.get(place)
+            if known is not None and (known.response, known.digest) != (row.response, row.digest):
+                self.grades.pop(place, None)
+            self.responses[place] = row
         else:
             self.grades.setdefault((row.case, row.repeat), {})[row.grader] = row
 

@@ -83,10 +83,7 @@ def create_records(connection: sqlite3.Connection) -> None:
 
 
 def roll_up_counts(connection: sqlite3.Connection) -> None:
-    """Triggers keep the counts, so that no way of writing a row can miss them.
-
-    Rows are deleted only with their whole run, and the counts go with it.
-    """
+    """Triggers keep the counts, so that no way of writing a row can miss them."""
     connection.execute(
         """CREATE TABLE response_counts (
             run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
@@ -148,7 +145,29 @@ def add_measures(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX responses_by_cache_key ON responses (cache_key) WHERE cache_key IS NOT NULL")
 
 
-MIGRATIONS: Sequence[Migration] = (create_test_cases, create_runs, create_records, roll_up_counts, add_measures)
+def drop_grades_of_replaced_responses(connection: sqlite3.Connection) -> None:
+    """An answer that takes another's place is not graded yet, whatever the other's grades were."""
+    connection.execute(
+        """CREATE TRIGGER answer_replaced AFTER UPDATE OF response, digest ON responses BEGIN
+            DELETE FROM grades WHERE run = new.run AND case_key = new.case_key AND repeat = new.repeat;
+        END"""
+    )
+    connection.execute(
+        """CREATE TRIGGER grade_dropped AFTER DELETE ON grades BEGIN
+            UPDATE grade_counts SET count = count - 1, units = units - old.units, squares = squares - old.squares
+            WHERE run = old.run AND grader = old.grader AND outcome = old.outcome;
+        END"""
+    )
+
+
+MIGRATIONS: Sequence[Migration] = (
+    create_test_cases,
+    create_runs,
+    create_records,
+    roll_up_counts,
+    add_measures,
+    drop_grades_of_replaced_responses,
+)
 
 
 def version_of(connection: sqlite3.Connection) -> int:
