@@ -1,4 +1,4 @@
-"""Writes what docs/ takes from the program itself: the reference and the picture of the demo.
+"""Writes what docs/ takes from the program itself: the reference pages and the picture of the demo.
 
 python docs/generate.py          write
 python docs/generate.py --check  say what is stale, exit with 1
@@ -8,71 +8,23 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
-from gradeline import extractors, graders
-from gradeline.cli.listing import conditions, default_of, type_of
+from generators.commands import command_line
+from generators.failures import failures
+from generators.graders import graders_and_extractors
+from generators.python_names import python_names
+from generators.suite_file import suite_file
 
 DOCS = Path(__file__).resolve().parent
-REFERENCE = DOCS / "reference.md"
-PICTURE = DOCS / "images" / "demo.svg"
-
-
-def reference() -> str:
-    """Every grader and extractor from its declaration."""
-    lines = [
-        "# Graders and extractors",
-        "",
-        "Made from the declarations by `make docs`; `gradeline graders NAME` shows the same. Keys that begin with `x-`",
-        "are free for your own use.",
-        "",
-        "## Graders",
-        "",
-    ]
-    for entry in graders.registry.list():
-        lines += section(entry)
-    lines += ["## Extractors", ""]
-    for entry in extractors.registry.list():
-        lines += section(entry)
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def section(entry: dict[str, Any]) -> Iterator[str]:
-    yield from (f"### {entry['id']}", "", entry["description"], "")
-    if entry.get("scoring_guide"):
-        yield from (f"Scoring: {entry['scoring_guide']}", "")
-    schema = entry["config_schema"]
-    rows = [
-        (
-            f"`{name}`",
-            cell(type_of(option)),
-            default_of(option, name in schema["required"]),
-            option.get("description", ""),
-        )
-        for name, option in schema["properties"].items()
-    ]
-    if rows:
-        yield from table(("option", "type", "default", "what it does"), rows)
-    else:
-        yield from ("No options.", "")
-    checks = [(f"`{name}`", f"`{fields}`" if fields else "", text) for name, fields, text in conditions(schema)]
-    if checks:
-        yield from table(("condition", "options", "what it checks"), checks)
-
-
-def table(titles: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:
-    yield f"| {' | '.join(titles)} |"
-    yield f"|{'---|' * len(titles)}"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
-    yield ""
-
-
-def cell(text: str) -> str:
-    return text.replace("|", "\\|")
+MADE = {
+    "cli-reference.md": command_line,
+    "suite-reference.md": suite_file,
+    "reference.md": graders_and_extractors,
+    "python-reference.md": python_names,
+    "errors.md": failures,
+}
 
 
 def picture() -> str:
@@ -92,7 +44,7 @@ def picture() -> str:
 
 
 def main() -> int:
-    made = {REFERENCE: reference(), PICTURE: picture()}
+    made = {DOCS / name: make() for name, make in MADE.items()} | {DOCS / "images" / "demo.svg": picture()}
     stale = [path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     if "--check" in sys.argv:
         for path in stale:

@@ -109,7 +109,7 @@ class TestARun:
         assert 0 < column.pass_rate_ci[0] < 14 / 19 < column.pass_rate_ci[1] < 1
         assert summary.responses == {"success": 19, "error": 1, "timeout": 0}
         assert summary.coverage == 0.95
-        assert summary.sentence == "19 responses graded, 1 failed calls"
+        assert summary.sentence == "19 responses graded, 1 failed call"
 
     def test_repeats_are_calls_of_their_own(self, storage: Storage) -> None:
         agent = Agent()

@@ -55,7 +55,7 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             # the reader (head, less) has gone: nothing is wrong, and nothing more can be said; click would exit with 1
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _mute()
             return EXIT_PASS
 
     def resolve_command(
@@ -81,6 +81,11 @@ def cli() -> None:
     """Grade any agent, and know whether the difference is real."""
 
 
+def _mute() -> None:
+    """What is still to be written cannot be, and must not fail again when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def main() -> None:
     """Entry point of the ``gradeline`` command."""
     sys.exit(run(sys.argv[1:]))
@@ -90,6 +95,7 @@ def run(arguments: list[str]) -> int:
     """Run one command and give its exit code; what goes wrong is said in one line on stderr."""
     try:
         code = cli.main(arguments, prog_name="gradeline", standalone_mode=False)
+        sys.stdout.flush()
         return code if isinstance(code, int) else EXIT_PASS
     except click.exceptions.Exit as stop:
         return stop.exit_code
@@ -104,6 +110,10 @@ def run(arguments: list[str]) -> int:
         return EXIT_USAGE
     except GradelineError as error:
         click.echo(f"gradeline: {error}", err=True)
+        return EXIT_BROKEN
+    except OSError as error:
+        click.echo(f"gradeline: {error.filename or 'standard output'}: {error.strerror}", err=True)
+        _mute()
         return EXIT_BROKEN
     except Exception:
         import traceback

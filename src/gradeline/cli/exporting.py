@@ -105,8 +105,11 @@ def _new_file(path: Path) -> Iterator[IO[str]]:
         if path.is_dir():
             raise ConfigError(Problem(str(path), "is a folder; name a file"))
         # a pipe or a device cannot be replaced
-        with path.open("w", encoding="utf-8", newline="") as file:
-            yield file
+        try:
+            with path.open("w", encoding="utf-8", newline="") as file:
+                yield file
+        except OSError as error:
+            raise _unwritable(path, error) from None
         return
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
@@ -114,7 +117,11 @@ def _new_file(path: Path) -> Iterator[IO[str]]:
             yield file
         partial.replace(path)
     except OSError as error:
-        reason = f"cannot be written: {error.strerror}; name a place where you may write"
-        raise ConfigError(Problem(str(path), reason)) from None
+        raise _unwritable(path, error) from None
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _unwritable(path: Path, error: OSError) -> ConfigError:
+    reason = f"cannot be written: {error.strerror}; name a place where you may write"
+    return ConfigError(Problem(str(path), reason))

@@ -126,7 +126,7 @@ def default_of(schema: dict[str, Any], required: bool) -> str:
     if required or "default" not in schema:
         return "required" if required else ""
     value = schema["default"]
-    return {True: "true", False: "false"}.get(value, repr(value))
+    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def conditions(schema: dict[str, Any]) -> list[tuple[str, str, str]]:

@@ -20,10 +20,12 @@ from gradeline.engine.conclude import conclude, worst_of
 from gradeline.engine.prepare import Choice, prepare
 from gradeline.engine.stop import Stop
 from gradeline.engine.suites import STOPPED_BY_HAND, Order, Ran, Watcher
-from gradeline.errors import ConfigError
+from gradeline.errors import ConfigError, Problem
 from gradeline.model import Run, Storage
 from gradeline.suite.places import PlacedError
 from gradeline.suite.read import read_suite
+
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 async def check_suite(path: Path, warnings: list[str], overrides: tuple[str, ...] = ()) -> list[dict[str, Any]]:
@@ -32,6 +34,7 @@ async def check_suite(path: Path, warnings: list[str], overrides: tuple[str, ...
         suite = read_suite(path, overrides)
         warnings.extend(suite.warnings)
         async with prepare(suite, Choice(model=next(iter(suite.target.models), None)), set_up=False) as prepared:
+            prepared.require_cases()
             for _ in prepared.samples():
                 pass
     except PlacedError as error:
@@ -44,6 +47,11 @@ async def check_suite(path: Path, warnings: list[str], overrides: tuple[str, ...
 
 async def run_suite(settings: Settings, storage: Storage, order: Order, output: Path | None) -> int:
     """One run, or one for each model; what they come to is printed."""
+    if output is not None:
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(Problem("--output", f"{output} cannot be made a folder: {error.strerror}")) from None
     done = await suites.run_suite(storage, order, _watcher(settings))
     folder = output or done.suite.output
     if folder is not None:
@@ -117,18 +125,19 @@ def _print(settings: Settings, storage: Storage, done: list[Ran]) -> int:
 
 
 def _listen(stop: Stop) -> None:
-    """The first Ctrl-C finishes what is in flight, the second ends at once."""
+    """The first Ctrl-C (or a polite kill) finishes what is in flight, the second ends at once."""
     loop = asyncio.get_running_loop()
 
-    def interrupted() -> None:
+    def interrupted(sent: signal.Signals) -> None:
         if stop.reason is not None:
-            loop.remove_signal_handler(signal.SIGINT)
-            os.kill(os.getpid(), signal.SIGINT)
+            loop.remove_signal_handler(sent)
+            os.kill(os.getpid(), sent)
             return
         stop.set(STOPPED_BY_HAND)
         click.echo("finishing what is in flight; again to end at once", err=True)
 
-    loop.add_signal_handler(signal.SIGINT, interrupted)
+    for one in _ENDING:
+        loop.add_signal_handler(one, interrupted, one)
 
 
 def show_run(settings: Settings, storage: Storage, found: Run) -> int:

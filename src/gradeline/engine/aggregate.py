@@ -200,11 +200,15 @@ def _shown(interval: Interval | None) -> tuple[float, float] | None:
 
 def _sentence(responses: Mapping[str, int], graders: Mapping[str, GraderSummary]) -> str:
     graded = max((column.scored for column in graders.values()), default=0)
-    parts = [f"{graded} responses graded"]
+    parts = [f"{_number(graded, 'response')} graded"]
     errors = sum(column.errors for column in graders.values())
     failed = sum(count for status, count in responses.items() if status != "success")
     if errors:
-        parts.append(f"{errors} grader errors")
+        parts.append(_number(errors, "grader error"))
     if failed:
-        parts.append(f"{failed} failed calls")
+        parts.append(_number(failed, "failed call"))
     return ", ".join(parts)
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -85,7 +85,7 @@ class Prepared(NamedTuple):
             tags=chosen.tags or self.suite.tags,
             limit=0 if wanted else self.suite.limit if chosen.limit is None else chosen.limit,
         )
-        for sample in dataset:
+        for sample in _unchanged(dataset, source, before):
             if chosen.samples:
                 if sample.case_key not in wanted:
                     continue
@@ -98,9 +98,17 @@ class Prepared(NamedTuple):
             missing = ", ".join(map(quote, sorted(wanted)[:5]))
             raise ConfigError(Problem("--sample", f"the dataset has no case {missing}"))
         if _state(source) != before:
-            raise ConfigError(
-                Problem(str(source), "changed while the run read it; look at it, then go on with: gradeline resume")
-            )
+            raise _changed_meanwhile(source)
+
+    def require_cases(self) -> None:
+        """`ConfigError` where there is nothing to run."""
+        for _ in self.samples():
+            return
+        source = self.suite.dataset
+        place = str(source) if isinstance(source, Path) else "dataset"
+        tags = self.choice.tags or self.suite.tags
+        having = f" with the tags {', '.join(map(quote, tags))}" if tags else ""
+        raise ConfigError(Problem(place, f"holds no case to run{having}"))
 
     def expected(self, run: Run) -> int | None:
         """How many (case, repeat) there will be, where that is quickly told."""
@@ -158,6 +166,21 @@ class Prepared(NamedTuple):
             self.choice.budget or Budget(self.suite.budget.calls, self.suite.budget.cost),
             self.suite.cache,
         )
+
+
+def _unchanged(dataset: Iterator[Sample], source: object, before: object) -> Iterator[Sample]:
+    """The samples; where a row is wrong because the file was written over, that is what is said."""
+    try:
+        yield from dataset
+    except ConfigError:
+        if _state(source) == before:
+            raise
+        raise _changed_meanwhile(source) from None
+
+
+def _changed_meanwhile(source: object) -> ConfigError:
+    reason = "changed while the run read it; look at it, then go on with: gradeline resume"
+    return ConfigError(Problem(str(source), reason))
 
 
 def _state(source: object) -> tuple[int, int, int] | None:

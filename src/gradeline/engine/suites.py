@@ -96,6 +96,7 @@ async def run_suite(storage: Storage, order: Order, watcher: Watcher = NOBODY) -
     for model in models:
         async with prepare(suite, choice._replace(model=model), storage) as prepared:
             prepared = order.complete(prepared)
+            prepared.require_cases()
             name = order.name or suite.name
             new = prepared.new_run(name if group is None else f"{name} [{model}]", seed=order.seed, group=group)
             run = msgspec.structs.replace(new, id=storage.save_run(new))

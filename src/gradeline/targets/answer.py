@@ -200,7 +200,7 @@ def response_of(found: Sequence[Found], latency_ms: float | None = None) -> Resp
     return Response(
         text=last.text,
         trajectory=Trajectory(turns) if told or len(found) > 1 else None,
-        usage=_sum_usage([one.usage for one in found if one.usage is not None]),
+        usage=total_usage([one.usage for one in found if one.usage is not None]),
         latency_ms=latency_ms,
         cleaned=any(one.cleaned for one in found),
     )
@@ -218,7 +218,7 @@ def _split_turns(messages: Sequence[Message]) -> Iterator[Turn]:
         yield tuple(turn)
 
 
-def _sum_usage(usages: Sequence[Usage]) -> Usage | None:
+def total_usage(usages: Sequence[Usage]) -> Usage | None:
     if len(usages) < 2:
         return usages[0] if usages else None
 

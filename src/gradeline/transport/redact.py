@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from urllib.parse import parse_qsl, quote, quote_plus, urlsplit
+from urllib.parse import quote, quote_plus, urlsplit
 
-from gradeline.model.secrets import REDACTED, is_secret_name
+from gradeline.model.secrets import REDACTED, SHORTEST, is_secret_name, secrets_in_url
 from gradeline.model.text import clean_text
 
 EXCERPT_BYTES = 2048
 
 _SCHEMES = frozenset({"basic", "bearer", "digest", "token", "apikey"})
-_SHORTEST = 4
-"""A shorter value that merely looks like a secret (`?key=1`) would eat the message."""
 
 
 def known_secrets(
@@ -27,17 +25,8 @@ def known_secrets(
         if name.lower() in marked or is_secret_name(name):
             # "Bearer TOKEN" and "a=ONE; b=TWO" may come back in parts
             parts = [value, *value.split(), *(pair.partition("=")[2].strip() for pair in value.split(";"))]
-            found.update(part for part in parts if len(part) >= _SHORTEST and part.lower() not in _SCHEMES)
+            found.update(part for part in parts if len(part) >= SHORTEST and part.lower() not in _SCHEMES)
     return tuple(found | secrets_in_url(url))
-
-
-def secrets_in_url(url: str) -> set[str]:
-    """The values of query parameters that are secret by their name."""
-    try:
-        pairs = parse_qsl(urlsplit(url).query, keep_blank_values=False)
-    except ValueError:
-        return set()
-    return {value for name, value in pairs if len(value) >= _SHORTEST and is_secret_name(name)}
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:

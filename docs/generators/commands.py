@@ -1,0 +1,55 @@
+"""Every command of the command line, as its own help describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from inspect import cleandoc
+
+import click
+
+from gradeline.cli import cli
+
+from .tables import MADE, cell, code, page, table
+
+
+def command_line() -> str:
+    return page(_lines())
+
+
+def _lines() -> Iterator[str]:
+    context = click.Context(cli, info_name="gradeline")
+    yield from ("# Command line", "", f"{MADE} `gradeline COMMAND --help` shows the same.", "")
+    yield from ("Every command takes these, before its name or behind it:", "")
+    yield from _options(cli, context, set())
+    common = {param.name for param in cli.get_params(context)}
+    yield "The variable `GRADELINE_STORE` says the same as `--store`. A shell completes commands, options and runs"
+    yield from ('after `eval "$(_GRADELINE_COMPLETE=bash_source gradeline)"` (or `zsh_source`).', "")
+    yield from (f"{cli.epilog} [What each means](errors.md#exit-codes).", "")
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        assert command is not None
+        yield from (f"## gradeline {name}", "")
+        yield from _command(command, click.Context(command, info_name=name, parent=context), common)
+
+
+def _command(command: click.Command, context: click.Context, common: set[str | None]) -> Iterator[str]:
+    yield from ("```text", f"{context.command_path} {' '.join(command.collect_usage_pieces(context))}", "```", "")
+    for paragraph in cleandoc(command.help or "").split("\n\n"):
+        # click keeps the lines of a paragraph that begins so
+        if paragraph.startswith("\b"):
+            yield from ("```text", *paragraph.splitlines()[1:], "```", "")
+        else:
+            yield from (cell(paragraph), "")
+    yield from _options(command, context, common)
+
+
+def _options(command: click.Command, context: click.Context, leave_out: set[str | None]) -> Iterator[str]:
+    rows = []
+    for param in command.get_params(context):
+        # arguments stand in the usage, and the paragraphs above say what they are
+        record = param.get_help_record(context) if isinstance(param, click.Option) else None
+        if record is not None and param.name not in leave_out:
+            name, text = record
+            rows.append((code(name), cell(" ".join(text.split()))))
+    if rows:
+        yield from table(("option", "what it does"), rows)

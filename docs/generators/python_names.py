@@ -1,0 +1,98 @@
+"""The public Python names, with their signatures and the first line of what they say of themselves."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from enum import Enum
+from importlib import import_module
+from types import ModuleType
+from typing import is_typeddict
+
+from gradeline.usercode.marks import Decorator
+
+from .tables import MADE, cell, code, page, table
+
+MODULES = (
+    "gradeline",
+    "gradeline.api",
+    "gradeline.graders",
+    "gradeline.extractors",
+    "gradeline.stats",
+    "gradeline.store",
+    "gradeline.errors",
+    "gradeline.compat",
+)
+
+
+def python_names() -> str:
+    return page(_lines())
+
+
+def _lines() -> Iterator[str]:
+    yield from ("# Python names", "", f"{MADE} What is not listed here may change without notice.", "")
+    top = set(import_module("gradeline").__all__)
+    for name in MODULES:
+        module = import_module(name)
+        shown = [(public, value) for public, value in _public(module) if name == "gradeline" or public not in top]
+        yield from (f"## {name}", "", cell(_summary(module)), "")
+        yield from table(
+            ("name", "what it is"), ((code(_shown(public, value)), cell(_summary(value))) for public, value in shown)
+        )
+
+
+def _public(module: ModuleType) -> Iterator[tuple[str, object]]:
+    names = getattr(module, "__all__", None)
+    if names is None:
+        own = [(name, value) for name, value in vars(module).items() if callable(value)]
+        names = [name for name, value in own if value.__module__ == module.__name__]
+    for name in sorted(names, key=str.lower):
+        if not name.startswith("_"):
+            yield name, getattr(module, name)
+
+
+def _shown(name: str, value: object) -> str:
+    """The name with what it is called with. An exception is raised by others, and an enumeration is not called."""
+    if is_typeddict(value):
+        return f"{name}: {', '.join(getattr(value, '__annotations__', {}))}"
+    if not callable(value) or (isinstance(value, type) and issubclass(value, BaseException)) or _is_enum(value):
+        return name
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):
+        return name
+    parameters = [
+        parameter.replace(annotation=inspect.Parameter.empty, default=_default(parameter.default))
+        for parameter in signature.parameters.values()
+        if not parameter.name.startswith("_")
+    ]
+    return f"{name}{signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty)}"
+
+
+class _Literal:
+    """A default that is shown as it is written."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _default(value: object) -> object:
+    """Defaults that have no short text of their own are only said to be there."""
+    short = len(repr(value)) < 20 and "<" not in repr(value)
+    return value if short or value is inspect.Parameter.empty else _Literal("…")
+
+
+def _is_enum(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Enum)
+
+
+def _summary(value: object) -> str:
+    if isinstance(value, Decorator):
+        return f"Marks a function of yours as {value.role.replace('_', ' ')}; the function stays what it is."
+    if not callable(value) and not isinstance(value, ModuleType):
+        return f"A {type(value).__name__}."
+    text = inspect.cleandoc(value.__doc__ or "") if value.__doc__ else ""
+    return text.split("\n\n")[0].replace("\n", " ")

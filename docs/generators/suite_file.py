@@ -1,0 +1,122 @@
+"""Every key of a suite file, from the tables and declarations that read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from inspect import cleandoc
+from typing import Any
+
+from gradeline import targets
+from gradeline.model.config import config_schema
+from gradeline.suite.keys import CASE_KEYS, GRADER_KEYS, REWARDS, SUITE_KEYS, TARGET_KEYS, Key
+from gradeline.suite.spec import BudgetSpec
+from gradeline.verdict import gate_schema
+from gradeline.verdict.gate import BaseGate
+
+from .tables import MADE, cell, code, default_in_words, options, page, table, type_in_words
+
+_SECTIONS = {"dataset": "case", "target": "target", "graders": "grader", "gate": "gate", "reward": "reward"}
+
+
+def suite_file() -> str:
+    return page(_lines())
+
+
+def _lines() -> Iterator[str]:
+    yield from ("# Suite file", "")
+    yield f"{MADE} [Write a suite](suites.md) shows the keys in use."
+    yield ""
+    yield "A suite is YAML or JSON. Keys that begin with `x-` are yours; any other key that is not listed is refused."
+    yield "`gradeline schema` prints the same as a JSON Schema, with which an editor completes and checks a suite."
+    yield ""
+    yield from _keys(SUITE_KEYS, _SECTIONS | {"budget": "budget"})
+    yield from ("## Case", "", "A row of a dataset. Keys that are not listed go into the `metadata`.", "")
+    yield from _keys(CASE_KEYS)
+    yield from _targets()
+    yield from ("## Grader", "")
+    yield "Beside the options of its kind, which [Graders and extractors](reference.md) lists, a grader takes:"
+    yield ""
+    yield from _keys(GRADER_KEYS)
+    yield from _gates()
+    yield from ("## Reward", "")
+    for name, reward in REWARDS.items():
+        yield from (f"### {name}", "", _summary(reward), "")
+        yield from options(config_schema(reward))
+    yield from ("## Budget", "", _summary(BudgetSpec), "")
+    yield from options(config_schema(BudgetSpec))
+
+
+def _keys(keys: Mapping[str, Key], sections: Mapping[str, str] | None = None) -> Iterator[str]:
+    sections = sections or {}
+    yield from table(
+        ("key", "type", "default", "what it does"),
+        (
+            (
+                code(name),
+                f"[{sections[name]}](#{sections[name]})" if name in sections else cell(_type(name, key)),
+                default_in_words(key.schema, key.required),
+                cell(key.description) + (f" The same as `{key.same_as}`." if key.same_as else ""),
+            )
+            for name, key in keys.items()
+        ),
+    )
+
+
+def _type(name: str, key: Key) -> str:
+    # these refer to lists of names, which stand elsewhere
+    return "string" if name in ("kind", "type", "function", "extractor") else type_in_words(key.schema)
+
+
+def _targets() -> Iterator[str]:
+    kinds = targets.registry.list()
+    schemas = [kind["config_schema"] for kind in kinds]
+    first = schemas[0]["properties"]
+    common = {
+        name: option
+        for name, option in first.items()
+        if all(name in schema["properties"] for schema in schemas)
+        and sum(schema["properties"][name] == option for schema in schemas) > 1
+    }
+    parts = _parts(schemas)
+    yield from (
+        "## Target",
+        "",
+        "The agent that is asked. `${NAME}` in any of its values is read from the environment,",
+    )
+    yield from ("or from `.env` beside the suite. Every target takes:", "")
+    yield from _keys(TARGET_KEYS)
+    yield from options({"properties": common}, parts=parts)
+    for kind in kinds:
+        schema = kind["config_schema"]
+        same = [name for name, option in common.items() if schema["properties"][name] == option]
+        yield from (f"### {kind['id']}", "", cell(kind["description"]), "")
+        yield from options(schema, same, parts)
+    for name, part in parts.items():
+        yield from (f"### {name}", "", part["description"], "")
+        yield from options(part)
+
+
+def _parts(schemas: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The mappings inside targets, by the option that holds them."""
+    found = {}
+    for schema in schemas:
+        for name, option in schema["properties"].items():
+            for choice in option.get("anyOf", [option]):
+                if "$ref" in choice:
+                    found[name] = schema["$defs"][choice["$ref"].removeprefix("#/$defs/")]
+    return found
+
+
+def _gates() -> Iterator[str]:
+    settings = BaseGate.__struct_encode_fields__
+    kinds = [schema for schema in gate_schema()["$defs"].values() if "properties" in schema]
+    yield from ("## Gate", "", "A gate without a `kind` is `simple`. Every gate takes:", "")
+    yield from options({"properties": {name: kinds[0]["properties"][name] for name in settings}})
+    for schema in kinds:
+        name = schema["properties"]["kind"]["enum"][0]
+        yield from (f"### {name}", "", cell(schema["description"].split("\n\n")[0]), "")
+        yield from options(schema, settings)
+
+
+def _summary(declaration: type) -> str:
+    return cleandoc(declaration.__doc__ or "").split("\n\n")[0].replace("\n", " ")

@@ -1,0 +1,11 @@
+"""Lets the tests of this folder import the module beside them, with asserts that tell their values."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+pytest.register_assert_rewrite("page_runner")

@@ -1,0 +1,336 @@
+"""Does what a page of the documentation tells its reader to do, in the order it tells it.
+
+The blocks of a page say by their head what they are:
+
+========================================  ============================================================================
+```python                                 is run; the comment behind an expression says its value
+```yaml title="suite.yaml"                is that file; without a ``name`` it changes these keys of the suite there
+```yaml                                   is a suite, or keys of one: it is read together with the page's last suite
+```sh                                     is run line by line; ``# exits with 1`` says another exit code than 0
+```text title="output"                    is what the commands above it print; ``…`` stands for anything in a line,
+                                          a line of its own for any lines
+```yaml title=".github/workflows/…"       is a workflow: its steps are run, but for what it installs
+```sh data-run="no: …"                    is not run, for the reason given; data is parsed all the same
+========================================  ============================================================================
+
+The demo agent and whatever ends with ``&`` run beside the page until its end; the ports 9000 to 9003 stand for free
+ones. A file of the example that a page is about is shown as it is; one whose name begins with ``wrong`` is meant to be.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import click
+import yaml
+
+from gradeline.cli import cli
+from gradeline.suite.keys import SUITE_KEYS
+from gradeline.suite.read import read_suite
+
+PORTS = ("9000", "9001", "9002", "9003")
+LIMIT_S = 60
+
+_FENCE = re.compile(
+    r"^(?P<indent> *)(?P<fence>`{3,})(?P<language>[\w-]*)(?P<options>[^\n`]*)\n(?P<text>.*?)^(?P=indent)(?P=fence)$",
+    re.DOTALL | re.MULTILINE,
+)
+_OPTION = re.compile(r'([\w-]+)="([^"]*)"')
+_EXIT = re.compile(r"#.*\bexits with (\d+)")
+_AGENT = "python -m gradeline.demo.agent --port 9000"
+_PLAIN = ("", "text", "csv", "markdown", "xml", "txt")
+_BASE = {
+    "name": "page",
+    "dataset": [{"input": "Who is there?"}],
+    "target": {"kind": "python", "function": "agent.py:answer"},
+    "graders": {"right": {"kind": "contains"}},
+}
+
+
+class Block(NamedTuple):
+    """A block of a page."""
+
+    place: str
+    language: str
+    title: str | None
+    run: bool
+    text: str
+
+
+def blocks_of(page: Path) -> Iterator[Block]:
+    """The blocks of a page, in order."""
+    text = page.read_text(encoding="utf-8")
+    blocks = list(_FENCE.finditer(text))
+    assert 2 * len(blocks) == len(re.findall("^ *```", text, re.MULTILINE)), f"{page.name}: a block without an end"
+    for found in blocks:
+        options = dict(_OPTION.findall(found["options"]))
+        place = f"{page.name}:{text.count(chr(10), 0, found.start()) + 1}"
+        run = options.pop("data-run", "yes")
+        assert run == "yes" or re.match(r"no: .", run), f'{place}: write data-run="no: why"'
+        title = options.pop("title", None)
+        assert not options, f"{place}: unknown {options}"
+        yield Block(place, found["language"], title, run == "yes", textwrap.dedent(found["text"]))
+
+
+class PageRunner:
+    """One reader of one page, with a folder of their own; ``with`` ends what was started beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ports = {port: str(_free_port()) for port in PORTS}
+        self._given: dict[Path, str] = {}
+        self._suite: Path | None = None
+        self._names: dict[str, Any] = {"__name__": "docs"}
+        self._beside: list[subprocess.Popen[bytes]] = []
+        self._printed = ""
+        self._run_commands = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self._beside:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
+
+    def give(self, example: Path) -> None:
+        """Let the files of an example be there from the start."""
+        for file in example.rglob("*"):
+            if file.is_file() and not file.name.startswith("."):
+                place = self._folder / file.relative_to(example)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                self._given[place] = self._placed(file.read_text(encoding="utf-8"))
+                place.write_text(self._given[place], encoding="utf-8")
+
+    def follow(self, page: Path, *, run_commands: bool = True) -> None:
+        """Do all that the page says; or only look whether there are such commands with such options."""
+        self._run_commands = run_commands
+        for block in blocks_of(page):
+            try:
+                self._follow(block._replace(text=self._placed(block.text)))
+            except Exception as error:
+                error.add_note(f"in the block at {block.place}")
+                raise
+        for suite in self._suites():
+            read_suite(suite)
+
+    def _placed(self, text: str) -> str:
+        """The text with the ports that are free here."""
+        return re.sub(r"\b900[0-3]\b", lambda port: self._ports[port[0]], text)
+
+    def _follow(self, block: Block) -> None:
+        if block.language in ("yaml", "json", "jsonl", "toml", "python"):
+            _parse(block)
+        if not block.run:
+            return
+        if block.title == "output":
+            assert _matches(block.text, self._printed), f"it printed:\n{self._printed}"
+        elif block.title is not None:
+            self._write(block)
+        elif block.language == "python":
+            with self._here():
+                run_python(block.text, self._names)
+        elif block.language == "sh":
+            self._printed = "".join(self._command(line) for line in _commands(block.text))
+        elif block.language == "yaml":
+            self._read(yaml.safe_load(block.text))
+        else:
+            assert block.language in (*_PLAIN, "json", "jsonl", "toml"), f"unknown language {block.language!r}"
+
+    @contextlib.contextmanager
+    def _here(self) -> Iterator[None]:
+        """In the page's folder, where its modules can be imported, and are forgotten afterwards."""
+        before = set(sys.modules)
+        sys.path.insert(0, str(self._folder))
+        try:
+            with contextlib.chdir(self._folder):
+                yield
+        finally:
+            sys.path.remove(str(self._folder))
+            for name in set(sys.modules) - before:
+                if str(getattr(sys.modules[name], "__file__", None) or "").startswith(str(self._folder)):
+                    del sys.modules[name]
+
+    def _write(self, block: Block) -> None:
+        assert block.title is not None
+        path = self._folder / block.title
+        assert path.resolve().is_relative_to(self._folder.resolve()), f"{block.title} lies elsewhere"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = block.text
+        if block.language == "yaml":
+            data = yaml.safe_load(text)
+            if _is_part(data) and path.exists():
+                text = json.dumps({**yaml.safe_load(path.read_text(encoding="utf-8")), **data})
+            if _is_suite(yaml.safe_load(text)) and not _is_wrong(path):
+                self._suite = path
+        if text == block.text:
+            assert self._given.get(path, text) == text, f"the example has another {block.title}"
+        path.write_text(text, encoding="utf-8")
+        if block.title.startswith(".github/workflows/"):
+            self._workflow(yaml.safe_load(text))
+
+    def _workflow(self, data: Any) -> None:
+        """Run the steps of a workflow as GitHub's shell does."""
+        for job in data["jobs"].values():
+            for step in job["steps"]:
+                if "run" in step and not step["run"].startswith("pip install"):
+                    self._printed = self._shell(step["run"], "bash", "-e", "-c", GITHUB_STEP_SUMMARY="step-summary.md")
+
+    def _read(self, data: Any) -> None:
+        """A suite, or a part of one laid over the page's last, must be one that can be run."""
+        assert _is_part(data) or _is_suite(data), f"no suite, and no part of one: {data}"
+        base = _BASE if self._suite is None else yaml.safe_load(self._suite.read_text(encoding="utf-8"))
+        whole = self._folder / "part-of-a-page.json"
+        whole.write_text(json.dumps(data if _is_suite(data) else {**base, **data}), encoding="utf-8")
+        read_suite(whole)
+        whole.unlink()
+
+    def _suites(self) -> Iterator[Path]:
+        for path in sorted(self._folder.rglob("*.yaml")):
+            if _is_suite(yaml.safe_load(path.read_text(encoding="utf-8"))) and not _is_wrong(path):
+                yield path
+
+    def _command(self, line: str) -> str:
+        """Run one line; gives what it printed."""
+        if line.startswith("make "):
+            return ""  # what continuous integration runs itself
+        if not self._run_commands:
+            _check_command(line)
+            return ""
+        if line.startswith(self._placed(_AGENT)) or line.endswith("&"):
+            self._start(line.removesuffix("&"))
+            return ""
+        expected = _EXIT.search(line)
+        return self._shell(line, "bash", "-c", code=int(expected[1]) if expected else 0)
+
+    def _shell(self, script: str, *shell: str, code: int = 0, **variables: str) -> str:
+        """What the script prints, if it exits with this code."""
+        done = subprocess.run(
+            [*shell, script],
+            cwd=self._folder,
+            env={**_environment(), **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        assert done.returncode == code, f"{script}\n{done.stdout}"
+        return done.stdout
+
+    def _start(self, line: str) -> None:
+        """Run a line beside the page, and wait until its port answers."""
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec {line}"],
+            cwd=self._folder,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._beside.append(process)
+        port = int(next(port for port in self._ports.values() if port in line))
+        end = time.monotonic() + LIMIT_S
+        while time.monotonic() < end and process.poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                return
+            time.sleep(0.02)  # nothing tells when a stranger's port is open
+        raise AssertionError(f"nobody listens after: {line}")
+
+
+def run_python(source: str, names: dict[str, Any]) -> None:
+    """Run a block; an expression with a comment behind it must have the value the comment says."""
+    lines = source.splitlines()
+    for statement in ast.parse(source).body:
+        assert statement.end_lineno is not None
+        comment = lines[statement.end_lineno - 1][statement.end_col_offset :].strip()
+        if isinstance(statement, ast.Expr) and comment.startswith("#"):
+            value = eval(compile(ast.Expression(statement.value), "<docs>", "eval"), names)
+            assert repr(value) == comment.lstrip("# "), ast.unparse(statement)
+        else:
+            exec(compile(ast.Module([statement], []), "<docs>", "exec"), names)
+
+
+def _parse(block: Block) -> None:
+    match block.language:
+        case "yaml":
+            yaml.safe_load(block.text)
+        case "json":
+            json.loads(block.text)
+        case "jsonl":
+            for line in block.text.splitlines():
+                json.loads(line)
+        case "toml":
+            tomllib.loads(block.text)
+        case "python":
+            ast.parse(block.text)
+
+
+def _is_suite(data: Any) -> bool:
+    return isinstance(data, dict) and {"name", "dataset", "target", "graders"} <= data.keys()
+
+
+def _is_wrong(path: Path) -> bool:
+    """A file that shows what is refused."""
+    return path.name.startswith("wrong")
+
+
+def _is_part(data: Any) -> bool:
+    return isinstance(data, dict) and data.keys() <= SUITE_KEYS.keys() and not _is_suite(data)
+
+
+def _commands(text: str) -> Iterator[str]:
+    for line in text.replace("\\\n", " ").splitlines():
+        if line.strip() and not line.startswith("#"):
+            yield line.strip()
+
+
+def _check_command(line: str) -> None:
+    """There is such a command, and it takes these arguments."""
+    called = shlex.split(line.rpartition("| ")[2], comments=True)
+    assert called[0] == "gradeline", line
+    context = click.Context(cli)
+    name, command, arguments = cli.resolve_command(context, called[1:])
+    assert command is not None
+    command.make_context(name, arguments, parent=context)
+
+
+def _matches(expected: str, printed: str) -> bool:
+    """Whether this was printed; how wide a column is says nothing."""
+    lines = [" ".join(line.split()) for line in expected.strip().splitlines()]
+    pattern = "\n".join(".*" if line == "…" else re.escape(line).replace("…", "[^\n]*") for line in lines)
+    shown = "\n".join(" ".join(line.split()) for line in printed.strip().splitlines())
+    return re.fullmatch(pattern, shown, re.DOTALL) is not None
+
+
+def _environment() -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("GITHUB_", "GRADELINE_", "PYTEST_"))}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
+    return {**kept, "PATH": path, "NO_COLOR": "1", "COLUMNS": "100"}
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
