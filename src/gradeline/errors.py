@@ -6,6 +6,7 @@
     ├── DataError (ValueError)           a value that no record can hold (NaN, a set, a cycle)
     ├── StoreError                       the store cannot be opened, read or written
     ├── AgentError                       the agent's call failed; carries a type of RESPONSE_POLICY
+    ├── BudgetExceeded                   a call was not sent, because it would have passed a limit
     └── GraderError                      a grader could not give a score; carries a type of GRADE_POLICY
         ├── UngradableError (ValueError) this submission or expectation cannot be graded
         │   ├── TooLargeError            a text past the grader's size bound
@@ -173,6 +174,10 @@ class AgentError(GradelineError):
     def __init__(self, error_type: str, message: str) -> None:
         super().__init__(message)
         self.type = error_type
+
+
+class BudgetExceeded(GradelineError):  # noqa: N818 - the name that callers were promised
+    """A call was not sent: it would have passed a limit, or its price is unknown while the cost is limited."""
 
 
 class GraderError(GradelineError):

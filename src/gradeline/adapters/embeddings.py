@@ -1,0 +1,159 @@
+"""Texts as vectors: over HTTP from any server of OpenAI's format, or offline from weights in a wheel."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gradeline.adapters import blocking
+from gradeline.adapters.endpoint import Endpoint, Settings, to_body
+from gradeline.adapters.failures import ModelError, told_in
+from gradeline.adapters.wire import count, items, number
+from gradeline.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from gradeline.transport import Answer
+
+MOST_TEXTS = 2048
+"""How many texts OpenAI takes in one request."""
+
+
+class OpenAIEmbeddings:
+    """Any server of OpenAI's embeddings; ``base_url`` ends where ``/embeddings`` begins."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str,
+        api_key: str | None = None,
+        dimensions: int | None = None,
+        adapter_id: str | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        if not model:
+            raise ConfigError(Problem("model", "embeddings need the name of a model"))
+        self.model = model
+        self.adapter_id = adapter_id or f"openai:{model}"
+        self.settings = settings or Settings()
+        self._dimensions = dimensions
+        credentials = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._endpoint = Endpoint(base_url, credentials, api_key, self.settings)
+
+    def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """A vector for each text, in their order; works inside a running event loop too, which it blocks."""
+        return blocking.run(self.aembed(texts))
+
+    async def aembed(self, texts: Sequence[str]) -> list[list[float]]:
+        """A vector for each text, in their order; one request for up to 2048 texts."""
+        vectors: list[list[float]] = []
+        for start in range(0, len(texts), MOST_TEXTS):
+            vectors += await self._embed(list(texts[start : start + MOST_TEXTS]))
+        return vectors
+
+    async def aclose(self) -> None:
+        """Closes the connections of this event loop; they close by themselves when it ends."""
+        await self._endpoint.close()
+
+    async def _embed(self, texts: list[str]) -> list[list[float]]:
+        tree: dict[str, Any] = {"model": self.model, "input": texts, "encoding_format": "float"}
+        if self._dimensions is not None:
+            tree["dimensions"] = self._dimensions
+        if self.settings.rate is not None:
+            await self.settings.rate.wait()
+        path = "/embeddings"
+        answer = await self._endpoint.post(
+            path,
+            to_body(tree, self.adapter_id),
+            deadline_s=self.settings.timeout_s,
+            retries=self.settings.retries,
+        )
+        try:
+            return self._vectors(answer, len(texts))
+        except ModelError as error:
+            raise self._endpoint.placed(error, path, answer) from None
+
+    def _vectors(self, answer: Answer, wanted: int) -> list[list[float]]:
+        body = self._endpoint.parsed(answer)
+        told = told_in(body)
+        if told is not None:
+            raise told.error("its body")
+        vectors: dict[int, list[float]] = {}
+        for position, entry in enumerate(items(body, "data")):
+            index = count(entry, "index")
+            values = [number(value) for value in items(entry, "embedding")]
+            known = [value for value in values if value is not None]
+            if not known or len(known) < len(values):
+                raise ModelError("bad_response", f"vector {position} is no list of finite numbers")
+            vectors[position if index is None else index] = known
+        if sorted(vectors) != list(range(wanted)) or len(items(body, "data")) != wanted:
+            raise ModelError("bad_response", f"{len(items(body, 'data'))} vectors for {wanted} texts")
+        if len({len(vector) for vector in vectors.values()}) > 1:
+            raise ModelError("bad_response", "vectors of unequal lengths")
+        return [vectors[index] for index in range(wanted)]
+
+
+class _WordLlama(Protocol):
+    def embed(self, texts: list[str], *, norm: bool, return_np: bool) -> list[list[float]]: ...
+
+
+class WordLlamaEmbeddings:
+    """Vectors from word weights that lie in the ``wordllama`` wheel: no network, no key, no torch.
+
+    They tell whether texts are about the same things, not whether they say the same of them.
+    """
+
+    DIMENSIONS = 256
+
+    def __init__(self, adapter_id: str = "wordllama:l2_supercat_256") -> None:
+        self.adapter_id = adapter_id
+        self._lock = Lock()
+
+    def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """A vector for each text, in their order; that of an empty text is all zeros."""
+        given = list(texts)
+        found = [text for text in given if text.strip()]
+        with self._lock:  # its tokenizer pads by settings that a second thread would change
+            vectors = iter(self._model.embed(found, norm=False, return_np=False) if found else [])
+        return [
+            [float(value) for value in next(vectors)] if text.strip() else [0.0] * self.DIMENSIONS for text in given
+        ]
+
+    async def aembed(self, texts: Sequence[str]) -> list[list[float]]:
+        """Like `embed`, in a thread."""
+        return await asyncio.to_thread(self.embed, texts)
+
+    @cached_property
+    def _model(self) -> _WordLlama:
+        with _undisturbed_logging():
+            try:
+                wordllama = import_module("wordllama")  # an extra, and slow to load
+            except ImportError:
+                raise ConfigError(
+                    Problem(
+                        "embeddings", "offline ones need wordllama; install it with pip install 'gradeline[embeddings]'"
+                    )
+                ) from None
+            home = Path(str(wordllama.__file__)).parent
+            model: _WordLlama = wordllama.WordLlama.load(cache_dir=home, disable_download=True)
+        return model
+
+
+@contextmanager
+def _undisturbed_logging() -> Iterator[None]:
+    """wordllama sets up logging for the whole process when it is imported; that is not its business."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    try:
+        yield
+    finally:
+        for handler in [handler for handler in root.handlers if handler not in handlers]:
+            root.removeHandler(handler)
+        root.setLevel(level)

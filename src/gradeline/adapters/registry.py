@@ -1,0 +1,125 @@
+"""Adapters by name: which class speaks for a provider, where it is, and whose environment holds the key."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gradeline.errors import ConfigError, Problem, UnknownNameError
+from gradeline.model.llm import EmbeddingAdapter
+
+if TYPE_CHECKING:
+    from gradeline.adapters.base import ChatAdapter
+    from gradeline.adapters.endpoint import Settings
+
+
+class Provider(NamedTuple):
+    """Where a provider is found. A base URL that the caller gives is not sent a key from the environment."""
+
+    home: str
+    """``module:class``."""
+    base_url: str
+    key_names: tuple[str, ...] = ()
+    url_name: str | None = None
+    needs_key: bool = True
+
+
+_OPENAI = ("https://api.openai.com/v1", ("OPENAI_API_KEY",), "OPENAI_BASE_URL")
+
+PROVIDERS = {
+    "openai": Provider("gradeline.adapters.openai_chat:OpenAIChatAdapter", *_OPENAI),
+    "openai_responses": Provider("gradeline.adapters.openai_responses:OpenAIResponsesAdapter", *_OPENAI),
+    "anthropic": Provider(
+        "gradeline.adapters.anthropic:AnthropicAdapter",
+        "https://api.anthropic.com",
+        ("ANTHROPIC_API_KEY",),
+        "ANTHROPIC_BASE_URL",
+    ),
+    "gemini": Provider(
+        "gradeline.adapters.gemini:GeminiAdapter",
+        "https://generativelanguage.googleapis.com",
+        ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        "GOOGLE_GEMINI_BASE_URL",
+    ),
+    "ollama": Provider(
+        "gradeline.adapters.openai_chat:OpenAIChatAdapter", "http://127.0.0.1:11434/v1", needs_key=False
+    ),
+    "vllm": Provider("gradeline.adapters.openai_chat:OpenAIChatAdapter", "http://127.0.0.1:8000/v1", needs_key=False),
+}
+EMBEDDINGS = {
+    "openai": Provider("gradeline.adapters.embeddings:OpenAIEmbeddings", *_OPENAI),
+    "ollama": PROVIDERS["ollama"]._replace(home="gradeline.adapters.embeddings:OpenAIEmbeddings"),
+    "vllm": PROVIDERS["vllm"]._replace(home="gradeline.adapters.embeddings:OpenAIEmbeddings"),
+}
+OFFLINE = "wordllama"
+
+
+def create(
+    provider: str,
+    model: str | None = None,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    adapter_id: str | None = None,
+    settings: Settings | None = None,
+) -> ChatAdapter:
+    """The adapter of a provider: openai, openai_responses, anthropic, gemini, ollama or vllm.
+
+    Without ``base_url`` the provider's own is used, or the one that OPENAI_BASE_URL, ANTHROPIC_BASE_URL or
+    GOOGLE_GEMINI_BASE_URL names; only there goes a key from the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY,
+    GEMINI_API_KEY or GOOGLE_API_KEY). To any other place goes ``api_key``, or none.
+    """
+    found = PROVIDERS.get(provider)
+    if found is None:
+        raise UnknownNameError("model provider", provider, PROVIDERS)
+    url, key = _place(provider, found, base_url, api_key)
+    adapter_id = adapter_id or (f"{provider}:{model}" if model else provider)
+    made: ChatAdapter = _class(found)(model, base_url=url, api_key=key, adapter_id=adapter_id, settings=settings)
+    return made
+
+
+def create_embeddings(
+    provider: str,
+    model: str | None = None,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    dimensions: int | None = None,
+    adapter_id: str | None = None,
+    settings: Settings | None = None,
+) -> EmbeddingAdapter:
+    """The embedding adapter of a provider: openai, ollama, vllm, or wordllama, which is offline. See `create`."""
+    if provider == OFFLINE:
+        from gradeline.adapters.embeddings import WordLlamaEmbeddings
+
+        return WordLlamaEmbeddings(adapter_id) if adapter_id else WordLlamaEmbeddings()
+    found = EMBEDDINGS.get(provider)
+    if found is None:
+        raise UnknownNameError("embedding provider", provider, [*EMBEDDINGS, OFFLINE])
+    url, key = _place(provider, found, base_url, api_key)
+    made: EmbeddingAdapter = _class(found)(
+        model,
+        base_url=url,
+        api_key=key,
+        dimensions=dimensions,
+        adapter_id=adapter_id or f"{provider}:{model}",
+        settings=settings,
+    )
+    return made
+
+
+def _place(name: str, provider: Provider, base_url: str | None, api_key: str | None) -> tuple[str, str | None]:
+    if base_url:
+        return base_url, api_key or None
+    named = os.environ.get(provider.url_name) if provider.url_name else None
+    key = api_key or next((os.environ[one] for one in provider.key_names if os.environ.get(one)), None)
+    if key is None and provider.needs_key and not named:
+        remedy = f"set {' or '.join(provider.key_names)}, or give api_key"
+        raise ConfigError(Problem("api_key", f"{name} lets nobody in without a key; {remedy}"))
+    return named or provider.base_url, key
+
+
+def _class(provider: Provider) -> Any:
+    module, _, name = provider.home.partition(":")
+    return getattr(import_module(module), name)

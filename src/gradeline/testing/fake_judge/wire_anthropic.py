@@ -1,0 +1,196 @@
+"""Anthropic's messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from gradeline.testing.fake_judge.exchange import (
+    Answer,
+    Asked,
+    Events,
+    Failure,
+    Received,
+    RefusedError,
+    Reply,
+    Tool,
+    Usage,
+    bad_request,
+    joined,
+    pieces,
+)
+from gradeline.testing.fake_judge.wire_openai import Data, Message, Part, bearer, decoded, encoded, event
+
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_MESSAGES = {
+    "400-context": "prompt is too long: 9001 tokens > 8192 maximum",
+    "401": "invalid x-api-key",
+    "404": "model: no such model",
+    "429": "This request would exceed your organization's rate limit.",
+    "429-quota": "You have reached your specified API usage limits.",
+}
+_STOPS = {"stop": "end_turn", "length": "max_tokens", "filter": "refusal", "refusal": "refusal"}
+_UNUSED = frozenset({"metadata", "service_tier", "stop_sequences", "thinking", "top_k", "top_p", "cache_control"})
+
+
+class ToolDeclaration(msgspec.Struct):
+    name: str
+    input_schema: Data = {}
+
+
+class ToolChoice(msgspec.Struct):
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+
+
+class OutputFormat(msgspec.Struct):
+    type: Literal["json_schema"]
+    schema: Data
+
+
+class OutputConfig(msgspec.Struct):
+    format: OutputFormat | None = None
+
+
+class MessagesRequest(msgspec.Struct):
+    model: str
+    messages: list[Message]
+    max_tokens: int
+    system: str | list[Part] | None = None
+    temperature: float | None = None
+    tools: list[ToolDeclaration] | None = None
+    tool_choice: ToolChoice | None = None
+    output_config: OutputConfig | None = None
+    stream: bool | None = None
+
+    def text(self) -> str:
+        system = [Message("system", self.system)] if self.system else []
+        return "\n\n".join(message.text() for message in [*system, *self.messages])
+
+    def used(self) -> dict[str, str]:
+        told = {
+            "max_tokens": "max_tokens",
+            "response_format": "output_config" if self.output_config and self.output_config.format else None,
+            "stream": None if self.stream is None else "stream",
+            "temperature": None if self.temperature is None else "temperature",
+            "tools": None if self.tools is None else "tools",
+        }
+        return {common: name for common, name in told.items() if name}
+
+
+class Messages:
+    """``POST /v1/messages``."""
+
+    def key(self, received: Received) -> str | None:
+        return received.headers.get("x-api-key") or bearer(received)
+
+    def read(self, received: Received) -> Asked:
+        if "anthropic-version" not in received.headers:
+            raise bad_request("anthropic-version: header is required")
+        _refuse_unknown(decoded(received.body, dict[str, msgspec.Raw]))
+        request = decoded(received.body, MessagesRequest)
+        if request.max_tokens < 1:
+            raise bad_request("max_tokens: must be greater than or equal to 1", "max_tokens")
+        tools = tuple(Tool(tool.name, tool.input_schema) for tool in request.tools or ())
+        choice = request.tool_choice or ToolChoice("auto")
+        form = request.output_config.format if request.output_config else None
+        return Asked(
+            model=request.model,
+            text=request.text(),
+            max_tokens=request.max_tokens,
+            temperature=request.temperature,
+            schema=form.schema if form else None,
+            tools=tools,
+            forced_tool=next((tool for tool in tools if choice.type == "any" or tool.name == choice.name), None),
+            stream=bool(request.stream),
+            used=request.used(),
+        )
+
+    def whole(self, asked: Asked, answer: Answer) -> bytes:  # noqa: ARG002 - a wire's signature
+        reply = answer.replies[0] if answer.replies else Reply(None)
+        data = {**_head(answer), "content": _content(reply), **_stop(reply)}
+        if answer.usage:
+            data["usage"] = _usage(answer.usage)
+        return encoded(data)
+
+    def stream(self, asked: Asked, answer: Answer) -> Events:  # noqa: ARG002 - a wire's signature
+        events = [event(data, data["type"]) for data in _events(answer)]
+        return Events(tuple(events[:-1]), (events[-1],))
+
+    def failure(self, failure: Failure) -> bytes:
+        error: Data = {
+            "type": _TYPES.get(failure.status, "api_error"),
+            "message": _MESSAGES.get(failure.name, failure.message),
+        }
+        if failure.name == "429-quota":
+            error["details"] = {"error_code": "enforced_spend_limit_reached"}
+        return encoded({"type": "error", "error": error, "request_id": "req_fake"})
+
+    def stream_failure(self) -> bytes:
+        return event({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, "error")
+
+
+def _refuse_unknown(told: dict[str, Any]) -> None:
+    for name in told:
+        if name not in _UNUSED and name not in MessagesRequest.__struct_fields__:
+            raise bad_request(f"{name}: Extra inputs are not permitted", name)
+    for name in ("model", "messages", "max_tokens"):
+        if name not in told:
+            raise RefusedError(Failure("400", 400, f"{name}: Field required", name))
+
+
+def _head(answer: Answer) -> Data:
+    return {"id": f"msg_{answer.id}", "type": "message", "role": "assistant", "model": answer.model}
+
+
+def _stop(reply: Reply) -> Data:
+    reason = "tool_use" if reply.call and reply.finish == "stop" else _STOPS[reply.finish]
+    return {"stop_reason": reason, "stop_sequence": None}
+
+
+def _content(reply: Reply) -> list[Data]:
+    if reply.call:
+        return [{"type": "tool_use", "id": "toolu_0", "name": reply.call.name, "input": reply.call.object()}]
+    return [] if reply.text is None else [{"type": "text", "text": reply.text}]
+
+
+def _events(answer: Answer) -> Iterator[Data]:
+    reply = answer.replies[0] if answer.replies else Reply(None)
+    begun = {**_head(answer), "content": [], "stop_reason": None, "stop_sequence": None}
+    if answer.usage:
+        begun["usage"] = _usage(answer.usage._replace(completion=1))
+    yield {"type": "message_start", "message": begun}
+    yield {"type": "ping"}
+    if reply.call or reply.text is not None:
+        block: Data = {"type": "text", "text": ""}
+        if reply.call:
+            block = {"type": "tool_use", "id": "toolu_0", "name": reply.call.name, "input": {}}
+        yield {"type": "content_block_start", "index": 0, "content_block": block}
+        for portion in pieces(reply.tokens):
+            delta = {"type": "text_delta", "text": joined(portion)}
+            if reply.call:
+                delta = {"type": "input_json_delta", "partial_json": joined(portion)}
+            yield {"type": "content_block_delta", "index": 0, "delta": delta}
+        yield {"type": "content_block_stop", "index": 0}
+    told = {"usage": {"output_tokens": answer.usage.completion}} if answer.usage else {}
+    yield {"type": "message_delta", "delta": _stop(reply), **told}
+    yield {"type": "message_stop"}
+
+
+def _usage(usage: Usage) -> Data:
+    return {
+        "input_tokens": usage.prompt - usage.cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": usage.cached,
+        "output_tokens": usage.completion,
+    }

@@ -1,0 +1,238 @@
+"""Gemini's ``generateContent`` and ``streamGenerateContent``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from gradeline.testing.fake_judge.exchange import (
+    Answer,
+    Asked,
+    Events,
+    Failure,
+    Received,
+    Reply,
+    Token,
+    Tool,
+    Usage,
+    bad_request,
+    joined,
+    pieces,
+)
+from gradeline.testing.fake_judge.wire_openai import Data, decoded, encoded, event
+
+_STATUSES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+_MESSAGES = {"400-context": "The input token count (9001) exceeds the maximum number of tokens allowed (8192)."}
+_MODEL = re.compile(r".*?/v1(?:beta)?/(?:models/)?(?P<model>.+):\w+")
+_FINISHES = {"stop": "STOP", "length": "MAX_TOKENS", "filter": "SAFETY", "refusal": "PROHIBITED_CONTENT"}
+
+
+class Part(msgspec.Struct):
+    text: str = ""
+
+
+class Content(msgspec.Struct):
+    parts: list[Part] = []
+    role: str = "user"
+
+
+class Function(msgspec.Struct):
+    name: str
+    parameters: Data | None = None
+    json_schema: Data | None = msgspec.field(default=None, name="parametersJsonSchema")
+    json_schema_snake: Data | None = msgspec.field(default=None, name="parameters_json_schema")
+
+    def tool(self) -> Tool:
+        return Tool(self.name, self.json_schema or self.json_schema_snake or self.parameters or {})
+
+
+class Tools(msgspec.Struct, rename="camel"):
+    function_declarations: list[Function] = []
+
+
+class CallingConfig(msgspec.Struct, rename="camel"):
+    mode: str = "AUTO"
+    allowed_function_names: list[str] | None = None
+
+
+class ToolConfig(msgspec.Struct, rename="camel"):
+    function_calling_config: CallingConfig = msgspec.field(default_factory=CallingConfig)
+
+
+class GenerationConfig(msgspec.Struct, rename="camel"):
+    temperature: float | None = None
+    candidate_count: int | None = None
+    max_output_tokens: int | None = None
+    seed: int | None = None
+    response_logprobs: bool | None = None
+    logprobs: int | None = None
+    response_mime_type: str | None = None
+    response_schema: Data | None = None
+    response_json_schema: Data | None = None
+
+    def used(self) -> dict[str, str]:
+        told: dict[str, tuple[str, Any]] = {
+            "logprobs": ("responseLogprobs", self.response_logprobs),
+            "max_tokens": ("maxOutputTokens", self.max_output_tokens),
+            "n": ("candidateCount", self.candidate_count),
+            "response_format": ("responseMimeType", self.response_mime_type),
+            "seed": ("seed", self.seed),
+            "temperature": ("temperature", self.temperature),
+        }
+        return {common: name for common, (name, value) in told.items() if value is not None}
+
+
+class GenerateRequest(msgspec.Struct, rename="camel"):
+    contents: list[Content]
+    system_instruction: Content | None = None
+    generation_config: GenerationConfig = msgspec.field(default_factory=GenerationConfig)
+    tools: list[Tools] = []
+    tool_config: ToolConfig = msgspec.field(default_factory=ToolConfig)
+
+    def text(self) -> str:
+        system = [self.system_instruction] if self.system_instruction else []
+        return "\n\n".join("\n".join(part.text for part in one.parts) for one in [*system, *self.contents])
+
+
+class GenerateContent:
+    """``POST /v1beta/models/{model}:generateContent``, and ``:streamGenerateContent?alt=sse``."""
+
+    def __init__(self, method: Literal["generateContent", "streamGenerateContent"]) -> None:
+        self._streams = method == "streamGenerateContent"
+
+    def key(self, received: Received) -> str | None:
+        return received.headers.get("x-goog-api-key") or received.query.get("key")
+
+    def read(self, received: Received) -> Asked:
+        request = decoded(received.body, GenerateRequest)
+        if self._streams and received.query.get("alt") != "sse":
+            raise bad_request("This server streams with alt=sse alone.", "alt")
+        config, calling = request.generation_config, request.tool_config.function_calling_config
+        tools = tuple(function.tool() for tool in request.tools for function in tool.function_declarations)
+        allowed = calling.allowed_function_names
+        used = config.used() | ({"tools": "tools"} if tools else {}) | ({"stream": "stream"} if self._streams else {})
+        return Asked(
+            model=_model(received.path),
+            text=request.text(),
+            max_tokens=config.max_output_tokens,
+            temperature=config.temperature,
+            seed=config.seed,
+            choices=config.candidate_count or 1,
+            top_logprobs=(config.logprobs or 0) if config.response_logprobs else None,
+            schema=config.response_json_schema or config.response_schema,
+            tools=tools,
+            forced_tool=next(
+                (tool for tool in tools if calling.mode == "ANY" and (not allowed or tool.name in allowed)), None
+            ),
+            stream=self._streams,
+            used=used,
+        )
+
+    def whole(self, asked: Asked, answer: Answer) -> bytes:
+        candidates = [
+            {
+                **_candidate(number, reply, _parts(reply)),
+                **_logprobs(asked, reply.tokens),
+                "finishReason": _finish(reply),
+            }
+            for number, reply in enumerate(answer.replies)
+            if reply.finish != "refusal"
+        ]
+        return encoded(_response(answer, candidates, last=True))
+
+    def stream(self, asked: Asked, answer: Answer) -> Events:
+        events = [event(data) for data in _chunks(asked, answer)]
+        return Events(tuple(events[:-1]), (events[-1],))
+
+    def failure(self, failure: Failure) -> bytes:
+        message = _MESSAGES.get(failure.name, failure.message)
+        error: Data = {
+            "code": failure.status,
+            "message": message,
+            "status": _STATUSES.get(failure.status, "INTERNAL"),
+            "details": [],
+        }
+        if "Retry-After" in failure.headers and failure.headers["Retry-After"].isdigit():
+            delay = f"{failure.headers['Retry-After']}s"
+            error["details"] = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay}]
+        if failure.name == "429-quota":
+            violations = [{"quotaId": "GenerateRequestsPerDayPerProjectPerModel-FreeTier"}]
+            error["details"] = [{"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": violations}]
+        return encoded({"error": error})
+
+    def stream_failure(self) -> bytes:
+        return event({"error": {"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"}})
+
+
+def _model(path: str) -> str:
+    found = _MODEL.fullmatch(path)
+    return found["model"] if found else ""
+
+
+def _finish(reply: Reply) -> str:
+    return _FINISHES[reply.finish]
+
+
+def _parts(reply: Reply) -> list[Data]:
+    if reply.call:
+        return [{"functionCall": {"name": reply.call.name, "args": reply.call.object()}}]
+    return [] if reply.text is None else [{"text": reply.text}]
+
+
+def _candidate(number: int, reply: Reply, parts: list[Data]) -> Data:
+    content = {"content": {"parts": parts, "role": "model"}} if parts else {}
+    return {"index": number, **content, **({"safetyRatings": []} if reply.finish == "filter" else {})}
+
+
+def _logprobs(asked: Asked, tokens: tuple[Token, ...]) -> Data:
+    if asked.top_logprobs is None or not tokens:
+        return {}
+    count = asked.top_logprobs
+    chosen = [{"token": token.text, "logProbability": token.logprob} for token in tokens]
+    top = [
+        {"candidates": [{"token": text, "logProbability": value} for text, value in token.top(count)]}
+        for token in tokens
+    ]
+    mean = sum(token.logprob for token in tokens) / len(tokens)
+    return {"avgLogprobs": mean, "logprobsResult": {"chosenCandidates": chosen, "topCandidates": top}}
+
+
+def _response(answer: Answer, candidates: list[Data], *, last: bool) -> Data:
+    data: Data = {"candidates": candidates} if candidates else {}
+    if any(reply.finish == "refusal" for reply in answer.replies):
+        data["promptFeedback"] = {"blockReason": "PROHIBITED_CONTENT"}
+    if answer.usage:
+        data["usageMetadata"] = _usage(answer.usage, last=last)
+    return {**data, "modelVersion": answer.model, "responseId": answer.id}
+
+
+def _chunks(asked: Asked, answer: Answer) -> Iterator[Data]:
+    """The text in portions; what ends the first candidate comes last."""
+    endings = []
+    for number, reply in enumerate(answer.replies):
+        if reply.finish == "refusal":
+            continue
+        portions = [()] if reply.call else pieces(reply.tokens)
+        for portion in portions:
+            parts = _parts(reply) if reply.call else [{"text": joined(portion)}]
+            yield _response(answer, [{**_candidate(number, reply, parts), **_logprobs(asked, portion)}], last=False)
+        endings.append({**_candidate(number, reply, []), "finishReason": _finish(reply)})
+    yield _response(answer, endings, last=True)
+
+
+def _usage(usage: Usage, *, last: bool) -> Data:
+    counts = {"promptTokenCount": usage.prompt, "cachedContentTokenCount": usage.cached}
+    if not last:
+        return {**counts, "totalTokenCount": usage.prompt}
+    return {**counts, "candidatesTokenCount": usage.completion, "totalTokenCount": usage.prompt + usage.completion}

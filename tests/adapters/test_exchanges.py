@@ -1,0 +1,83 @@
+"""Recorded exchanges: what each adapter sends and what it makes of the answer, compared whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gradeline.adapters import ChatAdapter, ChatRequest, ChatResponse, Note, RunConfig, TokenLogprob, Tool, Usage
+from gradeline.model import Message, ToolCall
+
+HOME = Path(__file__).with_name("exchanges")
+RECORDED = [
+    pytest.param(book, exchange, id=f"{path.stem}: {name}")
+    for path in sorted(HOME.glob("*.json"))
+    for book in [json.loads(path.read_text())]
+    for name, exchange in book["exchanges"].items()
+]
+
+
+def prompt_of(told: Any) -> str | ChatRequest:
+    if isinstance(told, str):
+        return told
+    messages = tuple(msgspec.convert(told["messages"], list[Message]))
+    tools = tuple(Tool(**tool) for tool in told.get("tools", ()))
+    return ChatRequest(**{**told, "messages": messages, "tools": tools})
+
+
+def expected(told: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "content": told["content"],
+        "model": told["model"],
+        "finish_reason": told["finish_reason"],
+        "finish_told": told["finish_told"],
+        "usage": None if told["usage"] is None else Usage(*told["usage"]),
+        "tool_calls": tuple(ToolCall(*call) for call in told.get("tool_calls", ())),
+        "notes": tuple(Note(*note) for note in told.get("notes", ())),
+        "logprobs": tuple(
+            TokenLogprob(token, logprob, tuple(map(tuple, top))) for token, logprob, top in told.get("logprobs", ())
+        ),
+    }
+
+
+def found(response: ChatResponse) -> dict[str, Any]:
+    assert response.raw is not None
+    assert response.latency_ms is not None
+    return {
+        "content": response.content,
+        "model": response.model,
+        "finish_reason": response.finish_reason,
+        "finish_told": response.raw["finish_reason"],
+        "usage": response.usage,
+        "tool_calls": response.tool_calls,
+        "notes": response.notes,
+        "logprobs": response.logprobs,
+    }
+
+
+@pytest.mark.parametrize(("book", "exchange"), RECORDED)
+def test_a_recorded_exchange(
+    book: dict[str, Any],
+    exchange: dict[str, Any],
+    serve: Callable[..., Any],
+    reply: Any,
+    adapter: Callable[..., ChatAdapter],
+) -> None:
+    server = serve(reply(exchange.get("answer"), events=exchange.get("events")))
+    response = adapter(server, book["provider"]).complete(
+        prompt_of(exchange["prompt"]), RunConfig(**exchange["config"])
+    )
+    (seen,) = server.seen
+    streamed = "events" in exchange
+    assert seen.path == (book.get("stream_path", book["path"]) if streamed else book["path"])
+    assert {name: seen.headers.get(name) for name in book["headers"]} == book["headers"]
+    assert seen.body == exchange["request"]
+    assert found(response) == expected(exchange["response"])
+    if not streamed:
+        assert response.raw is not None
+        assert response.raw["body"] == exchange["answer"]
