@@ -6,41 +6,45 @@ UV := $(or $(shell command -v uv 2>/dev/null),.tools/bin/uv)
 UV_VERSION := 0.13.7
 VENV := .venv/bin
 READY := .venv/.ready
+# a broken link is an error (not with --quiet, which also hides it from --strict); the banner tells of mkdocs 2
+SITE := NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --strict
 
-.PHONY: help setup demo test check bench docs lock clean
+.PHONY: help setup demo test soak check bench docs lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 setup: $(READY) ## Create .venv/ with gradeline and everything that tests it
 
-demo: $(READY) ## Grade a small built-in dataset with every family of grader
+demo: $(READY) ## Every family of grader at work, then an agent asked as two models, and compared
 	@$(VENV)/gradeline demo
 
 test: $(READY) ## Run all tests
 	$(VENV)/pytest -n auto
 
-check: $(READY) ## Lint, types, layers
+soak: $(READY) ## Kill runs 1,000 times, and check that nothing is lost (KILLS=100 for fewer)
+	$(VENV)/python tests/crash/soak.py --kills $(or $(KILLS),1000)
+
+check: $(READY) ## Lint, types, layers, the documentation site
 	$(VENV)/ruff check .
 	$(VENV)/ruff format --check .
 	$(VENV)/mypy
 	$(VENV)/lint-imports
+	$(SITE)
 
-bench: $(READY) ## Print what a grade and a start cost, beside the floor and other tools
+bench: $(READY) ## Print what gradeline costs, beside the floor and other tools
 	$(UV) sync --locked --quiet --group bench
-	$(VENV)/python bench/graders.py
-	$(VENV)/python bench/pool.py
-	$(VENV)/python bench/store.py
-	$(VENV)/python bench/startup.py
+	UV=$(abspath $(UV)) $(VENV)/python bench/all.py
 
-docs: $(READY) ## Write what docs/ takes from the program
+docs: $(READY) ## Write what docs/ takes from the program, and the site into .site/
 	$(VENV)/python docs/generate.py
+	$(SITE)
 
 lock: $(UV) ## Resolve the dependencies anew
 	$(UV) lock
 
 clean: ## Remove what the targets made
-	rm -rf .venv .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf .venv .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .site dist
 
 $(READY): pyproject.toml uv.lock | $(UV)
 	$(UV) sync --locked --quiet

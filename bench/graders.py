@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from gradeline import GradeContext, Sample, StringMatchGrader, TrueFalseGrader
 from gradeline.graders import create, run_grader
+from measure import EXIT_MISSED
 
 Call = Callable[[], object]
 
@@ -173,7 +174,7 @@ def main() -> int:
         print(f"{line.name:<38}{cost:>10.2f}{floor:>9}{line.budget or '':>9}{' OVER' if over else '':<3}{beside}")
     if not others:
         print("Other tools are not installed; make bench installs them.")
-    return 1 if late else 0
+    return EXIT_MISSED if late else 0
 
 
 if __name__ == "__main__":

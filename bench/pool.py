@@ -15,6 +15,7 @@ from gradeline.model import GradeResult, Sample
 from gradeline.usercode.loader import CodeSpec, Wanted
 from gradeline.usercode.messages import Job, Task
 from gradeline.usercode.pool import WorkerPool
+from measure import EXIT_MISSED
 
 SOURCE = """
 from gradeline import GradeResult
@@ -103,7 +104,7 @@ async def measure() -> int:
         unit = "µs" if name in ("64 at once", "one at a time") else "ms"
         over = "  OVER" if cost > BUDGETS[name] else ""
         print(f"{name:<28}{cost:>7.1f} {unit}{BUDGETS[name]:>9.0f}{over}")
-    return 1 if any(cost > BUDGETS[name] for name, cost in found.items()) else 0
+    return EXIT_MISSED if any(cost > BUDGETS[name] for name, cost in found.items()) else 0
 
 
 if __name__ == "__main__":
