@@ -567,3 +567,47 @@ def test_workers_end_when_the_engine_is_killed(folder: Path, tmp_path: Path) -> 
             break
         time.sleep(0.05)
     assert left_over() == []
+
+
+SLOW_AGENT = """
+import time
+from pathlib import Path
+
+def answer(text):
+    here = Path(__file__).parent
+    (here / f"{text}.began").touch()
+    while len(list(here.glob("*.began"))) < 8:
+        time.sleep(0.01)
+    return text
+"""
+
+
+def test_slow_calls_are_begun_beside_each_other_beyond_the_cores(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(SLOW_AGENT)
+    reference = "agent.py:answer"
+
+    async def asked() -> list[str | None]:
+        async with WorkerPool(CodeSpec(str(tmp_path), (Wanted("target", reference),)), size=2, most=8) as pool:
+            await pool.start()
+            jobs = [
+                pool.run(Job(Sample(number, "q"), (Task("target", reference, str(number), timeout=60.0),)))
+                for number in range(8)
+            ]
+            results = await asyncio.gather(*jobs)
+            return [one.response.text if one.response else None for (one,) in results]
+
+    assert asyncio.run(asked()) == [str(number) for number in range(8)]
+
+
+def test_quick_calls_need_no_more_workers(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text("def answer(text): return text")
+    reference = "agent.py:answer"
+
+    async def pids() -> int:
+        async with WorkerPool(CodeSpec(str(tmp_path), (Wanted("target", reference),)), size=2, most=8) as pool:
+            await pool.start()
+            job = Job(Sample(1, "q"), (Task("target", reference, "x"),))
+            await asyncio.gather(*(pool.run(job) for _ in range(500)))
+            return len(pool.pids)
+
+    assert asyncio.run(pids()) == 3

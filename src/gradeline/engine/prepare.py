@@ -29,6 +29,7 @@ from gradeline.verdict import graders_of
 REWARD = "reward_composer"
 LETTA = frozenset({"letta_agent", "letta_code"})
 _QUICKLY_READ = 5_000_000
+_MOST_WORKERS = 32
 
 
 class Choice(NamedTuple):
@@ -206,7 +207,8 @@ async def prepare(
     target_spec = _target_spec(suite, choice)
     async with AsyncExitStack() as stack:
         spec = _code(suite, chosen, target_spec)
-        pool = await stack.enter_async_context(WorkerPool(spec))
+        at_once = choice.concurrency or target_spec.config.get("concurrency") or suite.concurrency
+        pool = await stack.enter_async_context(WorkerPool(spec, most=min(_MOST_WORKERS, int(at_once))))
         entries = (await pool.start()).entries if spec is not None else ()
         loaded = {(entry.role, entry.reference): entry for entry in entries}
         uses = [_use(grader, loaded) for grader in chosen]

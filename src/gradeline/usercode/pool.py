@@ -4,7 +4,8 @@ Jobs wait in one queue. An idle worker is sent as many of them at once as it fin
 milliseconds, so that cheap graders share the cost of a message and slow ones share nothing. A
 worker that hangs or dies takes one task with it: the one it was at by its own account. The jobs
 it had not answered go back to the head of the queue, and a worker that stands ready takes its
-place.
+place. Where jobs wait while every worker is at a slow one, as code that asks a server is, the pool
+grows: such workers take memory, and hardly any time.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ _IN_FLIGHT = 2
 _WAITING_PER_WORKER = 256
 """Jobs that may wait for each worker; who brings more, waits."""
 _TICK = 0.02
+_SLOW = 0.05
+"""Seconds at one task from which on more workers help."""
 _MAX_FAILED_BOOTS = 3
 
 
@@ -132,9 +135,20 @@ class _Worker:
 class WorkerPool:
     """Runs jobs in worker processes. Use it with ``async with``; `start` loads the code."""
 
-    def __init__(self, spec: CodeSpec | None = None, *, size: int | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        spec: CodeSpec | None = None,
+        *,
+        size: int | None = None,
+        most: int | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """``size`` workers are there from the start; ``most`` (as many, where it is not given) once they are slow."""
         self._spec = spec
         self._size = size or min(4, os.cpu_count() or 1)
+        self._most = max(self._size, most or 0)
+        self._slow = True
+        """Until a job was quick: nobody should wait behind another for what another worker could begin."""
         self._limits = limits or Limits()
         self._workers: dict[WorkerProcess, _Worker] = {}
         self._queue: deque[_Pending] = deque()
@@ -252,7 +266,7 @@ class WorkerPool:
     def _dispatch(self) -> None:
         self._woken = False
         takers = list(self._takers())
-        for load in range(_IN_FLIGHT):
+        for load in range(1 if self._slow else _IN_FLIGHT):
             for worker in takers:
                 if not self._queue:
                     break
@@ -307,6 +321,7 @@ class WorkerPool:
                 return
             took = sum(result.latency_ms or 0.0 for result in results) / 1000
             self._seconds_per_job += 0.1 * (max(took, 1e-6) - self._seconds_per_job)
+            self._slow = self._seconds_per_job > _SLOW or took > _SLOW
             job.answer(results)
         del sent.pending[: len(reply.results)]
         if not sent.pending:
@@ -354,8 +369,21 @@ class WorkerPool:
         for worker in list(self._workers.values()):
             if worker.sent:
                 self._check_deadline(worker)
+        self._grow()
         if not self._closing and any(worker.sent for worker in self._workers.values()):
             self._ticker = asyncio.get_running_loop().call_later(_TICK, self._tick)
+
+    def _grow(self) -> None:
+        """More workers where jobs wait behind slow ones: as many again as there are, at most as many as wait."""
+        active = [worker for worker in self._workers.values() if worker.active and not worker.retired]
+        room = min(self._most - len(active), len(self._queue), len(active))
+        if room <= 0 or self._broken is not None or not all(worker.ready and worker.sent for worker in active):
+            return
+        since = [worker.process.position.since for worker in active]
+        if min(since) > 0.0 and monotonic() - max(since) > _SLOW:
+            self._slow = True
+            for _ in range(room):
+                self._spawn(active=True)
 
     def _check_deadline(self, worker: _Worker) -> None:
         position = worker.process.position
