@@ -54,13 +54,21 @@ class Agent:
         self.url = url
         self.seen: dict[str, list[Seen]] = defaultdict(list)
 
+    def forget(self) -> None:
+        """Count anew, whatever became of the last run."""
+        self._times()
+
     def note(self, entry: Entry) -> None:
         """Keep what the agent saw since it was last asked."""
-        with urlopen(f"{self.url}/times") as reply:
-            times = json.load(reply)
+        times = self._times()
         if times["calls"] != entry.samples:
             raise RunFailedError(f"the agent was called {times['calls']:,} times, not {entry.samples:,}")
-        self.seen[entry.tool.name].append(Seen(times["last"] - times["first"], times["most_at_once"]))
+        self.seen[entry.tool.name].append(Seen(times["last"] - times["first"], int(times["most_at_once"])))
+
+    def _times(self) -> dict[str, float]:
+        with urlopen(f"{self.url}/times") as reply:
+            times: dict[str, float] = json.load(reply)
+        return times
 
 
 @contextmanager
@@ -74,7 +82,10 @@ def agent() -> Iterator[Agent]:
     )
     with process:  # at its end the agent's input is closed, and with it the agent
         assert process.stdout is not None
-        yield Agent(process.stdout.readline().strip())
+        url = process.stdout.readline().strip()
+        if not url:
+            raise RuntimeError("the agent did not start; what it said stands above")
+        yield Agent(url)
 
 
 def ours() -> list[Entry]:
@@ -115,7 +126,7 @@ def main() -> int:
     print_machine()
     entries = ours() if alone else [*ours(), *theirs()]
     with agent() as running:
-        results = contest(entries, CONCURRENCY, running.url, running.note)
+        results = contest(entries, CONCURRENCY, running.url, running.forget, running.note)
         rows = [row(result, running.seen[result.entry.tool.name]) for result in results]
     print_table(
         f"an agent that takes {DELAY * 1000:.0f} ms, {CONCURRENCY} at a time; medians; run phase as the agent sees it",

@@ -29,9 +29,13 @@ class Result(NamedTuple):
 
 
 def contest(
-    entries: Sequence[Entry], concurrency: int, url: str = "", after: Callable[[Entry], None] = lambda _: None
+    entries: Sequence[Entry],
+    concurrency: int,
+    url: str = "",
+    before: Callable[[], None] = lambda: None,
+    after: Callable[[Entry], None] = lambda _: None,
 ) -> list[Result]:
-    """Each entry does its job so many times, in fresh folders; ``after`` is called when one is done."""
+    """Each entry does its job so many times, in fresh folders; ``before`` and ``after`` are called around each job."""
     seconds: list[list[float]] = [[] for _ in entries]
     failures: dict[int, str] = {}
     for number in range(max(entry.rounds for entry in entries)):
@@ -39,6 +43,7 @@ def contest(
             if number >= entry.rounds or place in failures:
                 continue
             say(f"{entry.tool.name}, round {number + 1} of {entry.rounds} …")
+            before()
             try:
                 seconds[place].append(do(entry.tool, entry.samples, concurrency, url).seconds)
                 after(entry)

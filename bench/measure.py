@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from threading import Timer
 from time import perf_counter
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ import gradeline
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "bench" / "scripts"
 COMMAND = str(Path(sys.executable).with_name("gradeline"))
+PATIENCE_SECONDS = 1800
 EXIT_MISSED = 3
 """A target was missed, or a tool has no figure; 1 is left to what broke."""
 MISSED = "MISSED"
@@ -39,7 +41,7 @@ class Finished(NamedTuple):
 
     seconds: float
     peak_kib: int
-    """The most memory its main process held."""
+    """The most memory its main process held. Linux begins to count with what the parent holds: keep that small."""
     output: str
 
 
@@ -83,11 +85,16 @@ class Running:
         self.pid = self._process.pid
 
     def wait(self) -> Finished:
+        patience = Timer(PATIENCE_SECONDS, self._process.kill)
+        patience.start()
         _, status, usage = os.wait4(self.pid, 0)
+        patience.cancel()
         seconds = perf_counter() - self._began
         code = self._process.returncode = os.waitstatus_to_exitcode(status)
         self._output.seek(0)
         output = self._output.read().decode(errors="replace")
+        if seconds > PATIENCE_SECONDS:
+            raise RunFailedError(f"not done after {PATIENCE_SECONDS:,} s")
         if code:
             raise RunFailedError(f"exit code {code}: {last_line(output)}")
         return Finished(seconds, _kib(usage), output)

@@ -21,7 +21,7 @@ PEERS = {
     "pydantic-evals": (SAMPLES, "keeps nothing"),
     "letta-evals": (SAMPLES, "asks nobody: grades stored answers; JSONL, not synced"),
     "deepeval": (5_000, "asks nobody: grades given answers; one JSON at the end"),
-    "promptfoo": (1_000, "its SQLite; 10,000 end without a result"),
+    "promptfoo": (1_000, "its SQLite; at 10,000 it ends without a result"),
     "inspect-ai": (1_000, "its log file"),
 }
 

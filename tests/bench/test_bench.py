@@ -42,7 +42,7 @@ from concurrency import agent
 from contest import Entry, contest
 from tools import gradeline_http
 with agent() as running:
-    [result] = contest([Entry(gradeline_http(), 12, rounds=1)], 4, running.url, running.note)
+    [result] = contest([Entry(gradeline_http(), 12, rounds=1)], 4, running.url, running.forget, running.note)
     print(repr(result.failure), [seen.most_at_once <= 4 for seen in running.seen["gradeline"]])
 """
     assert said(code) == "'' [True]\n"

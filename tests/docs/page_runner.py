@@ -324,7 +324,11 @@ def _matches(expected: str, printed: str) -> bool:
 
 
 def _environment() -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("GITHUB_", "GRADELINE_", "PYTEST_"))}
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if key != "CI" and not key.startswith(("GITHUB_", "GRADELINE_", "PYTEST_"))
+    }
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
     return {**kept, "PATH": path, "NO_COLOR": "1", "COLUMNS": "100"}
 

@@ -103,14 +103,14 @@ def read_environment(folder: Path, exported: Mapping[str, str] | None = None) ->
 # A quoted value may go over several lines; an unquoted one ends at a comment.
 _ASSIGNMENT = re.compile(
     r"""
-    (?:export[ \t]++)?+
+    (?:export[ \t]+)?
     (?P<name>[A-Za-z_][A-Za-z0-9_]*+) [ \t]*+ = [ \t]*+
-    (?: '(?P<single>[^']*+)' | "(?P<double>(?:[^"\\]|\\.)*+)" | (?P<bare>(?!['"])(?:(?![ \t]\#)[^\n])*+) )
-    [ \t]*+ (?:\#[^\n]*+)?+ (?:\n|\Z)
+    (?: '(?P<single>[^']*)' | "(?P<double>(?:[^"\\]|\\.)*)" | (?P<bare>(?!['"])(?:(?![ \t]\#)[^\n])*) )
+    [ \t]* (?:\#[^\n]*)? (?:\n|\Z)
     """,
     re.VERBOSE | re.DOTALL,
 )
-_NOTHING = re.compile(r"[ \t]*+(?:#[^\n]*+)?+(?:\n|\Z)")
+_NOTHING = re.compile(r"[ \t]*(?:#[^\n]*)?(?:\n|\Z)")
 _LINE = re.compile(r"[^\n]*+\n?")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "$": "$"}

@@ -212,7 +212,16 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
             name for name, value in self.options.headers.items() if any(secret in value for secret in self.hidden)
         )
 
+    @cached_property
+    def _takes_any_sample(self) -> bool:
+        """Whether nothing in the request depends on what a sample may lack."""
+        poll = self.options.poll
+        placed = [*placeholders(self.options.url), *placeholders(poll.url if poll else "")]
+        return not placed and all(name in ("input", "id", "model") for _, name in placeholders(self.options.tree))
+
     def problems_with(self, sample: Sample) -> list[Problem]:
+        if self._takes_any_sample and isinstance(sample.input, str):
+            return []
         try:
             for turn in _turns(sample):
                 self._question(Scope(sample, turn, model=self.model))

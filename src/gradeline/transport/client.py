@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from io import BytesIO
 from types import TracebackType
 from typing import Self
@@ -91,7 +92,9 @@ class Transport:
     async def request(self, request: Request) -> Answer:
         """The answer, if its status is 2xx; a `CallError` otherwise; `ConfigError` for an impossible request."""
         first = Hop(request.method.upper(), request.checked_url(), request.headers, request.body)
-        secrets = known_secrets(request.url, request.headers, request.secret_headers, request.secrets)
+        secrets = _known_secrets(
+            request.url, tuple(request.headers.items()), tuple(request.secret_headers), tuple(request.secrets)
+        )
         deadline = asyncio.get_running_loop().time() + request.deadline_s
         progress = _Progress()
         try:
@@ -222,3 +225,11 @@ def _event_reader(stream: Stream) -> EventReader | None:
             return NdjsonReader()
         case "none":
             return None
+
+
+@lru_cache(maxsize=64)
+def _known_secrets(
+    url: str, headers: tuple[tuple[str, str], ...], secret_headers: tuple[str, ...], secrets: tuple[str, ...]
+) -> tuple[str, ...]:
+    """As `known_secrets`; most calls of a run differ in their body alone."""
+    return known_secrets(url, dict(headers), secret_headers, secrets)
