@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from gradeline.engine.latency import Latencies
 from gradeline.errors import Outcome
 from gradeline.model import Counts, GraderCounts, Measure, Run
-from gradeline.stats import Interval, mean_interval, moments_interval, percentile, wilson
+from gradeline.stats import Interval, mean_interval, moments_interval, wilson
 from gradeline.verdict import Column
 
 
@@ -53,7 +54,7 @@ class Measured(NamedTuple):
     """What only the rows themselves tell: each grader's scores, how long the agent took, what it cost."""
 
     columns: dict[str, Column]
-    latencies: array[float]
+    latencies: Latencies
     self_reported: Counter[str]
     passes: dict[str, array[int]]
     """Of each score whether it passes, as 0 or 1."""
@@ -62,14 +63,15 @@ class Measured(NamedTuple):
 
 
 def measure(run: Run, measures: Iterable[Measure]) -> Measured:
-    """One pass over a run; some bytes are kept of a score and of a latency."""
+    """One pass over a run; eight bytes are kept of a score, some more where cases are repeated."""
     scores = {key: array("d") for key in run.graders}
     cases = {key: array("q") for key in run.graders}
     passes = {key: array("b") for key in run.graders}
     failed = array("q")
-    latencies = array("d")
+    latencies = Latencies()
     self_reported: Counter[str] = Counter()
     cost: float | None = None
+    repeated = run.repeats > 1
     count = 0
     case, last = -1, None
     for one in measures:
@@ -79,17 +81,19 @@ def measure(run: Run, measures: Iterable[Measure]) -> Measured:
         if one.status != "success":
             failed.append(case)
         elif one.latency_ms is not None:
-            latencies.append(one.latency_ms)
+            latencies.add(one.latency_ms)
         if one.cost is not None:
             cost = (cost or 0.0) + one.cost
         for key, grade in one.grades.items():
             if grade.score is not None and key in scores:
                 scores[key].append(grade.score)
-                cases[key].append(case)
-                passes[key].append(grade.outcome is Outcome.PASS)
                 self_reported[key] += grade.self_reported_error
+                if repeated:  # else each score has a case of its own
+                    cases[key].append(case)
+                    passes[key].append(grade.outcome is Outcome.PASS)
     total = count if run.total is None else run.total
-    columns = {key: Column(values, total, len(failed), cases[key], failed) for key, values in scores.items()}
+    failed_cases = failed if repeated else array("q")
+    columns = {key: Column(values, total, len(failed), cases[key], failed_cases) for key, values in scores.items()}
     return Measured(columns, latencies, self_reported, passes, cost)
 
 
@@ -104,7 +108,7 @@ def complete(summary: Summary, measured: Measured) -> Summary:
     return msgspec.structs.replace(
         summary,
         graders=columns,
-        latency_ms=_latencies(measured.latencies),
+        latency_ms=measured.latencies.summary(),
         cost={"agent": measured.cost, "judge": None},
     )
 
@@ -129,14 +133,6 @@ def _clustered(values: Sequence[float], cases: Sequence[int]) -> Interval:
     bound = wilson(round(interval.estimate * number), number)
     low, high = min(bound.low, interval.estimate), max(bound.high, interval.estimate)
     return Interval(low, high, estimate=interval.estimate, n=number)
-
-
-def _latencies(values: array[float]) -> dict[str, float] | None:
-    if not values:
-        return None
-    ordered = sorted(values)
-    shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-    return {"mean": sum(ordered) / len(ordered), **{name: percentile(ordered, at) for name, at in shares.items()}}
 
 
 def summarise(run: Run, counts: Counts) -> Summary:
