@@ -32,7 +32,8 @@ class Progress:
         self._memory = mmap.mmap(fd, SIZE)
 
     def write(self, batch: int, job: int, task: int, since: float) -> None:
-        _LAYOUT.pack_into(self._memory, 0, batch, job, task, since)
+        # in one piece: pack_into clears the place first, and a reader would see a task that began at zero
+        self._memory[:SIZE] = _LAYOUT.pack(batch, job, task, since)
 
     def read(self) -> Position:
         """The same twice, so that half a write is not taken for one."""
