@@ -11,7 +11,7 @@ import msgspec
 
 from gradeline.engine.latency import Latencies
 from gradeline.errors import Outcome
-from gradeline.model import Counts, GraderCounts, Measure, Run
+from gradeline.model import Counts, GraderCounts, Measure, Run, RunGrader
 from gradeline.stats import Interval, mean_interval, moments_interval, wilson
 from gradeline.verdict import Column
 
@@ -32,6 +32,8 @@ class GraderSummary(msgspec.Struct, frozen=True):
     errors: int
     skipped: int
     self_reported_errors: int = 0
+    judges: tuple[str, ...] = ()
+    """The models whose word the scores are."""
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -59,7 +61,8 @@ class Measured(NamedTuple):
     passes: dict[str, array[int]]
     """Of each score whether it passes, as 0 or 1."""
     cost: float | None
-    """The sum of what is known; None where nothing is."""
+    """What the agent's answers cost: the sum of what is known; None where nothing is."""
+    judge_cost: float | None
 
 
 def measure(run: Run, measures: Iterable[Measure]) -> Measured:
@@ -71,6 +74,7 @@ def measure(run: Run, measures: Iterable[Measure]) -> Measured:
     latencies = Latencies()
     self_reported: Counter[str] = Counter()
     cost: float | None = None
+    judge_cost: float | None = None
     repeated = run.repeats > 1
     count = 0
     case, last = -1, None
@@ -85,6 +89,8 @@ def measure(run: Run, measures: Iterable[Measure]) -> Measured:
         if one.cost is not None:
             cost = (cost or 0.0) + one.cost
         for key, grade in one.grades.items():
+            if grade.cost is not None:
+                judge_cost = (judge_cost or 0.0) + grade.cost
             if grade.score is not None and key in scores:
                 scores[key].append(grade.score)
                 self_reported[key] += grade.self_reported_error
@@ -94,7 +100,7 @@ def measure(run: Run, measures: Iterable[Measure]) -> Measured:
     total = count if run.total is None else run.total
     failed_cases = failed if repeated else array("q")
     columns = {key: Column(values, total, len(failed), cases[key], failed_cases) for key, values in scores.items()}
-    return Measured(columns, latencies, self_reported, passes, cost)
+    return Measured(columns, latencies, self_reported, passes, cost, judge_cost)
 
 
 def complete(summary: Summary, measured: Measured) -> Summary:
@@ -109,7 +115,7 @@ def complete(summary: Summary, measured: Measured) -> Summary:
         summary,
         graders=columns,
         latency_ms=measured.latencies.summary(),
-        cost={"agent": measured.cost, "judge": None},
+        cost={"agent": measured.cost, "judge": measured.judge_cost},
     )
 
 
@@ -140,7 +146,7 @@ def summarise(run: Run, counts: Counts) -> Summary:
     answered = sum(counts.responses.values())
     total = answered if run.total is None else run.total
     graders = {
-        key: _grader_summary(grader.kind, grader.fingerprint, counts.graders.get(key), total)
+        key: _grader_summary(grader, counts.graders.get(key), total)
         for key, grader in run.graders.items()
     }
     shares = [column.scored / column.total for column in graders.values() if column.total]
@@ -154,15 +160,16 @@ def summarise(run: Run, counts: Counts) -> Summary:
     )
 
 
-def _grader_summary(kind: str, fingerprint: str, counts: GraderCounts | None, total: int) -> GraderSummary:
+def _grader_summary(grader: RunGrader, counts: GraderCounts | None, total: int) -> GraderSummary:
     outcomes: Mapping[str, int] = counts.outcomes if counts is not None else {}
     passed, failed = outcomes.get(Outcome.PASS, 0), outcomes.get(Outcome.FAIL, 0)
     scored = passed + failed
     mean = _mean(scored, counts) if counts is not None and scored else None
     rate = wilson(passed, scored) if scored else None
     return GraderSummary(
-        kind=kind,
-        fingerprint=fingerprint,
+        kind=grader.kind,
+        fingerprint=grader.fingerprint,
+        judges=grader.judges,
         mean=None if mean is None else mean.estimate,
         mean_ci=_shown(mean),
         pass_rate=None if rate is None else rate.estimate,

@@ -84,6 +84,7 @@ def conclude(storage: Storage, run: Run, rules: Rules | None = None) -> RunRepor
         coverage_floor=rules.coverage_floor,
         agent_errors=rules.agent_errors,
         require_calibrated=rules.require_calibrated,
+        uncalibrated=[key for key, grader in run.graders.items() if grader.judges],
         paired=_pairs(storage, run, gate),
     )
     verdict = _of_a_part(run, verdict)

@@ -10,7 +10,7 @@ from gradeline.engine.plan import Planned
 from gradeline.engine.stop import Stop
 from gradeline.errors import StoreError
 from gradeline.failpoints import failpoint
-from gradeline.model import Response, Storage, Target
+from gradeline.model import Response, Storage, Target, Usage
 from gradeline.model.protocols import StoreWriter
 
 
@@ -50,14 +50,21 @@ class Spending:
         """Count a call, or say why none may be made any more."""
         if self._budget.calls is not None and self._calls >= self._budget.calls:
             return f"the budget of {self._budget.calls} calls is spent"
+        spent = self.over()
+        if spent is None:
+            self._calls += 1
+        return spent
+
+    def over(self) -> str | None:
+        """Why nothing may be paid any more."""
         if self._budget.cost is not None and self._cost >= self._budget.cost:
             return f"the budget of {self._budget.cost:g} is spent: {self._cost:g} after {self._calls} calls"
-        self._calls += 1
         return None
 
-    def paid(self, response: Response) -> None:
-        if response.usage is not None and response.usage.cost is not None:
-            self._cost += response.usage.cost
+    def paid(self, usage: Usage | None) -> None:
+        """Count what an answer or a judge's word cost."""
+        if usage is not None and usage.cost is not None:
+            self._cost += usage.cost
 
 
 class Executor:
@@ -108,7 +115,7 @@ class Executor:
             self._stop.set(spent)
             return None
         response = await self._target.respond(planned.sample)
-        self._spending.paid(response)
+        self._spending.paid(response.usage)
         return response
 
     async def _wait_for_turn(self, rate: Rate) -> None:

@@ -1,26 +1,26 @@
 """Grading responses with built-ins and user code alike.
 
 Built-ins run in this process. User code, and what of ours could hang, goes to the workers: one
-message carries a sample with all of it.
+message carries a sample with all of it. Graders that ask models are all asked at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
 
-from gradeline.engine.turns import is_by_turn, joined_grade, joined_submission, turns_of
+from gradeline.engine.turns import Turn, is_by_turn, joined_grade, joined_submission, turns_of
 from gradeline.errors import GraderError, MissingDataError, NeedsIsolationError, Outcome
 from gradeline.extractors import DeclaredExtractor
 from gradeline.extractors import create as create_extractor
-from gradeline.graders import DeclaredGrader, error_grade, run_grader
+from gradeline.graders import DeclaredGrader, ask_grader, error_grade, run_grader
 from gradeline.graders.run import EMPTY_SUBMISSION
-from gradeline.model import ErrorInfo, Extractor, Grade, GradeContext, Grader, Record, Response, Sample
+from gradeline.model import AskingGrader, ErrorInfo, Extractor, Grade, GradeContext, Grader, Record, Response, Sample
 from gradeline.model.config import canonical_options
 from gradeline.model.fingerprint import fingerprint
 from gradeline.usercode.messages import Job, Task, TaskResult
@@ -57,6 +57,10 @@ class UserExtractor(NamedTuple):
     timeout: float = 5.0
 
 
+Baseline = Callable[[Sample, int], Response]
+"""What the baseline answered to a case and repeat; `MissingDataError` where it has no answer to that."""
+
+
 class GraderUse(NamedTuple):
     """A column of a run's records: a grader, what it is given, and from which score on it passes."""
 
@@ -64,6 +68,8 @@ class GraderUse(NamedTuple):
     grader: UserGrader | UserReward | Grader
     extractor: UserExtractor | Extractor
     pass_threshold: float | None = None
+    baseline: Baseline | None = None
+    """For a grader that needs one."""
 
     @property
     def fingerprint(self) -> str:
@@ -95,20 +101,30 @@ class Grading:
         self._uses = {use.key: use for use in uses}
         self._renamed = {use.key: use.fingerprint for use in uses if use.fingerprint != use.grader.fingerprint}
         self._rewards = {use.key: use for use in uses if isinstance(use.grader, UserReward)}
+        self._asking = {use.key: use.grader for use in uses if isinstance(use.grader, AskingGrader)}
         self._pool = pool
 
-    async def grade(self, sample: Sample, response: Response, keys: Iterable[str] | None = None) -> dict[str, Graded]:
-        """The word of each grader, or of those named; a failed call is skipped by all of them."""
+    def asks(self, keys: Iterable[str]) -> bool:
+        """Whether one of these graders asks a model, and so may cost."""
+        return not self._asking.keys().isdisjoint(keys)
+
+    async def grade(
+        self, sample: Sample, response: Response, keys: Iterable[str] | None = None, repeat: int = 0
+    ) -> dict[str, Graded]:
+        """The word of each grader, or of those named; a failed call is skipped by all of them.
+
+        Raises `ConfigError` where a model cannot be asked until a person has fixed something.
+        """
         uses = [self._uses[key] for key in (self._uses if keys is None else keys)]
         if response.error is not None:
             return self._signed({use.key: Graded(None, _skipped(use)) for use in uses})
         if not self._rewards:
-            return self._signed(await self._direct(sample, response, uses))
+            return self._signed(await self._direct(sample, response, uses, repeat))
         rewards = [use for use in uses if use.key in self._rewards]
         if rewards:  # they look at all the others, whoever asks for them
             uses = list(self._uses.values())
         plain = [use for use in uses if use.key not in self._rewards]
-        done = await self._direct(sample, response, plain)
+        done = await self._direct(sample, response, plain, repeat)
         for use in rewards:
             if isinstance(use.grader, UserReward):
                 others = {one.key: done[one.key] for one in plain}
@@ -122,17 +138,60 @@ class Grading:
             graded[key] = Graded(one.submission, grade)
         return graded
 
-    async def _direct(self, sample: Sample, response: Response, uses: Sequence[GraderUse]) -> dict[str, Graded]:
+    async def _direct(
+        self, sample: Sample, response: Response, uses: Sequence[GraderUse], repeat: int
+    ) -> dict[str, Graded]:
+        asking = [use for use in uses if use.key in self._asking]
+        if not asking:
+            return await self._told(sample, response, uses)
+        others = [use for use in uses if use.key not in self._asking]
+        questions = asyncio.gather(*(self._asked(use, sample, response, repeat) for use in asking))
+        told, asked = await asyncio.gather(self._told(sample, response, others), questions)
+        done = told | {use.key: one for use, one in zip(asking, asked, strict=True)}
+        return {use.key: done[use.key] for use in uses}
+
+    async def _told(self, sample: Sample, response: Response, uses: Sequence[GraderUse]) -> dict[str, Graded]:
         if not is_by_turn(sample):
             return await self._whole(sample, response, uses)
         turns = [await self._whole(*turn, uses) for turn in turns_of(sample, response)]
-        return {
-            use.key: Graded(
-                joined_submission([turn[use.key].submission for turn in turns]),
-                joined_grade([turn[use.key].grade for turn in turns], use.pass_threshold),
-            )
-            for use in uses
-        }
+        return {use.key: _joined(use, [turn[use.key] for turn in turns]) for use in uses}
+
+    async def _asked(self, use: GraderUse, sample: Sample, response: Response, repeat: int) -> Graded:
+        baseline: Response | None = None
+        if "baseline" in self._asking[use.key].needs:
+            try:
+                baseline = _baseline(use, sample, repeat)
+            except GraderError as error:
+                return Graded(None, _error(use, error))
+        if not is_by_turn(sample):
+            return await self._asked_once(use, Turn(sample, response), baseline)
+        turns = turns_of(sample, response)
+        others = [None] * len(turns) if baseline is None else [one.response for one in turns_of(sample, baseline)]
+        graded = [await self._asked_once(use, turn, other) for turn, other in zip(turns, others, strict=True)]
+        return _joined(use, graded)
+
+    async def _asked_once(self, use: GraderUse, turn: Turn, baseline: Response | None) -> Graded:
+        submission = await self._extracted(use, turn)
+        if isinstance(submission, Grade):
+            return Graded(None, submission)
+        other = None if baseline is None else await self._extracted(use, Turn(turn.sample, baseline))
+        if isinstance(other, Grade):
+            return Graded(submission, other)
+        ctx = GradeContext(turn.sample, submission, turn.response, baseline, baseline_submission=other)
+        return Graded(submission, await ask_grader(self._asking[use.key], ctx, pass_threshold=use.pass_threshold))
+
+    async def _extracted(self, use: GraderUse, turn: Turn) -> str | Grade:
+        """What the grader is given, or why there is no grade."""
+        try:
+            submission = _submission(use, turn.response)
+        except GraderError as error:
+            return _error(use, error)
+        if isinstance(submission, str):
+            return submission
+        (result,) = await self._workers(use.key).run(Job(turn.sample, (submission,), turn.response))
+        if result.text is None:
+            return to_grade(result, use.grader.kind, use.grader.fingerprint)
+        return result.text
 
     async def _whole(self, sample: Sample, response: Response, uses: Sequence[GraderUse]) -> dict[str, Graded]:
         done: dict[str, Graded] = {}
@@ -185,34 +244,46 @@ def _grade_here(use: GraderUse, sample: Sample, response: Response) -> Graded | 
     """The grade where this process can give it, else the tasks that a worker is given."""
     if isinstance(use.grader, UserReward):
         raise TypeError(f"{use.key}: a reward is made of the other grades")
-    submission: str | None = None
-    extraction: Task | None = None
+    try:
+        submission = _submission(use, response)
+    except GraderError as error:
+        return Graded(None, _error(use, error))
+    if isinstance(submission, Task):
+        if not isinstance(use.grader, UserGrader | DeclaredGrader):
+            raise TypeError(f"{use.key}: a grader of this kind cannot follow an extractor that runs in a worker")
+        return [submission, _grading_task(use, "", extract=0)]
+    if isinstance(use.grader, UserGrader):
+        return [_grading_task(use, submission)] if submission else Graded(submission, _empty(use))
+    grade = run_grader(use.grader, GradeContext(sample, submission, response), pass_threshold=use.pass_threshold)
+    if grade.error is None or grade.error.type != NeedsIsolationError.type:
+        return Graded(submission, grade)
+    return [_grading_task(use, submission)] if isinstance(use.grader, DeclaredGrader) else Graded(submission, grade)
+
+
+def _submission(use: GraderUse, response: Response) -> str | Task:
+    """What is graded, where this process can extract it, else the task that a worker is given."""
     if isinstance(use.extractor, UserExtractor):
-        extraction = Task(
-            "extractor", use.extractor.reference, config=dict(use.extractor.config), timeout=use.extractor.timeout
-        )
-    else:
-        try:
-            submission = use.extractor.extract(response)
-        except NeedsIsolationError as error:
-            if not isinstance(use.extractor, DeclaredExtractor):
-                return Graded(None, _error(use, error))
-            options = canonical_options(use.extractor.options)
-            extraction = Task("builtin-extractor", use.extractor.kind, config=options)
-        except GraderError as error:
-            return Graded(None, _error(use, error))
-    if extraction is None and submission is not None:
-        if isinstance(use.grader, UserGrader):
-            if not submission:
-                return Graded(submission, _empty(use))
-            return [_grading_task(use, submission)]
-        grade = run_grader(use.grader, GradeContext(sample, submission, response), pass_threshold=use.pass_threshold)
-        if grade.error is None or grade.error.type != NeedsIsolationError.type:
-            return Graded(submission, grade)
-        return [_grading_task(use, submission)] if isinstance(use.grader, DeclaredGrader) else Graded(submission, grade)
-    if extraction is None or not isinstance(use.grader, UserGrader | DeclaredGrader):
-        raise TypeError(f"{use.key}: a grader of this kind cannot follow an extractor that runs in a worker")
-    return [extraction, _grading_task(use, "", extract=0)]
+        own = use.extractor
+        return Task("extractor", own.reference, config=dict(own.config), timeout=own.timeout)
+    try:
+        return use.extractor.extract(response)
+    except NeedsIsolationError:
+        if not isinstance(use.extractor, DeclaredExtractor):
+            raise
+        return Task("builtin-extractor", use.extractor.kind, config=canonical_options(use.extractor.options))
+
+
+def _baseline(use: GraderUse, sample: Sample, repeat: int) -> Response:
+    if use.baseline is None:
+        raise MissingDataError("there is no baseline to compare with")
+    return use.baseline(sample, repeat)
+
+
+def _joined(use: GraderUse, turns: Sequence[Graded]) -> Graded:
+    return Graded(
+        joined_submission([turn.submission for turn in turns]),
+        joined_grade([turn.grade for turn in turns], use.pass_threshold),
+    )
 
 
 def _from_results(use: GraderUse, tasks: Sequence[Task], results: Sequence[TaskResult]) -> Graded:
@@ -322,6 +393,8 @@ async def grade_once(
     use = GraderUse(grader.kind, grader, extractor, pass_threshold)
     if response.error is not None:
         return Graded(None, _skipped(use))
+    if isinstance(grader, AskingGrader):
+        return (await Grading([use], None).grade(sample, response))[use.key]
     graded = _grade_here(use, sample, response)
     if isinstance(graded, Graded):
         return graded

@@ -91,6 +91,8 @@ async def run_local(storage: Storage, task: RunTask, stop: Stop | None = None) -
                 for _ in range(task.pace.concurrency + _GRADING):
                     group.create_task(pipeline.work(planned))
             await writer.flush()
+            if pipeline.fault is not None:
+                raise pipeline.fault
     except BaseException as error:
         # the first fault ended the others
         cause = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
@@ -119,6 +121,9 @@ class _Pipeline:
         self._task = task
         self._done = done
         self._stop = stop
+        self._spending = spending
+        self.fault: ConfigError | None = None
+        """What keeps every case from being asked or graded until a person has fixed it."""
 
     async def work(self, planned: Iterable[Planned]) -> None:
         """Take cases from the shared plan until there are no more."""
@@ -128,7 +133,7 @@ class _Pipeline:
                 if self._done[Work.REUSE] % _REUSED_AT_ONCE == 0:
                     await asyncio.sleep(0)  # a long row of them must not keep everybody else waiting
             else:
-                worked = await self._case(one)
+                worked = await self._tried(one)
                 if worked is None:
                     return
                 case = worked
@@ -139,13 +144,28 @@ class _Pipeline:
             if self._stop.reason is not None:
                 return
 
+    async def _tried(self, planned: Planned) -> CaseDone | None:
+        """The case, unless the run ends here: what is in flight elsewhere is paid for, and is finished."""
+        try:
+            return await self._case(planned)
+        except ConfigError as error:
+            self.fault = self.fault or error
+            self._stop.set(str(error))
+            return None
+
     async def _case(self, planned: Planned) -> CaseDone | None:
-        """Ask, store, grade, store; None where the run was stopped before it was asked."""
+        """Ask, store, grade, store; None where the run was stopped before it was asked, or judged."""
         stored = self._storage.get_response(planned.key) if planned.work is Work.REGRADE else None
         response = await self._executor.execute(planned) if stored is None else stored
         if response is None:
             return None
-        graded = await self._grading.grade(planned.sample, response, planned.graders)
+        spent = self._spending.over() if self._grading.asks(planned.graders) else None
+        if spent is not None:
+            self._stop.set(spent)
+            return None
+        graded = await self._grading.grade(planned.sample, response, planned.graders, planned.key.repeat)
+        for one in graded.values():
+            self._spending.paid(one.grade.usage)
         failpoint("graded")
         await self._writer.post_grades(planned.key, graded)
         failpoint("grade-queued")
@@ -169,6 +189,7 @@ def _spent(storage: Storage, task: RunTask) -> tuple[int, float]:
     for measure in storage.measures(task.run.id):
         calls += 1
         cost += measure.cost or 0.0
+        cost += sum(grade.cost or 0.0 for grade in measure.grades.values())
     return calls, cost
 
 

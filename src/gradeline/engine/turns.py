@@ -9,6 +9,7 @@ import msgspec
 
 from gradeline.errors import Outcome
 from gradeline.model import Grade, Response, Sample, Trajectory
+from gradeline.model.response import total_usage
 from gradeline.model.grade import PASS_SCORE
 
 
@@ -49,10 +50,11 @@ def joined_submission(submissions: Sequence[str | None]) -> str | None:
 
 def joined_grade(grades: Sequence[Grade], pass_threshold: float | None) -> Grade:
     """The mean of the turns; a turn without a score leaves the whole without one."""
+    usage = total_usage([grade.usage for grade in grades])
     for number, grade in enumerate(grades):
         if grade.error is not None:
             error = msgspec.structs.replace(grade.error, message=f"turn {number}: {grade.error.message}")
-            return msgspec.structs.replace(grade, error=error)
+            return msgspec.structs.replace(grade, error=error, usage=usage)
     scores = [grade.score for grade in grades if grade.score is not None]
     if not grades or len(scores) < len(grades):
         return grades[0]
@@ -75,6 +77,7 @@ def joined_grade(grades: Sequence[Grade], pass_threshold: float | None) -> Grade
         rationale=f"{marks.count('✓')}/{len(marks)} passed: {' '.join(marks)}",
         metadata=metadata,
         latency_ms=sum(grade.latency_ms or 0.0 for grade in grades),
+        usage=usage,
     )
 
 

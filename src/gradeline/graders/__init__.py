@@ -3,7 +3,7 @@
 from gradeline.graders.adapt import as_grader
 from gradeline.graders.base import DeclaredGrader, Grader
 from gradeline.graders.registry import create, from_definition, registry
-from gradeline.graders.run import error_grade, grade, run_grader
+from gradeline.graders.run import ask_grader, error_grade, grade, run_grader
 from gradeline.graders.string_match import StringMatchGrader
 from gradeline.graders.true_false import TrueFalseGrader
 
@@ -13,6 +13,7 @@ __all__ = [
     "StringMatchGrader",
     "TrueFalseGrader",
     "as_grader",
+    "ask_grader",
     "create",
     "error_grade",
     "from_definition",

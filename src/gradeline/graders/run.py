@@ -7,16 +7,18 @@ from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
 
-from gradeline.errors import DataError, GraderError, Outcome, TooLargeError, grade_policy
+from gradeline.errors import ConfigError, DataError, GraderError, Outcome, TooLargeError, grade_policy
 from gradeline.graders.base import as_text
 from gradeline.graders.registry import create
 from gradeline.model import (
+    AskingGrader,
     ErrorInfo,
     Grade,
     GradeContext,
     Grader,
     GradeResult,
     Sample,
+    Usage,
     clean_data,
     clean_text,
 )
@@ -39,9 +41,40 @@ def run_grader(grader: Grader, ctx: GradeContext, *, pass_threshold: float | Non
         else:
             _check_size(grader, ctx)
             result = grader.grade(ctx)
-        metadata = clean_data(result.metadata, "metadata") if result.metadata else {}
+        return _scored(grader, result, pass_threshold, started)
     except Exception as error:
         return error_grade(grader, error, (perf_counter() - started) * 1000)
+
+
+async def ask_grader(grader: AskingGrader, ctx: GradeContext, *, pass_threshold: float | None = None) -> Grade:
+    """The grade of a grader that asks models, with what that used, as `run_grader` gives it.
+
+    Raises `ConfigError` alone: no case can be graded until a person has fixed that.
+    """
+    if ctx.response is not None and ctx.response.error is not None:
+        return Grade(grader.kind, grader.fingerprint, Outcome.SKIPPED)
+    started = perf_counter()
+    usage: Usage | None = None
+    try:
+        result: GradeResult | GraderError
+        if grader.reads_submission and not ctx.submission:
+            result = GradeResult(0.0, EMPTY_SUBMISSION)
+        else:
+            _check_size(grader, ctx)
+            result, usage = await grader.agrade(ctx)
+        if isinstance(result, GraderError):
+            raise result
+        return _scored(grader, result, pass_threshold, started, usage)
+    except ConfigError:
+        raise
+    except Exception as error:
+        return error_grade(grader, error, (perf_counter() - started) * 1000, usage)
+
+
+def _scored(
+    grader: Grader, result: GradeResult, pass_threshold: float | None, started: float, usage: Usage | None = None
+) -> Grade:
+    metadata = clean_data(result.metadata, "metadata") if result.metadata else {}
     passed = result.passed if pass_threshold is None else result.score >= pass_threshold
     rationale = result.rationale
     return Grade(
@@ -53,6 +86,7 @@ def run_grader(grader: Grader, ctx: GradeContext, *, pass_threshold: float | Non
         rationale if rationale is None or is_clean(rationale) else clean_text(rationale).text,
         metadata,
         latency_ms=(perf_counter() - started) * 1000,
+        usage=usage,
     )
 
 
@@ -81,7 +115,9 @@ def _check_size(grader: Grader, ctx: GradeContext) -> None:
             )
 
 
-def error_grade(grader: Grader, error: Exception, latency_ms: float | None = None) -> Grade:
+def error_grade(
+    grader: Grader, error: Exception, latency_ms: float | None = None, usage: Usage | None = None
+) -> Grade:
     """What becomes of a grade when it, or what it needs, fails: an ``error`` that says whose fault it is."""
     if isinstance(error, GraderError):
         error_type, trace = error.type, None
@@ -95,4 +131,4 @@ def error_grade(grader: Grader, error: Exception, latency_ms: float | None = Non
         grade_policy(error_type).fault,
         None if trace is None else clean_text(trace).text,
     )
-    return Grade(grader.kind, grader.fingerprint, Outcome.ERROR, error=info, latency_ms=latency_ms)
+    return Grade(grader.kind, grader.fingerprint, Outcome.ERROR, error=info, latency_ms=latency_ms, usage=usage)

@@ -8,7 +8,7 @@ from gradeline.model.context import GradeContext, Need
 from gradeline.model.fingerprint import canonical_json, case_digest, fingerprint
 from gradeline.model.grade import Grade, GradeResult
 from gradeline.model.llm import EmbeddingAdapter, GradingResult, Judge, LLMAdapter, LLMResponse, RunConfig
-from gradeline.model.protocols import Extractor, Grader, Storage, Target
+from gradeline.model.protocols import AskingGrader, Extractor, Grader, Judged, Storage, Target
 from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import ErrorInfo, Response, Usage
 from gradeline.model.run import Counts, GradeMeasure, GraderCounts, Measure, Run, RunGrader, StoredKey
@@ -17,6 +17,7 @@ from gradeline.model.text import clean_data, clean_text, quote
 from gradeline.model.trajectory import Message, Role, ToolCall, Trajectory, Turn
 
 __all__ = [
+    "AskingGrader",
     "Config",
     "Counts",
     "EmbeddingAdapter",
@@ -32,6 +33,7 @@ __all__ = [
     "GraderCounts",
     "GradingResult",
     "Judge",
+    "Judged",
     "LLMAdapter",
     "LLMResponse",
     "Measure",

@@ -20,7 +20,8 @@ class GradeContext(msgspec.Struct, frozen=True):
     """A submission in its surroundings.
 
     ``response`` is the agent's whole response, ``baseline`` the baseline's response to the same
-    case, ``grades`` the grades given before this one; each is there when the grader needs it.
+    case and ``baseline_submission`` what the same extractor took out of it, ``grades`` the grades
+    given before this one; each is there when the grader needs it.
     """
 
     sample: Sample
@@ -28,6 +29,7 @@ class GradeContext(msgspec.Struct, frozen=True):
     response: Response | None = None
     baseline: Response | None = None
     grades: Mapping[str, Grade] = {}
+    baseline_submission: str | None = None
 
     def __post_init__(self) -> None:
         # graders see the text that is stored, so that grading it again gives the same

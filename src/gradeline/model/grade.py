@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from gradeline.errors import Fault, Outcome
-from gradeline.model.response import ErrorInfo
+from gradeline.model.response import ErrorInfo, Usage
 from gradeline.model.text import quote
 
 PASS_SCORE = 0.5
@@ -94,6 +94,8 @@ class Grade(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
     latency_ms: float | None = None
     output: str | None = None
     """What the grader's code printed, as far as it is kept."""
+    usage: Usage | None = None
+    """What a judge used for it."""
 
     def __post_init__(self) -> None:
         if self.metadata is None:

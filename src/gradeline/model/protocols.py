@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
+from gradeline.errors import GraderError
 from gradeline.model.case import TestCase
 from gradeline.model.context import GradeContext, Need
 from gradeline.model.grade import Grade, GradeResult
 from gradeline.model.record import GradeKey, Record, ResponseKey
-from gradeline.model.response import Response
+from gradeline.model.response import Response, Usage
 from gradeline.model.run import Counts, Measure, Run, StoredKey
 from gradeline.model.sample import Sample
 
@@ -40,6 +41,27 @@ class Grader(Protocol):
     def reads_submission(self) -> bool: ...
 
     def grade(self, ctx: GradeContext, /) -> GradeResult: ...
+
+
+class Judged(NamedTuple):
+    """What came of asking a model to grade, and what the asking used, the asking that failed included."""
+
+    result: GradeResult | GraderError
+    usage: Usage | None = None
+
+
+@runtime_checkable
+class AskingGrader(Grader, Protocol):
+    """A grader that asks models, and so is waited for.
+
+    Raises `ConfigError` for what is wrong for every case alike (a key, a model's name): that ends the run.
+    """
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """The models whose word the score is, by their adapters' ids: they want calibration."""
+
+    async def agrade(self, ctx: GradeContext, /) -> Judged: ...
 
 
 @runtime_checkable

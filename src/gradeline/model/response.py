@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Literal, TypeVar
 
 import msgspec
 
 from gradeline.errors import Fault
 from gradeline.model.trajectory import Trajectory
+
+_Number = TypeVar("_Number", int, float)
 
 ResponseStatus = Literal["success", "error", "timeout"]
 
@@ -19,6 +22,24 @@ class Usage(msgspec.Struct, frozen=True):
     output_tokens: int | None = None
     cached_tokens: int | None = None
     cost: float | None = None
+
+
+def total_usage(parts: Iterable[Usage | None]) -> Usage | None:
+    """What several calls used; a sum with an unknown part is unknown. None where none of them used anything."""
+    used = [part for part in parts if part is not None]
+    if not used:
+        return None
+    return Usage(
+        _total([part.input_tokens for part in used]),
+        _total([part.output_tokens for part in used]),
+        _total([part.cached_tokens for part in used]),
+        _total([part.cost for part in used]),
+    )
+
+
+def _total(parts: Sequence[_Number | None]) -> _Number | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
 
 
 class ErrorInfo(msgspec.Struct, frozen=True):

@@ -17,6 +17,8 @@ class RunGrader(msgspec.Struct, frozen=True):
 
     kind: str
     fingerprint: str
+    judges: tuple[str, ...] = ()
+    """The models whose word its scores are."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=1):
@@ -67,6 +69,8 @@ class GradeMeasure(NamedTuple):
     outcome: Outcome
     score: float | None
     self_reported_error: bool
+    cost: float | None = None
+    """What a judge was paid for it, where that is known."""
 
 
 class Measure(NamedTuple):
@@ -83,7 +87,10 @@ class Measure(NamedTuple):
 
 
 class StoredKey(NamedTuple):
-    """What is there already of one (run, case, repeat): the response's status and the fingerprint of each grade."""
+    """What is there already of one (run, case, repeat): the response's status and the fingerprint of each grade.
+
+    A grader that gave no score has still to be asked, so errors are not among the grades.
+    """
 
     key: ResponseKey
     status: str

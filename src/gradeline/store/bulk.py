@@ -44,10 +44,11 @@ _RESPONSES = _Table(
 )
 _GRADES = _Table(
     "grades",
-    "run, case_key, repeat, grader, fingerprint, outcome, units, squares, grade, submission, score, reported_error",
+    "run, case_key, repeat, grader, fingerprint, outcome, units, squares, grade, submission, score, reported_error,"
+    " cost",
     "(run, case_key, repeat, grader) DO UPDATE SET fingerprint = excluded.fingerprint, outcome = excluded.outcome,"
     " units = excluded.units, squares = excluded.squares, grade = excluded.grade, submission = excluded.submission,"
-    " score = excluded.score, reported_error = excluded.reported_error",
+    " score = excluded.score, reported_error = excluded.reported_error, cost = excluded.cost",
 )
 _PLACE_LAST = """
     INSERT INTO samples (run, case_key, position, sample)

@@ -225,7 +225,7 @@ class InMemoryStorage:
             StoredKey(
                 ResponseKey(run, row.case, row.repeat),
                 row.status,
-                {grade.grader: grade.fingerprint for grade in self._grades(run, row)},
+                {grade.grader: grade.fingerprint for grade in self._grades(run, row) if grade.outcome != Outcome.ERROR},
                 row.digest,
             )
             for _, row in self._ordered(run, None)
@@ -240,7 +240,7 @@ class InMemoryStorage:
                 row.latency_ms,
                 row.cost,
                 {
-                    grade.grader: GradeMeasure(Outcome(grade.outcome), grade.score, grade.reported_error)
+                    grade.grader: GradeMeasure(Outcome(grade.outcome), grade.score, grade.reported_error, grade.cost)
                     for grade in self._grades(run, row)
                 },
                 row.digest if digests else "",

@@ -160,6 +160,11 @@ def drop_grades_of_replaced_responses(connection: sqlite3.Connection) -> None:
     )
 
 
+def add_cost_of_grades(connection: sqlite3.Connection) -> None:
+    """What judges were paid; nobody was before this."""
+    connection.execute("ALTER TABLE grades ADD COLUMN cost REAL")
+
+
 MIGRATIONS: Sequence[Migration] = (
     create_test_cases,
     create_runs,
@@ -167,6 +172,7 @@ MIGRATIONS: Sequence[Migration] = (
     roll_up_counts,
     add_measures,
     drop_grades_of_replaced_responses,
+    add_cost_of_grades,
 )
 
 

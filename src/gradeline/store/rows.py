@@ -58,6 +58,7 @@ class GradeRow(NamedTuple):
     submission: str | None
     score: float | None
     reported_error: bool
+    cost: float | None
 
 
 Row: TypeAlias = ResponseRow | GradeRow
@@ -126,6 +127,7 @@ def grade_row(key: GradeKey, grade: Grade, submission: str | None) -> GradeRow:
         submission,
         grade.score,
         grade.self_reported_error,
+        None if grade.usage is None else grade.usage.cost,
     )
 
 

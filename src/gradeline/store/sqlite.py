@@ -66,7 +66,7 @@ _PAGE = """
 _RECORD_PAGE = _PAGE.format(columns="samples.sample, responses.response")
 _KEY_PAGE = _PAGE.format(columns="responses.status, coalesce(responses.digest, samples.sample)")
 _MEASURE_PAGE = """
-    SELECT page.*, grades.grader, grades.outcome, grades.score, grades.reported_error
+    SELECT page.*, grades.grader, grades.outcome, grades.score, grades.reported_error, grades.cost
     FROM ({page}) AS page LEFT JOIN grades
         ON grades.run = ?6 AND grades.case_key = page.case_key AND grades.repeat = page.repeat
     ORDER BY page.position, page.case_key, page.repeat, grades.grader"""
@@ -76,7 +76,10 @@ _ASKED = "coalesce(responses.digest, samples.sample)"
 """What an older version stored has no digest; its sample does as well."""
 _MEASURES_WITH_DIGESTS = _MEASURE_PAGE.format(page=_PAGE.format(columns=f"{_MEASURED}, {_ASKED}"))
 _GRADES = "SELECT grader, grade, submission FROM grades WHERE run = ? AND case_key = ? AND repeat = ? ORDER BY grader"
-_FINGERPRINTS = "SELECT grader, fingerprint FROM grades WHERE run = ? AND case_key = ? AND repeat = ? ORDER BY grader"
+_FINGERPRINTS = (
+    "SELECT grader, fingerprint FROM grades"
+    " WHERE run = ? AND case_key = ? AND repeat = ? AND outcome <> 'error' ORDER BY grader"
+)
 _BEGINNING = (-1, "", -1)
 
 _REMEDIES = {
@@ -525,14 +528,14 @@ def _measures(rows: Iterable[Sequence[Any]], digests: bool) -> Iterator[Measure]
     """Rows of one response each, one after the other, as one measure each."""
     place: tuple[str, int] | None = None
     measure: Measure | None = None
-    for _, case, repeat, status, latency_ms, cost, asked, grader, outcome, score, reported in rows:
+    for _, case, repeat, status, latency_ms, cost, asked, grader, outcome, score, reported, paid in rows:
         if (case, repeat) != place:
             if measure is not None:
                 yield measure
             place = (case, repeat)
             measure = Measure(case, repeat, status, latency_ms, cost, {}, _digest(asked) if digests else "")
         if measure is not None and grader is not None:
-            measure.grades[grader] = GradeMeasure(_OUTCOMES[outcome], score, bool(reported))
+            measure.grades[grader] = GradeMeasure(_OUTCOMES[outcome], score, bool(reported), paid)
     if measure is not None:
         yield measure
 
