@@ -145,10 +145,7 @@ def summarise(run: Run, counts: Counts) -> Summary:
     """The summary of a run's counts; what has no grade yet is in the total and nowhere else."""
     answered = sum(counts.responses.values())
     total = answered if run.total is None else run.total
-    graders = {
-        key: _grader_summary(grader, counts.graders.get(key), total)
-        for key, grader in run.graders.items()
-    }
+    graders = {key: _grader_summary(grader, counts.graders.get(key), total) for key, grader in run.graders.items()}
     shares = [column.scored / column.total for column in graders.values() if column.total]
     return Summary(
         -(-total // run.repeats),

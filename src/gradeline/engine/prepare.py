@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.json import decode, encode
+from msgspec.structs import replace
 
 from gradeline import extractors, graders, targets
+from gradeline.engine.baselines import answers_of
 from gradeline.engine.conclude import Rules
 from gradeline.engine.execute import Budget, Pace, Rate
 from gradeline.engine.grade import GraderUse, UserExtractor, UserGrader, UserReward
 from gradeline.engine.local import RunTask, now
 from gradeline.errors import ConfigError, Problem
-from gradeline.model import Extractor, Grader, ResponseKey, Run, RunGrader, Sample, Storage, quote
+from gradeline.graders.base import Surroundings
+from gradeline.model import AskingGrader, Extractor, Grader, ResponseKey, Run, RunGrader, Sample, Storage, quote
 from gradeline.suite.dataset import open_dataset
 from gradeline.suite.environment import read_environment
 from gradeline.suite.spec import GraderSpec, Suite, TargetSpec
@@ -55,6 +58,8 @@ class Definition(Struct, frozen=True):
     suite: str
     choice: Choice
     rules: Rules = Rules()
+    baselines: dict[str, str] = {}
+    """The run that each grader compares with, where it compares."""
 
     @classmethod
     def of(cls, run: Run) -> Definition:
@@ -74,6 +79,7 @@ class Prepared(NamedTuple):
     graders: tuple[GraderUse, ...]
     pool: WorkerPool
     rules: Rules
+    baselines: Mapping[str, str] = {}
 
     def samples(self) -> Iterator[Sample]:
         """The chosen cases, read anew each time."""
@@ -150,10 +156,21 @@ class Prepared(NamedTuple):
         return {"kind": self.target.kind, "fingerprint": self.target.fingerprint, **self.target.shown}
 
     def run_graders(self) -> dict[str, RunGrader]:
-        return {use.key: RunGrader(use.grader.kind, use.fingerprint) for use in self.graders}
+        return {use.key: RunGrader(use.grader.kind, use.fingerprint, _judges(use)) for use in self.graders}
+
+    def warnings(self) -> Iterator[str]:
+        """What is allowed and a person should know."""
+        model = (self.target.model or "").rpartition("/")[2]
+        for use in self.graders:
+            if model and model in {judge.partition(":")[2].rpartition("/")[2] for judge in _judges(use)}:
+                yield (
+                    f"{use.key}: the judge is {model}, the very model it judges; models favour their own answers,"
+                    " so let one of another family judge"
+                )
 
     def definition(self) -> str:
-        return encode(Definition(str(self.suite.file), self.choice, self.rules)).decode()
+        kept = Definition(str(self.suite.file), self.choice, self.rules, dict(self.baselines))
+        return encode(kept).decode()
 
     def task(self, run: Run) -> RunTask:
         return RunTask(run, self.samples, self.target, self.graders, self.pace(), self.pool)
@@ -167,6 +184,10 @@ class Prepared(NamedTuple):
             self.choice.budget or Budget(self.suite.budget.calls, self.suite.budget.cost),
             self.suite.cache,
         )
+
+
+def _judges(use: GraderUse) -> tuple[str, ...]:
+    return use.grader.judges if isinstance(use.grader, AskingGrader) else ()
 
 
 def _unchanged(dataset: Iterator[Sample], source: object, before: object) -> Iterator[Sample]:
@@ -197,11 +218,17 @@ def _state(source: object) -> tuple[int, int, int] | None:
 
 @asynccontextmanager
 async def prepare(
-    suite: Suite, choice: Choice, storage: Storage | None = None, *, set_up: bool = True
+    suite: Suite,
+    choice: Choice,
+    storage: Storage | None = None,
+    *,
+    set_up: bool = True,
+    baselines: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Prepared]:
     """Load, make and open everything a run of the suite needs; `ConfigError` for what is wrong.
 
     Without ``set_up`` the suite's setup function is loaded and not called: it may need what a check must not touch.
+    ``baselines`` says by grader which runs are compared with; where it is silent, the suite says.
     """
     chosen = _chosen(suite, choice)
     target_spec = _target_spec(suite, choice)
@@ -211,7 +238,12 @@ async def prepare(
         pool = await stack.enter_async_context(WorkerPool(spec, most=min(_MOST_WORKERS, int(at_once))))
         entries = (await pool.start()).entries if spec is not None else ()
         loaded = {(entry.role, entry.reference): entry for entry in entries}
-        uses = [_use(grader, loaded) for grader in chosen]
+        surroundings = Surroundings(suite.folder, read_environment(suite.folder).values)
+        compared = {} if storage is None else _baselines(chosen, baselines or {}, storage)
+        uses = [_use(_settled(grader, compared), loaded, surroundings) for grader in chosen]
+        if storage is not None:
+            answers = {key: answers_of(storage, run) for key, run in compared.items()}
+            uses = [use._replace(baseline=answers.get(use.key)) for use in uses]
         if suite.reward is not None:
             uses.append(_reward_use(suite, suite.reward, loaded))
         target = _target(suite, target_spec, pool, loaded, storage)
@@ -219,7 +251,7 @@ async def prepare(
             connection = getattr(target, "client_options", None)
             await pool.set_up({**suite.shown, "model_handle": choice.model, "connection": connection})
         await stack.enter_async_context(target)
-        yield Prepared(suite, choice, target, tuple(uses), pool, _rules(suite, storage))
+        yield Prepared(suite, choice, target, tuple(uses), pool, _rules(suite, storage), compared)
 
 
 def _rules(suite: Suite, storage: Storage | None) -> Rules:
@@ -242,6 +274,32 @@ def _with_baselines(gate: Any, storage: Storage) -> Any:
     if isinstance(found.get("baseline"), str):
         found["baseline"] = storage.find_run(found["baseline"]).id
     return found
+
+
+def _baselines(chosen: list[GraderSpec], given: Mapping[str, str], storage: Storage) -> dict[str, str]:
+    """The run that each grader compares with, by its id: what ``latest`` means must not change while a run goes on."""
+    found: dict[str, str] = {}
+    for spec in chosen:
+        if spec.function is not None or not _compares(spec.kind):
+            continue
+        name = given.get(spec.key) or spec.config.get("baseline")
+        if not name:
+            reason = "names no run to compare with; write baseline: RUN there, or use --baseline RUN"
+            raise ConfigError(Problem(f"graders.{spec.key}.baseline", reason))
+        found[spec.key] = storage.find_run(str(name)).id
+    return found
+
+
+def _compares(kind: str) -> bool:
+    declaration = graders.registry.get(kind)
+    return issubclass(declaration, graders.DeclaredGrader) and "baseline" in declaration.needs
+
+
+def _settled(spec: GraderSpec, baselines: Mapping[str, str]) -> GraderSpec:
+    """The grader with the run it compares with by its id, which then is part of its fingerprint."""
+    if spec.key not in baselines:
+        return spec
+    return replace(spec, config={**spec.config, "baseline": baselines[spec.key]})
 
 
 def _chosen(suite: Suite, choice: Choice) -> list[GraderSpec]:
@@ -288,12 +346,14 @@ def _code(suite: Suite, chosen: list[GraderSpec], target: TargetSpec) -> CodeSpe
     return CodeSpec(str(suite.folder), tuple(wanted), suite.setup, exclude)
 
 
-def _use(spec: GraderSpec, loaded: dict[tuple[str, str], Entry]) -> GraderUse:
+def _use(spec: GraderSpec, loaded: dict[tuple[str, str], Entry], surroundings: Surroundings) -> GraderUse:
     grader: Grader | UserGrader
     if spec.function is not None:
         grader = UserGrader(spec.function, loaded["grader", spec.function].fingerprint, spec.timeout)
     else:
         grader = graders.create(spec.kind, spec.config)
+        if isinstance(grader, graders.DeclaredGrader):
+            grader = _placed(spec, grader, surroundings)
     extractor: Extractor | UserExtractor
     if spec.extractor in extractors.registry:
         extractor = extractors.create(spec.extractor, spec.extractor_config)
@@ -301,6 +361,13 @@ def _use(spec: GraderSpec, loaded: dict[tuple[str, str], Entry]) -> GraderUse:
         entry = loaded["extractor", spec.extractor]
         extractor = UserExtractor(spec.extractor, entry.fingerprint, spec.extractor_config, spec.timeout)
     return GraderUse(spec.key, grader, extractor, spec.pass_threshold)
+
+
+def _placed(spec: GraderSpec, grader: graders.DeclaredGrader[Any], surroundings: Surroundings) -> Grader:
+    try:
+        return grader.within(surroundings)
+    except ConfigError as error:
+        raise ConfigError([problem.within(f"graders.{spec.key}") for problem in error.problems]) from None
 
 
 def _reward_use(suite: Suite, function: str, loaded: dict[tuple[str, str], Entry]) -> GraderUse:

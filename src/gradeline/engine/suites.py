@@ -84,8 +84,11 @@ class SuiteRan(NamedTuple):
 async def run_suite(storage: Storage, order: Order, watcher: Watcher = NOBODY) -> SuiteRan:
     """One run, or one for each model, which are a group."""
     suite = order.suite if isinstance(order.suite, Suite) else _read(order.suite, order.choice, watcher)
+    baselines: dict[str, str] = {}
     if order.baseline is not None:
-        suite = _against(suite, storage.find_run(order.baseline))
+        baseline = storage.find_run(order.baseline)
+        suite = _against(suite, baseline)
+        baselines = {spec.key: baseline.id for spec in suite.graders if not spec.config.get("baseline")}
     choice = order.choice
     if order.failed_of is not None:
         choice = choice._replace(samples=_not_passed(storage, storage.find_run(order.failed_of)))
@@ -94,9 +97,11 @@ async def run_suite(storage: Storage, order: Order, watcher: Watcher = NOBODY) -
     watcher = watcher._replace(stop=watcher.stop or Stop())
     done: list[Ran] = []
     for model in models:
-        async with prepare(suite, choice._replace(model=model), storage) as prepared:
+        async with prepare(suite, choice._replace(model=model), storage, baselines=baselines) as prepared:
             prepared = order.complete(prepared)
             prepared.require_cases()
+            for warning in prepared.warnings():
+                watcher.warn(warning)
             name = order.name or suite.name
             new = prepared.new_run(name if group is None else f"{name} [{model}]", seed=order.seed, group=group)
             run = msgspec.structs.replace(new, id=storage.save_run(new))
@@ -124,7 +129,7 @@ async def resume_run(
     if suite.digest != run.suite_digest and not allow_changed:
         raise ConfigError(Problem(str(suite.file), f"changed since the run began; {_WAYS_OUT}"))
     chosen = kept._replace(budget=choice.budget or kept.budget, concurrency=choice.concurrency or kept.concurrency)
-    async with prepare(suite, chosen, storage) as prepared:
+    async with prepare(suite, chosen, storage, baselines=definition.baselines) as prepared:
         changed = _changed(run, prepared)
         if changed and not allow_changed:
             raise ConfigError(Problem(run.id, f"{', '.join(changed)} changed since the run began; {_WAYS_OUT}"))
@@ -149,7 +154,7 @@ async def regrade_run(
         path or Path(definition.suite), choice._replace(overrides=choice.overrides or kept.overrides), watcher
     )
     chosen = choice._replace(repeats=parent.repeats, model=kept.model, cached=kept.cached)
-    async with prepare(suite, chosen, storage) as prepared:
+    async with prepare(suite, chosen, storage, baselines=definition.baselines) as prepared:
         new = prepared.new_run(name, parent=parent.id)
         run = msgspec.structs.replace(new, id=storage.save_run(new))
         return await _execute(storage, prepared, run, watcher, parent)

@@ -9,8 +9,8 @@ import msgspec
 
 from gradeline.errors import Outcome
 from gradeline.model import Grade, Response, Sample, Trajectory
-from gradeline.model.response import total_usage
 from gradeline.model.grade import PASS_SCORE
+from gradeline.model.response import total_usage
 
 
 class Turn(NamedTuple):

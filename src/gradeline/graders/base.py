@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar, overload
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar, overload
 
 from gradeline.errors import DataError, GraderError
 from gradeline.model import Config, GradeContext, GradeResult, Need, Sample, clean_data, clean_text, quote
@@ -20,6 +21,14 @@ QUADRATIC_CHARS = 100_000
 """Size bound of graders whose time grows with its square."""
 
 _MISSING: Any = object()
+
+
+class Surroundings(NamedTuple):
+    """Where a grader is used: the folder that relative paths begin at, and the variables that hold keys."""
+
+    folder: Path | None = None
+    environment: Mapping[str, str] | None = None
+    """None: those of this process."""
 
 
 class Grader:
@@ -67,6 +76,10 @@ class DeclaredGrader(Declared[C], Grader):
             grader_id, config = None, grader_id
         self.grader_id = grader_id or self.kind
         super().__init__(config)
+
+    def within(self, surroundings: Surroundings) -> Self:  # noqa: ARG002 - most graders are the same everywhere
+        """The grader, ready to be used there; `ConfigError` for what is missing there."""
+        return self
 
     @abstractmethod
     def result(self, ctx: GradeContext) -> GradeResult:
