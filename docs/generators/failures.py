@@ -31,6 +31,7 @@ _RESPONSES = {
     "too_large": "More than the size that an answer may have, an endless stream included.",
     "redirect": "A redirect that leads nowhere, or where it may not.",
     "rate_limited": "429, or the like, after all retries.",
+    "quota": "The account at a model's provider is used up: credit, spend limit, or the quota of a day.",
     "connect": "Nobody listens there.",
     "reset": "The connection was cut.",
     "dns": "The host's name is not known.",
@@ -46,6 +47,10 @@ _GRADES = {
     "ungradable": "This answer or this expectation cannot be graded.",
     "needs_isolation": "A pattern that only a killable process may run; a run gives it one.",
     "missing": "What the grader reads (a latency, a trajectory) is not in the record.",
+    "invalid_reply": "A judge's reply holds no verdict, or two, or a score that is no number in 0..1.",
+    "refused_reply": "A judge, or a filter before it, declined to answer.",
+    "truncated_reply": "A judge's reply was cut off, and again with a larger limit.",
+    "empty_reply": "A judge's reply has no text.",
 }
 
 

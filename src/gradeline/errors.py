@@ -71,6 +71,7 @@ RESPONSE_POLICY: Mapping[str, Policy] = MappingProxyType(
         "too_large": _response(Fault.AGENT, retry=False),
         "redirect": _response(Fault.AGENT, retry=False),
         "rate_limited": _response(Fault.INFRASTRUCTURE, retry=True),
+        "quota": _response(Fault.INFRASTRUCTURE, retry=False),
         "connect": _response(Fault.INFRASTRUCTURE, retry=True),
         "reset": _response(Fault.INFRASTRUCTURE, retry=True),
         "dns": _response(Fault.INFRASTRUCTURE, retry=True),
@@ -90,6 +91,10 @@ GRADE_POLICY: Mapping[str, Policy] = MappingProxyType(
         "ungradable": _grade(Fault.GRADER),
         "needs_isolation": _grade(Fault.GRADER),
         "missing": _grade(Fault.INFRASTRUCTURE),
+        "invalid_reply": _grade(Fault.GRADER),
+        "refused_reply": _grade(Fault.GRADER),
+        "truncated_reply": _grade(Fault.GRADER),
+        "empty_reply": _grade(Fault.GRADER),
     }
 )
 """Failed grades. An exception's class name is a type too; those fall under `UNLISTED_GRADE`."""

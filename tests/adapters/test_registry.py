@@ -159,3 +159,16 @@ def test_neither_the_package_nor_an_adapter_loads_the_http_client_before_a_call(
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     loaded = set(json.loads(done.stdout))
     assert loaded.isdisjoint({"aiohttp", "numpy", "wordllama", "gradeline.adapters.anthropic"})
+
+
+def test_an_environment_stands_for_that_of_the_process(
+    serve: Callable[..., Any], reply: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve(reply({**ANSWERS, "data": [{"index": 0, "embedding": [1.0]}]}))
+    monkeypatch.setenv("OPENAI_API_KEY", "of-the-process")
+    given = {"OPENAI_API_KEY": "of-the-suite", "OPENAI_BASE_URL": server.url}
+    create("openai", "m", environment=given).complete("hi", RunConfig(model=""))
+    create_embeddings("openai", "e", environment=given).embed(["hi"])
+    assert [one.headers["authorization"] for one in server.seen] == ["Bearer of-the-suite"] * 2
+    with pytest.raises(ConfigError, match="lets nobody in without a key; set OPENAI_API_KEY"):
+        create("openai", "m", environment={})

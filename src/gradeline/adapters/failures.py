@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
 
 from gradeline.errors import AgentError, response_policy
 from gradeline.model.text import quote
@@ -13,7 +13,38 @@ from gradeline.model.text import quote
 QUOTA = "quota"
 """The type of a call that failed because an account is used up: no later attempt mends that."""
 
-_USED_UP = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+Obstacle = Literal["key", "model", "quota"]
+"""What keeps every call from working until a person sees to it."""
+
+_USED_UP = frozenset(
+    {
+        "insufficient_quota",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "billing_error",
+        "enforced_spend_limit_reached",
+        "QUOTA_EXHAUSTED",
+    }
+)
+_USED_UP_WORDS = re.compile(
+    r"your?\b[^.\n]{0,60}?\b"
+    r"(?:credit balance is too low|specified (?:\w+ )?API usage limits|credits are depleted|spending cap)",
+    re.IGNORECASE,
+)
+"""Anthropic tells an empty account and a spend limit as a plain bad request, Gemini as any other 429. Only how a
+message begins counts: further on it may quote what was asked."""
+_DAILY_QUOTA = re.compile(r"PerDay")
+"""Gemini's limits by the minute pass soon, and are told with the same words as those by the day."""
+_BAD_KEY = frozenset({"API_KEY_INVALID", "API_KEY_SERVICE_BLOCKED", "invalid_api_key"})
+_NO_MODEL = frozenset({"model_not_found", "model_not_available", "invalid_model"})
+_NO_MODEL_WORDS = re.compile(r"not a valid model|invalid model(?: name| id|:)|unknown model", re.IGNORECASE)
+_FLAGGED = re.compile(r"\b(?:flagged|moderation)\b", re.IGNORECASE)
+_PAYMENT_REQUIRED = 402
+_REASONS = frozenset({"reason", "error_code", "quotaId"})
+_FIELD = re.compile(r'"(code|status|type|reason|error_code|quotaId)"\s*:\s*"([^"\\]{1,200})"')
+_MESSAGE = re.compile(r'"message"\s*:\s*("(?:[^"\\]|\\.)*+")')
+_DEEPEST = 5
+_BEGINNING = 200
 _NEVER_SENT = frozenset({"connect", "dns", "tls", "redirect"})
 _LONGEST = 1000
 _IMPLIED: Mapping[str, int] = {
@@ -32,6 +63,7 @@ _IMPLIED: Mapping[str, int] = {
     "resource_exhausted": 429,
     "invalid_request_error": 400,
     "authentication_error": 401,
+    "billing_error": 402,
     "permission_error": 403,
     "not_found_error": 404,
 }
@@ -41,9 +73,9 @@ _IMPLIED: Mapping[str, int] = {
 class ModelError(AgentError):
     """A failed model call.
 
-    ``type`` is a key of `gradeline.errors.RESPONSE_POLICY`, or ``quota``. ``http_status`` is that of the answer, or the
-    one that an error told within an answer stands for; such an error is ``answered``. ``said``, ``code`` and ``param``
-    are the provider's own words.
+    ``type`` is a key of `gradeline.errors.RESPONSE_POLICY`. ``http_status`` is that of the answer, or the one that an
+    error told within an answer stands for; such an error is ``answered``. ``said``, ``code`` and ``param`` are the
+    provider's own words.
     """
 
     def __init__(
@@ -58,6 +90,7 @@ class ModelError(AgentError):
     ) -> None:
         super().__init__(error_type, message)
         self.http_status = http_status
+        self.told = told
         self.said = told.message if told else None
         self.code = told.code if told else None
         self.param = told.param if told else None
@@ -75,17 +108,42 @@ class ModelError(AgentError):
         refused = self.http_status is not None and 400 <= self.http_status < 500
         return refused or self.type in _NEVER_SENT or self.type == QUOTA
 
+    @property
+    def obstacle(self) -> Obstacle | None:
+        """What would let every other call to this model fail like this one; None where it is this call's alone."""
+        told = self.told or Told("")
+        if self.type == QUOTA:
+            return "quota"
+        if self.http_status == 401 or not _BAD_KEY.isdisjoint(told.words):
+            return "key"
+        if self.http_status == 403:
+            return None if _FLAGGED.search(told.message) else "key"
+        refused_model = told.param == "model" or not _NO_MODEL.isdisjoint(told.words)
+        if self.http_status == 404 or (self.http_status == 400 and refused_model):
+            return "model"
+        if self.http_status == 400 and _NO_MODEL_WORDS.search(told.message[:_BEGINNING]):
+            return "model"
+        return None
+
 
 class Told(NamedTuple):
-    """An error as a provider told it."""
+    """An error as a provider told it; ``reasons`` are the words among its details."""
 
     message: str
     code: str | None = None
     param: str | None = None
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (*self.reasons, self.code) if self.code else self.reasons
 
     @property
     def used_up(self) -> bool:
-        return self.code in _USED_UP
+        """Whether an account is used up; a limit that passes within minutes is something else."""
+        if not _USED_UP.isdisjoint(self.words) or self.code == str(_PAYMENT_REQUIRED):
+            return True
+        return any(map(_DAILY_QUOTA.search, self.reasons)) or bool(_USED_UP_WORDS.match(self.message))
 
     def error(self, where: str) -> ModelError:
         """The error that this is, told inside an answer."""
@@ -103,8 +161,13 @@ def read_told(text: str) -> Told:
     try:
         data, _ = json.JSONDecoder().raw_decode(text, start.start()) if start else (None, 0)
     except (ValueError, RecursionError):
-        data = None
+        return _salvaged(text)
     return told_in(data) or Told(text)
+
+
+def used_up(told: Told, status: int | None) -> bool:
+    """Whether an answer of this status says that an account is used up."""
+    return status == _PAYMENT_REQUIRED or told.used_up
 
 
 def told_in(data: object) -> Told | None:
@@ -136,7 +199,31 @@ def _told(error: Mapping[str, Any]) -> Told:
         message if isinstance(message, str) and message else json.dumps(error, default=str)[:_LONGEST],
         code,
         param if isinstance(param, str) and param else None,
+        tuple(_reasons(error.get("details"))),
     )
+
+
+def _reasons(details: object, depth: int = 0) -> Iterator[str]:
+    """Why, in the words of machines: Anthropic's error_code, Google's reason and the limits that were passed."""
+    if isinstance(details, Mapping):
+        yield from (value for key, value in details.items() if key in _REASONS and isinstance(value, str))
+        if str(details.get("quotaValue")) == "0":
+            yield "QUOTA_EXHAUSTED"  # a model that this plan does not have at all
+    if isinstance(details, Mapping | list) and depth < _DEEPEST:
+        for item in details.values() if isinstance(details, Mapping) else details:
+            yield from _reasons(item, depth + 1)
+
+
+def _salvaged(text: str) -> Told:
+    """What can be told from an error whose end was cut off."""
+    found = dict.fromkeys(_FIELD.findall(text))
+    code = next((word for name, word in found if name in ("code", "status", "type") and word != "error"), None)
+    message = _MESSAGE.search(text)
+    try:
+        said = text if message is None else str(json.loads(message[1]))
+    except ValueError:
+        said = text
+    return Told(said, code, None, tuple(word for name, word in found if name in _REASONS))
 
 
 def _located(detail: object) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -63,17 +64,19 @@ def create(
     api_key: str | None = None,
     adapter_id: str | None = None,
     settings: Settings | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> ChatAdapter:
     """The adapter of a provider: openai, openai_responses, anthropic, gemini, ollama or vllm.
 
     Without ``base_url`` the provider's own is used, or the one that OPENAI_BASE_URL, ANTHROPIC_BASE_URL or
     GOOGLE_GEMINI_BASE_URL names; only there goes a key from the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY,
-    GEMINI_API_KEY or GOOGLE_API_KEY). To any other place goes ``api_key``, or none.
+    GEMINI_API_KEY or GOOGLE_API_KEY). To any other place goes ``api_key``, or none. ``environment`` stands for the
+    environment of this process.
     """
     found = PROVIDERS.get(provider)
     if found is None:
         raise UnknownNameError("model provider", provider, PROVIDERS)
-    url, key = _place(provider, found, base_url, api_key)
+    url, key = _place(provider, found, base_url, api_key, environment)
     adapter_id = adapter_id or (f"{provider}:{model}" if model else provider)
     made: ChatAdapter = _class(found)(model, base_url=url, api_key=key, adapter_id=adapter_id, settings=settings)
     return made
@@ -88,6 +91,7 @@ def create_embeddings(
     dimensions: int | None = None,
     adapter_id: str | None = None,
     settings: Settings | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> EmbeddingAdapter:
     """The embedding adapter of a provider: openai, ollama, vllm, or wordllama, which is offline. See `create`."""
     if provider == OFFLINE:
@@ -97,7 +101,7 @@ def create_embeddings(
     found = EMBEDDINGS.get(provider)
     if found is None:
         raise UnknownNameError("embedding provider", provider, [*EMBEDDINGS, OFFLINE])
-    url, key = _place(provider, found, base_url, api_key)
+    url, key = _place(provider, found, base_url, api_key, environment)
     made: EmbeddingAdapter = _class(found)(
         model,
         base_url=url,
@@ -109,11 +113,14 @@ def create_embeddings(
     return made
 
 
-def _place(name: str, provider: Provider, base_url: str | None, api_key: str | None) -> tuple[str, str | None]:
+def _place(
+    name: str, provider: Provider, base_url: str | None, api_key: str | None, environment: Mapping[str, str] | None
+) -> tuple[str, str | None]:
     if base_url:
         return base_url, api_key or None
-    named = os.environ.get(provider.url_name) if provider.url_name else None
-    key = api_key or next((os.environ[one] for one in provider.key_names if os.environ.get(one)), None)
+    known = os.environ if environment is None else environment
+    named = known.get(provider.url_name) if provider.url_name else None
+    key = api_key or next((known[one] for one in provider.key_names if known.get(one)), None)
     if key is None and provider.needs_key and not named:
         remedy = f"set {' or '.join(provider.key_names)}, or give api_key"
         raise ConfigError(Problem("api_key", f"{name} lets nobody in without a key; {remedy}"))

@@ -10,7 +10,7 @@ from weakref import finalize, ref
 
 import aiohttp
 
-from gradeline.adapters.failures import QUOTA, ModelError, read_told
+from gradeline.adapters.failures import QUOTA, ModelError, read_told, used_up
 from gradeline.transport import Answer, CallError, Transport
 from gradeline.transport.call import Stream
 from gradeline.transport.faults import AttemptError
@@ -28,7 +28,7 @@ class ModelTransport(Transport):
         try:
             return await super()._read(response, stream, secrets)
         except AttemptError as failure:
-            if failure.status == 429 and read_told(failure.message).used_up:
+            if failure.retry and used_up(read_told(failure.message), failure.status):
                 failure.retry = False
             raise
 
@@ -109,7 +109,7 @@ def model_error(error: CallError) -> ModelError:
     message = str(error)
     told = read_told(message.partition(f"answered {error.http_status}: ")[2]) if error.http_status else None
     return ModelError(
-        QUOTA if told is not None and told.used_up else error.type,
+        QUOTA if told is not None and used_up(told, error.http_status) else error.type,
         message,
         http_status=error.http_status,
         told=told,

@@ -24,6 +24,7 @@ from gradeline.suite.dataset import open_dataset
 from gradeline.suite.environment import read_environment
 from gradeline.suite.spec import GraderSpec, Suite, TargetSpec
 from gradeline.targets.base import DeclaredTarget
+from gradeline.targets.registry import MODELS
 from gradeline.usercode.agent_factories import ROLE as FACTORY
 from gradeline.usercode.loader import TARGET, CodeSpec, Entry, Wanted, load
 from gradeline.usercode.pool import WorkerPool
@@ -50,6 +51,8 @@ class Choice(NamedTuple):
     overrides: tuple[str, ...] = ()
     """``key=value`` texts that stand over what the suite file says."""
     budget: Budget | None = None
+    comparing: bool = True
+    """Whether graders that need a baseline are used; without them a gate over them is not judged."""
 
 
 class Definition(Struct, frozen=True):
@@ -223,11 +226,13 @@ async def prepare(
     storage: Storage | None = None,
     *,
     set_up: bool = True,
+    asking: bool = True,
     baselines: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Prepared]:
     """Load, make and open everything a run of the suite needs; `ConfigError` for what is wrong.
 
     Without ``set_up`` the suite's setup function is loaded and not called: it may need what a check must not touch.
+    Without ``asking`` the target is not opened: grading needs none of what it needs, such as a key.
     ``baselines`` says by grader which runs are compared with; where it is silent, the suite says.
     """
     chosen = _chosen(suite, choice)
@@ -250,8 +255,12 @@ async def prepare(
         if suite.setup is not None and set_up:
             connection = getattr(target, "client_options", None)
             await pool.set_up({**suite.shown, "model_handle": choice.model, "connection": connection})
-        await stack.enter_async_context(target)
-        yield Prepared(suite, choice, target, tuple(uses), pool, _rules(suite, storage), compared)
+        if asking:
+            await stack.enter_async_context(target)
+        rules = _rules(suite, storage if choice.comparing else None)
+        if not choice.comparing:
+            rules = replace(rules, gate=None)
+        yield Prepared(suite, choice, target, tuple(uses), pool, rules, compared)
 
 
 def _rules(suite: Suite, storage: Storage | None) -> Rules:
@@ -280,18 +289,24 @@ def _baselines(chosen: list[GraderSpec], given: Mapping[str, str], storage: Stor
     """The run that each grader compares with, by its id: what ``latest`` means must not change while a run goes on."""
     found: dict[str, str] = {}
     for spec in chosen:
-        if spec.function is not None or not _compares(spec.kind):
+        if not compares(spec):
             continue
         name = given.get(spec.key) or spec.config.get("baseline")
         if not name:
-            reason = "names no run to compare with; write baseline: RUN there, or use --baseline RUN"
+            reason = (
+                "names no run to compare with; write baseline: RUN there, use --baseline RUN, or choose the other"
+                " graders with --grader"
+            )
             raise ConfigError(Problem(f"graders.{spec.key}.baseline", reason))
         found[spec.key] = storage.find_run(str(name)).id
     return found
 
 
-def _compares(kind: str) -> bool:
-    declaration = graders.registry.get(kind)
+def compares(spec: GraderSpec) -> bool:
+    """Whether the grader looks at a baseline's answer too."""
+    if spec.function is not None:
+        return False
+    declaration = graders.registry.get(spec.kind)
     return issubclass(declaration, graders.DeclaredGrader) and "baseline" in declaration.needs
 
 
@@ -308,6 +323,8 @@ def _chosen(suite: Suite, choice: Choice) -> list[GraderSpec]:
     if unknown:
         raise ConfigError(Problem("--grader", f"no grader {unknown[0]!r} in the suite; it has {', '.join(known)}"))
     chosen = [spec for spec in suite.graders if not choice.graders or spec.key in choice.graders]
+    if not choice.comparing:
+        return [spec for spec in chosen if not compares(spec)]
     if suite.gate is not None:
         missing = set(graders_of(suite.gate, suite.columns)) - {spec.key for spec in chosen} - {suite.reward_key}
         if missing:
@@ -401,6 +418,8 @@ def _target(
             "code": "" if factory is None else factory.fingerprint,
             "cleanup": suite.cleanup,
         }
+    elif spec.kind in MODELS:
+        given["environment"] = read_environment(suite.folder).values
     elif spec.kind == "replay":
         for key in ("responses", "cached"):
             if config.get(key):

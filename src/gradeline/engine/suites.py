@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -129,7 +129,8 @@ async def resume_run(
     if suite.digest != run.suite_digest and not allow_changed:
         raise ConfigError(Problem(str(suite.file), f"changed since the run began; {_WAYS_OUT}"))
     chosen = kept._replace(budget=choice.budget or kept.budget, concurrency=choice.concurrency or kept.concurrency)
-    async with prepare(suite, chosen, storage, baselines=definition.baselines) as prepared:
+    asking = run.parent is None
+    async with prepare(suite, chosen, storage, asking=asking, baselines=definition.baselines) as prepared:
         changed = _changed(run, prepared)
         if changed and not allow_changed:
             raise ConfigError(Problem(run.id, f"{', '.join(changed)} changed since the run began; {_WAYS_OUT}"))
@@ -145,8 +146,12 @@ async def regrade_run(
     choice: Choice = _WHOLE,
     name: str | None = None,
     watcher: Watcher = NOBODY,
+    baselines: Mapping[str, str] | None = None,
 ) -> Ran:
-    """A new run that grades a run's answers, by its suite as it is now or by another."""
+    """A new run that grades a run's answers, by its suite as it is now or by another.
+
+    ``baselines`` says by grader which runs are compared with, where that is not as it was.
+    """
     parent = storage.find_run(wanted)
     definition = Definition.of(parent) if parent.definition or path is None else Definition("", Choice())
     kept = definition.choice
@@ -154,7 +159,8 @@ async def regrade_run(
         path or Path(definition.suite), choice._replace(overrides=choice.overrides or kept.overrides), watcher
     )
     chosen = choice._replace(repeats=parent.repeats, model=kept.model, cached=kept.cached)
-    async with prepare(suite, chosen, storage, baselines=definition.baselines) as prepared:
+    compared = {**definition.baselines, **(baselines or {})}
+    async with prepare(suite, chosen, storage, asking=False, baselines=compared) as prepared:
         new = prepared.new_run(name, parent=parent.id)
         run = msgspec.structs.replace(new, id=storage.save_run(new))
         return await _execute(storage, prepared, run, watcher, parent)
@@ -181,7 +187,11 @@ async def _execute(
         task = prepared.task(run)._replace(on_progress=advance, fail_fast=fail_fast)
         if parent is not None:
             task = task._replace(samples=lambda: _stored_samples(storage, parent), retry_failed=False)
-        result = await run_local(storage, task, watcher.stop)
+        try:
+            result = await run_local(storage, task, watcher.stop)
+        except ConfigError:
+            watcher.warn(f"the run is kept; when this is mended, go on with: gradeline resume {run.id}")
+            raise
     if not sum(result.work.values()) and result.stopped is None:
         raise ConfigError(Problem(str(prepared.suite.dataset), "holds no case to run"))
     return Ran(conclude(storage, result.run), result.stopped)

@@ -1,0 +1,441 @@
+"""Chat models as agents: a model is asked through its provider's own format."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from gradeline.adapters.chat import ChatRequest, ChatResponse
+from gradeline.adapters.failures import ModelError
+from gradeline.adapters.registry import PROVIDERS, create
+from gradeline.errors import ConfigError, Problem
+from gradeline.model import Message, Response, Sample, Trajectory, Usage, clean_text, described, quote
+from gradeline.model.llm import RunConfig
+from gradeline.model.response import total_usage
+from gradeline.model.trajectory import Turn
+from gradeline.targets.base import HIDDEN, DeclaredTarget, TargetConfig, hide, mask, spellings
+from gradeline.targets.chat_prompt import ChatMessage, Prompt, prompt_faults, turns_of
+from gradeline.targets.chat_tools import read_tools, results_of, tool_faults
+from gradeline.targets.template import Scope, placeholders
+
+if TYPE_CHECKING:
+    from gradeline.adapters.base import ChatAdapter
+    from gradeline.adapters.endpoint import Settings
+
+FINISH = "finish_reason"
+"""The name of the event that a trajectory has where an answer did not simply end."""
+
+_log = logging.getLogger("gradeline")
+_UNREMARKABLE = frozenset({None, "stop", "tool_calls"})
+_OWN_OPTIONS = ("model", "messages", "system", "temperature", "max_tokens", "seed", "stream")
+"""Options that may not be given once more among the params."""
+_SHORTEST_KEY = 8
+"""Shorter ones are stand-ins such as ``EMPTY`` or ``test``, which an answer may well hold."""
+_MAX_SAID = 500
+
+
+class ChatConfig(TargetConfig, frozen=True, kw_only=True):
+    """Options of `ChatTarget`."""
+
+    prompt: Annotated[
+        str | None,
+        described(
+            "The question, with {{input}}, {{id}}, {{model}}, {{metadata.x}} filled in; by default the input itself."
+        ),
+    ] = None
+    system: Annotated[str | None, described("The system prompt, with placeholders as in prompt.")] = None
+    messages: Annotated[
+        tuple[ChatMessage, ...],
+        described(
+            "Messages {role, content} before the question; one of the user's with {{input}} is the question itself."
+        ),
+    ] = ()
+    base_url: Annotated[
+        str | None, described("Where the model is served, by default at its provider; gets no key but api_key.")
+    ] = None
+    api_key: Annotated[
+        str | None, described("The key, written as ${NAME}; by default the one in the provider's usual variable.")
+    ] = None
+    headers: Annotated[dict[str, str], described("Further headers, sent as they are.")] = msgspec.field(
+        default_factory=dict
+    )
+    temperature: Annotated[float | None, described("How much is left to chance; by default the model's own.")] = None
+    max_tokens: Annotated[
+        Annotated[int, msgspec.Meta(ge=1)] | None, described("The most tokens an answer may have.")
+    ] = None
+    seed: Annotated[int | None, described("A seed, for models that take one.")] = None
+    params: Annotated[dict[str, Any], described("Further parameters of the request, as the provider names them.")] = (
+        msgspec.field(default_factory=dict)
+    )
+    tools: Annotated[
+        tuple[dict[str, Any], ...],
+        described("Tools that the model may ask for: {name, description, parameters}. None is ever run."),
+    ] = ()
+    response_schema: Annotated[dict[str, Any] | None, described("The JSON Schema that the answer is to have.")] = None
+    stream: Annotated[bool, described("Whether the answer is sent in pieces.")] = False
+    timeout: Annotated[
+        float, described("Seconds for one turn in all: retries and pauses included.", gt=0, le=86_400)
+    ] = 120.0
+    retries: Annotated[
+        int, described("How often a call is repeated after 429, 5xx and connection faults.", ge=0, le=100)
+    ] = 2
+
+    def faults(self) -> Iterator[Problem]:
+        yield from prompt_faults(self.prompt, self.system, self.messages)
+        for name in ("headers", "params"):
+            for path, placeholder in placeholders(getattr(self, name), name):
+                yield Problem(path, f"{{{{{placeholder}}}}} is not filled in here, only in prompt, system and messages")
+        for name in _OWN_OPTIONS:
+            if name in self.params:
+                yield Problem(f"params.{name}", f"{name} is an option of the target itself; write it there")
+        yield from tool_faults(self.tools)
+        yield from self._call_faults()
+
+    def _call_faults(self) -> Iterator[Problem]:
+        if self.base_url is None and not self.headers:
+            return
+        from gradeline.transport import Request  # loads aiohttp
+
+        try:
+            Request("POST", "https://localhost" if self.base_url is None else self.base_url, self.headers).checked_url()
+        except ConfigError as error:
+            yield from (
+                problem._replace(path="base_url") if problem.path == "url" else problem for problem in error.problems
+            )
+
+
+C = TypeVar("C", bound=ChatConfig)
+
+
+class Exchange(NamedTuple):
+    """A question and its answer; ``results`` is what the tools are said to have given back, where the talk went on."""
+
+    question: Message
+    answer: ChatResponse
+    results: tuple[Message, ...] = ()
+
+    @property
+    def reply(self) -> Message:
+        return Message("assistant", self.answer.content, self.answer.tool_calls)
+
+    @property
+    def kept(self) -> Turn:
+        """The answer as the next turn's history has it; the formats take no message that says nothing."""
+        spoke = self.answer.content or self.answer.tool_calls
+        return (self.reply, *self.results) if spoke else ()
+
+    @property
+    def remark(self) -> str | None:
+        """Why the answer ended, where it did not simply end: our word, and the provider's where it is another."""
+        finish = self.answer.finish_reason
+        if finish in _UNREMARKABLE:
+            return None
+        told = str((self.answer.raw or {}).get("finish_reason") or finish)
+        return f"{finish}" if told == finish else f"{finish} ({clean_text(told).text})"
+
+    @property
+    def turn(self) -> Turn:
+        remark = self.remark
+        event = () if remark is None else (Message("event", remark, name=FINISH),)
+        return (self.question, self.reply, *event, *self.results)
+
+
+class ChatTarget(DeclaredTarget[C], Generic[C]):
+    """A model behind a provider's interface; a kind names its provider.
+
+    A list input is a conversation: one call per turn, each with all that was said before. What the model asks of
+    tools is kept in the trajectory and never run. An answer that was cut off, filtered or refused is still the
+    answer; the trajectory then says so in an event named ``finish_reason``. What would fail every case alike (a wrong
+    key, no such model, a used-up account) is a `ConfigError`.
+    """
+
+    provider: ClassVar[str]
+    pacing = DeclaredTarget.pacing | {"api_key"}
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        secrets: Collection[str] = (),
+        *,
+        environment: Mapping[str, str] | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        """``environment`` is what the suite sees (else this process's own): keys and base URLs are read from it.
+
+        ``settings`` are for what no option says: prices, the transport, the pauses between retries.
+        """
+        super().__init__(config, secrets)
+        options = self.options
+        self._environment = environment
+        self._settings = settings
+        self._adapter: ChatAdapter | None = None
+        self._prompt = Prompt(options.prompt, options.system, options.messages)
+        self._tools = tuple(read_tools(options.tools))
+        self._warned: set[str] = set()
+
+    @property
+    def service(self) -> str:
+        """The name of the adapter that speaks with the provider."""
+        return self.provider
+
+    async def open(self) -> None:
+        problems = []
+        if not self.model:
+            problems.append(Problem("model", "is required: name the model that answers, or several in models"))
+        try:
+            adapter = self._made()
+            if self.model:
+                self._try_encoding(adapter)
+        except ConfigError as error:
+            problems += error.problems
+        if problems:
+            raise ConfigError(problems, self.kind)
+        self._adapter = adapter
+
+    async def close(self) -> None:
+        adapter, self._adapter = self._adapter, None
+        if adapter is not None:
+            await adapter.aclose()
+
+    def _made(self) -> ChatAdapter:
+        from gradeline.adapters.endpoint import Settings
+
+        options = self.options
+        settings = replace(
+            self._settings or Settings(), headers=options.headers, timeout_s=options.timeout, retries=options.retries
+        )
+        return create(
+            self.service,
+            self.model,
+            base_url=options.base_url,
+            api_key=options.api_key,
+            settings=settings,
+            environment=self._environment,
+        )
+
+    def _try_encoding(self, adapter: ChatAdapter) -> None:
+        """Finds params that say what an option says too, before anything is sent."""
+        from gradeline.adapters.base import Call
+
+        try:
+            adapter.encode(Call(self.model or "", self._request([Message("user", "?")]), self._run_config(None)))
+        except ConfigError as error:
+            told = [
+                problem._replace(path=problem.path.replace("model_params.", "params.")) for problem in error.problems
+            ]
+            raise ConfigError(told) from None
+
+    @cached_property
+    def hidden(self) -> frozenset[str]:
+        from gradeline.transport.redact import known_secrets  # loads aiohttp
+
+        options = self.options
+        known = known_secrets(options.base_url or "", options.headers, (), self.secrets)
+        return spellings([*known, *(key for key in self._given_keys() if len(key) >= _SHORTEST_KEY)])
+
+    def _given_keys(self) -> Iterator[str]:
+        environment = os.environ if self._environment is None else self._environment
+        names = PROVIDERS[self.service].key_names
+        yield from (key for key in (self.options.api_key, *map(environment.get, names)) if key)
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        shown = super().shown
+        return {**shown, "api_key": HIDDEN} if "api_key" in shown else shown
+
+    def problems_with(self, sample: Sample) -> list[Problem]:
+        if self._prompt.takes_any_sample and isinstance(sample.input, str):
+            return []
+        try:
+            for turn in turns_of(sample):
+                lookup = Scope(sample, turn, model=self.model)
+                self._prompt.system(lookup)
+                self._prompt.first(lookup)
+        except ConfigError as error:
+            return list(error.problems)
+        return []
+
+    async def call(self, sample: Sample) -> Response:
+        if self._adapter is None:
+            raise RuntimeError("a target is asked inside `async with`")
+        said: list[Message] = []
+        done: list[Exchange] = []
+        turns = turns_of(sample)
+        config = self._run_config(self._prompt.system(Scope(sample, turns[0], model=self.model)))
+        for turn in turns:
+            lookup = Scope(sample, turn, model=self.model)
+            if done:
+                done[-1] = done[-1]._replace(results=results_of(done[-1].answer.tool_calls))
+                said += (*done[-1].kept, self._prompt.next(lookup))
+            else:
+                said += self._prompt.first(lookup)
+            try:
+                answer = await self._adapter.acomplete(self._request(said), config)
+            except ModelError as error:
+                if error.obstacle is not None:
+                    raise self._for_a_person(error, self._adapter) from None
+                if not done:
+                    raise
+                return self._broken_off(error, done)
+            done.append(Exchange(_question(said), answer))
+            self._warn_of(done[-1], sample)
+        return self._response(done)
+
+    def _request(self, messages: Sequence[Message]) -> ChatRequest:
+        options = self.options
+        return ChatRequest(tuple(messages), self._tools, response_schema=options.response_schema, stream=options.stream)
+
+    def _run_config(self, system: str | None) -> RunConfig:
+        options = self.options
+        params = options.params if options.seed is None else {**options.params, "seed": options.seed}
+        return RunConfig(
+            self.model or "", options.temperature, options.max_tokens, system, options.timeout, model_params=params
+        )
+
+    def _response(self, done: Sequence[Exchange]) -> Response:
+        told = len(done) > 1 or any(one.answer.tool_calls or one.remark for one in done)
+        latencies = [one.answer.latency_ms or 0.0 for one in done]
+        response = Response(
+            text=done[-1].answer.content,
+            trajectory=_trajectory(done) if told else None,
+            usage=_usage(done),
+            latency_ms=sum(latencies),
+            cleaned=any(note.what == "text" for one in done for note in one.answer.notes),
+        )
+        return self._without_keys(response)
+
+    def _broken_off(self, error: ModelError, done: Sequence[Exchange]) -> Response:
+        """What is left of a conversation whose last call failed: the turns before it were paid for."""
+        failed = self._failure(error)
+        return self._without_keys(msgspec.structs.replace(failed, trajectory=_trajectory(done), usage=_usage(done)))
+
+    def _for_a_person(self, error: ModelError, adapter: ChatAdapter) -> ConfigError:
+        from gradeline.transport import safe_url  # loads aiohttp
+
+        status = "" if error.http_status is None else f" ({error.http_status})"
+        said = f"{hide(quote(error.said or str(error), _MAX_SAID), self.hidden)}{status}"
+        place = safe_url(adapter.base_url)
+        match error.obstacle:
+            case "quota":
+                way_out = "top it up or wait, then go on with: gradeline resume"
+                problem = Problem("", f"the account is used up; {place} says {said}; {way_out}")
+            case "model":
+                problem = Problem("model", f"{place} refused {quote(self.model)}: {said}; check model and base_url")
+            case _:
+                problem = Problem("api_key", f"{place} refused it: {said}; {self._key_remedy()}")
+        return ConfigError(problem, self.kind)
+
+    def _key_remedy(self) -> str:
+        names = " or ".join(PROVIDERS[self.service].key_names) or "its variable"
+        if self.options.api_key:
+            return "check the key, and what it may be used for"
+        if self.options.base_url:
+            return "no key was sent: a base_url gets none but the target's own; write api_key: ${NAME}"
+        return f"check {names}, and what that key may be used for"
+
+    @cached_property
+    def _keys(self) -> frozenset[str]:
+        """What lets the caller in by a header or in the URL; the adapter itself hides the provider's key."""
+        from gradeline.transport.redact import known_secrets  # loads aiohttp
+
+        known = known_secrets(self.options.base_url or "", self.options.headers, (), ())
+        return spellings(key for key in known if len(key) >= _SHORTEST_KEY)
+
+    def _without_keys(self, response: Response) -> Response:
+        """A gateway that says back what it was let in with must not have it stored."""
+        if not self._keys:
+            return response
+        text = None if response.text is None else hide(response.text, self._keys)
+        steps = response.trajectory
+        if steps is not None:
+            steps = msgspec.convert(mask(msgspec.to_builtins(steps), self._keys), Trajectory)
+        if (text, steps) == (response.text, response.trajectory):
+            return response
+        return msgspec.structs.replace(response, text=text, trajectory=steps, cleaned=True)
+
+    def _warn_of(self, exchange: Exchange, sample: Sample) -> None:
+        """Says once what was asked for and not done, and once that answers did not simply end."""
+        for note in exchange.answer.notes:
+            if note.what != "text":
+                self._warn(note.what, f"{note.what} had no effect: {note.why}")
+        finish, remark = exchange.answer.finish_reason, exchange.remark
+        if finish is not None and remark is not None:
+            case = quote(sample.case_key)
+            self._warn(finish, f"the answer to case {case} ended with {remark}; it is graded as it is")
+
+    def _warn(self, what: str, message: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
+            _log.warning("target %s, model %s: %s", self.kind, quote(self.model), hide(message, self.hidden))
+
+
+def _question(said: Sequence[Message]) -> Message:
+    """What the user said last, as a record may keep it."""
+    asked = next(message for message in reversed(said) if message.role == "user")
+    return Message("user", clean_text(asked.content).text)
+
+
+def _trajectory(done: Sequence[Exchange]) -> Trajectory:
+    return Trajectory(tuple(one.turn for one in done))
+
+
+def _usage(done: Sequence[Exchange]) -> Usage | None:
+    """What all turns used; a turn that told nothing leaves the sum unknown."""
+    usage = total_usage([one.answer.usage or Usage() for one in done])
+    return None if usage == Usage() else usage
+
+
+class OpenAIConfig(ChatConfig, frozen=True, kw_only=True):
+    """Options of `OpenAITarget`."""
+
+    api: Annotated[Literal["chat", "responses"], described("Which of OpenAI's two formats is spoken.")] = "chat"
+
+
+class OpenAITarget(ChatTarget[OpenAIConfig]):
+    """Asks a model of OpenAI, or of any server that speaks its chat completions or its Responses, by base_url."""
+
+    kind = "openai"
+    name = "OpenAI model"
+    provider = "openai"
+
+    @property
+    def service(self) -> str:
+        return "openai_responses" if self.options.api == "responses" else "openai"
+
+
+class AnthropicTarget(ChatTarget[ChatConfig]):
+    """Asks a model of Anthropic, or of any server that speaks its Messages, by base_url."""
+
+    kind = "anthropic"
+    name = "Anthropic model"
+    provider = "anthropic"
+
+
+class GeminiTarget(ChatTarget[ChatConfig]):
+    """Asks a model of Google through its Gemini interface."""
+
+    kind = "gemini"
+    name = "Gemini model"
+    provider = "gemini"
+
+
+class OllamaTarget(ChatTarget[ChatConfig]):
+    """Asks a model that Ollama serves, by default on this machine."""
+
+    kind = "ollama"
+    name = "Ollama model"
+    provider = "ollama"
+
+
+class VllmTarget(ChatTarget[ChatConfig]):
+    """Asks a model that vLLM serves, by default on this machine."""
+
+    kind = "vllm"
+    name = "vLLM model"
+    provider = "vllm"
