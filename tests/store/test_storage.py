@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Event, Thread, get_ident
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -33,7 +34,9 @@ from gradeline.model import (
     digest_of,
     to_json,
 )
+from gradeline.model.observation import Observation, ObservationFilter, ObservationSums, new_observation
 from gradeline.store import Counts, GraderCounts, InMemoryStorage, Run, RunGrader, SqliteStorage, StoreError, Writer
+from gradeline.store.observations import cell_of, sums_of
 from gradeline.store.rows import Row, Tally, counts_of, score_units
 
 STORES: dict[str, Callable[[Path], Storage]] = {
@@ -798,3 +801,131 @@ def test_the_same_answer_again_keeps_its_grades(store: Storage) -> None:
             store.put_grade(GradeKey(run, "a", 0, "exact"), scored(1.0), "x")
     assert [set(record.grades) for record in store.records(run)] == [{"exact"}]
     assert store.counts(run) == recomputed(store, run)
+
+
+def observed(key: str, **fields: Any) -> Observation:
+    given: dict[str, Any] = {
+        "task_family": "support",
+        "baseline_adapter": "large",
+        "candidate_adapter": "small",
+        "grader_id": "judge",
+        "grader_fingerprint": "f1",
+        "score": 0.5,
+        "baseline_digest": "d1",
+        "candidate_digest": "d2",
+        "cost": 0.25,
+        "observed_at": "2026-01-15T10:00:00Z",
+    }
+    return new_observation(**{**given, **fields}, idempotency_key=key)
+
+
+class TestObservations:
+    def test_they_come_back_as_they_were_in_the_order_of_arrival(self, store: Storage) -> None:
+        given = [observed("b", score=None, cost=None), observed("a", latency_ms=3.5, task_family="ünï")]
+        ids = store.put_observations(given)
+        assert ids == sorted(set(ids))
+        assert store.observations() == [
+            msgspec.structs.replace(one, id=number) for one, number in zip(given, ids, strict=True)
+        ]
+
+    def test_a_used_key_keeps_the_first_and_gives_its_id(self, store: Storage) -> None:
+        first, second = store.put_observations([observed("a", score=0.25), observed("b")])
+        again = store.put_observations([observed("c"), observed("a", score=1.0), observed("c", score=0.0)])
+        assert again[1] == first
+        assert again[0] == again[2] > second
+        assert [(one.idempotency_key, one.score) for one in store.observations()] == [
+            ("a", 0.25),
+            ("b", 0.5),
+            ("c", 0.5),
+        ]
+
+    def test_nothing_is_put_for_nothing(self, store: Storage) -> None:
+        assert (store.put_observations([]), store.observations(), store.observation_sums()) == ([], [], [])
+
+    def test_pages_go_on_behind_an_id(self, store: Storage) -> None:
+        ids = store.put_observations([observed(str(number)) for number in range(7)])
+        pages = [[one.id for one in store.observations(after=after, limit=3)] for after in (0, ids[2], ids[5], ids[6])]
+        assert pages == [ids[:3], ids[3:6], ids[6:], []]
+
+    def test_a_filter_means_what_has_all_of_it(self, store: Storage) -> None:
+        store.put_observations(
+            [
+                observed("a"),
+                observed("b", candidate_adapter="tiny"),
+                observed("c", task_family="code", calibration_state="calibrated"),
+                observed("d", grader_fingerprint="f2"),
+                observed("e", baseline_adapter="huge"),
+                observed("f", grader_id="other"),
+            ]
+        )
+        filters = {
+            "abdef": ObservationFilter("support"),
+            "acdef": ObservationFilter(candidate_adapter="small"),
+            "adef": ObservationFilter("support", "small"),
+            "c": ObservationFilter(calibration_state="calibrated"),
+            "d": ObservationFilter(grader_fingerprint="f2"),
+            "e": ObservationFilter(baseline_adapter="huge"),
+            "f": ObservationFilter(grader_id="other"),
+            "": ObservationFilter("support", "small", calibration_state="failed"),
+        }
+        for keys, where in filters.items():
+            assert "".join(one.idempotency_key for one in store.observations(where)) == keys
+            assert sum(sums.total for sums in store.observation_sums(where)) == len(keys)
+
+    def test_the_sums_of_each_adapter_in_each_family(self, store: Storage) -> None:
+        store.put_observations(
+            [
+                observed("a", score=0.1, observed_at="2026-01-17T00:00:00Z"),
+                observed("b", score=0.2, grader_fingerprint="f2", observed_at="2026-01-18T00:00:00Z"),
+                observed("c", score=None, calibration_state="failed", observed_at="2026-01-16T00:00:00Z"),
+                observed("d", task_family="code", score=None),
+            ]
+        )
+        store.put_observations([observed("a", score=1.0)])
+        assert store.observation_sums() == [
+            ObservationSums("code", "small", 1, 0, 0.0, 0.0, "2026-01-15T10:00:00.000000Z"),
+            ObservationSums("support", "small", 3, 2, 0.3, 0.05, "2026-01-18T00:00:00.000000Z"),
+        ]
+
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
+    @given(
+        st.lists(
+            st.tuples(
+                st.sampled_from("ab"),
+                st.sampled_from("xy"),
+                st.sampled_from(["calibrated", "drifted"]),
+                st.none() | st.floats(0.0, 1.0),
+            ),
+            max_size=20,
+        )
+    )
+    def test_the_sums_are_those_of_the_rows_whatever_their_order(self, store: Storage, rows: list[Any]) -> None:
+        family = f"family {len(store.observations(limit=100_000))}"
+        observations = [
+            observed(
+                f"{family} {number}",
+                task_family=f"{family} {one}",
+                candidate_adapter=two,
+                calibration_state=state,
+                score=score,
+            )
+            for number, (one, two, state, score) in enumerate(rows)
+        ]
+        store.put_observations(observations)
+        families = {one.task_family for one in observations}
+        found = [sums for sums in store.observation_sums() if sums.task_family in families]
+        assert found == sums_of(map(cell_of, reversed(observations)))
+
+    def test_threads_that_write_the_same_keys_get_the_same_ids(self, store: Storage) -> None:
+        ids: list[list[int]] = []
+
+        def write() -> None:
+            ids.append([store.put_observations([observed(str(number))])[0] for number in range(50)])
+
+        threads = [Thread(target=write) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert ids == [ids[0]] * 4
+        assert [one.idempotency_key for one in store.observations()] == [str(number) for number in range(50)]

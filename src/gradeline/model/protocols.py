@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 from gradeline.errors import GraderError
 from gradeline.model.case import TestCase
 from gradeline.model.context import GradeContext, Need
 from gradeline.model.grade import Grade, GradeResult
+from gradeline.model.observation import EVERYTHING, Observation, ObservationFilter, ObservationSums
 from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import Response, Usage
 from gradeline.model.run import Counts, Measure, Run, StoredKey
@@ -117,7 +118,7 @@ class StoreWriter(Protocol):
 
 @runtime_checkable
 class Storage(Protocol):
-    """Keeps cases, runs, responses and grades. Synchronous and thread-safe.
+    """Keeps cases, runs, responses, grades and the quality ledger. Synchronous and thread-safe.
 
     A write is durable when its call returns, and doing it again changes nothing. Raises
     `StoreError` when the store fails, `ConfigError` for a run that is not there.
@@ -214,6 +215,17 @@ class Storage(Protocol):
 
     def counts(self, run: str) -> Counts:
         """Responses by status, and per grader the outcomes and the moments of its scores; cheap at any size."""
+
+    def put_observations(self, observations: Sequence[Observation]) -> list[int]:
+        """Add to the ledger, all or none; give the id of each. A key that is used keeps its first observation."""
+
+    def observations(
+        self, where: ObservationFilter = EVERYTHING, after: int = 0, limit: int = 1000
+    ) -> list[Observation]:
+        """A page of the ledger, the oldest first; ``after`` is the id of the last one of the page before."""
+
+    def observation_sums(self, where: ObservationFilter = EVERYTHING) -> list[ObservationSums]:
+        """The ledger summed up by family and adapter, in their order; cheap at any size."""
 
     def writer(self) -> StoreWriter:
         """A writer for the tasks of an event loop. Close it before the store."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,10 +13,12 @@ from gradeline.errors import Outcome, StoreError
 from gradeline.model.case import TestCase
 from gradeline.model.codec import from_json, to_json
 from gradeline.model.grade import Grade
+from gradeline.model.observation import EVERYTHING, Observation, ObservationFilter, ObservationSums
 from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import Response
 from gradeline.model.run import Counts, GradeMeasure, Measure, Run, StoredKey
 from gradeline.model.sample import Sample
+from gradeline.store.observations import Cell, added, cell_of, sums_of
 from gradeline.store.rows import (
     GradeRow,
     ResponseRow,
@@ -73,6 +76,34 @@ class _Rows:
         return self.samples[case][0], case, repeat
 
 
+class _Ledger:
+    """Observations in the order of arrival, so that an id is a place."""
+
+    def __init__(self) -> None:
+        self.rows: list[Observation] = []
+        self._ids: dict[str, int] = {}
+        self._cells: dict[tuple[str, ...], tuple[Observation, Cell]] = {}
+
+    def put(self, observation: Observation) -> int:
+        known = self._ids.get(observation.idempotency_key)
+        if known is not None:
+            return known
+        number = len(self.rows) + 1
+        self.rows.append(msgspec.structs.replace(observation, id=number))
+        self._ids[observation.idempotency_key] = number
+        alike = tuple(getattr(observation, name) for name in ObservationFilter._fields)
+        first, sums = self._cells.get(alike, (observation, None))
+        cell = cell_of(observation)
+        self._cells[alike] = (first, cell if sums is None else added(sums, cell))
+        return number
+
+    def page(self, where: ObservationFilter, after: int, limit: int) -> list[Observation]:
+        return list(islice(filter(where.admits, islice(self.rows, max(after, 0), None)), limit))
+
+    def sums(self, where: ObservationFilter) -> list[ObservationSums]:
+        return sums_of(cell for one, cell in self._cells.values() if where.admits(one))
+
+
 class InMemoryStorage:
     """`Storage` in dictionaries."""
 
@@ -83,6 +114,7 @@ class InMemoryStorage:
         self._runs: dict[str, str] = {}
         self._rows: dict[str, _Rows] = {}
         self._cached: dict[str, str] = {}
+        self._ledger = _Ledger()
 
     def __enter__(self) -> Self:
         return self
@@ -257,6 +289,20 @@ class InMemoryStorage:
             ((status, 1) for status in statuses),
             (Tally(grade.grader, grade.outcome, 1, grade.units, grade.squares) for grade in grades),
         )
+
+    def put_observations(self, observations: Sequence[Observation]) -> list[int]:
+        with self._lock:
+            return [self._ledger.put(one) for one in observations]
+
+    def observations(
+        self, where: ObservationFilter = EVERYTHING, after: int = 0, limit: int = 1000
+    ) -> list[Observation]:
+        with self._lock:
+            return self._ledger.page(where, after, limit)
+
+    def observation_sums(self, where: ObservationFilter = EVERYTHING) -> list[ObservationSums]:
+        with self._lock:
+            return self._ledger.sums(where)
 
     def writer(self) -> Writer:
         from gradeline.store.writer import Writer  # asyncio is loaded only where it is used

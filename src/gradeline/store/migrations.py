@@ -165,6 +165,78 @@ def add_cost_of_grades(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE grades ADD COLUMN cost REAL")
 
 
+def create_ledger(connection: sqlite3.Connection) -> None:
+    """Observations are only ever added, and a key's first one stays, whoever writes the statement.
+
+    The last trigger is there because a REPLACE deletes without the triggers of a DELETE.
+    """
+    connection.execute(
+        """CREATE TABLE observations (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            task_family TEXT NOT NULL,
+            baseline_adapter TEXT NOT NULL,
+            candidate_adapter TEXT NOT NULL,
+            grader_id TEXT NOT NULL,
+            grader_fingerprint TEXT NOT NULL,
+            score REAL CHECK (score BETWEEN 0 AND 1),
+            units INTEGER NOT NULL,
+            squares INTEGER NOT NULL,
+            baseline_digest TEXT NOT NULL,
+            candidate_digest TEXT NOT NULL,
+            cost REAL,
+            latency_ms REAL,
+            calibration_state TEXT NOT NULL,
+            observed_at TEXT NOT NULL,
+            idempotency_key TEXT NOT NULL UNIQUE
+        )"""
+    )
+    connection.execute("CREATE INDEX observations_by_family ON observations (task_family, id)")
+    connection.execute("CREATE INDEX observations_by_adapter ON observations (candidate_adapter, id)")
+    for act in ("UPDATE", "DELETE"):
+        connection.execute(
+            f"""CREATE TRIGGER no_{act.lower()}_of_observations BEFORE {act} ON observations BEGIN
+                SELECT RAISE(ABORT, 'the quality ledger is append-only: add an observation instead');
+            END"""
+        )
+    connection.execute(
+        """CREATE TRIGGER first_observation_stays BEFORE INSERT ON observations
+        WHEN EXISTS (SELECT 1 FROM observations WHERE idempotency_key = new.idempotency_key OR id = new.id) BEGIN
+            SELECT RAISE(IGNORE);
+        END"""
+    )
+
+
+def roll_up_observations(connection: sqlite3.Connection) -> None:
+    """One row for all that are alike but for their scores, so that a query costs the same at any size."""
+    connection.execute(
+        """CREATE TABLE observation_sums (
+            task_family TEXT NOT NULL,
+            candidate_adapter TEXT NOT NULL,
+            baseline_adapter TEXT NOT NULL,
+            grader_id TEXT NOT NULL,
+            grader_fingerprint TEXT NOT NULL,
+            calibration_state TEXT NOT NULL,
+            total INTEGER NOT NULL,
+            scored INTEGER NOT NULL,
+            units INTEGER NOT NULL,
+            squares INTEGER NOT NULL,
+            latest TEXT NOT NULL,
+            PRIMARY KEY (task_family, candidate_adapter, baseline_adapter, grader_id, grader_fingerprint,
+                calibration_state)
+        ) WITHOUT ROWID"""
+    )
+    connection.execute(
+        """CREATE TRIGGER observation_stored AFTER INSERT ON observations BEGIN
+            INSERT INTO observation_sums VALUES (
+                new.task_family, new.candidate_adapter, new.baseline_adapter, new.grader_id, new.grader_fingerprint,
+                new.calibration_state, 1, new.score IS NOT NULL, new.units, new.squares, new.observed_at)
+            ON CONFLICT DO UPDATE SET
+                total = total + 1, scored = scored + excluded.scored, units = units + excluded.units,
+                squares = squares + excluded.squares, latest = max(latest, excluded.latest);
+        END"""
+    )
+
+
 MIGRATIONS: Sequence[Migration] = (
     create_test_cases,
     create_runs,
@@ -173,6 +245,8 @@ MIGRATIONS: Sequence[Migration] = (
     add_measures,
     drop_grades_of_replaced_responses,
     add_cost_of_grades,
+    create_ledger,
+    roll_up_observations,
 )
 
 

@@ -20,12 +20,21 @@ from gradeline.failpoints import failpoint
 from gradeline.model.case import TestCase
 from gradeline.model.codec import digest_of, from_json, to_json
 from gradeline.model.grade import Grade
+from gradeline.model.observation import EVERYTHING, Observation, ObservationFilter, ObservationSums
 from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import Response
 from gradeline.model.run import Counts, GradeMeasure, Measure, Run, StoredKey
 from gradeline.model.sample import Sample
 from gradeline.store.bulk import put_rows, put_samples
 from gradeline.store.migrations import APPLICATION_ID, MIGRATIONS, migrate, version_of
+from gradeline.store.observations import (
+    Cell,
+    observation_of_row,
+    page_of_observations,
+    put_observations,
+    sums_of,
+    sums_statement,
+)
 from gradeline.store.rows import (
     Row,
     Tally,
@@ -47,6 +56,7 @@ from gradeline.store.rows import (
 )
 
 if TYPE_CHECKING:
+    from gradeline.store.sqlite_database import SqliteDatabase
     from gradeline.store.writer import Writer
 
 BUSY_SECONDS = 5.0
@@ -131,6 +141,13 @@ class SqliteStorage:
             for connection in (self._connection, *self._readers):
                 connection.close()
             self._readers.clear()
+
+    @property
+    def database(self) -> SqliteDatabase:
+        """The database itself, for tables that stand beside those of runs."""
+        from gradeline.store.sqlite_database import SqliteDatabase  # the service's alone
+
+        return SqliteDatabase(self._reading, self._writing)
 
     def save_test_case(self, test_case: TestCase) -> str:
         if not test_case.id:
@@ -312,6 +329,20 @@ class SqliteStorage:
             "SELECT grader, outcome, count, units, squares FROM grade_counts WHERE run = ? AND count > 0", run
         )
         return counts_of(responses, (Tally(*row) for row in grades))
+
+    def put_observations(self, observations: Sequence[Observation]) -> list[int]:
+        with self._writing() as connection:
+            return put_observations(connection, observations)
+
+    def observations(
+        self, where: ObservationFilter = EVERYTHING, after: int = 0, limit: int = 1000
+    ) -> list[Observation]:
+        statement, values = page_of_observations(where, after, limit)
+        return [observation_of_row(row) for row in self._read(statement, *values)]
+
+    def observation_sums(self, where: ObservationFilter = EVERYTHING) -> list[ObservationSums]:
+        statement, values = sums_statement(where)
+        return sums_of(Cell(*row) for row in self._read(statement, *values))
 
     def writer(self) -> Writer:
         from gradeline.store.writer import Writer  # asyncio is loaded only where it is used

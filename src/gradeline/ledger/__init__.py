@@ -1,0 +1,16 @@
+"""The quality ledger: what graders said of candidate models beside their baselines, kept for good."""
+
+from gradeline.ledger.paired import observation_of, response_digest
+from gradeline.ledger.quality import QualityLedger
+from gradeline.ledger.rows import QualityRow
+from gradeline.model.observation import CALIBRATION_STATES, Observation, new_observation
+
+__all__ = [
+    "CALIBRATION_STATES",
+    "Observation",
+    "QualityLedger",
+    "QualityRow",
+    "new_observation",
+    "observation_of",
+    "response_digest",
+]

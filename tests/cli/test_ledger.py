@@ -1,0 +1,147 @@
+"""``gradeline ledger`` as a user calls it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from gradeline.ledger import QualityLedger
+
+COMMAND = str(Path(sys.executable).with_name("gradeline"))
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[list[str]]:
+        """The words of each line, however wide the columns are."""
+        return [line.split() for line in self.out.splitlines()]
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    return {
+        "task_family": "support",
+        "baseline_adapter": "large",
+        "candidate_adapter": "small",
+        "grader_id": "judge",
+        "grader_fingerprint": "f1",
+        "score": 1.0,
+        "baseline_digest": "d1",
+        "candidate_digest": "d2",
+        "observed_at": "2026-01-15T10:00:00Z",
+        **fields,
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A project whose ledger knows two families."""
+    with QualityLedger(tmp_path / ".gradeline" / "store.db") as ledger:
+        ledger.append_many(given(score=score, idempotency_key=str(score)) for score in (0.0, 1.0, None))
+        ledger.append(**given(task_family="code", score=None, idempotency_key="code"))
+    return tmp_path
+
+
+def ledger(folder: Path, *arguments: str, **environment: str) -> Ran:
+    kept = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
+    done = subprocess.run(
+        [COMMAND, "ledger", *arguments], cwd=folder, capture_output=True, env={**kept, **environment}, check=False
+    )
+    return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def test_a_table_of_families_and_adapters(folder: Path) -> None:
+    ran = ledger(folder)
+    assert (ran.code, ran.err) == (0, "")
+    head, code, support = ran.lines
+    assert head == ["family", "adapter", "n", "mean", "95", "%", "coverage", "age"]
+    assert code[:6] == ["code", "small", "0", "–", "–", "0%"]
+    assert support[:6] == ["support", "small", "2", "0.500", "0.095–0.905", "67%"]
+    assert [line[-1] for line in (code, support)] == ["d", "d"]
+
+
+def test_one_family_or_adapter_alone(folder: Path) -> None:
+    assert [line[0] for line in ledger(folder, "--family", "code").lines] == ["family", "code"]
+    assert [line[0] for line in ledger(folder, "--adapter", "small").lines] == ["family", "code", "support"]
+
+
+def test_json_has_the_rows_of_a_query(folder: Path) -> None:
+    ran = ledger(folder, "--json", "--family", "support")
+    (row,) = json.loads(ran.out)["rows"]
+    assert row.pop("age") > 0
+    assert row.pop("interval") == [pytest.approx(0.0945, abs=1e-4), pytest.approx(0.9055, abs=1e-4)]
+    assert row == {"task_family": "support", "adapter": "small", "n": 2, "mean": 0.5, "coverage": 2 / 3}
+
+
+def test_an_empty_ledger_says_how_to_fill_it(tmp_path: Path) -> None:
+    ran = ledger(tmp_path)
+    assert ran.code == 0
+    assert ran.out.startswith("No observations yet. Add what a judge says of a pair, from Python:\n")
+    assert "ledger.record(result, task_family=…" in ran.out
+    assert json.loads(ledger(tmp_path, "--json").out) == {"rows": []}
+
+
+def test_a_family_that_is_not_there_is_told_with_those_that_are(folder: Path) -> None:
+    assert ledger(folder, "--family", "supprt", "--adapter", "small").out == (
+        "No observations of family 'supprt' and adapter 'small'. There are: code / small, support / small\n"
+    )
+
+
+def test_hostile_names_do_nothing_to_the_terminal(tmp_path: Path) -> None:
+    with QualityLedger(tmp_path / "store.db") as made:
+        made.append(**given(task_family="[red]a\x1b[2J", candidate_adapter="\u202eevil"))
+    for arguments in ((), ("--family", "nothing")):
+        out = ledger(tmp_path, "--store", "store.db", *arguments).out
+        assert "[red]a␛[2J" in out
+        assert "<202E>evil" in out
+        assert "\x1b" not in out
+
+
+class TestExport:
+    def test_standard_output_is_json_lines_whatever_the_terminal(self, folder: Path) -> None:
+        ran = ledger(folder, "--export", "-", "--family", "support", PYTHONIOENCODING="ascii", LC_ALL="C")
+        assert (ran.code, ran.err) == (0, "")
+        assert [json.loads(line)["score"] for line in ran.out.splitlines()] == [0.0, 1.0, None]
+
+    def test_a_file_holds_the_same_lines(self, folder: Path) -> None:
+        ran = ledger(folder, "--export", "out.jsonl")
+        assert (ran.code, ran.out) == (0, "4 observations written to out.jsonl\n")
+        assert (folder / "out.jsonl").read_text() == ledger(folder, "--export", "-").out
+
+    def test_csv_by_its_name(self, folder: Path) -> None:
+        assert ledger(folder, "--export", "out.csv", "--adapter", "small", "--quiet") == (0, "", "")
+        assert (folder / "out.csv").read_text().splitlines()[0].startswith("id,task_family,baseline_adapter,")
+
+    def test_json_names_the_file(self, folder: Path) -> None:
+        assert json.loads(ledger(folder, "--export", "out.jsonl", "--json").out) == {"written": ["out.jsonl"]}
+
+    def test_lines_and_one_object_cannot_both_be_on_standard_output(self, folder: Path) -> None:
+        ran = ledger(folder, "--export", "-", "--json")
+        assert (ran.code, ran.out) == (2, "")
+        assert "use one" in ran.err
+
+    def test_a_place_that_cannot_be_written_is_named(self, folder: Path) -> None:
+        ran = ledger(folder, "--export", "nowhere/out.csv")
+        assert (ran.code, ran.out) == (2, "")
+        assert "nowhere/out.csv: cannot be written: No such file or directory; name a place" in ran.err
+
+    def test_a_reader_that_leaves_early_is_no_fault(self, folder: Path) -> None:
+        with QualityLedger(folder / ".gradeline" / "store.db") as made:
+            made.append_many(given(idempotency_key=f"more {number}") for number in range(2000))
+        done = subprocess.run(
+            ["bash", "-c", f"'{COMMAND}' ledger --export - | head -1; exit ${{PIPESTATUS[0]}}"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)

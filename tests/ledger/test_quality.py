@@ -1,0 +1,322 @@
+"""The quality ledger as its users call it, over every store."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradeline.errors import ConfigError, StoreError
+from gradeline.ledger import Observation, QualityLedger, QualityRow, observation_of, response_digest
+from gradeline.model import GradingResult, LLMResponse, Storage, ToolCall, Usage
+from gradeline.stats import mean_interval, wilson
+from gradeline.store import InMemoryStorage, SqliteStorage
+from gradeline.testing import ScriptedAdapter
+
+STORES: dict[str, Callable[[Path], Storage]] = {
+    "memory": lambda folder: InMemoryStorage(),
+    "sqlite": lambda folder: SqliteStorage(folder / "store.db"),
+}
+TIME = "2026-01-15T10:00:00Z"
+
+
+@pytest.fixture(params=STORES)
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[QualityLedger]:
+    with STORES[request.param](tmp_path) as store:
+        yield QualityLedger(store)
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    return {
+        "task_family": "support",
+        "baseline_adapter": "large",
+        "candidate_adapter": "small",
+        "grader_id": "judge",
+        "grader_fingerprint": "f1",
+        "score": 0.5,
+        "baseline_digest": "d1",
+        "candidate_digest": "d2",
+        **fields,
+    }
+
+
+def scored(ledger: QualityLedger, *scores: float | None, **fields: Any) -> None:
+    ledger.append_many(given(score=score, **fields) for score in scores)
+
+
+def known(ledger: QualityLedger, *arguments: str, **filters: str) -> list[tuple[Any, ...]]:
+    """Rows without their age."""
+    return [row[:-1] for row in ledger.query(*arguments, **filters)]
+
+
+class TestAppending:
+    def test_an_observation_comes_back_as_it_was(self, ledger: QualityLedger) -> None:
+        more = {"cost": 0.01, "latency_ms": 7.5, "calibration_state": "calibrated", "idempotency_key": "k"}
+        id_ = ledger.append(**given(**more, observed_at=TIME))
+        assert ledger.observations() == [
+            Observation(**given(**more, id=id_, observed_at="2026-01-15T10:00:00.000000Z"))
+        ]
+
+    def test_a_used_key_keeps_the_first_and_gives_its_id(self, ledger: QualityLedger) -> None:
+        first = ledger.append(**given(score=0.25, idempotency_key="k"))
+        assert ledger.append(**given(score=1.0, idempotency_key="k")) == first
+        assert [one.score for one in ledger.observations()] == [0.25]
+
+    def test_without_a_key_the_same_observation_of_the_same_time_is_added_once(self, ledger: QualityLedger) -> None:
+        ids = {ledger.append(**given(observed_at=TIME)) for _ in range(2)}
+        ids.add(ledger.append(**given(observed_at=TIME, score=0.25)))
+        assert len(ids) == 2
+
+    def test_without_a_key_and_a_time_equal_answers_are_observations_of_their_own(self, ledger: QualityLedger) -> None:
+        # "yes" beside "yes" says the same of two different questions
+        assert len({ledger.append(**given(score=1.0)) for _ in range(3)}) == 3
+
+    def test_what_is_wrong_is_refused_and_leaves_nothing(self, ledger: QualityLedger) -> None:
+        with pytest.raises(ConfigError) as caught:
+            ledger.append(**given(score=True, task_family=""))
+        assert [problem.path for problem in caught.value.problems] == ["task_family", "score"]
+        assert ledger.observations() == []
+
+    def test_many_are_given_their_ids_in_order(self, ledger: QualityLedger) -> None:
+        ids = ledger.append_many(given(idempotency_key=str(number % 1500)) for number in range(2000))
+        assert ids[:500] == ids[1500:]
+        assert [one.id for one in ledger.each()] == ids[:1500]
+
+    def test_of_many_every_fault_of_a_batch_is_told_with_its_place(self, ledger: QualityLedger) -> None:
+        rows: list[Any] = [given(), given(scor=1.0), {"task_family": "x"}, given(score=2), 7]
+        with pytest.raises(ConfigError) as caught:
+            ledger.append_many(rows)
+        problems = [str(problem) for problem in caught.value.problems]
+        assert problems[0] == "[1].scor: an observation has no such field; did you mean 'score'?"
+        assert problems[1] == "[2].baseline_adapter: is missing"
+        assert problems[-2].startswith("[3].score: score must be a finite number")
+        assert problems[-1] == "[4]: expected an Observation or a mapping, got 7"
+        assert ledger.observations() == []
+
+    def test_one_ledger_is_added_to_another_once(self, ledger: QualityLedger) -> None:
+        scored(ledger, 0.25, None, 1.0)
+        with QualityLedger("memory://") as other:
+            for rows in (ledger.each(), ledger.export(), (json.loads(json.dumps(row)) for row in ledger.export())):
+                other.append_many(rows)
+            assert list(other.export()) == list(ledger.export())
+
+
+class TestQuerying:
+    def test_a_ledger_without_observations_has_no_rows(self, ledger: QualityLedger) -> None:
+        assert ledger.query() == []
+
+    def test_a_row_for_each_adapter_in_each_family(self, ledger: QualityLedger) -> None:
+        scored(ledger, 0.2, 0.4, 0.9, None)
+        scored(ledger, None, candidate_adapter="tiny")
+        scored(ledger, 0.5, task_family="code")
+        rows = known(ledger)
+        assert rows == [
+            ("code", "small", 1, 0.5, None, 1.0),
+            ("support", "small", 3, 0.5, (0.0, 1.0), 0.75),
+            ("support", "tiny", 0, None, None, 0.0),
+        ]
+        assert known(ledger, "support") == rows[1:]
+        assert known(ledger, adapter="small") == rows[:2]
+        assert known(ledger, "code", "tiny") == []
+
+    def test_scores_of_0_and_1_are_a_proportion(self, ledger: QualityLedger) -> None:
+        scored(ledger, 1.0, 1.0, 1.0, 0.0)
+        assert known(ledger) == [("support", "small", 4, 0.75, wilson(3, 4), 1.0)]
+
+    def test_a_few_scores_that_agree_are_not_certain(self, ledger: QualityLedger) -> None:
+        scored(ledger, 0.6, 0.6, 0.6)
+        ((_, _, n, mean, interval, _),) = known(ledger)
+        assert (n, mean) == (3, 0.6)
+        assert interval[0] < 0.6 < interval[1]
+
+    def test_the_mean_and_its_interval_are_those_of_the_scores(self, ledger: QualityLedger) -> None:
+        scores = [number % 97 / 97 for number in range(1000)]
+        scored(ledger, *scores)
+        (row,) = ledger.query()
+        expected = mean_interval(scores)
+        assert (row.mean, *(row.interval or ())) == pytest.approx((expected.estimate, *expected), abs=1e-11)
+
+    def test_graders_states_and_baselines_can_be_told_apart(self, ledger: QualityLedger) -> None:
+        scored(ledger, 0.0, 0.5)
+        scored(ledger, 1.0, calibration_state="calibrated", grader_fingerprint="f2")
+        scored(ledger, 0.25, grader_id="other", baseline_adapter="huge")
+        means = {
+            0.25: {"calibration_state": "uncalibrated"},
+            1.0: {"grader_fingerprint": "f2"},
+            0.5: {"grader_id": "judge"},
+        }
+        assert [ledger.query(**filters)[0].mean for filters in means.values()] == list(means)
+        assert ledger.query(baseline_adapter="huge")[0].n == 1
+        assert ledger.query(calibration_state="expired") == []
+
+    def test_a_state_that_is_none_is_refused(self, ledger: QualityLedger) -> None:
+        with pytest.raises(ConfigError, match="no state 'calibratd'; did you mean 'calibrated'"):
+            ledger.query(calibration_state="calibratd")
+
+    def test_the_age_is_that_of_the_latest_with_a_score_or_without(self, ledger: QualityLedger) -> None:
+        now = datetime.now(UTC)
+        for hours, score in ((5, 0.5), (1, None), (3, 0.5)):
+            ledger.append(**given(score=score, observed_at=now - timedelta(hours=hours)))
+        (row,) = ledger.query()
+        assert 3600 <= row.age <= 3600 + (datetime.now(UTC) - now).total_seconds()
+
+    def test_nothing_is_younger_than_new(self, ledger: QualityLedger) -> None:
+        ledger.append(**given(observed_at=datetime.now(UTC) + timedelta(days=1)))
+        assert [row.age for row in ledger.query()] == [0.0]
+
+    def test_a_row_is_a_tuple_of_seven(self, ledger: QualityLedger) -> None:
+        scored(ledger, 0.5)
+        (row,) = ledger.query()
+        assert row._fields == ("task_family", "adapter", "n", "mean", "interval", "coverage", "age")
+        assert isinstance(row, QualityRow)
+
+    def test_names_are_found_as_they_were_given_whatever_they_hold(self, ledger: QualityLedger) -> None:
+        ledger.append(**given(task_family="'; --\0\ud800"))
+        assert len(ledger.query("'; --\0\ud800")) == 1
+
+    def test_pages(self, ledger: QualityLedger) -> None:
+        scored(ledger, *[0.5] * 5)
+        scored(ledger, 0.5, task_family="code")
+        first = ledger.observations("support", limit=3)
+        second = ledger.observations("support", "small", after=first[-1].id, limit=3)
+        assert [one.id for one in (*first, *second)] == [1, 2, 3, 4, 5]
+        with pytest.raises(ConfigError, match="limit: expected at least 1, got 0"):
+            ledger.observations(limit=0)
+
+
+class TestExporting:
+    def test_every_observation_as_a_mapping(self, ledger: QualityLedger) -> None:
+        scored(ledger, None, observed_at=TIME, idempotency_key="k")
+        assert list(ledger.export()) == [
+            {
+                "schema": 1,
+                "id": 1,
+                **given(score=None, cost=None, latency_ms=None, calibration_state="uncalibrated"),
+                "observed_at": "2026-01-15T10:00:00.000000Z",
+                "idempotency_key": "k",
+            }
+        ]
+
+    def test_more_than_a_page_of_one_adapter(self, ledger: QualityLedger) -> None:
+        ledger.append_many(given(candidate_adapter="ab"[number % 2]) for number in range(3000))
+        assert len(list(ledger.export(adapter="a"))) == 1500
+
+    def test_lines_are_what_the_iterator_gives(self, ledger: QualityLedger, tmp_path: Path) -> None:
+        scored(ledger, 0.5, None, task_family="ünï")
+        assert ledger.export(tmp_path / "out.jsonl") == 2
+        lines = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
+        assert [json.loads(line) for line in lines] == list(ledger.export())
+
+    def test_csv_by_its_name_with_nothing_that_is_taken_for_a_formula(
+        self, ledger: QualityLedger, tmp_path: Path
+    ) -> None:
+        scored(ledger, 0.5, None, task_family='=SUM(1;"2")')
+        assert ledger.export(str(tmp_path / "out.CSV")) == 2
+        with (tmp_path / "out.CSV").open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert [(row["task_family"], row["score"], row["cost"]) for row in rows] == [
+            ('\'=SUM(1;"2")', "0.5", ""),
+            ('\'=SUM(1;"2")', "", ""),
+        ]
+
+    def test_a_file_is_there_as_a_whole_or_as_it_was(self, tmp_path: Path) -> None:
+        class Breaking(InMemoryStorage):
+            def observations(self, *arguments: Any) -> list[Observation]:
+                if arguments[1]:
+                    raise StoreError("the disk is gone")
+                return super().observations(*arguments)
+
+        ledger = QualityLedger(Breaking())
+        scored(ledger, 0.5)
+        (tmp_path / "out.jsonl").write_text("as it was")
+        with pytest.raises(StoreError, match="the disk is gone"):
+            ledger.export(tmp_path / "out.jsonl")
+        assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("out.jsonl", "as it was")]
+
+    def test_a_place_that_cannot_be_written_is_named(self, tmp_path: Path) -> None:
+        ledger = QualityLedger(InMemoryStorage())
+        with pytest.raises(ConfigError, match=f"{tmp_path}: is a folder; name a file"):
+            ledger.export(tmp_path)
+        with pytest.raises(ConfigError, match=r"nowhere/x: cannot be written: No such file or directory; name a place"):
+            ledger.export(tmp_path / "nowhere" / "x")
+
+
+class TestRecording:
+    RESULT = GradingResult(
+        0.75,
+        "close",
+        "judge@1f",
+        LLMResponse("Paris."),
+        LLMResponse("Paris", usage=Usage(cost=0.002), latency_ms=40.0),
+    )
+
+    def test_a_result_is_an_observation_of_its_candidate(self, ledger: QualityLedger) -> None:
+        id_ = ledger.record(
+            self.RESULT,
+            task_family="capitals",
+            baseline_adapter=ScriptedAdapter(["x"], adapter_id="large"),
+            candidate_adapter="small",
+            observed_at=TIME,
+            idempotency_key="france",
+        )
+        assert ledger.observations() == [
+            Observation(
+                id=id_,
+                task_family="capitals",
+                baseline_adapter="large",
+                candidate_adapter="small",
+                grader_id="judge@1f",
+                grader_fingerprint="judge@1f",
+                score=0.75,
+                baseline_digest=response_digest(LLMResponse("Paris.")),
+                candidate_digest=response_digest(LLMResponse("Paris")),
+                cost=0.002,
+                latency_ms=40.0,
+                observed_at="2026-01-15T10:00:00.000000Z",
+                idempotency_key="france",
+            )
+        ]
+
+    def test_many_results_go_in_together(self, ledger: QualityLedger) -> None:
+        names = {"task_family": "capitals", "baseline_adapter": "large", "candidate_adapter": "small"}
+        made = [
+            observation_of(self.RESULT, **names, grader_fingerprint="f", idempotency_key=key) for key in ("a", "b", "a")
+        ]
+        assert ledger.append_many(made) == [1, 2, 1]
+
+    def test_a_digest_is_of_what_was_said_and_called(self) -> None:
+        said = [
+            LLMResponse("a"),
+            LLMResponse("b"),
+            LLMResponse("a", tool_calls=(ToolCall("look", '{"at": 1}'),)),
+            LLMResponse("a", tool_calls=(ToolCall("look", '{"at": 2'),)),
+            LLMResponse("a\ud800"),
+        ]
+        assert len({response_digest(one) for one in said}) == len(said)
+        assert response_digest(LLMResponse("a", latency_ms=1.0, model="m")) == response_digest(LLMResponse("a"))
+
+
+class TestItsStore:
+    def test_one_that_was_given_stays_open(self, tmp_path: Path) -> None:
+        with SqliteStorage(tmp_path / "store.db") as store:
+            with QualityLedger(store) as ledger:
+                ledger.append(**given())
+            assert len(store.observations()) == 1
+
+    @pytest.mark.parametrize("scheme", ["", "sqlite:///"])
+    def test_one_that_was_named_is_opened_and_closed(self, tmp_path: Path, scheme: str) -> None:
+        with QualityLedger(f"{scheme}{tmp_path}/store.db") as ledger:
+            ledger.append(**given(idempotency_key="k"))
+        with pytest.raises(StoreError, match="is closed"):
+            ledger.query()
+        with QualityLedger(tmp_path / "store.db") as ledger:
+            assert [one.idempotency_key for one in ledger.observations()] == ["k"]
+
+    def test_anything_else_is_refused(self) -> None:
+        with pytest.raises(ConfigError, match=r"store: expected a path, a URL .* or a store, got 7"):
+            QualityLedger(7)  # type: ignore[arg-type]

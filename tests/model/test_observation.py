@@ -1,0 +1,138 @@
+"""What may stand in the quality ledger."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from gradeline.errors import ConfigError
+from gradeline.model.observation import Observation, ObservationFilter, new_observation
+
+GIVEN: dict[str, Any] = {
+    "task_family": "support",
+    "baseline_adapter": "openai:large",
+    "candidate_adapter": "openai:small",
+    "grader_id": "exact-match",
+    "grader_fingerprint": "f1",
+    "score": 0.5,
+    "baseline_digest": "d1",
+    "candidate_digest": "d2",
+}
+TIME = "2026-01-15T10:00:00Z"
+
+
+def test_it_holds_what_was_given() -> None:
+    more = {"cost": 0.01, "latency_ms": 12, "calibration_state": "drifted", "idempotency_key": "k"}
+    assert new_observation(**GIVEN, **more, observed_at=TIME) == Observation(
+        task_family="support",
+        baseline_adapter="openai:large",
+        candidate_adapter="openai:small",
+        grader_id="exact-match",
+        grader_fingerprint="f1",
+        score=0.5,
+        baseline_digest="d1",
+        candidate_digest="d2",
+        cost=0.01,
+        latency_ms=12.0,
+        calibration_state="drifted",
+        observed_at="2026-01-15T10:00:00.000000Z",
+        idempotency_key="k",
+    )
+
+
+def test_what_is_not_known_is_none_and_nobody_is_calibrated_unless_said() -> None:
+    made = new_observation(**GIVEN)
+    assert (made.cost, made.latency_ms, made.calibration_state) == (None, None, "uncalibrated")
+
+
+def test_without_a_time_it_is_observed_now() -> None:
+    before = datetime.now(UTC)
+    made = new_observation(**GIVEN)
+    assert before <= datetime.fromisoformat(made.observed_at) <= datetime.now(UTC)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("2026-01-15T10:00:00+02:00", "2026-01-15T08:00:00.000000Z"),
+        ("2026-01-15 10:00:00.25Z", "2026-01-15T10:00:00.250000Z"),
+        (datetime(2026, 1, 15, tzinfo=timezone(timedelta(hours=-1))), "2026-01-15T01:00:00.000000Z"),
+    ],
+)
+def test_times_are_kept_in_utc(given: Any, kept: str) -> None:
+    assert new_observation(**GIVEN, observed_at=given).observed_at == kept
+
+
+@pytest.mark.parametrize("score", [None, 0, 0.0, 1, 1.0, 0.25])
+def test_a_score_is_a_number_from_0_to_1_or_no_verdict(score: Any) -> None:
+    assert new_observation(**{**GIVEN, "score": score}).score == score
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("score", value) for value in (True, -0.1, 1.1, float("nan"), float("inf"), "0.5", 10**400)),
+        *(
+            (field, value)
+            for field in ("task_family", "baseline_adapter", "candidate_adapter", "grader_id", "grader_fingerprint")
+            for value in ("", " \n", None, 7)
+        ),
+        *((field, None) for field in ("baseline_digest", "candidate_digest")),
+        *((field, value) for field in ("cost", "latency_ms") for value in (-1, True, float("nan"), "1", 10**400)),
+        *(("calibration_state", value) for value in ("calibratd", "", None)),
+        *(
+            ("observed_at", value)
+            for value in ("yesterday", "2026-01-15", "2026-01-15T10:00:00", datetime(2026, 1, 15), 1.5)
+        ),
+        ("observed_at", "0001-01-01T00:00:00+10:00"),
+        *(("idempotency_key", value) for value in ("", " ", 7)),
+    ],
+)
+def test_anything_else_is_refused_by_name(field: str, value: object) -> None:
+    with pytest.raises(ConfigError) as caught:
+        new_observation(**{**GIVEN, field: value})
+    assert [problem.path for problem in caught.value.problems] == [field]
+
+
+def test_everything_wrong_is_said_at_once_with_its_remedy() -> None:
+    with pytest.raises(ConfigError) as caught:
+        new_observation(
+            **{**GIVEN, "grader_id": " ", "score": 1.5}, calibration_state="calibratd", observed_at="2026-01-15"
+        )
+    assert str(caught.value) == (
+        "the observation cannot be kept: "
+        "\n  grader_id: expected a name that is not empty, got ' '"
+        "\n  score: score must be a finite number from 0.0 to 1.0, got 1.5; None says that there is no verdict"
+        "\n  calibration_state: no state 'calibratd'; did you mean 'calibrated'?"
+        "\n  observed_at: '2026-01-15' is no time with a zone; write ISO 8601 with a zone, such as 2026-01-15T10:00:00Z"
+    )
+
+
+def test_names_that_no_store_can_hold_are_cleaned() -> None:
+    made = new_observation(**{**GIVEN, "task_family": "a\0b\ud800"}, idempotency_key="\0")
+    assert (made.task_family, made.idempotency_key) == ("a\u2400b\ufffd", "\u2400")
+
+
+class TestTheKeyThatNobodyGave:
+    def test_one_that_tells_its_time_is_known_by_its_content(self) -> None:
+        keys = {new_observation(**GIVEN, observed_at=time).idempotency_key for time in (TIME, "2026-01-15T11:00+01:00")}
+        assert len(keys) == 1
+
+    @pytest.mark.parametrize(
+        "change", [{"score": None}, {"candidate_digest": "d3"}, {"latency_ms": 1.0}, {"observed_at": "2026-01-16T00Z"}]
+    )
+    def test_any_other_content_is_another(self, change: dict[str, Any]) -> None:
+        given = {**GIVEN, "observed_at": TIME}
+        assert new_observation(**given).idempotency_key != new_observation(**{**given, **change}).idempotency_key
+
+    def test_two_that_tell_no_time_are_two_though_all_else_is_equal(self) -> None:
+        assert new_observation(**GIVEN).idempotency_key != new_observation(**GIVEN).idempotency_key
+
+
+def test_a_filter_admits_what_has_all_that_it_names() -> None:
+    made = new_observation(**GIVEN)
+    assert ObservationFilter().admits(made)
+    assert ObservationFilter("support", "openai:small", calibration_state="uncalibrated").admits(made)
+    assert not ObservationFilter("support", "openai:large").admits(made)
