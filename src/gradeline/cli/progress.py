@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,10 @@ class Progress:
         self._mark = (self._began, 0)
         self._rate: float | None = None
 
+    def expect(self, more: int | None) -> None:
+        """So many more cases will come; None is not known."""
+        self._total = None if self._total is None or more is None else self._total + more
+
     def __call__(self, case: CaseDone) -> None:
         self.done += 1
         if case.response is None:
@@ -48,9 +52,9 @@ class Progress:
                 self.errors += 1
             elif Outcome.FAIL in outcomes:
                 self.failed += 1
-        usage = case.response.usage
-        if usage is not None and usage.cost is not None:
-            self.cost = (self.cost or 0.0) + usage.cost
+        for usage in (case.response.usage, *(one.grade.usage for one in case.graded.values())):
+            if usage is not None and usage.cost is not None:
+                self.cost = (self.cost or 0.0) + usage.cost
 
     def line(self) -> str:
         """All that is known, in one line."""
@@ -85,17 +89,49 @@ class Progress:
         return line.append(self.line())
 
 
+class SharedProgress:
+    """One display for several runs that go on at the same time."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._display = ExitStack()
+        self._progress = Progress(0)
+        self._advance: Callable[[CaseDone], None] = lambda _: None
+        self._running = 0
+
+    @contextmanager
+    def __call__(self, total: Callable[[], int | None]) -> Iterator[Callable[[CaseDone], None]]:
+        """Shows one more run."""
+        more = total() if sys.stderr.isatty() and not self._settings.quiet else None
+        self._progress.expect(more)
+        if not self._running:
+            self._advance = self._display.enter_context(_display(self._settings, self._progress))
+        self._running += 1
+        try:
+            yield self._advance
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._display.close()
+
+
 @contextmanager
 def shown(settings: Settings, total: Callable[[], int | None]) -> Iterator[Callable[[CaseDone], None]]:
     """Shows the progress of what the block runs; ``total`` is asked only where somebody looks."""
+    looked_at = not settings.quiet and sys.stderr.isatty()
+    with _display(settings, Progress(total() if looked_at else None)) as advance:
+        yield advance
+
+
+@contextmanager
+def _display(settings: Settings, progress: Progress) -> Iterator[Callable[[CaseDone], None]]:
     if settings.quiet:
         yield lambda _: None
     elif not sys.stderr.isatty():
-        yield _lines(Progress())
+        yield _lines(progress)
     else:
         from rich.live import Live  # only for people
 
-        progress = Progress(total())
         with Live(progress, console=console(settings, stderr=True), refresh_per_second=8, transient=True):
             yield progress
 

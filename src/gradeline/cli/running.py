@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,25 +53,25 @@ async def run_suite(settings: Settings, storage: Storage, order: Order, output: 
             output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(Problem("--output", f"{output} cannot be made a folder: {error.strerror}")) from None
-    done = await suites.run_suite(storage, order, _watcher(settings))
+    done = await suites.run_suite(storage, order, watcher(settings))
     folder = output or done.suite.output
     if folder is not None:
         from gradeline.report.letta_layout import LettaRun, write_letta_layout  # few runs write letta's results
 
         write_letta_layout(folder, [LettaRun.of(ran.report, done.suite.masked) for ran in done.runs])
-    return _print(settings, storage, done.runs)
+    return print_runs(settings, storage, done.runs)
 
 
 async def resume_run(settings: Settings, storage: Storage, wanted: str, choice: Choice, allow_changed: bool) -> int:
-    ran = await suites.resume_run(storage, wanted, choice, _watcher(settings), allow_changed=allow_changed)
-    return _print(settings, storage, [ran])
+    ran = await suites.resume_run(storage, wanted, choice, watcher(settings), allow_changed=allow_changed)
+    return print_runs(settings, storage, [ran])
 
 
 async def regrade_run(
     settings: Settings, storage: Storage, wanted: str, path: Path | None, choice: Choice, name: str | None
 ) -> int:
-    ran = await suites.regrade_run(storage, wanted, path, choice, name, _watcher(settings))
-    return _print(settings, storage, [ran])
+    ran = await suites.regrade_run(storage, wanted, path, choice, name, watcher(settings))
+    return print_runs(settings, storage, [ran])
 
 
 async def demo_runs(settings: Settings, storage: Storage) -> tuple[Run, Run]:
@@ -82,27 +83,29 @@ async def demo_runs(settings: Settings, storage: Storage) -> tuple[Run, Run]:
     suite = Path(str(files("gradeline.demo"))) / "agent_suite.yaml"
     async with DemoAgent() as agent:
         choice = Choice(overrides=(f"target.url={agent.url}/evaluate",))
-        done = await suites.run_suite(storage, Order(suite, choice), _watcher(settings))
-    _print(settings, storage, done.runs)
+        done = await suites.run_suite(storage, Order(suite, choice), watcher(settings))
+    print_runs(settings, storage, done.runs)
     small, large = (ran.report.run for ran in done.runs)
     return small, large
 
 
-def _watcher(settings: Settings) -> Watcher:
+def watcher(settings: Settings, *, together: bool = False) -> Watcher:
+    """Shows how far runs are and listens to Ctrl-C; ``together`` is for runs that go on at the same time."""
     # a run makes objects by the million and no cycles; what is loaded by now stays
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     stop = Stop()
     _listen(stop)
+    display = progress.SharedProgress(settings) if together else partial(progress.shown, settings)
     return Watcher(
         lambda warning: click.echo(f"warning: {warning}", err=True),
-        lambda prepared, run: progress.shown(settings, lambda: prepared.expected(run)),
+        lambda prepared, run: display(lambda: prepared.expected(run)),
         stop,
     )
 
 
-def _print(settings: Settings, storage: Storage, done: list[Ran]) -> int:
-    """Everything that was run, and the exit code of all of it."""
+def print_runs(settings: Settings, storage: Storage, done: list[Ran], **beside: str) -> int:
+    """Everything that was run, and the exit code of all of it; JSON also says what stands ``beside``."""
     code = worst_of([ran.exit_code for ran in done])
     if os.environ.get("GITHUB_STEP_SUMMARY"):
         from gradeline.report.markdown import append_step_summary, markdown  # where somebody reads it
@@ -114,7 +117,8 @@ def _print(settings: Settings, storage: Storage, done: list[Ran]) -> int:
             click.echo(f"{ran.stopped}; go on with: gradeline resume {ran.report.run.id}", err=True)
     if settings.json:
         shown = [{**ran.report.to_data(), "exit_code": ran.exit_code} for ran in done]
-        click.echo(json.dumps(shown[0] if len(done) == 1 else {"runs": shown, "exit_code": code}, ensure_ascii=False))
+        data = shown[0] if len(done) == 1 else {"runs": shown, "exit_code": code}
+        click.echo(json.dumps({**data, **beside}, ensure_ascii=False))
         return code
     for ran in done:
         if settings.quiet:
@@ -142,4 +146,4 @@ def _listen(stop: Stop) -> None:
 
 def show_run(settings: Settings, storage: Storage, found: Run) -> int:
     """Print what a stored run comes to; the exit code is that of its verdict."""
-    return _print(settings, storage, [Ran(conclude(storage, found))])
+    return print_runs(settings, storage, [Ran(conclude(storage, found))])

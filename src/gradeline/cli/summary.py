@@ -58,11 +58,12 @@ def print_report(settings: Settings, report: RunReport, storage: Storage) -> Non
 
 def _sentence(report: RunReport) -> str:
     parts = [report.summary.sentence]
-    latency, cost = report.summary.latency_ms, report.summary.cost["agent"]
+    latency = report.summary.latency_ms
     if latency is not None:
         parts.append(f"{latency['p50']:,.0f} ms (p50), {latency['p95']:,.0f} ms (p95)")
-    if cost is not None:
-        parts.append(f"cost {cost:.4g}")
+    paid = [f"{who} {cost:.4g}" for who, cost in report.summary.cost.items() if cost is not None]
+    if paid:
+        parts.append(f"cost: {', '.join(paid)}")
     return ", ".join(parts)
 
 

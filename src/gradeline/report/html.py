@@ -164,9 +164,9 @@ def _facts(report: RunReport) -> Iterator[Html]:
         yield _fact("Scored", *coverage(report))
     if summary.latency_ms is not None:
         yield _fact("Answer time", duration(summary.latency_ms["p50"]), f"p95 {duration(summary.latency_ms['p95'])}")
-    cost = summary.cost.get("agent")
-    if cost is not None:
-        yield _fact("Cost", f"{cost:.4g}", "as the agent told it")
+    for who, cost in summary.cost.items():
+        if cost is not None:
+            yield _fact(f"Cost, {who}", f"{cost:.4g}", "the sum of what is known")
 
 
 def _fact(name: str, value: str, beside: str) -> Html:

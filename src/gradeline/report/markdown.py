@@ -128,9 +128,9 @@ def _facts(report: RunReport) -> Iterator[str]:
     yield f"{scored} scored ({_inert(of_all, _CELL)})"
     if summary.latency_ms is not None:
         yield f"p50 {duration(summary.latency_ms['p50'])}, p95 {duration(summary.latency_ms['p95'])}"
-    cost = summary.cost.get("agent")
-    if cost is not None:
-        yield f"agent's cost {cost:.4g}"
+    for who, cost in summary.cost.items():
+        if cost is not None:
+            yield f"{who}'s cost {cost:.4g}"
     yield f"run {code(run.id, _KEY)}"
 
 
