@@ -51,6 +51,8 @@ _GRADES = {
     "refused_reply": "A judge, or a filter before it, declined to answer.",
     "truncated_reply": "A judge's reply was cut off, and again with a larger limit.",
     "empty_reply": "A judge's reply has no text.",
+    "judge_failed": "A judge could not be asked: its server failed or could not be reached, after all retries.",
+    "budget": "A judge was not asked, because that would have passed a limit.",
 }
 
 

@@ -14,6 +14,8 @@
         ├── NeedsIsolationError          only a killable worker process may run this
         └── BadReplyError                a grader gave back something that is no grade
 
+`gradeline.judges` adds below `UngradableError` what a judge's reply can be instead of a verdict, and `SideFailed`.
+
 An error that ends in a record is told by its type: two tables say whose fault each type
 is, whether the call is worth repeating, and what becomes of the case.
 """
@@ -95,6 +97,8 @@ GRADE_POLICY: Mapping[str, Policy] = MappingProxyType(
         "refused_reply": _grade(Fault.GRADER),
         "truncated_reply": _grade(Fault.GRADER),
         "empty_reply": _grade(Fault.GRADER),
+        "judge_failed": _grade(Fault.INFRASTRUCTURE),
+        "budget": _grade(Fault.INFRASTRUCTURE),
     }
 )
 """Failed grades. An exception's class name is a type too; those fall under `UNLISTED_GRADE`."""

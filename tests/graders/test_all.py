@@ -32,8 +32,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
     "json_schema": {"schema": {"type": "object", "properties": {"a": {"pattern": "^(a+)+$"}}}},
     "trajectory": {"max_steps": 3, "order": ["a"], "allow_repeats": False},
+    "cost": {"max_cost": 0.5},
+    "model_judge": {"prompt": "Is it right?"},
+    "panel": {"prompt": "Is it right?", "judges": [{"model": "a"}, {"provider": "anthropic", "model": "b"}]},
 }
-KINDS = sorted(BUILTINS)
+KINDS = sorted(name for name, home in BUILTINS.items() if ".judges." not in home)
+"""Those that ask nobody."""
 
 any_text = st.text(st.characters(exclude_categories=()), max_size=200)
 pieces = st.lists(
@@ -189,4 +193,4 @@ class TestListing:
 
     def test_only_what_needs_config_requires_it(self) -> None:
         required = {entry["id"] for entry in registry.list() if entry["config_schema"]["required"]}
-        assert required == {"custom-rules", "json_schema"}
+        assert required == {"custom-rules", "json_schema", "cost", "panel"}

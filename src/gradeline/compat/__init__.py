@@ -1,4 +1,4 @@
-"""Stand-ins for ``letta_evals`` and ``letta_client``, so that suite code written for them runs without them.
+"""Stand-ins for ``letta_evals``, ``letta_client`` and ``llm_connect``: code written for them runs without them.
 
 Nothing is put in place before `install` is called, and a real package that is installed always wins.
 """

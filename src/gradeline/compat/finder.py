@@ -82,7 +82,6 @@ def _missing(module: str, name: str) -> str:
     known = [other for other in _names(module) if other != name] if module in TABLES else []
     close = closest(name, known)
     hint = f"; did you mean {close!r}?" if close else "."
-    return (
-        f"gradeline's stand-in for {package} has no {module}.{name}{hint} "
-        f"The real package has everything: pip install {DISTRIBUTIONS[package]}"
-    )
+    source = DISTRIBUTIONS[package]
+    remedy = f"The real package has everything: pip install {source}" if source else "The real package may have it."
+    return f"gradeline's stand-in for {package} has no {module}.{name}{hint} {remedy}"

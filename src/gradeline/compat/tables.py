@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-DISTRIBUTIONS: Mapping[str, str] = MappingProxyType({"letta_evals": "letta-evals", "letta_client": "letta-client"})
-"""The packages that have stand-ins, and what to install for the real ones."""
+DISTRIBUTIONS: Mapping[str, str | None] = MappingProxyType(
+    {"letta_evals": "letta-evals", "letta_client": "letta-client", "llm_connect": None}
+)
+"""The packages that have stand-ins, and what to install for the real ones; None where no index is known to have it."""
 
 
 def _from(home: str, names: str) -> dict[str, str]:
@@ -33,6 +35,12 @@ _TYPES = _from(
 )
 _PARAMS = _from(_MESSAGES, "CreateBlockParam MessageCreateParam")
 _TOOL = _from(_MESSAGES, "BaseTool")
+_GRADING = {
+    **_from("gradeline.judges", "GradingResult Judge BaselineGrader"),
+    **_from("gradeline.judges", "ExactMatchJudge EmbeddingSimilarityJudge LLMJudge PairedGrader"),
+    **_from("gradeline.adapters", "LLMAdapter EmbeddingAdapter LLMResponse RunConfig BudgetTracker"),
+    **_from("gradeline.ledger", "QualityLedger"),
+}
 
 TABLES: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
@@ -56,5 +64,7 @@ TABLES: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "letta_client.types": {**_TYPES, **_UNION, **_STATE, **_PARAMS},
         "letta_client.types.agents": {**_TYPES, **_UNION, "Message": f"{_MESSAGES}:LettaMessageUnion"},
         "letta_client.types.tool": _TOOL,
+        "llm_connect": _GRADING,
+        "llm_connect.grading": _GRADING,
     }
 )

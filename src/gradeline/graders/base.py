@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, overload
 
-from gradeline.errors import DataError, GraderError
+import msgspec
+
+from gradeline.errors import DataError, GraderError, Problem
 from gradeline.model import Config, GradeContext, GradeResult, Need, Sample, clean_data, clean_text, quote
 from gradeline.model.config import canonical_options
 from gradeline.model.declared import Declared
@@ -29,6 +31,13 @@ class Surroundings(NamedTuple):
     folder: Path | None = None
     environment: Mapping[str, str] | None = None
     """None: those of this process."""
+
+
+class Remark(NamedTuple):
+    """What a look at a grader's surroundings tells about its options; a fatal one keeps it from being used."""
+
+    problem: Problem
+    fatal: bool = False
 
 
 class Grader:
@@ -81,6 +90,10 @@ class DeclaredGrader(Declared[C], Grader):
         """The grader, ready to be used there; `ConfigError` for what is missing there."""
         return self
 
+    def remarks(self, folder: Path, case: Sample | None) -> Iterator[Remark]:  # noqa: ARG002 - as `within`
+        """What is wrong or odd with the options there, as far as files tell; ``case`` is one of those to grade."""
+        return iter(())
+
     @abstractmethod
     def result(self, ctx: GradeContext) -> GradeResult:
         """Grade one submission."""
@@ -124,6 +137,11 @@ class DeclaredGrader(Declared[C], Grader):
             "score": result.score,
             "details": {"reason": result.rationale, **result.metadata},
         }
+
+    @classmethod
+    def takes(cls, option: str) -> bool:
+        """Whether there is an option of that name."""
+        return any(field.encode_name == option for field in msgspec.structs.fields(cls._config_type))
 
     def definition(self) -> dict[str, Any]:
         """The canonical stored form; `gradeline.graders.from_definition` rebuilds the grader from it."""

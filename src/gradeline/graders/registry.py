@@ -29,9 +29,21 @@ BUILTINS = {
     "tool_calls": "gradeline.graders.tool_calls:ToolCallsGrader",
     "trajectory": "gradeline.graders.trajectory:TrajectoryGrader",
     "latency": "gradeline.graders.latency:LatencyGrader",
+    "cost": "gradeline.graders.cost:CostGrader",
+    # Judges stand above graders, and are imported when one is asked for.
+    "model_judge": "gradeline.judges.model_judge:ModelJudge",
+    "panel": "gradeline.judges.panel:PanelGrader",
+    "pairwise": "gradeline.judges.pairwise:PairwiseGrader",
+    "baseline": "gradeline.judges.baseline_grader:BaselineGrader",
+    "embedding": "gradeline.judges.embedding_grader:EmbeddingGrader",
 }
 
-ALIASES = {"custom-json": "custom-rules", "string_match": "string-match", "true_false": "true-false"}
+ALIASES = {
+    "custom-json": "custom-rules",
+    "rubric": "model_judge",
+    "string_match": "string-match",
+    "true_false": "true-false",
+}
 """Other spellings of a kind, read but never written."""
 
 GROUP = "gradeline.graders"

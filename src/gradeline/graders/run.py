@@ -115,9 +115,7 @@ def _check_size(grader: Grader, ctx: GradeContext) -> None:
             )
 
 
-def error_grade(
-    grader: Grader, error: Exception, latency_ms: float | None = None, usage: Usage | None = None
-) -> Grade:
+def error_grade(grader: Grader, error: Exception, latency_ms: float | None = None, usage: Usage | None = None) -> Grade:
     """What becomes of a grade when it, or what it needs, fails: an ``error`` that says whose fault it is."""
     if isinstance(error, GraderError):
         error_type, trace = error.type, None

@@ -1,0 +1,76 @@
+"""Judges: what a candidate's answer is worth beside a baseline's.
+
+    from gradeline.judges import LLMJudge, PairedGrader
+
+    result = PairedGrader(LLMJudge(judge_adapter)).grade(baseline_adapter, candidate_adapter, prompt, run_config)
+    result.quality_score
+
+What a model says about answers is a heuristic. Four biases are known of every model judge:
+
+- length: longer answers can be preferred even where they are not better;
+- format: familiar formatting can be rewarded whatever it holds;
+- position: the order in which answers are shown can change the verdict;
+- self-preference: a judge may favour what its own model family wrote.
+
+Calibrate an `LLMJudge` against at least one judge that is no model (exact match, embedding similarity) before its
+scores steer anything. A reply without a verdict is an error (`InvalidReply`, `RefusedReply`, `TruncatedReply`,
+`EmptyReply`, each a `ValueError` with the reply in ``raw``), never a score.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gradeline.judges.embedding import EmbeddingSimilarityJudge
+    from gradeline.judges.exact import ExactMatchJudge
+    from gradeline.judges.llm import LLMJudge
+    from gradeline.judges.paired import BaselineGrader, PairedGrader, SideFailed
+    from gradeline.judges.replies import EmptyReply, InvalidReply, RefusedReply, ReplyError, TruncatedReply
+    from gradeline.model.llm import GradingResult, Judge
+
+__all__ = [
+    "BaselineGrader",
+    "EmbeddingSimilarityJudge",
+    "EmptyReply",
+    "ExactMatchJudge",
+    "GradingResult",
+    "InvalidReply",
+    "Judge",
+    "LLMJudge",
+    "PairedGrader",
+    "RefusedReply",
+    "ReplyError",
+    "SideFailed",
+    "TruncatedReply",
+]
+
+_HOMES = {
+    "BaselineGrader": "gradeline.judges.paired",
+    "EmbeddingSimilarityJudge": "gradeline.judges.embedding",
+    "EmptyReply": "gradeline.judges.replies",
+    "ExactMatchJudge": "gradeline.judges.exact",
+    "GradingResult": "gradeline.model.llm",
+    "InvalidReply": "gradeline.judges.replies",
+    "Judge": "gradeline.model.llm",
+    "LLMJudge": "gradeline.judges.llm",
+    "PairedGrader": "gradeline.judges.paired",
+    "RefusedReply": "gradeline.judges.replies",
+    "ReplyError": "gradeline.judges.replies",
+    "SideFailed": "gradeline.judges.paired",
+    "TruncatedReply": "gradeline.judges.replies",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'gradeline.judges' has no attribute {name!r}")
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,111 @@
+"""Asking a baseline and a candidate the same, and a judge what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+from gradeline.adapters import blocking
+from gradeline.adapters.base import ChatAdapter
+from gradeline.errors import GradelineError
+from gradeline.judges.asking import complete, complete_sync
+from gradeline.model.llm import GradingResult, Judge, LLMAdapter, LLMResponse, RunConfig
+
+Side = Literal["baseline", "candidate", "both"]
+Answer = LLMResponse | Exception
+
+
+@runtime_checkable
+class BaselineGrader(Protocol):
+    """Grades a candidate beside a baseline that the caller chose."""
+
+    def grade(
+        self, baseline_adapter: LLMAdapter, candidate_adapter: LLMAdapter, prompt: str, run_config: RunConfig
+    ) -> GradingResult: ...
+
+
+class SideFailed(GradelineError):  # noqa: N818 - the name that callers were promised
+    """An adapter failed, so there is nothing to judge.
+
+    ``side`` says whose ("baseline", "candidate" or "both"), ``response`` is what the other one answered (None where
+    both failed), ``errors`` has each failed side's error; the first of them is the cause.
+    """
+
+    def __init__(self, errors: Mapping[str, Exception], response: LLMResponse | None) -> None:
+        self.side: Side = "both" if len(errors) > 1 else "baseline" if "baseline" in errors else "candidate"
+        self.response = response
+        self.errors = dict(errors)
+        told = "; ".join(f"the {side} failed: {type(error).__name__}: {error}" for side, error in errors.items())
+        super().__init__(told)
+        self.__cause__ = next(iter(errors.values()))
+
+
+@dataclass
+class PairedGrader:
+    """Asks both adapters the very same prompt with the very same config, and lets ``judge`` compare the answers.
+
+    A failed adapter is `SideFailed`, after the other one has answered too. What the judge raises passes through, and
+    so does whatever is no failure, such as being cancelled.
+    """
+
+    judge: Judge
+
+    def grade(
+        self, baseline_adapter: LLMAdapter, candidate_adapter: LLMAdapter, prompt: str, run_config: RunConfig
+    ) -> GradingResult:
+        """The judge's word; works inside a running event loop too, which it blocks.
+
+        This package's adapters are asked side by side. Others are asked one after the other, the baseline first, in
+        the caller's thread: nothing says that they may be used from two.
+        """
+        if isinstance(baseline_adapter, ChatAdapter) and isinstance(candidate_adapter, ChatAdapter):
+            baseline, candidate = blocking.run(_both(baseline_adapter, candidate_adapter, prompt, run_config))
+        else:
+            baseline = _one_sync(baseline_adapter, prompt, run_config)
+            candidate = _one_sync(candidate_adapter, prompt, run_config)
+        first, second = _answers(baseline, candidate)
+        if not hasattr(self.judge, "judge"):
+            return blocking.run(self.judge.ajudge(first, second, prompt=prompt, run_config=run_config))
+        return self.judge.judge(first, second, prompt=prompt, run_config=run_config)
+
+    async def agrade(
+        self, baseline_adapter: LLMAdapter, candidate_adapter: LLMAdapter, prompt: str, run_config: RunConfig
+    ) -> GradingResult:
+        """The judge's word; both adapters are asked side by side."""
+        first, second = _answers(*await _both(baseline_adapter, candidate_adapter, prompt, run_config))
+        if not hasattr(self.judge, "ajudge"):
+            return await asyncio.to_thread(self.judge.judge, first, second, prompt=prompt, run_config=run_config)
+        return await self.judge.ajudge(first, second, prompt=prompt, run_config=run_config)
+
+
+async def _both(
+    baseline: LLMAdapter, candidate: LLMAdapter, prompt: str, run_config: RunConfig
+) -> tuple[Answer, Answer]:
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(_one(baseline, prompt, run_config))
+        second = group.create_task(_one(candidate, prompt, run_config))
+    return first.result(), second.result()
+
+
+async def _one(adapter: LLMAdapter, prompt: str, run_config: RunConfig) -> Answer:
+    try:
+        return await complete(adapter, prompt, run_config)
+    except Exception as error:
+        return error
+
+
+def _one_sync(adapter: LLMAdapter, prompt: str, run_config: RunConfig) -> Answer:
+    try:
+        return complete_sync(adapter, prompt, run_config)
+    except Exception as error:
+        return error
+
+
+def _answers(baseline: Answer, candidate: Answer) -> tuple[LLMResponse, LLMResponse]:
+    if not isinstance(baseline, Exception) and not isinstance(candidate, Exception):
+        return baseline, candidate
+    sides = {"baseline": baseline, "candidate": candidate}
+    errors = {side: answer for side, answer in sides.items() if isinstance(answer, Exception)}
+    raise SideFailed(errors, next((one for one in sides.values() if isinstance(one, LLMResponse)), None))

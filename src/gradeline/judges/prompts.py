@@ -1,0 +1,111 @@
+"""What a judge is asked: a rubric with its placeholders filled, and what comes from outside behind fences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from gradeline.judges.fence import Fence
+
+INPUT, SUBMISSION, GROUND_TRUTH = "input", "submission", "ground_truth"
+RESERVED = (INPUT, SUBMISSION, GROUND_TRUTH)
+"""What a rubric may always speak of; no variable may have such a name."""
+
+_TOKEN = re.compile(r"\{\{|\}\}|\{(?P<name>[^{}\n]{1,100})\}")
+_WORD = re.compile(r"[^\W\d]\w*")
+_DOUBLED = re.compile(rf"(?<!\{{)\{{\{{({'|'.join(RESERVED)})\}}\}}(?!\}})")
+
+
+class Case(NamedTuple):
+    """What a judge is told of one case. A variable's name is never one of `RESERVED`."""
+
+    input: str
+    submission: str
+    ground_truth: str | None = None
+    variables: Mapping[str, str] = {}
+
+
+class Section(NamedTuple):
+    """A part of a prompt that is data."""
+
+    title: str
+    label: str
+    text: str
+
+
+def placeholders(rubric: str) -> list[str]:
+    """The words in single braces, each once; JSON and formulas are none."""
+    names = (token["name"] for token in _tokens(rubric) if token["name"] is not None)
+    return list(dict.fromkeys(name for name in names if _WORD.fullmatch(name)))
+
+
+def doubled(rubric: str) -> list[str]:
+    """The reserved names in double braces, which are literal text."""
+    return list(dict.fromkeys(_DOUBLED.findall(rubric)))
+
+
+def shows_case(rubric: str) -> bool:
+    """Whether a rubric itself says where the case is to stand."""
+    return not {INPUT, SUBMISSION}.isdisjoint(placeholders(rubric))
+
+
+def fill(template: str, values: Mapping[str, str], blocks: Mapping[str, str] | None = None) -> str:
+    """The template with its placeholders filled, in one pass: braces in a value stay what they are.
+
+    ``{{`` and the ``}}`` that closes it are literal braces; a placeholder that is not known is literal text. Values
+    in ``blocks`` stand on lines of their own.
+    """
+    blocks = blocks or {}
+    pieces: list[str] = []
+    at = opened = 0
+    for token in _tokens(template):
+        pieces.append(template[at : token.start()])
+        at = token.end()
+        name = token["name"]
+        if token[0] == "{{":
+            opened += 1
+            pieces.append("{")
+        elif token[0] == "}}":
+            # One that closes nothing is the end of nested JSON.
+            pieces.append("}" if opened else "}}")
+            opened = max(0, opened - 1)
+        elif name in blocks:
+            pieces.append(_on_own_lines(blocks[name], "".join(pieces), template[at : at + 1]))
+        else:
+            pieces.append(values.get(name, token[0]))
+    return "".join([*pieces, template[at:]])
+
+
+def judge_prompt(rubric: str, case: Case, instruction: str, fence: Fence) -> str:
+    """The whole prompt. A rubric that does not show the case gets it put behind it, section by section."""
+    values = {**case.variables, INPUT: case.input, GROUND_TRUTH: case.ground_truth or ""}
+    if shows_case(rubric):
+        asked = fill(rubric, values, {SUBMISSION: fence.wrap(SUBMISSION, case.submission)})
+        return _ended(asked, fence, instruction)
+    sections = [Section("Submission", SUBMISSION, case.submission)]
+    if case.ground_truth:
+        sections.insert(0, Section("Ground truth", "ground truth", case.ground_truth))
+    if case.input:
+        sections.insert(0, Section("Input", INPUT, case.input))
+    return sections_prompt("Grade the submission by the rubric.", fill(rubric, values), sections, instruction, fence)
+
+
+def sections_prompt(task: str, rubric: str, sections: list[Section], instruction: str, fence: Fence) -> str:
+    """A prompt in sections: the task, the rubric, then the data, each text behind a fence."""
+    parts = [task, f"# Rubric\n\n{rubric.strip()}"]
+    parts += [f"# {section.title}\n\n{fence.wrap(section.label, section.text)}" for section in sections]
+    return _ended("\n\n".join(parts), fence, instruction)
+
+
+def _ended(asked: str, fence: Fence, instruction: str) -> str:
+    return "\n\n".join(part for part in (asked.rstrip(), fence.notice, instruction) if part)
+
+
+def _tokens(template: str) -> Iterator[re.Match[str]]:
+    return _TOKEN.finditer(template)
+
+
+def _on_own_lines(block: str, before: str, after: str) -> str:
+    head = "" if not before or before.endswith("\n") else "\n"
+    return f"{head}{block}" + ("" if after in ("", "\n") else "\n")

@@ -1,0 +1,165 @@
+"""One question to a judge: what is sent, how often, and what it cost."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from gradeline.adapters import ChatRequest, ChatResponse, ModelError, Note
+from gradeline.errors import BudgetExceeded, ConfigError, Problem
+from gradeline.judges.asking import Answered, ask, ask_sync, takes_requests, total_usage
+from gradeline.judges.replies import InvalidReply, RefusedReply, ReplyError, TruncatedReply, require_reply
+from gradeline.model.llm import LLMResponse, RunConfig
+from gradeline.model.response import Usage
+from gradeline.model.trajectory import Message
+from gradeline.testing import ScriptedAdapter
+
+CONFIG = RunConfig(model="judge", max_tokens=100)
+CUT = LLMResponse("half", finish_reason="length", usage=Usage(10, 5, 0, 0.25), latency_ms=3.0)
+WHOLE = LLMResponse("whole", finish_reason="stop", usage=Usage(10, 7, 0, 0.5), latency_ms=4.0)
+SCHEMA = {"type": "object"}
+REQUEST = ChatRequest((Message("system", "Be fair."), Message("user", "Judge.")), response_schema=SCHEMA, logprobs=5)
+
+
+class OnlySync:
+    adapter_id = "plain"
+
+    def __init__(self) -> None:
+        self.threads: list[str] = []
+        self.prompts: list[object] = []
+
+    def complete(self, prompt: str, run_config: RunConfig) -> LLMResponse:
+        self.threads.append(threading.current_thread().name)
+        self.prompts.append(prompt)
+        return WHOLE
+
+
+class OnlyAsync:
+    adapter_id = "plain"
+
+    async def acomplete(self, prompt: str, run_config: RunConfig) -> LLMResponse:
+        await asyncio.sleep(0)
+        return WHOLE
+
+
+def both_ways(replies: list[LLMResponse | BaseException], config: RunConfig = CONFIG) -> list[Answered[str]]:
+    """The answer by the synchronous and by the asynchronous form."""
+    return [
+        ask_sync(ScriptedAdapter(replies), "Judge.", config, require_reply),
+        asyncio.run(ask(ScriptedAdapter(replies), "Judge.", config, require_reply)),
+    ]
+
+
+def test_an_answer_comes_with_what_it_cost() -> None:
+    expected = Answered("whole", WHOLE.usage, "judge", (), 1, 4.0, LLMResponse(**{**vars(WHOLE), "model": "judge"}))
+    assert both_ways([WHOLE]) == [expected, expected]
+
+
+def test_a_truncation_is_asked_once_more_with_a_larger_limit() -> None:
+    adapter = ScriptedAdapter([CUT, WHOLE])
+    answered = ask_sync(adapter, "Judge.", CONFIG, require_reply)
+    assert (answered.value, answered.calls, answered.usage) == ("whole", 2, Usage(20, 12, 0, 0.75))
+    assert answered.latency_ms == 7.0
+    assert [call.run_config for call in adapter.calls] == [CONFIG, CONFIG.replace(max_tokens=400)]
+    assert [call.prompt for call in adapter.calls] == ["Judge.", "Judge."]
+
+
+def test_how_much_larger_can_be_said() -> None:
+    adapter = ScriptedAdapter([CUT, WHOLE])
+    ask_sync(adapter, "Judge.", CONFIG, require_reply, larger=2)
+    assert adapter.calls[1].run_config.max_tokens == 200
+
+
+@pytest.mark.parametrize(
+    ("used", "limit"), [(None, 4096), (Usage(output_tokens=5), 4096), (Usage(output_tokens=3000), 12000)]
+)
+def test_a_limit_that_nobody_set_is_made_larger_than_what_was_said(used: Usage | None, limit: int) -> None:
+    adapter = ScriptedAdapter([LLMResponse("half", finish_reason="length", usage=used), WHOLE])
+    ask_sync(adapter, "Judge.", RunConfig(model="judge"), require_reply)
+    assert adapter.calls[1].run_config.max_tokens == limit
+
+
+def test_a_second_truncation_is_the_end_and_says_what_both_cost() -> None:
+    for call in (ask_sync, lambda *args: asyncio.run(ask(*args))):
+        adapter = ScriptedAdapter([CUT, CUT])
+        with pytest.raises(TruncatedReply) as caught:
+            call(adapter, "Judge.", CONFIG, require_reply)
+        assert (caught.value.calls, caught.value.usage, len(adapter.calls)) == (2, Usage(20, 10, 0, 0.5), 2)
+
+
+@pytest.mark.parametrize("kind", [InvalidReply, RefusedReply])
+def test_any_other_bad_reply_is_raised_at_once_with_its_cost(kind: type[ReplyError]) -> None:
+    def read(response: LLMResponse) -> str:
+        raise kind("no", response.content)
+
+    adapter = ScriptedAdapter([WHOLE])
+    with pytest.raises(kind) as caught:
+        ask_sync(adapter, "Judge.", CONFIG, read)
+    assert (caught.value.calls, caught.value.usage, caught.value.raw) == (1, WHOLE.usage, "whole")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ModelError("timeout", "late"), BudgetExceeded("spent"), ConfigError(Problem("model", "none")), StopIteration()],
+)
+def test_the_adapters_own_errors_pass_through(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught:
+        ask_sync(ScriptedAdapter([error]), "Judge.", CONFIG, require_reply)
+    assert caught.value is error
+
+
+class TestUsage:
+    def test_is_the_sum_over_the_calls(self) -> None:
+        assert total_usage([Usage(1, 2, 3, 0.5), Usage(10, 20, 30, 0.25)]) == Usage(11, 22, 33, 0.75)
+
+    def test_is_unknown_where_that_of_any_call_is(self) -> None:
+        assert total_usage([Usage(1, 2, None, 0.5), Usage(1, 2, 3, None)]) == Usage(2, 4, None, None)
+        assert total_usage([Usage(1, 2, 3, 0.5), None]) is None
+        assert total_usage([None]) is None
+
+    def test_of_zero_is_zero(self) -> None:
+        assert total_usage([Usage(0, 0, 0, 0.0)]) == Usage(0, 0, 0, 0.0)
+
+
+class TestAdapters:
+    def test_one_with_complete_alone_is_called_in_a_thread_by_the_asynchronous_form(self) -> None:
+        adapter = OnlySync()
+        assert asyncio.run(ask(adapter, "Judge.", CONFIG, require_reply)).value == "whole"  # type: ignore[arg-type]
+        assert adapter.threads != [threading.current_thread().name]
+
+    def test_one_with_complete_alone_is_called_here_by_the_synchronous_form(self) -> None:
+        adapter = OnlySync()
+        assert ask_sync(adapter, "Judge.", CONFIG, require_reply).value == "whole"  # type: ignore[arg-type]
+        assert adapter.threads == [threading.current_thread().name]
+
+    def test_one_with_acomplete_alone_serves_both_forms_and_inside_a_running_loop(self) -> None:
+        async def inside() -> str:
+            return ask_sync(OnlyAsync(), "Judge.", CONFIG, require_reply).value  # type: ignore[arg-type]
+
+        assert ask_sync(OnlyAsync(), "Judge.", CONFIG, require_reply).value == "whole"  # type: ignore[arg-type]
+        assert asyncio.run(ask(OnlyAsync(), "Judge.", CONFIG, require_reply)).value == "whole"  # type: ignore[arg-type]
+        assert asyncio.run(inside()) == "whole"
+
+    def test_one_that_takes_texts_alone_gets_a_text_and_the_loss_is_noted(self) -> None:
+        adapter = OnlySync()
+        answered = ask_sync(adapter, REQUEST, CONFIG, require_reply)  # type: ignore[arg-type]
+        assert adapter.prompts == ["Be fair.\n\nJudge."]
+        assert answered.notes == (
+            Note("response_schema", "the adapter takes texts alone"),
+            Note("logprobs", "the adapter takes texts alone"),
+        )
+
+    def test_one_that_takes_requests_gets_the_request(self) -> None:
+        adapter = ScriptedAdapter([WHOLE])
+        ask_sync(adapter, REQUEST, CONFIG, require_reply)
+        assert adapter.calls[0].prompt is REQUEST
+        assert takes_requests(adapter)
+        assert not takes_requests(OnlySync())  # type: ignore[arg-type]
+
+    def test_what_it_left_out_and_which_model_answered_is_kept(self) -> None:
+        notes = (Note("seed", "the server refused it"),)
+        response = ChatResponse("whole", model="judge-2026-01", finish_reason="stop", notes=notes)
+        answered = ask_sync(ScriptedAdapter([response]), "Judge.", CONFIG, require_reply)
+        assert (answered.model, answered.notes) == ("judge-2026-01", notes)

@@ -1,0 +1,135 @@
+"""Embedding similarity: one call, checked vectors, a cosine in 0..1."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from math import inf, nan, sqrt
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradeline.adapters import create_embeddings
+from gradeline.errors import UngradableError
+from gradeline.judges import EmbeddingSimilarityJudge, GradingResult, Judge
+from gradeline.judges.embedding import cosine_of_two
+from gradeline.model.llm import LLMResponse, RunConfig
+
+CONFIG = RunConfig(model="m")
+
+
+class Fixed:
+    """Gives these vectors and keeps what it was asked."""
+
+    adapter_id = "fixed"
+
+    def __init__(self, vectors: Any) -> None:
+        self.vectors = vectors
+        self.asked: list[list[str]] = []
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        self.asked.append(list(texts))
+        return self.vectors
+
+
+class FixedAsync:
+    adapter_id = "fixed"
+
+    async def aembed(self, texts: Sequence[str]) -> Any:
+        return [[1.0], [1.0]]
+
+
+def judged(adapter: Any, baseline: str = "a", candidate: str = "b") -> GradingResult:
+    judge = EmbeddingSimilarityJudge(adapter)
+    return judge.judge(LLMResponse(baseline), LLMResponse(candidate), prompt="?", run_config=CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("vectors", "score", "notes"),
+    [
+        ([[1, 0], [1, 0]], 1.0, "cosine similarity 1.0000 by fixed"),
+        ([[1, 0], [0, 1]], 0.0, "cosine similarity 0.0000 by fixed"),
+        ([[1, 0], [1, 1]], 1 / sqrt(2), "cosine similarity 0.7071 by fixed"),
+        ([[1, 0], [-1, 0]], 0.0, "cosine similarity -1.0000 by fixed, clamped to 0"),
+        ([[0, 0], [1, 0]], 0.0, "cosine similarity 0.0000 by fixed"),
+        ([[0, 0], [0, 0]], 0.0, "cosine similarity 0.0000 by fixed"),
+        ([[1e300, 1e300], [1e300, 1e300]], 1.0, "cosine similarity 1.0000 by fixed"),
+        ([[1e-300, 0], [1e300, 0]], 1.0, "cosine similarity 1.0000 by fixed"),
+        (((3, 4), (6, 8)), 1.0, "cosine similarity 1.0000 by fixed"),
+    ],
+)
+def test_the_cosine_is_clamped_to_0_to_1(vectors: Any, score: float, notes: str) -> None:
+    adapter = Fixed(vectors)
+    result = judged(adapter)
+    assert (result.quality_score, result.notes) == (pytest.approx(score), notes)
+    assert (result.baseline_response, result.candidate_response) == (LLMResponse("a"), LLMResponse("b"))
+    assert adapter.asked == [["a", "b"]]
+
+
+@pytest.mark.parametrize(
+    ("vectors", "message"),
+    [
+        ([], "fixed gave 0 vectors for 2 texts"),
+        ([[1.0]], "fixed gave 1 vectors for 2 texts"),
+        ([[1.0], [1.0], [1.0]], "fixed gave 3 vectors for 2 texts"),
+        ([[1.0], [1.0, 2.0]], "fixed gave vectors of unequal lengths, 1 and 2"),
+        ([[], []], "fixed gave vectors of no length"),
+        ([[nan], [1.0]], "fixed gave a vector with nan, which is no finite number"),
+        ([[1.0], [inf]], "fixed gave a vector with inf, which is no finite number"),
+        ([["1"], [1.0]], "fixed gave a vector with '1', which is no finite number"),
+        ([[True], [1.0]], "fixed gave a vector with True, which is no finite number"),
+        ([[None], [1.0]], "fixed gave a vector with None, which is no finite number"),
+        ([[10**400], [1.0]], "which is no finite number"),
+        (None, "fixed gave None, which is no list of vectors"),
+        ([1.0, 2.0], "fixed gave [1.0, 2.0], which is no list of vectors"),
+    ],
+)
+def test_what_is_no_pair_of_vectors_is_a_value_error(vectors: Any, message: str) -> None:
+    with pytest.raises(UngradableError) as caught:
+        judged(Fixed(vectors))
+    assert isinstance(caught.value, ValueError)
+    assert message in str(caught.value)
+
+
+VECTOR = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=3, max_size=3)
+
+
+@given(VECTOR, VECTOR)
+def test_any_finite_vectors_have_a_score(first: list[float], second: list[float]) -> None:
+    assert -1.0000001 <= cosine_of_two([first, second], "x") <= 1.0000001
+    assert 0.0 <= judged(Fixed([first, second])).quality_score <= 1.0
+
+
+def test_both_forms_work_with_adapters_that_have_one() -> None:
+    first, second = LLMResponse("a"), LLMResponse("b")
+    for adapter in (Fixed([[1.0], [1.0]]), FixedAsync()):
+        judge = EmbeddingSimilarityJudge(adapter, "mine")  # type: ignore[arg-type]
+        expected = GradingResult(1.0, "cosine similarity 1.0000 by fixed", "mine", first, second)
+        assert judge.judge(first, second, prompt="?", run_config=CONFIG) == expected
+        assert asyncio.run(judge.ajudge(first, second, prompt="?", run_config=CONFIG)) == expected
+        assert isinstance(judge, Judge)
+
+
+def test_offline_vectors_tell_like_from_unlike() -> None:
+    pytest.importorskip("wordllama")
+    adapter = create_embeddings("wordllama")
+    like = judged(adapter, "The cat sat on the mat.", "A cat is sitting on a mat.").quality_score
+    unlike = judged(adapter, "The cat sat on the mat.", "Interest rates rose by half a percent.").quality_score
+    same = judged(adapter, "The cat sat on the mat.", "The cat sat on the mat.").quality_score
+    assert same == pytest.approx(1.0)
+    assert unlike < 0.5 < like < same
+    assert judged(adapter, "The cat sat on the mat.", "").quality_score == 0.0
+
+
+def test_an_empty_name_is_refused_before_anything_is_asked() -> None:
+    with pytest.raises(ValueError, match="grader_id must name the judge"):
+        EmbeddingSimilarityJudge(Fixed([]), " ")  # type: ignore[arg-type]
+
+
+def test_the_fingerprint_names_the_adapter() -> None:
+    one, other = Fixed([]), Fixed([])
+    other.adapter_id = "other"
+    prints = [EmbeddingSimilarityJudge(adapter).fingerprint for adapter in (one, Fixed([]), other)]  # type: ignore[arg-type]
+    assert prints[0] == prints[1] != prints[2]

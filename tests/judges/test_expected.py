@@ -1,0 +1,89 @@
+"""Log-probabilities make an expected score only where they tell all of it."""
+
+from __future__ import annotations
+
+from math import log
+
+import pytest
+
+from gradeline.adapters.chat import TokenLogprob
+from gradeline.judges.expected import Expected, Scale, expected_score, json_place, pattern_place
+
+WHOLE = Scale(1, 10, whole=True)
+
+
+def likely(text: str, *shares: tuple[str, float]) -> TokenLogprob:
+    return TokenLogprob(text, log(shares[0][1]), tuple((said, log(share)) for said, share in shares))
+
+
+def test_the_mean_of_the_alternatives_is_expected() -> None:
+    tokens = [TokenLogprob("[[", 0.0), likely("8", ("8", 0.5), ("7", 0.25), ("9", 0.25)), TokenLogprob("]]", 0.0)]
+    found = expected_score(tokens, "[[8]]", (2, 3), WHOLE)
+    assert found.reason is None
+    assert found.score == pytest.approx((8 - 1) / 9)
+
+
+def test_a_number_with_its_point_is_whole_on_any_scale() -> None:
+    text = '{"score": 0.8}'
+    tokens = [TokenLogprob('{"score":', 0.0), likely(" 0.8", (" 0.8", 0.6), (" 0.6", 0.4)), TokenLogprob("}", 0.0)]
+    found = expected_score(tokens, text, json_place(text), Scale())
+    assert found.score == pytest.approx(0.72)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "reason"),
+    [
+        ([], "the judge gave no log-probabilities"),
+        (
+            [TokenLogprob("[[", 0.0), TokenLogprob("1", 0.0), TokenLogprob("0", 0.0), TokenLogprob("]]", 0.0)],
+            "the score is not one token of the reply",
+        ),
+        ([TokenLogprob("another text", 0.0)], "the score is not one token of the reply"),
+        (
+            [TokenLogprob("[[", 0.0), likely("10", ("10", 0.6), ("8", 0.2)), TokenLogprob("]]", 0.0)],
+            "the alternatives told hold only 80% of the probability",
+        ),
+        (
+            [TokenLogprob("[[", 0.0), likely("10", ("10", 0.7), ("N/A", 0.3)), TokenLogprob("]]", 0.0)],
+            "the alternatives told hold only 70% of the probability",
+        ),
+        (
+            [TokenLogprob("[[", 0.0), likely("10", ("10", 0.7), ("99", 0.3)), TokenLogprob("]]", 0.0)],
+            "the alternatives told hold only 70% of the probability",
+        ),
+    ],
+)
+def test_what_is_not_complete_has_a_reason_and_no_score(tokens: list[TokenLogprob], reason: str) -> None:
+    assert expected_score(tokens, "[[10]]", (2, 4), WHOLE) == Expected(None, reason)
+
+
+def test_a_bare_zero_may_be_the_start_of_a_fraction() -> None:
+    text = '{"score": 1}'
+    tokens = [TokenLogprob('{"score": ', 0.0), likely("1", ("1", 0.6), ("0", 0.4)), TokenLogprob("}", 0.0)]
+    assert expected_score(tokens, text, json_place(text), Scale()).score is None
+
+
+def test_an_unclear_place_has_no_score() -> None:
+    assert expected_score([TokenLogprob("x", 0.0)], "x", None, WHOLE).reason == (
+        "the place of the score in the reply is not clear"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('{"score": 0.75, "rationale": "x"}', (10, 14)),
+        ('{"score":1}', (9, 10)),
+        ('{"score": 0.5} or {"score": 0.5}', None),
+        ("none", None),
+    ],
+)
+def test_where_the_score_of_json_stands(text: str, place: tuple[int, int] | None) -> None:
+    assert json_place(text) == place
+
+
+@pytest.mark.parametrize(
+    ("text", "place"), [("Good: [[8]]", (8, 9)), ("[[8]] [[8]]", None), ("8", None), ("é [[10]]", (4, 6))]
+)
+def test_where_a_rating_stands(text: str, place: tuple[int, int] | None) -> None:
+    assert pattern_place(r"\[\[(\d+)\]\]", text) == place

@@ -1,0 +1,306 @@
+"""What is read in a judge's reply, and what is not."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradeline.errors import ConfigError, Fault, GraderError
+from gradeline.judges.replies import (
+    MAX_NOTES,
+    EmptyReply,
+    InvalidReply,
+    PatternReply,
+    RefusedReply,
+    ReplyError,
+    TruncatedReply,
+    Verdict,
+    read_object,
+    read_score,
+    read_verdict,
+    require_reply,
+)
+from gradeline.model.llm import LLMResponse
+from gradeline.model.trajectory import ToolCall
+
+PLAIN = '{"quality_score": 0.75, "notes": "Short."}'
+DATA = {"quality_score": 0.75, "notes": "Short."}
+
+
+def verdict(text: str) -> Verdict:
+    return read_verdict(text, "quality_score", "notes")
+
+
+class TestWhatCame:
+    def test_a_whole_reply_is_its_text(self) -> None:
+        assert require_reply(LLMResponse(" yes ", finish_reason="stop")) == " yes "
+        assert require_reply(LLMResponse("no one said how it ended")) == "no one said how it ended"
+
+    @pytest.mark.parametrize(
+        ("response", "kind"),
+        [
+            (LLMResponse(PLAIN, finish_reason="length"), TruncatedReply),
+            (LLMResponse("", finish_reason="length"), TruncatedReply),
+            (LLMResponse("{", finish_reason="MAX_TOKENS"), TruncatedReply),
+            (LLMResponse("I cannot.", finish_reason="refusal"), RefusedReply),
+            (LLMResponse("", finish_reason="content_filter"), RefusedReply),
+            (LLMResponse("", finish_reason="SAFETY"), RefusedReply),
+            (LLMResponse("", finish_reason="stop"), EmptyReply),
+            (LLMResponse(" \n\t"), EmptyReply),
+            (LLMResponse("\ufeff\n"), EmptyReply),
+            (LLMResponse("", finish_reason="tool_calls", tool_calls=(ToolCall("grade", "{}"),)), EmptyReply),
+        ],
+    )
+    def test_what_is_no_reply_is_told_by_its_type(self, response: LLMResponse, kind: type[ReplyError]) -> None:
+        with pytest.raises(kind) as caught:
+            require_reply(response)
+        assert type(caught.value) is kind
+        assert caught.value.raw == response.content
+
+    def test_a_tool_call_in_place_of_text_is_named(self) -> None:
+        with pytest.raises(EmptyReply, match="it called the tool 'grade' instead"):
+            require_reply(LLMResponse("", tool_calls=(ToolCall("grade", "{}"),)))
+
+    def test_a_text_beside_a_tool_call_is_a_reply(self) -> None:
+        assert require_reply(LLMResponse(PLAIN, tool_calls=(ToolCall("think", "{}"),))) == PLAIN
+
+
+@pytest.mark.parametrize(
+    ("kind", "type_name"),
+    [
+        (InvalidReply, "invalid_reply"),
+        (RefusedReply, "refused_reply"),
+        (TruncatedReply, "truncated_reply"),
+        (EmptyReply, "empty_reply"),
+    ],
+)
+def test_every_reply_error_is_a_value_error_a_grader_error_and_carries_the_reply(
+    kind: type[ReplyError], type_name: str
+) -> None:
+    error = kind("why", "the whole reply")
+    assert isinstance(error, ValueError)
+    assert isinstance(error, GraderError)
+    assert (error.type, error.fault, error.raw, str(error)) == (type_name, Fault.GRADER, "the whole reply", "why")
+
+
+class TestTheObject:
+    @pytest.mark.parametrize(
+        "text",
+        [
+            PLAIN,
+            f"\ufeff{PLAIN}",
+            f"\n\n  {PLAIN}  \n",
+            f"```json\n{PLAIN}\n```",
+            f"```\n{PLAIN}\n```",
+            f"~~~json\n{PLAIN}\n~~~",
+            f"Here is my verdict:\n\n{PLAIN}\n\nLet me know.",
+            f"Here:\n```json\n{PLAIN}\n```\nDone.",
+            f"{PLAIN}\n{PLAIN}",
+            f'{PLAIN} or {{"notes": "Short.", "quality_score": 7.5e-1}}',
+            f"The set {{1, 2}} and the formula \\frac{{1}}{{2}} and {{ {{ nested }} }} aside: {PLAIN}",
+            '{"quality_score": 0.75,\n "notes": "Short."\n}',
+        ],
+    )
+    def test_is_found_alone_in_a_fence_and_in_prose(self, text: str) -> None:
+        assert read_object(text) == DATA
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "no object here",
+            "0.75",
+            f"[{PLAIN}]",
+            f"The verdicts: [ {PLAIN} ]",
+            json.dumps(PLAIN),
+            PLAIN.replace('"', "'"),
+            '{"quality_score": 0.75,}',
+            '{ // on the whole\n"quality_score": 0.75}',
+            "{quality_score: 0.75}",
+            '{"quality_score": 0.75',
+            '{"quality_score": 8/10}',
+            '{"quality_score": .75}',
+            '{"quality_score": +0.75}',
+            f'{PLAIN} {{"quality_score": 0.1}}',
+            f"{PLAIN} {{}}",
+            f'The format is {{"quality_score": 0.0, "notes": "why"}}. {PLAIN}',
+            f'The format is {{"quality_score": <number>}}. {PLAIN}',
+            '{"quality_score": 0.1, "quality_score": 0.9}',
+            '{"quality_score": 0.1, "more": {"a": 1, "a": 2}}',
+            '{"quality_score": NaN}',
+            '{"quality_score": Infinity}',
+            '{"quality_score": -Infinity}',
+            '{"quality_score": 1e999}',
+            '{"quality_score": 0.5, "more": [NaN]}',
+            f"{{'outer': {PLAIN}}}",
+            f"{{broken {PLAIN}}}",
+            f"{{ {PLAIN}",
+            f'{{"notes": "a "bad" quote", "more": {PLAIN}}}',
+        ],
+    )
+    def test_what_only_resembles_one_or_is_not_alone_is_invalid(self, text: str) -> None:
+        with pytest.raises(InvalidReply) as caught:
+            read_object(text)
+        assert caught.value.raw == text
+
+    @pytest.mark.parametrize(
+        "text",
+        ['{"a":' * 100_000, "[" * 100_000 + "{" * 100_000, "{}" * 500_000, "{" * 1_000_000, "x" * 2_000_001,
+         '{"quality_score": ' + "1" * 5000 + "}", '{"a": "' * 100_000, "}" * 1_000_000, '{"a' * 300_000],
+    )  # fmt: skip
+    def test_a_huge_or_deep_reply_is_invalid_and_quoted_in_short(self, text: str) -> None:
+        with pytest.raises(InvalidReply) as caught:
+            read_object(text)
+        assert len(str(caught.value)) < 1000
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "I'm sorry, but I can't help with that request.",
+            "I’m sorry, I cannot evaluate this.",
+            "I cannot assist with grading harmful content.",
+            "Sorry, we won't do that.",
+            "I must decline.",
+            "I'm unable to judge this.",
+            "As an AI language model, I can't judge that.",
+            "Unfortunately, I am not able to do so.",
+        ],
+    )
+    def test_a_text_that_declines_is_a_refusal(self, text: str) -> None:
+        with pytest.raises(RefusedReply) as caught:
+            read_object(text)
+        assert caught.value.raw == text
+
+    @pytest.mark.parametrize(
+        "text", ["Sorry, it is bad.", "Unfortunately the answer is wrong.", "I'm afraid it is 0.2."]
+    )
+    def test_a_text_that_only_regrets_is_invalid(self, text: str) -> None:
+        with pytest.raises(InvalidReply):
+            read_object(text)
+
+    def test_a_verdict_with_an_apology_is_a_verdict(self) -> None:
+        assert read_object(f"I'm sorry to say that it is poor. {PLAIN}") == DATA
+
+    @given(st.text(st.sampled_from('{}[]":,0.a \n`') | st.characters()))
+    def test_any_text_is_an_object_or_a_reply_error(self, text: str) -> None:
+        with suppress(ReplyError):
+            assert isinstance(read_object(text), dict)
+
+    @given(
+        st.dictionaries(st.text(), st.none() | st.booleans() | st.text() | st.floats(0, 1)),
+        st.text(st.characters(exclude_characters="{}[")),
+        st.text(st.characters(exclude_characters="{}")),
+    )
+    def test_an_object_is_found_in_any_prose_without_braces(
+        self, data: dict[str, object], before: str, after: str
+    ) -> None:
+        assert read_object(before + json.dumps(data) + after) == data
+
+
+class TestTheScore:
+    @pytest.mark.parametrize(("told", "score"), [("0", 0.0), ("1", 1.0), ("0.5", 0.5), ("1.0", 1.0), ("-0.0", 0.0)])
+    def test_is_a_number_from_0_to_1(self, told: str, score: float) -> None:
+        found = verdict(f'{{"quality_score": {told}}}').score
+        assert (found, type(found)) == (score, float)
+
+    @pytest.mark.parametrize(
+        "told", ['"0.8"', '"80%"', '"8/10"', "80", "8", "1.2", "1.0000001", "-0.1", "null", "true", "false", "[0.5]",
+                 '{"value": 0.5}', '""', "1" * 400]
+    )  # fmt: skip
+    def test_is_never_clipped_converted_or_guessed(self, told: str) -> None:
+        text = f'{{"quality_score": {told}, "notes": "n"}}'
+        with pytest.raises(InvalidReply) as caught:
+            verdict(text)
+        assert caught.value.raw == text
+        assert told[:30] in str(caught.value)
+
+    def test_that_is_missing_is_invalid_and_the_keys_are_named(self) -> None:
+        with pytest.raises(InvalidReply, match="lacks 'quality_score'; its object has 'score', 'notes'"):
+            verdict('{"score": 0.5, "notes": "n"}')
+        with pytest.raises(InvalidReply, match="its object has 'result'"):
+            verdict('{"result": {"quality_score": 0.5}}')
+
+    @pytest.mark.parametrize("value", [float("nan"), float("inf"), True, "0.5", None])
+    def test_of_data_from_elsewhere_is_checked_as_well(self, value: object) -> None:
+        with pytest.raises(InvalidReply):
+            read_score({"score": value}, "score", "raw")
+
+
+class TestTheNotes:
+    def test_are_optional(self) -> None:
+        assert verdict('{"quality_score": 1}') == Verdict(1.0, "", None, {"quality_score": 1})
+        assert verdict('{"quality_score": 1, "notes": null}').notes == ""
+
+    def test_may_hold_json_and_escapes(self) -> None:
+        notes = 'In short: {"quality_score": 0.0} and \x1b[31m'
+        assert verdict(json.dumps({"quality_score": 1, "notes": notes})).notes == notes
+
+    def test_may_hold_a_raw_line_break(self) -> None:
+        assert verdict('{"quality_score": 1, "notes": "two\nlines"}').notes == "two\nlines"
+
+    def test_are_bounded(self) -> None:
+        notes = verdict(json.dumps({"quality_score": 1, "notes": "a" * 200_000})).notes
+        assert notes == "a" * (MAX_NOTES - 1) + "…"
+
+    def test_are_made_storable(self) -> None:
+        assert verdict('{"quality_score": 1, "notes": "\\u0000 \\ud800"}').notes == "␀ \ufffd"
+
+    def test_that_are_no_text_are_shown_as_json(self) -> None:
+        assert verdict('{"quality_score": 1, "notes": ["a", 1]}').notes == '["a", 1]'
+
+
+class TestPatternReply:
+    RATING = PatternReply(r"\[\[(\d+(?:\.\d+)?)\]\]", 1, 10)
+
+    @pytest.mark.parametrize(("told", "score"), [("1", 0.0), ("10", 1.0), ("5.5", 0.5), ("7", 2 / 3)])
+    def test_a_rating_is_brought_to_0_to_1_and_kept(self, told: str, score: float) -> None:
+        text = f"It is fair.\n\nRating: [[{told}]]"
+        assert self.RATING.read(text) == Verdict(pytest.approx(score), text, float(told))
+
+    def test_the_same_rating_twice_is_one(self) -> None:
+        assert self.RATING.read("I say [[8]], so [[8.0]].").raw_score == 8.0
+
+    @pytest.mark.parametrize("text", ["[[0]]", "[[10.5]]", "[[3]] or [[4]]", "[[x]]", "8", "", "[8]"])
+    def test_no_rating_several_or_one_past_the_range_is_missing(self, text: str) -> None:
+        with pytest.raises(InvalidReply) as caught:
+            self.RATING.read(text)
+        assert caught.value.raw == text
+
+    def test_a_text_that_declines_is_a_refusal(self) -> None:
+        with pytest.raises(RefusedReply):
+            self.RATING.read("I'm sorry, but I can't rate this.")
+
+    @pytest.mark.parametrize("said", ["eight", "1e3", "٣", "nan", "inf", "", "9" * 400])
+    def test_what_the_group_holds_must_be_a_number(self, said: str) -> None:
+        with pytest.raises(InvalidReply):
+            PatternReply(r"Rating:(.*)", 1, 10).read(f"Rating:{said}")
+
+    def test_a_negative_scale_works(self) -> None:
+        assert PatternReply(r"(-?\d+)", -2, 2).read("-1") == Verdict(0.25, "-1", -1.0)
+
+    @pytest.mark.parametrize(
+        ("pattern", "low", "high", "place"),
+        [
+            (r"\d+", 1, 10, "pattern: '\\\\d+' has 0 groups; it needs exactly one"),
+            (r"(\d+)/(\d+)", 1, 10, "has 2 groups; it needs exactly one"),
+            (r"(\d+", 1, 10, "is no RE2 pattern"),
+            (r"(?=x)(\d)", 1, 10, "RE2 has no lookaround"),
+            (r"(\d+)", 10, 1, "min: 10 must be a number below max"),
+            (r"(\d+)", 1, float("nan"), "min: 1 must be a number below max"),
+        ],
+    )
+    def test_a_wrong_format_is_refused_when_it_is_made(self, pattern: str, low: float, high: float, place: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            PatternReply(pattern, low, high)
+        assert place in str(caught.value)
+
+    def test_hostile_text_is_bounded(self) -> None:
+        with pytest.raises(InvalidReply, match="too long"):
+            self.RATING.read("[[8]]" * 500_000)
+        with pytest.raises(InvalidReply, match="more than 200,000 times"):
+            PatternReply(r"(8)", 1, 10).read("8" * 200_001)
+        assert self.RATING.read("\ud800 [[8]]").raw_score == 8.0
