@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -122,9 +123,7 @@ class WordLlamaEmbeddings:
         found = [text for text in given if text.strip()]
         with self._lock:  # its tokenizer pads by settings that a second thread would change
             vectors = iter(self._model.embed(found, norm=False, return_np=False) if found else [])
-        return [
-            [float(value) for value in next(vectors)] if text.strip() else [0.0] * self.DIMENSIONS for text in given
-        ]
+        return [next(vectors) if text.strip() else [0.0] * self.DIMENSIONS for text in given]
 
     async def aembed(self, texts: Sequence[str]) -> list[list[float]]:
         """Like `embed`, in a thread."""
@@ -132,6 +131,8 @@ class WordLlamaEmbeddings:
 
     @cached_property
     def _model(self) -> _WordLlama:
+        # its tokenizer hands even two texts to threads, which takes three times as long as doing them
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         with _undisturbed_logging():
             try:
                 wordllama = import_module("wordllama")  # an extra, and slow to load

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import fsum, hypot, isfinite
-from typing import SupportsFloat
+from operator import mul
+from typing import SupportsFloat, cast
 
 from gradeline.adapters import blocking
 from gradeline.errors import UngradableError
@@ -17,6 +18,8 @@ from gradeline.model.llm import EmbeddingAdapter, GradingResult, LLMResponse, Ru
 from gradeline.model.text import quote
 
 _VERSION = 1
+_SMALL, _LARGE = 1e-100, 1e100
+"""Between these lengths no square overflows or vanishes."""
 
 
 @dataclass
@@ -90,12 +93,26 @@ def cosine_of_two(vectors: Iterable[Iterable[object]], adapter_id: str) -> float
         raise UngradableError(f"{adapter_id} gave {quote(vectors, 80)}, which is no list of vectors") from None
     if len(given) != 2:
         raise UngradableError(f"{adapter_id} gave {len(given)} vectors for 2 texts")
+    found = _plain_cosine(*given)
+    if found is not None:
+        return found
     first, second = ([_number(value, adapter_id) for value in vector] for vector in given)
     if len(first) != len(second):
         raise UngradableError(f"{adapter_id} gave vectors of unequal lengths, {len(first)} and {len(second)}")
     if not first:
         raise UngradableError(f"{adapter_id} gave vectors of no length")
     return fsum(one * other for one, other in zip(_direction(first), _direction(second), strict=True))
+
+
+def _plain_cosine(first: list[object], second: list[object]) -> float | None:
+    """The cosine in the usual case, in C: floats alone, as many in both, neither tiny nor huge. Else None."""
+    if len(first) != len(second) or set(map(type, first)) | set(map(type, second)) != {float}:
+        return None
+    one, other = cast("list[float]", first), cast("list[float]", second)
+    lengths = hypot(*one), hypot(*other)
+    if not all(_SMALL < length < _LARGE for length in lengths):
+        return None
+    return fsum(map(mul, one, other)) / lengths[0] / lengths[1]
 
 
 def _number(value: object, adapter_id: str) -> float:
