@@ -56,6 +56,7 @@ def test_the_public_names_of_graders_and_extractors() -> None:
         "StringMatchGrader",
         "TrueFalseGrader",
         "as_grader",
+        "ask_grader",
         "create",
         "error_grade",
         "from_definition",

@@ -15,9 +15,10 @@ from gradeline import GradeContext, GradeResult, Sample
 from gradeline.adapters import ChatRequest, LLMResponse, RunConfig, Settings, Usage
 from gradeline.adapters import create as create_adapter
 from gradeline.adapters.budget import BudgetTracker
-from gradeline.errors import ConfigError, GraderError
+from gradeline.errors import ConfigError, Fault, GraderError
 from gradeline.graders import create, registry
 from gradeline.graders.base import Surroundings
+from gradeline.judges.grader import JudgeFailedError, OverBudgetError
 from gradeline.judges.model_judge import ModelJudge
 from gradeline.model import AskingGrader, Judged
 from gradeline.testing import ScriptedAdapter
@@ -208,7 +209,7 @@ class TestReplies:
         judge = served(server, "unsupported,param=seed|response_format", seed=3)
         graded = result(judge, context(marked("It is Paris.", "right")))
         assert graded.score == 0.8
-        assert [note["what"] for note in graded.metadata["notes"]] == ["response_schema", "seed"]
+        assert [note["what"] for note in graded.metadata["notes"]] == ["seed", "response_schema"]
 
     def test_an_unknown_usage_is_not_zero(self, server: FakeJudge) -> None:
         judged = ask(served(server, "no-usage"), context(marked("It is Paris.", "right")))
@@ -321,6 +322,9 @@ class TestFailures:
         assert message.startswith("openai:gpt-4o-mini could not be asked (")
         assert server.counts().requests == requests
 
+    def test_whose_fault_it_is(self) -> None:
+        assert (JudgeFailedError("x").fault, OverBudgetError("x").fault) == (Fault.INFRASTRUCTURE, Fault.INFRASTRUCTURE)
+
     def test_it_tries_again_as_often_as_it_may(self, server: FakeJudge) -> None:
         server.reset()
         judge = ModelJudge(config={"prompt": "x", "base_url": server.base_url("500"), "max_retries": 0})
@@ -354,7 +358,7 @@ class TestFailures:
             (
                 {},
                 Sample(0, "q", rubric_path="../../etc/passwd"),
-                ("ungradable", "rubric_path: '../../etc/passwd' leads out of the suite's folder; move it there"),
+                ("ungradable", "rubric_path: '../../etc/passwd' leads out of the suite's folder; put the file there"),
             ),
         ],
     )

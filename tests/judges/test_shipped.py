@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gradeline.errors import ConfigError
+from gradeline.graders import registry
 from gradeline.judges.prompts import RESERVED, doubled, placeholders, shows_case
 from gradeline.judges.shipped import ShippedRubric, shipped_rubric, shipped_rubrics
 from gradeline.model import fingerprint
@@ -45,6 +46,12 @@ class TestEvery:
     def test_it_has_a_scale_or_a_checklist(self, rubric: ShippedRubric) -> None:
         assert ("\nScale\n- 1.0: " in rubric.text) is not bool(rubric.checklist)
         assert 0 < rubric.pass_threshold <= 1
+
+
+def test_the_listing_names_them_all() -> None:
+    (entry,) = [entry for entry in registry.list() if entry["id"] == "model_judge"]
+    told = entry["config_schema"]["properties"]["rubric"]["description"]
+    assert [rubric.name for rubric in ALL if rubric.name not in told] == []
 
 
 def test_a_name_means_its_newest_version() -> None:

@@ -119,7 +119,7 @@ coverage_floor: 95
         "suite.yaml:5:69: graders.exact.pass_threshold: must be a number from 0 to 1, got 2",
         "suite.yaml:6:51: graders.rules.rules[0].condition: no condition named 'contain'; did you mean 'contains'?",
         "suite.yaml:7:9: graders.tool.function: must name a grader, got None",
-        "suite.yaml:8:17: graders.judge.kind: model_judge needs a judge, which this version does not have",
+        "suite.yaml:8:10: graders.judge.prompt: is required: say how to grade by prompt, prompt_path, rubric or checklist",
         "suite.yaml:9:9: graders.text: must be a mapping such as {kind: exact_match}, got 'exact_match'",
         "suite.yaml:10:36: graders.both.tolerance: stands both beside and inside 'config'; keep one",
         "suite.yaml:11:39: gate.metric_key: no grader 'exat'; did you mean 'exact'?",

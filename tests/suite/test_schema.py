@@ -118,7 +118,46 @@ PYTHON: dict[str, Any] = {
     "target": {"kind": "python", "function": "agent.py:answer", "isolation": "none"},
     "graders": {"words": {"kind": "rouge", "extractor": "json", "extractor_config": {"path": "a"}}},
 }
-WRITTEN = {"http": HTTP, "command": COMMAND, "replay": REPLAY, "python": PYTHON}
+JUDGED: dict[str, Any] = {
+    "name": "judged",
+    "dataset": "cases.jsonl",
+    "target": {"kind": "python", "function": "agent.py:answer"},
+    "graders": {
+        "quality": {
+            "kind": "model_judge",
+            "prompt": "{submission}",
+            "model": "m",
+            "provider": "vllm",
+            "base_url": "http://127.0.0.1:8000/v1",
+            "api_key_env": "MY_KEY",
+            "temperature": 0.0,
+            "system_prompt": "Be strict.",
+            "rubric_vars": ["tone"],
+            "max_retries": 5,
+            "timeout": 120.0,
+            "max_tokens": 100,
+            "seed": 1,
+            "reply": {"pattern": r"\[\[(\d+)\]\]", "min": 1, "max": 10},
+            "scoring": "samples",
+            "samples": 3,
+            "model_params": {"top_p": 1},
+        },
+        "old": {"kind": "rubric", "config": {"rubric": "factuality@1", "timeout": 3}, "rubric_vars": {"a": 1}},
+        "checks": {"kind": "tool", "function": "model_judge", "checklist": ["x", {"question": "y", "weight": 2}]},
+        "several": {
+            "kind": "panel",
+            "prompt": "x",
+            "judges": [{"model": "a"}, {"provider": "google", "model": "b", "temperature": 1}],
+            "aggregation": "median",
+            "quorum": 1,
+        },
+        "better": {"kind": "pairwise", "baseline": "latest", "reasoning": True},
+        "near": {"kind": "embedding", "pass_threshold": 0.7},
+        "cheap": {"kind": "cost", "max_cost": 0.01},
+    },
+    "require_calibrated": True,
+}
+WRITTEN = {"http": HTTP, "command": COMMAND, "replay": REPLAY, "python": PYTHON, "judged": JUDGED}
 
 
 @pytest.fixture(scope="module")
@@ -414,7 +453,37 @@ BROKEN = [
 ]
 
 
+BROKEN_JUDGES = [
+    ("graders.quality.kind", "letta_judge"),
+    ("graders.quality.provider", "opnai"),
+    ("graders.quality.temperature", "cold"),
+    ("graders.quality.timeout", 0),
+    ("graders.quality.agent_file", "judge.af"),
+    ("graders.quality.api_key", "sk-x"),
+    ("graders.quality.reply.max", ABSENT),
+    ("graders.quality.reply.maximum", 3),
+    ("graders.quality.scoring", "best"),
+    ("graders.quality.samples", 1),
+    ("graders.quality.rubric_vars", "tone"),
+    ("graders.old.agent_id", "agent-1"),
+    ("graders.checks.checklist", [{"weight": 2}]),
+    ("graders.checks.checklist", [{"question": "y", "weight": 0}]),
+    ("graders.several.judges", ABSENT),
+    ("graders.several.judges", [{"model": "a"}]),
+    ("graders.several.judges", [{"model": "a"}, {"modle": "b"}]),
+    ("graders.several.aggregation", "max"),
+    ("graders.better.order", "both"),
+    ("graders.near.provider", "gemini"),
+    ("graders.cheap.max_cost", ABSENT),
+    ("graders.cheap.max_cost", -1),
+]
+
+
 class TestSuitesThatAreWrong:
+    @pytest.mark.parametrize(("path", "value"), BROKEN_JUDGES)
+    def test_both_refuse_judges_that_are_wrong(self, folder: Path, path: str, value: object) -> None:
+        assert verdicts(folder, edited(JUDGED, path, value)) == (False, False)
+
     @pytest.mark.parametrize(("path", "value"), BROKEN)
     def test_both_refuse_them(self, folder: Path, path: str, value: object) -> None:
         assert verdicts(folder, edited(HTTP, path, value)) == (False, False)
@@ -464,7 +533,16 @@ def named_keys(tree: object) -> Iterator[tuple[dict[str, Any], str]]:
             if key == "graders":
                 for grader in value.values():
                     yield from named_keys(grader)
-            elif key not in ("dataset", "headers", "env", "request", "schema", "aliases"):
+            elif key not in (
+                "dataset",
+                "headers",
+                "env",
+                "request",
+                "schema",
+                "aliases",
+                "rubric_vars",
+                "model_params",
+            ):
                 yield from named_keys(value)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, overload
 
@@ -31,6 +31,8 @@ class Surroundings(NamedTuple):
     folder: Path | None = None
     environment: Mapping[str, str] | None = None
     """None: those of this process."""
+    open_transport: Callable[[], Any] | None = None
+    """Makes what a grader that asks models calls them through; a service's keeps to its egress policy."""
 
 
 class Remark(NamedTuple):

@@ -34,7 +34,7 @@ BUILTINS = {
     "model_judge": "gradeline.judges.model_judge:ModelJudge",
     "panel": "gradeline.judges.panel:PanelGrader",
     "pairwise": "gradeline.judges.pairwise:PairwiseGrader",
-    "baseline": "gradeline.judges.baseline_grader:BaselineGrader",
+    "baseline": "gradeline.judges.baseline_judge:BaselineJudge",
     "embedding": "gradeline.judges.embedding_grader:EmbeddingGrader",
 }
 

@@ -119,7 +119,7 @@ class EmbeddingGrader(JudgeGrader[EmbeddingConfig]):
                 base_url=options.base_url,
                 api_key=self._place.key(environment),
                 dimensions=options.dimensions,
-                settings=self._place.settings,
+                settings=self._place.settings(self.surroundings),
                 environment=environment,
             )
 

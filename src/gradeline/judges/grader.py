@@ -109,23 +109,24 @@ class Place(NamedTuple):
         provider = _SAME.get(self.provider, self.provider)
         return f"{provider}:{self.model or DEFAULT_MODELS.get(provider, '')}"
 
-    def adapter(self, environment: Mapping[str, str] | None) -> LLMAdapter:
+    def adapter(self, surroundings: Surroundings) -> LLMAdapter:
         """Speaks with it; `ConfigError` where a key is missing."""
         provider, _, model = self.judge.partition(":")
+        environment = surroundings.environment
         with self.asking_for_key():
             found: LLMAdapter = create(
                 provider,
                 model,
                 base_url=self.base_url,
                 api_key=self.key(environment),
-                settings=self.settings,
+                settings=self.settings(surroundings),
                 environment=environment,
             )
         return found
 
-    @property
-    def settings(self) -> Settings:
-        return Settings(retries=self.max_retries, timeout_s=self.timeout)
+    def settings(self, surroundings: Surroundings) -> Settings:
+        """How it is called."""
+        return Settings(retries=self.max_retries, timeout_s=self.timeout, open_transport=surroundings.open_transport)
 
     @contextmanager
     def asking_for_key(self) -> Iterator[None]:
@@ -144,8 +145,8 @@ class Place(NamedTuple):
             return "check model, provider and base_url"
         if obstacle == "quota":
             return "top it up, or let another model judge"
-        own = () if self.base_url else PROVIDERS[self.judge.partition(":")[0]].key_names
-        names = self.api_key_env or " or ".join(own)
+        known = None if self.base_url else PROVIDERS.get(self.judge.partition(":")[0])
+        names = self.api_key_env or " or ".join(known.key_names if known else ())
         return f"put a valid key into {names}" if names else "name the variable that holds a valid key by api_key_env"
 
     def key(self, environment: Mapping[str, str] | None) -> str | None:

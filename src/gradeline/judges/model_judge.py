@@ -150,12 +150,17 @@ class ModelJudge(JudgeGrader[ModelJudgeConfig]):
 
     @cached_property
     def _adapter(self) -> LLMAdapter:
-        return self._given or self._place.adapter(self.surroundings.environment)
+        return self._given or self._place.adapter(self.surroundings)
 
-    async def judged(self, ctx: GradeContext) -> Judged:
+    def question(self, ctx: GradeContext) -> tuple[Rubric, Case]:
+        """What the judge is asked; `GraderError` where the case lacks what the rubric speaks of."""
         rubric = self.rubric_for(ctx.sample)
         case = case_of(ctx, self.options.rubric_vars)
         require(rubric, case)
+        return rubric, case
+
+    async def judged(self, ctx: GradeContext) -> Judged:
+        rubric, case = self.question(ctx)
         count = (self.options.samples or DEFAULT_SAMPLES) if self.options.scoring == "samples" else 1
         outcomes = await together(self._asked(rubric, case, number) for number in range(count))
         usage = all_usage(outcome.usage for outcome in outcomes)

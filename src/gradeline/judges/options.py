@@ -111,7 +111,11 @@ class PromptOptions(CallOptions, frozen=True, kw_only=True):
     prompt: Prompt = None
     prompt_path: PromptPath = None
     rubric: Annotated[
-        _Text | None, described("A rubric of this package by name or version: factuality, factuality@1, …")
+        _Text | None,
+        described(
+            "A rubric of this package: closed_qa, factuality, faithfulness, helpfulness, refusal or summary_quality;"
+            " factuality@1 names a version."
+        ),
     ] = None
     system_prompt: SystemPrompt = None
     rubric_vars: RubricVars = field(default_factory=dict)

@@ -163,7 +163,7 @@ class PairwiseGrader(JudgeGrader[PairwiseConfig]):
 
     @cached_property
     def _adapter(self) -> LLMAdapter:
-        return self._given or self._place.adapter(self.surroundings.environment)
+        return self._given or self._place.adapter(self.surroundings)
 
     async def judged(self, ctx: GradeContext) -> Judged:
         other = baseline_text(ctx)

@@ -138,6 +138,7 @@ class PanelGrader(JudgeGrader[PanelConfig]):
         return tuple(members)
 
     async def judged(self, ctx: GradeContext) -> Judged:
+        rubric, _ = self._members[0].question(ctx)
         words = await together(member.agrade(ctx) for member in self._members)
         usage = all_usage(word.usage for word in words)
         scored = [word.result for word in words if isinstance(word.result, GradeResult)]
@@ -150,8 +151,7 @@ class PanelGrader(JudgeGrader[PanelConfig]):
             reasons = "; ".join(f"{judge}: {error}" for judge, error in failed)
             message = f"{len(failed)} of {len(words)} judges gave no score: {reasons}"
             return Judged(PanelError(message, failed[0][1].type), usage)
-        pass_score = self._members[0].rubric_for(ctx.sample).pass_score
-        return Judged(self._graded(words, scored, pass_score), usage)
+        return Judged(self._graded(words, scored, rubric.pass_score), usage)
 
     def _graded(self, words: Sequence[Judged], scored: Sequence[GradeResult], pass_score: float) -> GradeResult:
         scores = [result.score for result in scored]

@@ -143,7 +143,7 @@ GRADER_KEYS: Mapping[str, Key] = {
         {"type": ["number", "null"], "minimum": 0, "maximum": 1},
     ),
     "timeout": Key(
-        "Seconds that a custom grader may take for one case.",
+        "Seconds that a custom grader may take for one case; of a judge, 120 by default, for each call to it.",
         {"type": "number", "exclusiveMinimum": 0, "maximum": 86_400, "default": default_of(GraderSpec, "timeout")},
     ),
     "display_name": Key("A name for people to read.", _TEXT_OR_NOTHING),

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from gradeline import extractors, graders, targets
-from gradeline.errors import Problem, UnknownNameError, closest
+from gradeline.errors import ConfigError, Problem, UnknownNameError, closest
 from gradeline.graders.registry import ALIASES
-from gradeline.model import quote, read_struct
+from gradeline.model import Sample, quote, read_struct
+from gradeline.suite.dataset import open_dataset
 from gradeline.suite.document import Document, read_document
 from gradeline.suite.environment import read_environment, substitute
-from gradeline.suite.keys import GRADER_KEYS, REWARDS, SUITE_KEYS, CustomReward, MetricReward
+from gradeline.suite.keys import GRADER_KEYS, REWARDS, SUITE_KEYS, CustomReward, MetricReward, default_of
 from gradeline.suite.override import override
 from gradeline.suite.places import DocumentError, KeyPath, SuiteProblem
 from gradeline.suite.spec import BudgetSpec, GraderSpec, Suite, TargetSpec
@@ -24,7 +26,9 @@ _KEYS = tuple(name for name, key in SUITE_KEYS.items() if key.used)
 _WITHOUT_EFFECT = frozenset(name for name, key in SUITE_KEYS.items() if not key.used)
 """Keys of letta that change nothing here."""
 _GRADER_KEYS = frozenset(GRADER_KEYS)
-_JUDGES = frozenset({"model_judge", "rubric", "letta_judge"})
+_AGENT_JUDGE = "letta_judge"
+_AGENT_JUDGE_KEYS = ("agent_file", "agent_id", "judge_tool_name")
+"""Keys of letta's agents as judges, which some releases put on kind: rubric."""
 _MODELS = ("models", "model_handles")
 _LETTA_TODAY = "letta_code"
 """The kind of a target that names none, in the releases of letta that have rewards."""
@@ -255,8 +259,7 @@ class _Reader:
             return None
         kind = entry.get("kind", entry.get("type"))
         function = entry.get("function")
-        if kind in _JUDGES:
-            self._fault((*path, "kind"), f"{kind} needs a judge, which this version does not have")
+        if self._is_agent_judge(entry, path):
             return None
         if kind is None and function is not None:
             self._fault((*path, "kind"), "is required; a custom grader's is 'tool'")
@@ -270,11 +273,11 @@ class _Reader:
                 return None
             kind, function = (function, None) if function in graders.registry else ("tool", function)
         options = self._options(entry, path)
+        threshold, timeout = entry.get("pass_threshold"), entry.get("timeout", default_of(GraderSpec, "timeout"))
         if function is None:
-            self._check_builtin(str(kind), options, path, entry.get("config") or {})
+            timeout = self._check_builtin(str(kind), options, path, entry)
         elif options:
             self._fault((*path, next(iter(options))), "a custom grader takes no options; it reads sample.metadata")
-        threshold, timeout = entry.get("pass_threshold"), entry.get("timeout", 5.0)
         if threshold is not None and not _is_number(threshold, 0, 1):
             self._fault((*path, "pass_threshold"), f"must be a number from 0 to 1, got {quote(threshold)}")
         if not _is_number(timeout, 0, 86_400) or timeout == 0:
@@ -295,23 +298,70 @@ class _Reader:
         config = entry.get("config") or {}
         if not isinstance(config, dict):
             self._fault((*path, "config"), f"must be a mapping, got {quote(config)}")
-            return {}
+            config = {}
         flat = {key: value for key, value in entry.items() if key not in _GRADER_KEYS and not key.startswith("x-")}
         for key in flat.keys() & config.keys():
             self._fault((*path, key), "stands both beside and inside 'config'; keep one")
         return {**config, **flat}
 
-    def _check_builtin(self, kind: str, options: dict[str, Any], path: KeyPath, nested: Mapping[str, Any]) -> None:
+    def _is_agent_judge(self, entry: Mapping[str, Any], path: KeyPath) -> bool:
+        """Whether letta's own agents are to judge, which is refused with what to do instead."""
+        kind = entry.get("kind", entry.get("type"))
+        given = [key for key in _AGENT_JUDGE_KEYS if entry.get(key) is not None]
+        if kind != _AGENT_JUDGE and not (ALIASES.get(str(kind), kind) == "model_judge" and given):
+            return False
+        place = "kind" if kind == _AGENT_JUDGE else given[0]
+        remedy = "ask a model with the same prompt: kind: model_judge, prompt_path: …, model: …"
+        self._fault((*path, place), f"agents as judges are not supported, nor by letta since 0.19.1; {remedy}")
+        return True
+
+    def _check_builtin(self, kind: str, options: dict[str, Any], path: KeyPath, entry: Mapping[str, Any]) -> Any:
+        """Takes the options for what they are, and gives the seconds that the grader may take."""
+        timeout = entry.get("timeout", default_of(GraderSpec, "timeout"))
         try:
             declaration = graders.registry.get(ALIASES.get(kind, kind))
         except UnknownNameError as error:
             self._fault((*path, "kind"), error.problems[0].message)
+            return timeout
+        if not issubclass(declaration, graders.DeclaredGrader):
+            return timeout
+        nested = entry["config"] if isinstance(entry.get("config"), dict) else {}
+        if declaration.takes("timeout"):
+            # A key of every grader that this one knows as an option: of how long it waits for others.
+            if "timeout" in entry and "timeout" in nested:
+                self._fault((*path, "timeout"), "stands both beside and inside 'config'; keep one")
+            options |= {"timeout": entry["timeout"]} if "timeout" in entry else {}
+        reading = declaration.read(options, "")
+        for problem in (*reading.problems, *reading.unknown):
+            inside = next(_steps(problem.path), None) in nested
+            self._take([problem], (*path, "config") if inside else path)
+        if not reading.problems:
+            self._look_around(declaration(config=options), path, nested)
+        return getattr(reading.options, "timeout", timeout)
+
+    def _look_around(self, grader: graders.DeclaredGrader[Any], path: KeyPath, nested: Mapping[str, Any]) -> None:
+        """What a grader says of the files that it names."""
+        if type(grader).remarks is graders.DeclaredGrader.remarks:
             return
-        if issubclass(declaration, graders.DeclaredGrader):
-            reading = declaration.read(options, "")
-            for problem in (*reading.problems, *reading.unknown):
-                inside = next(_steps(problem.path), None) in nested
-                self._take([problem], (*path, "config") if inside else path)
+        for problem, fatal in grader.remarks(self._file.parent, self._first_case):
+            steps = tuple(_steps(problem.path))
+            place = (*path, "config", *steps) if steps and steps[0] in nested else (*path, *steps)
+            if fatal:
+                self._fault(place, problem.message)
+            else:
+                self._warn(place, problem.message)
+
+    @cached_property
+    def _first_case(self) -> Sample | None:
+        """One of the cases, where it can be read: it tells which variables the others have too."""
+        given = self._data.get("dataset")
+        source = given if isinstance(given, list) else self._file.parent / str(given)
+        if isinstance(source, Path) and not source.is_file():
+            return None
+        try:
+            return next(iter(open_dataset(source, limit=1)), None)
+        except (ConfigError, OSError):
+            return None
 
     def _extractor(self, entry: Mapping[str, Any], path: KeyPath) -> tuple[str, dict[str, Any]]:
         name, config = entry.get("extractor", "last_assistant"), entry.get("extractor_config") or {}

@@ -22,7 +22,7 @@ _OF_THE_MODEL = ("model", "base_url", "api_key_env", "seed")
 
 
 class BaselineConfig(Config, frozen=True, kw_only=True):
-    """Options of `BaselineGrader`."""
+    """Options of `BaselineJudge`."""
 
     judge: Annotated[
         Literal["exact-match", "embedding", "llm"],
@@ -57,7 +57,7 @@ class BaselineConfig(Config, frozen=True, kw_only=True):
             yield Problem(name, f"has no effect with judge: {self.judge}; write judge: exact-match, or leave it out")
 
 
-class BaselineGrader(JudgeGrader[BaselineConfig]):
+class BaselineJudge(JudgeGrader[BaselineConfig]):
     """Scores the submission beside a baseline run's answer to the same case, as `gradeline pair` does.
 
     `exact-match` says whether they are the same text, `embedding` how near they are in meaning, and `llm` asks a model
@@ -112,7 +112,7 @@ class BaselineGrader(JudgeGrader[BaselineConfig]):
 
     @cached_property
     def _adapter(self) -> LLMAdapter:
-        return self._given or self._place.adapter(self.surroundings.environment)
+        return self._given or self._place.adapter(self.surroundings)
 
     @cached_property
     def _judge(self) -> ExactMatchJudge | EmbeddingSimilarityJudge:

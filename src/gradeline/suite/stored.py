@@ -1,0 +1,99 @@
+"""A suite that a run keeps as data, with names in the place of secrets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from gradeline.errors import ConfigError, Problem
+from gradeline.suite.document import parse_document
+from gradeline.suite.override import override
+from gradeline.suite.places import DocumentError, SuiteProblem
+from gradeline.suite.read import suite_of
+from gradeline.suite.spec import Suite
+
+FILE = "<suite kept by the run>"
+"""Stands where the path of a suite file would."""
+
+_SECRET = "secret"  # noqa: S105 - a key's name
+
+
+def stored_suite(
+    document: Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    *,
+    folder: Path | None = None,
+    secrets: Mapping[str, str] | None = None,
+) -> Suite:
+    """The suite of the data; `ConfigError` names every fault by its key path.
+
+    ``{secret: NAME}`` in its target stands for what ``secrets`` has under that name.
+    """
+    known = secrets or {}
+    missing = [name for name in secret_names(document.get("target")) if name not in known]
+    if missing:
+        named = ", ".join(map(repr, missing))
+        raise ConfigError(Problem("target", f"asks for the secret {named}, which only the service has; go on there"))
+    data = json.dumps({**document, "target": _marked(document.get("target"))}).encode()
+    try:
+        read = override(parse_document(data, "suite.json"), overrides)
+        suite = suite_of(read, (folder or Path.cwd()) / FILE)
+    except DocumentError as error:
+        # lines of a text that nobody wrote would help nobody
+        raise DocumentError(SuiteProblem("", 0, 0, each.path, each.message) for each in error.placed) from None
+    if not known:
+        return suite
+    values = {_marker(name): value for name, value in known.items()}
+    target = replace(suite.target, config=_filled(suite.target.config, values), secrets=frozenset(known.values()))
+    return replace(suite, target=target)
+
+
+def secret_names(tree: object) -> Iterator[str]:
+    """The names in ``{secret: NAME}``, in order; one may come twice."""
+    if isinstance(tree, Mapping):
+        name = _named(tree)
+        if name is not None:
+            yield name
+        else:
+            for item in tree.values():
+                yield from secret_names(item)
+    elif isinstance(tree, list | tuple):
+        for item in tree:
+            yield from secret_names(item)
+
+
+def with_variables(tree: object) -> Any:
+    """The tree with ``${NAME}`` for ``{secret: NAME}``, as a suite file says it."""
+    if isinstance(tree, Mapping):
+        name = _named(tree)
+        return f"${{{name}}}" if name is not None else {key: with_variables(item) for key, item in tree.items()}
+    return [with_variables(item) for item in tree] if isinstance(tree, list | tuple) else tree
+
+
+def _named(tree: Mapping[str, Any]) -> str | None:
+    name = tree.get(_SECRET)
+    return name if len(tree) == 1 and isinstance(name, str) else None
+
+
+def _marker(name: str) -> str:
+    return f"<secret {name}>"
+
+
+def _marked(tree: object) -> Any:
+    """A text in the place of each secret, so that the options can be checked without it."""
+    if isinstance(tree, Mapping):
+        name = _named(tree)
+        return _marker(name) if name is not None else {key: _marked(item) for key, item in tree.items()}
+    return [_marked(item) for item in tree] if isinstance(tree, list | tuple) else tree
+
+
+def _filled(tree: object, values: Mapping[str, str]) -> Any:
+    if isinstance(tree, Mapping):
+        return {key: _filled(item, values) for key, item in tree.items()}
+    if isinstance(tree, list):
+        return [_filled(item, values) for item in tree]
+    return values.get(tree, tree) if isinstance(tree, str) else tree

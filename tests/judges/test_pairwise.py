@@ -1,0 +1,198 @@
+"""A submission beside a baseline's answer, judged in both orders."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradeline import GradeContext, GradeResult, Response, Sample
+from gradeline.adapters import ChatRequest, RunConfig
+from gradeline.errors import ConfigError, Fault, GraderError
+from gradeline.graders import create
+from gradeline.graders.base import Surroundings
+from gradeline.judges.pairwise import PairwiseGrader
+from gradeline.model import AskingGrader, ErrorInfo, Judged
+from gradeline.testing import ScriptedAdapter
+from gradeline.testing.fake_judge import FakeJudge, Truth, marked
+
+SAMPLE = Sample("s", "What is the capital of France?", "The capital is Paris.")
+
+
+def context(candidate: str = "Paris", baseline: str = "London", sample: Sample = SAMPLE) -> GradeContext:
+    return GradeContext(sample, candidate, baseline=Response(text=baseline))
+
+
+def ask(grader: PairwiseGrader, ctx: GradeContext) -> Judged:
+    return asyncio.run(grader.agrade(ctx))
+
+
+def result(grader: PairwiseGrader, ctx: GradeContext) -> GradeResult:
+    found = ask(grader, ctx).result
+    assert isinstance(found, GradeResult), found
+    return found
+
+
+def by_text(scores: dict[str, float], first_bonus: float = 0.0) -> Callable[[str, RunConfig], str]:
+    """A judge that knows what texts are worth, and may like the one shown first."""
+
+    def say(prompt: str, _: RunConfig) -> str:
+        shown = sorted(scores, key=lambda text: prompt.index(f"\n{text}\n"))
+        values = [scores[shown[0]] + first_bonus, scores[shown[1]]]
+        return f'{{"score_first": {values[0]}, "score_second": {values[1]}, "rationale": "{shown[0]} first"}}'
+
+    return say
+
+
+def scripted(script: Any, **config: Any) -> tuple[PairwiseGrader, ScriptedAdapter]:
+    adapter = ScriptedAdapter(script)
+    return PairwiseGrader(config=config, adapter=adapter), adapter
+
+
+def test_it_is_asked_in_both_orders_and_the_difference_counts() -> None:
+    grader, adapter = scripted(by_text({"Paris": 0.75, "London": 0.25}))
+    graded = result(grader, context())
+    metadata = dict(graded.metadata)
+    assert len(metadata.pop("prompt")) == 32
+    assert (graded.score, graded.passed) == (0.75, True)
+    assert graded.rationale == "shown first: Paris first\nshown second: London first"
+    assert metadata == {
+        "judge": "scripted",
+        "model": "",
+        "winner": "candidate",
+        "difference": 0.5,
+        "differences": {"candidate_first": 0.5, "candidate_second": 0.5},
+        "flipped": False,
+        "usage": None,
+    }
+    assert len(adapter.calls) == 2
+
+
+def test_a_liking_for_the_first_place_cancels_out_and_is_told() -> None:
+    grader, _ = scripted(by_text({"Paris": 0.25, "London": 0.25}, first_bonus=0.5))
+    graded = result(grader, context())
+    assert (graded.score, graded.passed) == (0.5, True)
+    assert (graded.metadata["winner"], graded.metadata["flipped"]) == ("tie", True)
+
+
+def test_a_worse_answer_fails() -> None:
+    grader, _ = scripted(by_text({"Paris": 0.5, "London": 0.75}))
+    graded = result(grader, context())
+    assert (graded.score, graded.passed, graded.metadata["winner"]) == (0.375, False, "baseline")
+
+
+def test_the_same_text_is_a_tie_that_nobody_is_asked_about() -> None:
+    grader, adapter = scripted([])
+    judged = ask(grader, context("Paris", "Paris"))
+    assert isinstance(judged.result, GradeResult)
+    assert (judged.result.score, judged.result.passed, judged.usage) == (0.5, True, None)
+    assert judged.result.metadata == {"winner": "tie", "difference": 0.0, "flipped": False, "identical": True}
+    assert adapter.calls == []
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "score", "flipped"), [("", 0.6, False), ("position,b=1", 0.5, True), ("inverted", 0.4, False)]
+)
+def test_a_served_judge_is_heard_in_both_orders(behaviour: str, score: float, flipped: bool) -> None:
+    items = {"good": Truth(quality=0.8), "fair": Truth(quality=0.6)}
+    with FakeJudge(items=items).in_thread() as server:
+        grader = PairwiseGrader(config={"base_url": server.base_url(behaviour)}).within(Surroundings(environment={}))
+        graded = result(grader, context(marked("Paris", "good"), marked("London", "fair")))
+        assert [decision.items for decision in sorted(server.decisions, key=lambda one: one.items)] == [
+            ("fair", "good"),
+            ("good", "fair"),
+        ]
+    assert graded.score == pytest.approx(score)
+    assert graded.metadata["flipped"] is flipped
+
+
+def test_neither_answer_is_called_candidate_or_baseline() -> None:
+    grader, adapter = scripted(
+        by_text({"Paris": 0.5, "London": 0.5}), prompt="Prefer {tone}.", rubric_vars={"tone": "brevity"}
+    )
+    ask(grader, context())
+    for call in adapter.calls:
+        assert isinstance(call.prompt, ChatRequest)
+        assert "# Rubric\n\nPrefer brevity.\n" in call.text
+        assert "candidate" not in call.text.lower()
+        assert "baseline" not in call.text.lower()
+        assert "scripted" not in call.text
+
+
+def test_what_the_extractor_took_out_of_the_baseline_is_compared() -> None:
+    grader, _ = scripted(by_text({"Paris": 0.5, "London": 0.25}))
+    ctx = GradeContext(SAMPLE, "Paris", baseline=Response(text="thinking… London"), baseline_submission="London")
+    assert result(grader, ctx).score == 0.625
+
+
+FAILED = Response(status="timeout", error=ErrorInfo("timeout", "30 s", Fault.AGENT))
+
+
+@pytest.mark.parametrize(
+    ("ctx", "message"),
+    [
+        (GradeContext(SAMPLE, "Paris"), "the context has no baseline"),
+        (GradeContext(SAMPLE, "Paris", baseline=FAILED), "the baseline's call failed (timeout)"),
+        (GradeContext(SAMPLE, "Paris", baseline=Response()), "the baseline has no answer to this case"),
+    ],
+)
+def test_without_another_side_there_is_no_grade(ctx: GradeContext, message: str) -> None:
+    grader, adapter = scripted([])
+    found = ask(grader, ctx).result
+    assert isinstance(found, GraderError)
+    assert (found.type, str(found)[: len(message)]) == ("missing", message)
+    assert adapter.calls == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        ('{"score_first": 0.5}', "lacks 'score_second'"),
+        ('{"score_first": 0.5, "score_second": 1.5}', "outside 0.0 to 1.0"),
+        ('{"score_first": 0.9, "score_second": 0.1, "winner": "second"}', "names 'second' the winner of 0.9 to 0.1"),
+        ('{"score_first": 0.9, "score_second": 0.1, "winner": "A"}', "names 'A' the winner"),
+    ],
+)
+def test_a_reply_without_two_scores_that_fit_is_no_verdict(reply: str, message: str) -> None:
+    grader, _ = scripted(reply)
+    found = ask(grader, context()).result
+    assert isinstance(found, GraderError)
+    assert found.type == "invalid_reply"
+    assert message in str(found)
+
+
+def test_equal_scores_are_a_tie_whoever_is_named() -> None:
+    grader, _ = scripted('{"score_first": 0.5, "score_second": 0.5, "winner": "first"}')
+    assert result(grader, context()).metadata["winner"] == "tie"
+
+
+def test_one_order_without_a_verdict_is_an_error() -> None:
+    grader, adapter = scripted(['{"score_first": 0.5, "score_second": 0.5}', "none"])
+    found = ask(grader, context()).result
+    assert isinstance(found, GraderError)
+    assert len(adapter.calls) == 2
+
+
+def test_it_asks_the_engine_for_a_baseline() -> None:
+    grader = create("pairwise", {"baseline": "latest"})
+    assert isinstance(grader, AskingGrader)
+    assert (grader.needs, grader.judges) == ({"baseline"}, ("openai:gpt-4o-mini",))
+
+
+def test_the_baseline_and_the_prompts_text_are_part_of_its_fingerprint(tmp_path: Path) -> None:
+    (tmp_path / "p.txt").write_text("Prefer brevity.")
+    changes: list[dict[str, Any]] = [{}, {"baseline": "a"}, {"baseline": "b"}, {"prompt": "x"}, {"reasoning": True}]
+    assert len({create("pairwise", change).fingerprint for change in changes}) == len(changes)
+    local = {"base_url": "http://127.0.0.1:1"}
+    placed = PairwiseGrader(config={"prompt_path": "p.txt", **local}).within(Surroundings(tmp_path))
+    assert placed.fingerprint == create("pairwise", {"prompt": "Prefer brevity.", **local}).fingerprint
+
+
+def test_a_missing_file_is_told_before_anything_is_asked(tmp_path: Path) -> None:
+    grader = PairwiseGrader(config={"prompt_path": "none.txt", "base_url": "http://127.0.0.1:1"})
+    assert [(one.problem.path, one.fatal) for one in grader.remarks(tmp_path, None)] == [("prompt_path", True)]
+    with pytest.raises(ConfigError, match=r"'none\.txt' cannot be read: no such file"):
+        grader.within(Surroundings(tmp_path))

@@ -1,0 +1,191 @@
+"""Several judges make one score, and how much they disagree is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradeline import GradeContext, GradeResult, Sample
+from gradeline.adapters import Usage
+from gradeline.errors import ConfigError, GraderError
+from gradeline.graders import create
+from gradeline.graders.base import Surroundings
+from gradeline.judges.families import family, one_family
+from gradeline.judges.panel import PanelGrader
+from gradeline.model import AskingGrader, Judged
+from gradeline.model.llm import LLMResponse
+from gradeline.testing import ScriptedAdapter
+from gradeline.testing.fake_judge import FakeJudge, Truth, marked
+
+TWO = [{"model": "gpt-4o"}, {"provider": "anthropic", "model": "claude-x"}]
+THREE = [*TWO, {"provider": "google", "model": "gemini-x"}]
+CONTEXT = GradeContext(Sample("s", "q", "a"), "text")
+
+
+def said(score: float, cost: float | None = 0.5) -> LLMResponse:
+    text = f'{{"score": {score}, "rationale": "said {score}"}}'
+    return LLMResponse(text, finish_reason="stop", usage=Usage(10, 5, 0, cost))
+
+
+def panel(*replies: Any, **config: Any) -> PanelGrader:
+    judges = THREE[: len(replies)]
+    adapters = [
+        ScriptedAdapter([reply] * 3, f"{judge.get('provider', 'openai')}:{judge['model']}")
+        for judge, reply in zip(judges, replies, strict=True)
+    ]
+    return PanelGrader(config={"prompt": "Is it right?", "judges": judges, **config}, adapters=adapters)
+
+
+def ask(grader: PanelGrader) -> Judged:
+    return asyncio.run(grader.agrade(CONTEXT))
+
+
+@pytest.mark.parametrize(("aggregation", "score"), [("mean", 0.6), ("median", 0.8)])
+def test_the_score_is_the_mean_or_the_median(aggregation: str, score: float) -> None:
+    judged = ask(panel(said(0.8), said(0.1), said(0.9), aggregation=aggregation))
+    assert isinstance(judged.result, GradeResult)
+    assert judged.result.score == pytest.approx(score)
+    assert judged.usage == Usage(30, 15, 0, 1.5)
+    assert [(one["judge"], one["family"], one["score"]) for one in judged.result.metadata["judges"]] == [
+        ("openai:gpt-4o", "openai", 0.8),
+        ("anthropic:claude-x", "anthropic", 0.1),
+        ("google:gemini-x", "google", 0.9),
+    ]
+    assert judged.result.metadata["disagreement"] == {
+        "range": pytest.approx(0.8),
+        "sd": pytest.approx(0.4358898943540674),
+    }
+    assert judged.result.rationale == (
+        "openai:gpt-4o 0.80: said 0.8\nanthropic:claude-x 0.10: said 0.1\ngoogle:gemini-x 0.90: said 0.9"
+    )
+
+
+def test_an_unknown_cost_of_one_is_unknown_of_all() -> None:
+    assert ask(panel(said(0.8), said(0.1, cost=None))).usage == Usage(20, 10, 0, None)
+
+
+def test_a_judge_without_a_score_makes_it_an_error_that_names_it() -> None:
+    judged = ask(panel(said(0.8), "no", said(0.9)))
+    assert isinstance(judged.result, GraderError)
+    assert judged.result.type == "invalid_reply"
+    assert str(judged.result).startswith("1 of 3 judges gave no score: anthropic:claude-x: the judge's reply ")
+
+
+def test_a_quorum_can_do_without_one() -> None:
+    judged = ask(panel(said(0.8), "no", said(0.9), quorum=2))
+    assert isinstance(judged.result, GradeResult)
+    assert judged.result.score == pytest.approx(0.85)
+    assert judged.result.metadata["judges"][1]["error"]["type"] == "invalid_reply"
+
+
+def test_a_quorum_that_is_missed_is_an_error() -> None:
+    judged = ask(panel("no", "no", said(0.9), quorum=2))
+    assert isinstance(judged.result, GraderError)
+    assert str(judged.result).startswith("2 of 3 judges gave no score: openai:gpt-4o: ")
+
+
+def test_the_shipped_rubrics_threshold_decides_what_passes() -> None:
+    grader = panel(said(0.7), said(0.7), rubric="faithfulness", rubric_vars={"context": "c"}, prompt=None)
+    judged = ask(grader)
+    assert isinstance(judged.result, GradeResult)
+    assert (judged.result.score, judged.result.passed) == (0.7, False)
+
+
+def test_a_case_that_lacks_what_the_rubric_needs_is_told_once_and_nobody_is_asked() -> None:
+    grader = panel(said(0.7), said(0.7), rubric="faithfulness", prompt=None)
+    judged = ask(grader)
+    assert isinstance(judged.result, GraderError)
+    assert (judged.result.type, judged.usage) == ("missing", None)
+    assert str(judged.result).startswith("the rubric faithfulness@1 needs {context}")
+
+
+def test_members_of_three_formats_are_asked_side_by_side() -> None:
+    with FakeJudge(items={"right": Truth(quality=0.8)}).in_thread() as server:
+        judges = [
+            {"model": "gpt-4o", "base_url": server.base_url()},
+            {"provider": "anthropic", "model": "claude-x", "base_url": server.url},
+            {"provider": "google", "model": "gemini-x", "base_url": server.url},
+        ]
+        grader = create("panel", {"prompt": "Is it right?", "judges": judges})
+        assert isinstance(grader, PanelGrader)
+        assert isinstance(grader, AskingGrader)
+        assert grader.judges == ("openai:gpt-4o", "anthropic:claude-x", "gemini:gemini-x")
+        placed = grader.within(Surroundings(environment={}))
+        graded = placed.grade(GradeContext(Sample("s", "q"), marked("text", "right")))
+        assert graded.score == pytest.approx(0.8)
+        assert server.counts().requests == 3
+
+
+def test_what_a_member_says_stands_over_the_panel() -> None:
+    adapters = [ScriptedAdapter(['{"score": 1}']), ScriptedAdapter(['{"score": 1}'])]
+    judges = [{"model": "a"}, {"model": "b", "temperature": 0.7, "max_tokens": 9}]
+    grader = PanelGrader(config={"prompt": "x", "judges": judges, "seed": 3, "max_tokens": 50}, adapters=adapters)
+    ask(grader)
+    configs = [adapter.calls[0].run_config for adapter in adapters]
+    assert [(one.model, one.temperature, one.max_tokens, one.model_params) for one in configs] == [
+        ("a", 0.0, 50, {"seed": 3}),
+        ("b", 0.7, 9, {"seed": 3}),
+    ]
+
+
+def test_all_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        PanelGrader(config={"prompt_path": "none.txt", "judges": TWO}).within(Surroundings(tmp_path, {}))
+    assert [problem.path for problem in caught.value.problems] == [
+        "prompt_path",
+        "judges[0].api_key_env",
+        "judges[1].api_key_env",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"judges": [{"model": "a"}]}, "judges: expected array of length >= 2, got [{'model': 'a'}]"),
+        (
+            {"judges": [{"model": "a"}, {"provider": "vllm"}]},
+            "judges[1].model: is required: which model of vllm is to judge",
+        ),
+        ({"quorum": 3}, "quorum: asks for 3 of 2 judges"),
+        ({"judges": [{"modle": "a"}, {}]}, "judges[0]: object contains unknown field modle, got [{'modle': 'a'}, {}]"),
+    ],
+)
+def test_what_is_wrong_is_said(change: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        create("panel", {"prompt": "x", "judges": TWO, **change})
+    assert [str(one).removeprefix("config.") for one in caught.value.problems] == [problem]
+
+
+def test_its_members_and_how_they_are_put_together_make_the_fingerprint() -> None:
+    base = {"prompt": "x", "judges": TWO}
+    changes: list[dict[str, Any]] = [{}, {"prompt": "y"}, {"aggregation": "median"}, {"quorum": 1}, {"judges": THREE}]
+    assert len({create("panel", {**base, **change}).fingerprint for change in changes}) == len(changes)
+    assert create("panel", {**base, "timeout": 3}).fingerprint == create("panel", base).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("judge", "name"),
+    [
+        ("openai:gpt-4o-mini", "openai"),
+        ("openai:o3-mini", "openai"),
+        ("openai_responses:gpt-5.2", "openai"),
+        ("anthropic:claude-opus-4", "anthropic"),
+        ("gemini:gemini-2.5-pro", "google"),
+        ("vllm:meta-llama/Llama-3.1-8B", "meta"),
+        ("ollama:qwen3:8b", "qwen"),
+        ("claude-3", "anthropic"),
+        ("vllm:123", "vllm:123"),
+    ],
+)
+def test_a_models_name_tells_its_family(judge: str, name: str) -> None:
+    assert family(judge) == name
+
+
+def test_judges_of_one_family_are_told_apart_from_a_mixed_panel(tmp_path: Path) -> None:
+    assert one_family(["openai:gpt-4o", "openai:o3"]) == "openai"
+    assert one_family(["openai:gpt-4o", "vllm:llama-3"]) is None
+    alike = PanelGrader(config={"prompt": "x", "judges": [{"model": "gpt-4o"}, {"model": "gpt-5"}]})
+    assert [(one.problem.path, one.fatal) for one in alike.remarks(tmp_path, None)] == [("judges", False)]

@@ -1,0 +1,192 @@
+"""Judges in suites: every dialect's reads, and what is wrong or odd is told with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradeline.suite.places import DocumentError
+from gradeline.suite.read import read_suite
+from gradeline.suite.spec import GraderSpec, Suite
+
+HEAD = "name: judged\ndataset: cases.jsonl\ntarget: {kind: http, url: 'http://127.0.0.1:9000'}\ngraders:\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "cases.jsonl").write_text('{"input": "q", "ground_truth": "a", "rubric_vars": {"tone": "kind"}}\n')
+    (tmp_path / "rubric.txt").write_text("Is it right?\n")
+    return tmp_path
+
+
+def read(folder: Path, graders: str, head: str = HEAD) -> Suite:
+    (folder / "suite.yaml").write_text(head + graders)
+    return read_suite(folder / "suite.yaml")
+
+
+def faults(folder: Path, graders: str) -> list[str]:
+    with pytest.raises(DocumentError) as caught:
+        read(folder, graders)
+    return [str(problem).removeprefix(f"{folder}/suite.yaml:") for problem in caught.value.placed]
+
+
+def warnings(folder: Path, graders: str) -> list[str]:
+    return [warning.removeprefix(f"{folder}/suite.yaml:") for warning in read(folder, graders).warnings]
+
+
+DIALECTS = {
+    "D1": """\
+target: {kind: agent, agent_id: agent-1}
+graders:
+  quality: {kind: rubric, prompt_path: rubric.txt, model: gpt-4o-mini, temperature: 0.0, provider: openai, rubric_vars: [tone]}
+gate: {metric_key: quality, op: gte, value: 0.5}
+""",
+    "D2": """\
+target: {kind: letta_agent, agent_id: agent-1}
+graders:
+  quality: {kind: model_judge, prompt: "Is it right?", model: gpt-4o-mini, max_retries: 5, timeout: 120.0, extractor: last_assistant}
+gate: {metric: avg_score, op: gt, value: 0.5}
+""",
+    "D3": """\
+target: {kind: letta_code, model_handles: [openai/gpt-4.1]}
+graders:
+  quality: {kind: model_judge, display_name: Quality, prompt_path: rubric.txt, provider: google, model: gemini-2.5-flash}
+gate: {kind: simple, metric_key: quality, aggregation: avg_score, op: gte, value: 0.5}
+""",
+    "D4": """\
+target: {kind: letta_code, model_handles: [openai/gpt-4.1]}
+graders:
+  quality: {kind: model_judge, prompt: "Q: {input}\\n{submission}\\n{{\\"score\\": 1}}", system_prompt: Be strict.}
+gate: {kind: simple, metric_key: quality, aggregation: avg_score, op: gte, value: 0.5}
+""",
+    "D5": """\
+target: {kind: letta_code, model_handles: [openai/gpt-4.1]}
+graders:
+  quality: {kind: model_judge, prompt: "{submission}", provider: anthropic, model: claude-x, extractor: last_turn}
+gate: {kind: simple, metric_key: quality, aggregation: avg_score, op: gte, value: 0.5}
+""",
+    "D6": """\
+target: {model_handles: [openai/gpt-4.1]}
+graders:
+  quality: {kind: model_judge, prompt: "{submission} {ground_truth} {tone}"}
+reward: {kind: metric, metric_key: quality}
+""",
+}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_judge_of_every_dialect_reads_as_it_stands(folder: Path, dialect: str) -> None:
+    suite = read(folder, DIALECTS[dialect], "name: letta\ndataset: cases.jsonl\n")
+    assert [(spec.key, spec.kind, spec.timeout) for spec in suite.graders] == [("quality", "model_judge", 120.0)]
+    assert suite.warnings == ()
+
+
+def test_options_and_keys_are_told_apart(folder: Path) -> None:
+    graders = """\
+  a: {kind: model_judge, prompt: x, timeout: 30, pass_threshold: 0.7, extractor: first_assistant}
+  b: {kind: rubric, config: {prompt: x, timeout: 40}, model: m}
+  c: {kind: panel, prompt: x, judges: [{model: gpt-4o}, {provider: anthropic, model: claude-x}]}
+  d: {kind: pairwise, baseline: latest}
+  e: {kind: embedding}
+  f: {kind: cost, max_cost: 0.1}
+"""
+    both: list[dict[str, Any]] = [{"model": "gpt-4o"}, {"provider": "anthropic", "model": "claude-x"}]
+    assert read(folder, graders).graders == (
+        GraderSpec(
+            key="a",
+            kind="model_judge",
+            config={"prompt": "x", "timeout": 30},
+            extractor="first_assistant",
+            pass_threshold=0.7,
+            timeout=30,
+        ),
+        GraderSpec(key="b", kind="model_judge", config={"prompt": "x", "timeout": 40, "model": "m"}, timeout=40),
+        GraderSpec(key="c", kind="panel", config={"prompt": "x", "judges": both}, timeout=120),
+        GraderSpec(key="d", kind="pairwise", config={"baseline": "latest"}, timeout=120),
+        GraderSpec(key="e", kind="embedding", timeout=120),
+        GraderSpec(key="f", kind="cost", config={"max_cost": 0.1}, timeout=5),
+    )
+
+
+def test_every_fault_is_told_with_its_place(folder: Path) -> None:
+    graders = """\
+  a: {kind: model_judge}
+  b: {kind: model_judge, prompt_path: rubrc.txt}
+  c: {kind: model_judge, prompt: x, provider: anthropic}
+  d: {kind: model_judge, prompt: x, modle: m}
+  e: {kind: model_judge, prompt: x, timeout: 0}
+  f: {kind: model_judge, config: {prompt: x, scoring: best}}
+  g: {kind: model_judge, config: {prompt_path: none.txt}}
+  h: {kind: letta_judge, prompt: x, agent_file: judge.af}
+  i: {kind: rubric, prompt: x, agent_file: judge.af}
+  j: {kind: model_judge, prompt: x, timeout: 3, config: {timeout: 4}}
+  k: {kind: panel, prompt: x, judges: [{model: a}, {provider: vllm}]}
+  l: {kind: model_judge, prompt: x, config: 3}
+"""
+    agent = (
+        "agents as judges are not supported, nor by letta since 0.19.1; ask a model with the same prompt:"
+        " kind: model_judge, prompt_path: …, model: …"
+    )
+    assert faults(folder, graders) == [
+        "5:6: graders.a.prompt: is required: say how to grade by prompt, prompt_path, rubric or checklist",
+        "6:39: graders.b.prompt_path: 'rubrc.txt' cannot be read: no such file",
+        "7:6: graders.c.model: is required: which model of anthropic is to judge",
+        "8:44: graders.d.modle: unknown option; did you mean 'model'?",
+        "9:46: graders.e.timeout: expected float > 0.0, got 0",
+        "10:55: graders.f.config.scoring: expected one of greedy, samples, logprobs, got 'best'",
+        "11:48: graders.g.config.prompt_path: 'none.txt' cannot be read: no such file",
+        f"12:13: graders.h.kind: {agent}",
+        f"13:44: graders.i.agent_file: {agent}",
+        "14:46: graders.j.timeout: stands both beside and inside 'config'; keep one",
+        "15:52: graders.k.judges[1].model: is required: which model of vllm is to judge",
+        "16:45: graders.l.config: must be a mapping, got 3",
+    ]
+
+
+def test_no_key_is_needed_to_read_a_suite(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert read(folder, "  a: {kind: model_judge, prompt: x}\n").graders[0].kind == "model_judge"
+
+
+@pytest.mark.parametrize(
+    ("grader", "warned"),
+    [
+        ("{kind: model_judge, prompt: '{submission} {tone}'}", []),
+        ("{kind: model_judge, prompt: '{submission} {mood}', rubric_vars: {mood: x}}", []),
+        ("{kind: model_judge, prompt: '{submission} {mood}', rubric_vars: [mood]}", []),
+        ("{kind: model_judge, rubric: closed_qa}", []),
+        (
+            "{kind: model_judge, prompt: '{submission} {mood}'}",
+            [
+                "5:34: graders.a.prompt: {mood} is no placeholder and stays as it is, unless a case has 'mood' in its"
+                " rubric_vars"
+            ],
+        ),
+        (
+            "{kind: model_judge, config: {prompt: '{{input}}'}}",
+            ["5:43: graders.a.config.prompt: {{input}} is literal text here; write {input} for the case's input"],
+        ),
+        (
+            "{kind: panel, prompt: x, judges: [{model: gpt-4o}, {model: gpt-5}]}",
+            [
+                "5:39: graders.a.judges: all judges are of the family openai, and share its biases; add one of another"
+                " family"
+            ],
+        ),
+    ],
+)
+def test_what_is_odd_is_warned_of(folder: Path, grader: str, warned: list[str]) -> None:
+    assert warnings(folder, f"  a: {grader}\n") == warned
+
+
+def test_a_placeholder_in_a_file_is_warned_of_too(folder: Path) -> None:
+    (folder / "rubric.txt").write_text("{submission} {mood}")
+    (warning,) = warnings(folder, "  a: {kind: model_judge, prompt_path: rubric.txt}\n")
+    assert warning.startswith("5:39: graders.a.prompt_path: {mood} is no placeholder")
+
+
+def test_a_dataset_that_cannot_be_read_yet_is_told_once(folder: Path) -> None:
+    (folder / "cases.jsonl").write_text("not json\n")
+    assert read(folder, "  a: {kind: model_judge, prompt: '{submission}'}\n").warnings == ()
