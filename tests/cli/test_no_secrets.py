@@ -1,0 +1,189 @@
+"""Keys are planted, servers say them back wherever they can, and every command is run: they are nowhere afterwards."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from gradeline.cli import _COMMANDS
+
+COMMAND = str(Path(sys.executable).with_name("gradeline"))
+MODEL_KEY = "sk-planted-model-6f1d2c3b4a59"
+JUDGE_KEY = "sk-planted-judge-0a9b8c7d6e5f"
+AGENT_KEY = "planted/agent+token==77aa"
+PLANTED = (MODEL_KEY, JUDGE_KEY, AGENT_KEY)
+WITHOUT_RUNS = {"init", "schema", "graders", "extractors", "demo"}
+"""Commands that meet no key: they make files or list what there is."""
+SERVERS = {"serve", "keys", "view"}
+"""Commands whose own tests look for keys."""
+
+SUITE = """\
+name: secrets
+dataset:
+  - {id: a, input: "say it", ground_truth: nothing}
+  - {id: b, input: "fail with it", ground_truth: nothing}
+target: {kind: openai, model: subject, base_url: URL/v1, api_key: "${MODEL_KEY}", retries: 0}
+graders:
+  said: {kind: contains}
+  judged: {kind: model_judge, prompt: "Is {submission} fine?", model: judge, base_url: URL/v1, api_key_env: JUDGE_KEY, max_retries: 0}
+"""
+AGENT = """\
+name: agent
+dataset:
+  - {id: a, input: "say it", ground_truth: nothing}
+  - {id: b, input: "fail with it", ground_truth: nothing}
+target:
+  kind: http
+  url: URL/agent?token=${AGENT_KEY}
+  headers: {Authorization: "Bearer ${AGENT_KEY}"}
+  request: {input: "{{input}}"}
+  response: {output: said}
+  retries: 0
+graders:
+  said: {kind: contains}
+"""
+
+
+class _Echo(BaseHTTPRequestHandler):
+    """Says back whatever it was let in with: in answers, in errors, in headers."""
+
+    def do_POST(self) -> None:
+        asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        let_in = f"{self.headers.get('Authorization')} {self.path}"
+        if "fail with it" in asked:
+            return self._reply(500, {"error": {"message": f"not with {let_in}"}}, let_in)
+        if self.path.startswith("/agent"):
+            return self._reply(200, {"said": let_in}, let_in)
+        judging = json.loads(asked)["model"] == "judge"
+        content = json.dumps({"score": 0.5, "rationale": f"because {let_in}"}) if judging else f"I was sent {let_in}"
+        choice = {"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}
+        return self._reply(200, {"choices": [choice], "usage": {"prompt_tokens": 1}, "echo": let_in}, let_in)
+
+    def _reply(self, status: int, body: dict[str, Any], let_in: str) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.send_header("X-Echo", let_in)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Echo) as server:
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+class Shell:
+    """Runs commands in a folder whose keys stand in ``.env`` and the environment, and keeps what they print."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.printed: dict[str, str] = {}
+
+    def __call__(self, *arguments: str, given: str = "") -> None:
+        environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "JUDGE_KEY": JUDGE_KEY, "NO_COLOR": "1"}
+        environment["GITHUB_STEP_SUMMARY"] = str(self.folder / "summary.md")
+        done = subprocess.run(
+            [COMMAND, *arguments],
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            input=given,
+        )
+        self.printed[" ".join(arguments).partition(" --config")[0]] = done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory, url: str) -> Shell:
+    """Everything done once; the tests look at what is left."""
+    folder = tmp_path_factory.mktemp("secrets")
+    (folder / "suite.yaml").write_text(SUITE.replace("URL", url))
+    (folder / "agent.yaml").write_text(AGENT.replace("URL", url))
+    (folder / ".env").write_text(f"MODEL_KEY={MODEL_KEY}\nAGENT_KEY={AGENT_KEY}\n")
+    shell = Shell(folder)
+    shell("validate", "suite.yaml", "--json")
+    shell("validate", "agent.yaml")
+    for suite in ("suite.yaml", "agent.yaml"):
+        shell("run", suite, "--json", "--name", f"{suite} as data")
+        shell("run", suite, "--output", f"letta-{suite}", "--name", suite)
+    shell("run", "suite.yaml", "--set", f"target.api_key={MODEL_KEY}")
+    shell("run", "agent.yaml", "--set", "target.url=http://127.0.0.1:1/${AGENT_KEY}", "--name", "nobody there")
+    for name in ("suite.yaml", "agent.yaml", "nobody there"):
+        shell("resume", name)
+        shell("show", name)
+        shell("show", name, "--records")
+        shell("show", name, "--json")
+        for form in ("jsonl", "csv", "junit", "markdown", "html"):
+            shell("export", name, "--format", form, "--output", f"{form}-{name}".replace(" ", "-"))
+    shell("regrade", "suite.yaml", "--json")
+    shell("compare", "suite.yaml as data", "suite.yaml", "--json")
+    shell("list", "--json")
+    judge = "{kind: baseline, judge: llm, model: judge, base_url: BASE/v1, api_key_env: JUDGE_KEY, max_retries: 0}"
+    pair = ["--baseline-run", "suite.yaml as data", "--candidate-run", "suite.yaml"]
+    shell("pair", "suite.yaml", *pair, "--set", f"graders.beside={judge.replace('BASE', url)}")
+    shell("ledger", "--export", "ledger.jsonl")
+    shell("ledger", "--json")
+    config = {"prompt": "Is it?", "model": "judge", "base_url": f"{url}/v1", "api_key_env": "JUDGE_KEY"}
+    shell("grade", "model_judge", "--config", json.dumps(config), given="it is")
+    return shell
+
+
+def forms(secret: str) -> list[bytes]:
+    """A key as it is, as JSON and HTML and URLs write it, and in base64."""
+    quoted = json.dumps(secret)[1:-1]
+    percent = secret.replace("/", "%2F").replace("+", "%2B").replace("=", "%3D")
+    spelt = {secret, quoted, percent, secret.replace("+", "&#43;"), base64.b64encode(secret.encode()).decode()}
+    return [form.encode() for form in spelt]
+
+
+def test_every_command_was_looked_at(shell: Shell) -> None:
+    used = {call.split()[0] for call in shell.printed}
+    assert used == set(_COMMANDS) - WITHOUT_RUNS - SERVERS
+
+
+def test_the_servers_did_get_the_keys(shell: Shell) -> None:
+    records = [json.loads(line) for line in shell.printed["show suite.yaml --records"].splitlines()]
+    assert "I was sent Bearer" in records[0]["response"]["text"]
+    assert records[0]["grades"]["judged"]["rationale"].startswith("because Bearer")
+    agents = [json.loads(line) for line in shell.printed["show agent.yaml --records"].splitlines()]
+    assert agents[0]["response"]["text"] == "*** /agent?token=***"
+    assert shell.printed["grade model_judge"].startswith("pass")
+
+
+@pytest.mark.parametrize("secret", PLANTED)
+def test_no_command_prints_a_key(shell: Shell, secret: str) -> None:
+    telling = [call for call, text in shell.printed.items() if any(form in text.encode() for form in forms(secret))]
+    assert telling == []
+
+
+@pytest.mark.parametrize("secret", PLANTED)
+def test_no_file_holds_a_key(shell: Shell, secret: str) -> None:
+    files = [path for path in shell.folder.rglob("*") if path.is_file() and path.name != ".env"]
+    assert len(files) > 20
+    holding = [
+        str(path.relative_to(shell.folder))
+        for path in files
+        if any(form in path.read_bytes() for form in forms(secret))
+    ]
+    assert holding == []
