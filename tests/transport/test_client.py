@@ -343,6 +343,8 @@ def test_an_impossible_url_is_refused_before_sending(url: str) -> None:
         {"headers": {"X": "a\r\nHost: b"}},
         {"headers": {"X Y": "a"}},
         {"headers": {"Content-Length": "3"}},
+        {"traceparent": "00-ab-cd-01\r\nHost: b"},
+        {"traceparent": ""},
     ],
 )
 def test_an_impossible_request_is_refused_before_sending(wrong: dict[str, Any]) -> None:
@@ -352,6 +354,38 @@ def test_an_impossible_request_is_refused_before_sending(wrong: dict[str, Any]) 
         assert not server.hits
 
     with_server(call)
+
+
+def test_a_known_head_does_not_make_its_trace_known() -> None:
+    async def call(server: FaultServer, transport: Transport) -> list[str | None]:
+        await transport.request(Request("GET", server.url + "/ok", traceparent="00-a1-b2-01"))
+        with pytest.raises(ConfigError, match="'x\\\\ny' is no trace context"):
+            await transport.request(Request("GET", server.url + "/ok", traceparent="x\ny"))
+        return [received.headers.get("traceparent") for received in server.received]
+
+    assert with_server(call) == ["00-a1-b2-01"]
+
+
+def test_a_trace_goes_with_every_hop_unless_the_headers_have_one() -> None:
+    async def call(server: FaultServer, transport: Transport) -> list[str | None]:
+        url = f"{server.url}/redirect?to=/ok"
+        await transport.request(Request("GET", url, {"X": "1"}, traceparent="00-a1-b2-01"))
+        await transport.request(Request("GET", url, {"TraceParent": "mine"}, traceparent="00-a1-b2-01"))
+        return [received.headers.get("traceparent") for received in server.received]
+
+    assert with_server(call) == ["00-a1-b2-01", "00-a1-b2-01", "mine", "mine"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "sent"), [({}, None), ({"content-type": "text/x"}, "text/x"), ({"Content-Type": "text/y"}, "text/y")]
+)
+def test_no_content_type_is_made_up(headers: dict[str, str], sent: str | None) -> None:
+    async def call(server: FaultServer, transport: Transport) -> str | None:
+        await transport.request(Request("POST", server.url + "/ok", headers, b"{}"))
+        (received,) = server.received
+        return received.headers.get("content-type")
+
+    assert with_server(call) == sent
 
 
 def test_a_transport_is_used_inside_its_context() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import lru_cache
 from math import isfinite
 from typing import Annotated, Any, NamedTuple
 
@@ -79,8 +81,10 @@ def bad_response(reason: str) -> AgentError:
 
 def search(path: JmesPath | None, data: object) -> Any:
     """What the path finds, None for nothing."""
+    if path is None:
+        return None
     try:
-        return None if path is None else path.search(data)
+        return path.search(data)
     except UngradableError as error:
         raise bad_response(str(error)) from None
 
@@ -97,17 +101,32 @@ class Decoded(NamedTuple):
     cleaned: bool
 
 
-def decode(body: bytes, content_type: str = "") -> Decoded:
+class ContentType(NamedTuple):
+    """What a ``Content-Type`` says, in lower case."""
+
+    kind: str
+    charset: str
+
+
+@lru_cache(maxsize=64)
+def content_type(header: str) -> ContentType:
+    """The parts of a ``Content-Type``; the answers of a run have few different ones."""
+    kind, _, _ = header.partition(";")
+    charset = header.lower().partition("charset=")[2].partition(";")[0].strip(" \"'")
+    return ContentType(kind.strip().lower(), charset)
+
+
+def decode(body: bytes, header: str = "") -> Decoded:
     """UTF-8 unless the content type names Latin-1 or its Windows cousin; a byte order mark is dropped."""
-    charset = content_type.lower().partition("charset=")[2].partition(";")[0].strip(" \"'")
-    if charset in ("iso-8859-1", "latin-1", "latin1", "windows-1252", "cp1252"):
+    if content_type(header).charset in ("iso-8859-1", "latin-1", "latin1", "windows-1252", "cp1252"):
         # browsers read both so; undefined bytes are replaced
         text = body.decode("cp1252", errors="replace")
         return Decoded(text, "\ufffd" in text)
+    body = body.removeprefix(BOM_UTF8)
     try:
-        return Decoded(body.decode("utf-8-sig"), False)
+        return Decoded(body.decode(), False)
     except UnicodeDecodeError:
-        return Decoded(body.decode("utf-8-sig", errors="replace"), True)
+        return Decoded(body.decode(errors="replace"), True)
 
 
 def json_text(decoded: Decoded) -> str:
@@ -131,7 +150,7 @@ def parse(text: str) -> Any:
         raise NoJsonError(f"{error.msg} at character {error.pos}") from None
     except ValueError as error:
         raise NoJsonError(str(error)[:200]) from None
-    if _deeper_than(data, _MAX_DEPTH):
+    if text.count("{") + text.count("[") > _MAX_DEPTH and _deeper_than(data, _MAX_DEPTH):
         raise bad_response("its JSON is nested too deeply")
     return data
 
@@ -173,8 +192,7 @@ def _refuse(name: str) -> float:
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """What one answer held. ``data`` is its JSON (of a stream: the list of its events), for what else is to be read."""
 
     text: str
@@ -192,14 +210,15 @@ class Found:
 def response_of(found: Sequence[Found], latency_ms: float | None = None) -> Response:
     """One response from the answers to all turns: the text is that of the last."""
     last = found[-1]
-    told = any(one.calls or one.messages is not None for one in found)
     if len(found) > 1:
-        turns = tuple(one.turn for one in found)
+        trajectory = Trajectory(tuple(one.turn for one in found))
+    elif last.calls or last.messages is not None:
+        trajectory = Trajectory(tuple(_split_turns(last.turn)))
     else:
-        turns = tuple(_split_turns(last.turn))
+        trajectory = None
     return Response(
         text=last.text,
-        trajectory=Trajectory(turns) if told or len(found) > 1 else None,
+        trajectory=trajectory,
         usage=total_usage([one.usage for one in found if one.usage is not None]),
         latency_ms=latency_ms,
         cleaned=any(one.cleaned for one in found),
@@ -265,6 +284,7 @@ class AnswerReader:
         self._error = compiled(paths.error)
         self._trajectory = compiled(paths.trajectory)
         self._asked = paths
+        self._json_only = paths != ResponseMap()
 
     def read(self, data: object) -> Found:
         """What the JSON of a whole answer holds; an agent error where it has no text and calls no tool."""
@@ -277,7 +297,7 @@ class AnswerReader:
         usage = _usage(search(self._usage, data) if self._usage or choice is None else data_get(data, "usage"))
         return Found(text or "", calls, usage, _messages(search(self._trajectory, data)), data)
 
-    def read_plain(self, decoded: Decoded, content_type: str = "") -> Found:
+    def read_plain(self, decoded: Decoded, header: str = "") -> Found:
         """What a body holds that need not be JSON.
 
         It is JSON where its content type says so, where a path was given, and where it has no content type and
@@ -286,18 +306,15 @@ class AnswerReader:
         text = decoded.text
         if not text.strip():
             raise bad_response('the body is empty; an agent that has nothing to say answers {"response": ""}')
-        kind = content_type.partition(";")[0].strip().lower()
-        paths_given = any(getattr(self._asked, name) is not None for name in self._asked.__struct_fields__)
+        kind = content_type(header).kind
         bare_object = kind == "" and text.lstrip().startswith("{")
-        if paths_given or bare_object or kind == "application/json" or kind.endswith("+json"):
-            found = self.read(parse(json_text(decoded)))
-        elif kind in _STREAMS:
+        if self._json_only or bare_object or kind == "application/json" or kind.endswith("+json"):
+            return self.read(parse(json_text(decoded)))
+        if kind in _STREAMS:
             raise bad_response(f"a stream of {kind}; write stream: {_STREAMS[kind]}")
-        elif kind in ("text/html", "application/xhtml+xml") and _is_page(text):
+        if kind in ("text/html", "application/xhtml+xml") and _is_page(text):
             raise bad_response("an HTML page instead of an answer")
-        else:
-            found = Found(text)
-        return replace(found, cleaned=decoded.cleaned)
+        return Found(text, cleaned=decoded.cleaned)
 
     def read_stream(self, events: Iterable[str]) -> Found:
         """What the events of a stream add up to: their texts joined, their calls merged, the last usage told."""

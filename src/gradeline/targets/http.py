@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
 from functools import cached_property
 from secrets import token_hex
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -35,6 +32,7 @@ from gradeline.targets.answer import (
 from gradeline.targets.base import DeclaredTarget, TargetConfig, hide, mask, spellings
 from gradeline.targets.template import (
     ABSENT,
+    JsonAroundInput,
     Scope,
     as_text,
     fill,
@@ -42,6 +40,7 @@ from gradeline.targets.template import (
     placeholder_faults,
     placeholders,
     whole_placeholder,
+    write_json,
 )
 
 if TYPE_CHECKING:
@@ -178,6 +177,9 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
         poll = self.options.poll
         if poll is not None:
             self._reader = AnswerReader(msgspec.structs.replace(paths, output=poll.output or paths.output))
+        self._tree = self.options.tree
+        later = (name for _, name in placeholders(poll.url if poll else ""))
+        self._asked_later = tuple(name for name in later if name.startswith("metadata."))
         self._until = compiled(poll.until) if poll else None
         self._session_path = compiled(self.options.session.read) if self.options.session else None
 
@@ -205,6 +207,14 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
 
         known = known_secrets(self.options.url, self.options.headers, (), ())
         return spellings(key for key in known if len(key) >= _SHORTEST_KEY)
+
+    @cached_property
+    def _headers(self) -> Mapping[str, str]:
+        """What goes with a question."""
+        headers = self.options.headers
+        if self._tree is None or any(name.lower() == "content-type" for name in headers):
+            return headers
+        return {**headers, "Content-Type": "application/json"}
 
     @cached_property
     def _secret_headers(self) -> frozenset[str]:
@@ -264,61 +274,65 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
             if scope("session") is ABSENT:
                 raise
             raise bad_response(f"its session cannot be sent: {error}") from None
-        answer = await self._send(self.options.method, url, body, self.options.headers, self.options.timeout)
+        answer = await self._send(self.options.method, url, body, self._headers, self.options.timeout)
         latency = answer.latency_ms
         if self.options.poll is None:
-            with self._explaining(url, answer):
-                return self._read(answer), latency
-        with self._explaining(url, answer):
+            return self._read(answer, url), latency
+        try:
             first = self._data(answer)
             place = self._poll_url(self.options.poll, Scope(sample, turn, answer=first, model=self.model))
+        except AgentError as error:
+            raise self._explained(error, url, answer) from None
         answered = clock()
         answer = await self._poll(self.options.poll, place, deadline)
-        with self._explaining(place, answer):
-            found = self._read(answer)
+        found = self._read(answer, place)
         if isinstance(first, Mapping) and isinstance(found.data, Mapping):
             # the session may have been told with either answer
-            found = replace(found, data={**first, **found.data})
+            found = found._replace(data={**first, **found.data})
         return found, latency + (clock() - answered) * 1000
+
+    @cached_property
+    def _around_input(self) -> JsonAroundInput | None:
+        """The body, where nothing in the request depends on more than the input."""
+        options, tree = self.options, self._tree
+        fixed = options.session is None and options.poll is None and not any(placeholders(options.url))
+        if not fixed or tree is None or isinstance(tree, str):
+            return None
+        return JsonAroundInput.of(tree, self.model)
 
     def _question(self, scope: Scope) -> tuple[str, bytes | None]:
         """The URL and the body of a call."""
-        tree = fill(self.options.tree, scope)
+        if self._around_input is not None:
+            return self.options.url, self._around_input.written(scope.turn)
+        tree = fill(self._tree, scope)
         session = self.options.session
         if session is not None and session.send is not None and scope("session") is not ABSENT:
             tree[session.send] = scope("session")
         url = fill_url(self.options.url, scope)
-        for _, name in placeholders(self.options.poll.url if self.options.poll else ""):
-            if name.startswith("metadata."):
-                scope(name)  # what is missing is known before the agent has done its work
-        if self.options.tree is None:
+        for name in self._asked_later:
+            scope(name)  # what is missing is known before the agent has done its work
+        if self._tree is None:
             return url, None
         if isinstance(tree, str) and not _says_json(self.options.headers):
             return url, tree.encode(errors="replace")
-        try:
-            return url, json.dumps(tree, allow_nan=False).encode()
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ConfigError(Problem("request", f"cannot be written as JSON: {error}")) from None
+        return url, write_json(tree).encode()
 
     async def _send(
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], seconds: float
     ) -> Answer:
         from gradeline.transport import Request  # loads aiohttp
 
-        given = {name.lower() for name in headers}
-        added = {"traceparent": f"00-{token_hex(16)}-{token_hex(8)}-01"}
-        if body is not None:
-            added["Content-Type"] = "application/json"
         request = Request(
             method,
             url,
-            {**headers, **{name: value for name, value in added.items() if name.lower() not in given}},
+            headers,
             body,
             deadline_s=seconds,
             retries=self.options.retries,
             stream=self.options.stream,
             secret_headers=self._secret_headers,
             secrets=self.hidden,
+            traceparent=_new_trace(),
         )
         return await self._transport.request(request)
 
@@ -329,10 +343,16 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
             raise RuntimeError("a target is asked inside `async with`")
         return transport
 
-    def _read(self, answer: Answer) -> Found:
-        if self.options.stream == "none":
-            content_type = answer.headers.get("Content-Type", "")
-            return self._reader.read_plain(decode(answer.body, content_type), content_type)
+    def _read(self, answer: Answer, url: str) -> Found:
+        try:
+            if self.options.stream != "none":
+                return self._read_stream(answer)
+            header = answer.headers.get("Content-Type", "")
+            return self._reader.read_plain(decode(answer.body, header), header)
+        except AgentError as error:
+            raise self._explained(error, url, answer) from None
+
+    def _read_stream(self, answer: Answer) -> Found:
         events: list[str] = []
         ended = False
         for event in answer.events:
@@ -346,7 +366,7 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
             raise AgentError("truncated", "the stream ended without its end marker")
         if not events:
             raise bad_response("the stream holds no event")
-        return replace(self._reader.read_stream(events), cleaned=decode(answer.body).cleaned)
+        return self._reader.read_stream(events)._replace(cleaned=decode(answer.body).cleaned)
 
     def _data(self, answer: Answer) -> Any:
         """The JSON of an answer whose text is still to come."""
@@ -355,19 +375,15 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
         self._reader.check_error(data)
         return data
 
-    @contextmanager
-    def _explaining(self, url: str, answer: Answer) -> Iterator[None]:
-        """Says where a faulty answer came from, and what it began with."""
+    def _explained(self, error: AgentError, url: str, answer: Answer) -> AgentError:
+        """The error with where the faulty answer came from, and what it began with."""
         from gradeline.transport import excerpt, safe_url
 
-        try:
-            yield
-        except AgentError as error:
-            # a body that only the close ended, and that is no JSON, has most likely been cut off
-            cut = isinstance(error, NoJsonError) and not answer.complete
-            start = excerpt(answer.body, self.hidden)
-            message = f"{safe_url(url)} answered {answer.status}: {error}" + (f"; the body: {start}" if start else "")
-            raise AgentError("truncated" if cut else error.type, message) from None
+        # a body that only the close ended, and that is no JSON, has most likely been cut off
+        cut = isinstance(error, NoJsonError) and not answer.complete
+        start = excerpt(answer.body, self.hidden)
+        message = f"{safe_url(url)} answered {answer.status}: {error}" + (f"; the body: {start}" if start else "")
+        return AgentError("truncated" if cut else error.type, message)
 
     def _poll_url(self, poll: PollConfig, scope: Scope) -> str:
         """Where to poll. A URL that the agent gave is taken whole, and must be one."""
@@ -397,9 +413,11 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
         clock = asyncio.get_running_loop().time
         while (left := deadline - clock()) > 0:
             answer = await self._send("GET", url, None, headers, left)
-            with self._explaining(url, answer):
+            try:
                 if is_true(search(self._until, self._data(answer))):
                     return answer
+            except AgentError as error:
+                raise self._explained(error, url, answer) from None
             if clock() + poll.interval >= deadline:
                 break
             await asyncio.sleep(poll.interval)
@@ -421,6 +439,12 @@ def _turns(sample: Sample) -> list[str]:
     if not turns:
         raise ConfigError(Problem("input", f"case {sample.case_key!r} has an empty list; write at least one turn"))
     return turns
+
+
+def _new_trace() -> str:
+    """A ``traceparent``: version, trace, span, and that it is recorded."""
+    token = token_hex(24)
+    return f"00-{token[:32]}-{token[32:]}-01"
 
 
 def _says_json(headers: Mapping[str, str]) -> bool:

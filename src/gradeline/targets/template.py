@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from json.encoder import encode_basestring_ascii
+from secrets import token_hex
+from typing import Any, Self
 from urllib.parse import quote as percent_encode
 
 from gradeline.errors import ConfigError, Problem, UngradableError
@@ -12,6 +15,7 @@ from gradeline.extractors.base import compact_json
 from gradeline.model import Sample
 from gradeline.parsing.jmes import BadPathError, JmesPath
 
+_ENCODER = json.JSONEncoder(allow_nan=False)
 _PLACEHOLDER = re.compile(r"\{\{[ \t]*+([^{}]*?)[ \t]*\}\}")
 
 
@@ -31,14 +35,14 @@ class Scope:
     ) -> None:
         self._model = model
         self._sample = sample
-        self._turn = turn
+        self.turn = turn
         self._session = session
         self._answer = answer
 
     def __call__(self, name: str) -> object:
         match name.partition("."):
             case ("input", "", ""):
-                return self._turn
+                return self.turn
             case ("id", "", ""):
                 return self._sample.id
             case ("model", "", ""):
@@ -108,6 +112,38 @@ def fill(tree: object, lookup: Lookup) -> Any:
     if isinstance(tree, list | tuple):
         return [item for item in (fill(item, lookup) for item in tree) if item is not ABSENT]
     return tree
+
+
+class JsonAroundInput:
+    """A tree of which only the input changes from call to call, as JSON that is written once."""
+
+    def __init__(self, pieces: list[str]) -> None:
+        self._pieces = pieces
+
+    @classmethod
+    def of(cls, tree: object, model: str | None) -> Self | None:
+        """None for a tree that must be filled in call by call."""
+        names = {name for _, name in placeholders(tree)}
+        if not names <= {"input", "model"}:
+            return None
+        mark = token_hex(16)
+        known = {"input": mark, "model": ABSENT if model is None else model}
+        try:
+            return cls(write_json(fill(tree, known.__getitem__)).split(mark))
+        except ConfigError:  # told with the first sample, as for any other tree
+            return None
+
+    def written(self, turn: str) -> bytes:
+        # JSON escapes character by character, so a part of a text is escaped as the whole would be
+        return encode_basestring_ascii(turn)[1:-1].join(self._pieces).encode()
+
+
+def write_json(tree: object) -> str:
+    """A request's tree as JSON, or `ConfigError`."""
+    try:
+        return _ENCODER.encode(tree)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(Problem("request", f"cannot be written as JSON: {error}")) from None
 
 
 def fill_text(text: str, lookup: Lookup) -> str:

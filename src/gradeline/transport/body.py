@@ -86,10 +86,14 @@ def decoder_for(encoding: str) -> Decoder:
 
 async def read_body(response: aiohttp.ClientResponse, limit: int, reader: EventReader | None = None) -> bytes:
     """The whole decompressed body, or a `AttemptError`: never a part of it."""
-    decoder = decoder_for(response.headers.get("Content-Encoding", ""))
+    encoding = response.headers.get("Content-Encoding", "")
+    content = response.content
+    if not encoding and reader is None and content.is_eof() and content.total_bytes <= limit:
+        return content.read_nowait()  # most bodies are short, and come together with their head
+    decoder = decoder_for(encoding)
     body = bytearray()
     received = 0
-    async for chunk in response.content.iter_chunked(_PIECE):
+    async for chunk in content.iter_chunked(_PIECE):
         # Empty gzip members would otherwise stream for ever without a byte of output.
         received += len(chunk)
         for piece in decoder.feed(chunk):

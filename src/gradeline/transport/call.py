@@ -6,8 +6,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from multidict import CIMultiDict
 from yarl import URL
 
 from gradeline.errors import AgentError, ConfigError, Problem
@@ -19,10 +20,10 @@ Stream = Literal["none", "sse", "ndjson"]
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _BREAKS = re.compile(r"[\r\n\0]")
 _OURS = frozenset({"content-length", "transfer-encoding", "accept-encoding", "connection"})
-
+_TRACE = re.compile(r"[0-9a-f]{2}(-[0-9a-f]+)+")
 
 _SOUND: dict[tuple[object, ...], URL] = {}
-"""Requests that were looked at before: most calls of a run differ in their body alone."""
+"""Heads that were looked at before: most calls of a run differ in their body and their trace alone."""
 _MOST_SOUND = 256
 
 
@@ -32,7 +33,8 @@ class Request:
 
     ``deadline_s`` is total: redirects, retries and pauses included. Headers named in ``secret_headers``
     are dropped across origins, as are those that are secret by their name; ``secrets`` are further
-    values that no message may show.
+    values that no message may show. ``traceparent`` is sent unless the headers have one: it is apart from
+    them because it is new with each call, and heads that stay the same are looked at once.
     """
 
     method: str
@@ -44,12 +46,14 @@ class Request:
     stream: Stream = "none"
     secret_headers: Collection[str] = ()
     secrets: Collection[str] = field(default=(), repr=False)
+    traceparent: str | None = None
 
     def checked_url(self) -> URL:
         """The URL to call first, or `ConfigError` with all that is wrong with this request."""
         head = (self.method, self.url, tuple(self.headers.items()), self.deadline_s, self.retries)
-        if head in _SOUND:
-            return _SOUND[head]
+        url = _SOUND.get(head)
+        if url is not None and (self.traceparent is None or _TRACE.fullmatch(self.traceparent)):
+            return url
         problems = [*self._url_problems(), *self._header_problems()]
         if not _TOKEN.fullmatch(self.method):
             problems.append(Problem("method", f"{self.method!r} is no HTTP method"))
@@ -57,12 +61,23 @@ class Request:
             problems.append(Problem("deadline_s", f"{self.deadline_s!r} is no positive number of seconds"))
         if self.retries < 0:
             problems.append(Problem("retries", f"{self.retries!r} is negative"))
+        if self.traceparent is not None and not _TRACE.fullmatch(self.traceparent):
+            problems.append(
+                Problem("traceparent", f"{self.traceparent!r} is no trace context, such as 00-4bf9…-00f0…-01")
+            )
         if problems:
             raise ConfigError(problems)
         if len(_SOUND) >= _MOST_SOUND:
             _SOUND.clear()
         url = _SOUND[head] = URL(self.url).with_fragment(None)
         return url
+
+    def sent_headers(self) -> CIMultiDict[str]:
+        """The headers with the trace."""
+        headers = CIMultiDict(self.headers)
+        if self.traceparent is not None:
+            headers.setdefault("traceparent", self.traceparent)
+        return headers
 
     def _url_problems(self) -> Iterator[Problem]:
         shown = safe_url(self.url)
@@ -89,8 +104,7 @@ class Request:
                 yield Problem(f"headers.{name}", "holds a line break or NUL")
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """A whole answer of status 2xx; its body is decompressed.
 
     ``latency_ms`` is that of the last attempt alone, first byte sent to last byte read.

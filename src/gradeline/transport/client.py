@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
 from types import TracebackType
@@ -73,7 +73,6 @@ class Transport:
             # Calls must not influence each other.
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"Accept-Encoding": ACCEPT_ENCODING, "User-Agent": "gradeline"},
-            skip_auto_headers=["Content-Type"],
             # The deadline is ours: one scope around attempts, redirects and pauses.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
         )
@@ -91,7 +90,7 @@ class Transport:
 
     async def request(self, request: Request) -> Answer:
         """The answer, if its status is 2xx; a `CallError` otherwise; `ConfigError` for an impossible request."""
-        first = Hop(request.method.upper(), request.checked_url(), request.headers, request.body)
+        first = Hop(request.method.upper(), request.checked_url(), request.sent_headers(), request.body)
         secrets = _known_secrets(
             request.url, tuple(request.headers.items()), tuple(request.secret_headers), tuple(request.secrets)
         )
@@ -132,7 +131,7 @@ class Transport:
                 progress.last = failure.without_frames()
                 await asyncio.sleep(pause)
             else:
-                return replace(answer, attempts=progress.attempts, latency_ms=(clock() - started) * 1000)
+                return answer._replace(attempts=progress.attempts, latency_ms=(clock() - started) * 1000)
 
     async def _follow(self, request: Request, hop: Hop, secrets: tuple[str, ...]) -> Answer:
         seen = {(hop.method, hop.url)}
@@ -152,10 +151,16 @@ class Transport:
     async def _exchange(self, hop: Hop, stream: Stream, secrets: tuple[str, ...]) -> Answer | Redirect:
         """One request and its answer, which may be a redirect."""
         try:
-            with dialling(hop.url.raw_host or ""):
-                response = await self._session.request(
-                    hop.method, hop.url, headers=hop.headers, data=_payload(hop.body), allow_redirects=False
-                )
+            dialling(hop.url.raw_host or "")
+            response = await self._session.request(
+                hop.method,
+                hop.url,
+                headers=hop.headers,
+                data=_payload(hop.body),
+                allow_redirects=False,
+                # aiohttp would name a content type of its own
+                skip_auto_headers=None if "Content-Type" in hop.headers else ("Content-Type",),
+            )
             try:
                 return await self._read(response, stream, secrets)
             finally:

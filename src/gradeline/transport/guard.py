@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from contextvars import ContextVar
 from weakref import WeakSet
 
@@ -18,14 +17,9 @@ _dialled: ContextVar[str] = ContextVar("dialled")
 """The host of the connection being made: aiohttp tells a socket factory the address alone."""
 
 
-@contextmanager
-def dialling(host: str) -> Iterator[None]:
-    """Connections made inside are for this host."""
-    token = _dialled.set(host)
-    try:
-        yield
-    finally:
-        _dialled.reset(token)
+def dialling(host: str) -> None:
+    """The connections that this task makes from now on are for this host."""
+    _dialled.set(host)
 
 
 class Guard:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from multidict import CIMultiDict
 from yarl import URL
 
 from gradeline.model.secrets import is_secret_name
@@ -47,7 +48,8 @@ def next_hop(hop: Hop, redirect: Redirect, secret_headers: Collection[str]) -> H
     if _origin(url) != _origin(hop.url):
         dropped |= {"host", *(name.lower() for name in secret_headers)}
         dropped |= {name.lower() for name in hop.headers if is_secret_name(name)}
-    return Hop(method, url, {name: value for name, value in hop.headers.items() if name.lower() not in dropped}, body)
+    kept = CIMultiDict((name, value) for name, value in hop.headers.items() if name.lower() not in dropped)
+    return Hop(method, url, kept, body)
 
 
 def _origin(url: URL) -> tuple[str, str | None, int | None]:
