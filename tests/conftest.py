@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from postgres_server import ENV, Database, Server, why_no_server
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
@@ -52,3 +57,34 @@ def seed() -> Callable[[str], str]:
         return path.read_text(encoding="utf-8")
 
     return read
+
+
+@pytest.fixture(scope="session")
+def postgres_database() -> Iterator[Database]:
+    if url := os.environ.get(ENV):
+        database = Database(url)
+        yield database
+        database.drop()
+        return
+    if reason := why_no_server():
+        pytest.skip(reason)
+    server = Server()
+    yield Database(server.url)
+    server.stop()
+
+
+@pytest.fixture
+def postgres_url(postgres_database: Database) -> Iterator[str]:
+    """The URL of a database in which there is nothing."""
+    yield postgres_database.url
+    postgres_database.empty()
+
+
+@pytest.fixture
+def postgres_server() -> Iterator[Server]:
+    """A server of the test's own, to be stopped and started."""
+    if reason := why_no_server():
+        pytest.skip(reason)
+    server = Server()
+    yield server
+    server.stop()

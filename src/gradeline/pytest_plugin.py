@@ -63,7 +63,10 @@ class Evaluator:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("gradeline", "evaluation of agents")
-    where = "where the runs of evals are kept: a path, sqlite:///path or memory:// (default: as the gradeline command)"
+    where = (
+        "where the runs of evals are kept: a path, sqlite:///path, postgresql://host/database or memory://"
+        " (default: as the gradeline command)"
+    )
     group.addoption("--gradeline-store", metavar="URL", help=where)
     parser.addini("gradeline_store", f"{where}.", default=None)
 

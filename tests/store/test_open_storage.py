@@ -53,13 +53,16 @@ def test_memory() -> None:
         (":memory:", "say memory://"),
         ("sqlite:///:memory:", "say memory://"),
         ("sqlite://", "needs a file: sqlite:///path"),
-        ("sqlite://store.db", "sqlite:// is no store; say sqlite:///path, a path, or memory://"),
+        (
+            "sqlite://store.db",
+            "sqlite:// is no store; say sqlite:///path, a path, postgresql://host/database, or memory://",
+        ),
         ("sqlite:store.db", "names no store; say sqlite:///path"),
         ("", "names no store; say sqlite:///path"),
         ("mysql://me:secret@host/db", "mysql:// is no store; say sqlite:///path"),
         ("memory://x", "memory:// is no store"),
-        ("postgresql://me:secret@host/db", r"pip install 'gradeline\[postgres\]'"),
-        ("postgres://me:secret@host/db", r"pip install 'gradeline\[postgres\]'"),
+        ("postgresql://me:secret@host", "names no database; say postgresql://user@host:5432/database"),
+        ("postgres://me:secret@host/", "names no database"),
     ],
 )
 def test_a_wrong_url_says_what_is_right(

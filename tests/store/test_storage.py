@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from threading import Event, Thread, get_ident
 from typing import Any
 
@@ -35,19 +34,30 @@ from gradeline.model import (
     to_json,
 )
 from gradeline.model.observation import Observation, ObservationFilter, ObservationSums, new_observation
-from gradeline.store import Counts, GraderCounts, InMemoryStorage, Run, RunGrader, SqliteStorage, StoreError, Writer
+from gradeline.store import (
+    Counts,
+    GraderCounts,
+    InMemoryStorage,
+    PostgresStorage,
+    Run,
+    RunGrader,
+    SqliteStorage,
+    StoreError,
+    Writer,
+)
 from gradeline.store.observations import cell_of, sums_of
 from gradeline.store.rows import Row, Tally, counts_of, score_units
 
-STORES: dict[str, Callable[[Path], Storage]] = {
-    "memory": lambda folder: InMemoryStorage(),
-    "sqlite": lambda folder: SqliteStorage(folder / "store.db"),
+STORES: dict[str, Callable[[pytest.FixtureRequest], Storage]] = {
+    "memory": lambda request: InMemoryStorage(),
+    "sqlite": lambda request: SqliteStorage(request.getfixturevalue("tmp_path") / "store.db"),
+    "postgresql": lambda request: PostgresStorage(request.getfixturevalue("postgres_url")),
 }
 
 
 @pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
-    storage = STORES[request.param](tmp_path)
+def store(request: pytest.FixtureRequest) -> Iterator[Storage]:
+    storage = STORES[request.param](request)
     yield storage
     storage.close()
 
@@ -69,8 +79,8 @@ def scored(score: float, fingerprint: str = "f1") -> Grade:
     return Grade("exact", fingerprint, Outcome.PASS if passed else Outcome.FAIL, score, passed, metadata={"n": 1})
 
 
-def broken() -> Grade:
-    return Grade("exact", "f1", Outcome.ERROR, error=ErrorInfo("timeout", "too slow", Fault.GRADER))
+def broken(fingerprint: str = "f1") -> Grade:
+    return Grade("exact", fingerprint, Outcome.ERROR, error=ErrorInfo("timeout", "too slow", Fault.GRADER))
 
 
 def skipped() -> Grade:
@@ -342,9 +352,11 @@ class TestRecords:
         put(store, run, 1)
         store.put_grade(GradeKey(run, "1", 0, "b"), scored(1.0, "f2"))
         store.put_grade(GradeKey(run, "1", 0, "a"), scored(0.0, "f1"))
+        store.put_grade(GradeKey(run, "1", 0, "c"), broken("f3"))
+        asked = digest_of(to_json(sample(1)))
         assert list(store.keys_of(run)) == [
-            (ResponseKey(run, "1", 0), "success", {"a": "f1", "b": "f2"}, digest_of(to_json(sample(1)))),
-            (ResponseKey(run, "1", 1), "timeout", {}, digest_of(to_json(sample(1)))),
+            (ResponseKey(run, "1", 0), "success", {"a": "f1", "b": "f2", "c": "f3"}, asked, {"c"}),
+            (ResponseKey(run, "1", 1), "timeout", {}, asked, set()),
         ]
 
     def test_rows_of_an_unknown_run_are_refused(self, store: Storage) -> None:
@@ -377,8 +389,8 @@ class TestRegradedRuns:
             Record(grandchild, "1", 0, sample(1), response("1/0"), {"exact": "new"}, {"exact": scored(1.0, "f2")})
         ]
         asked = digest_of(to_json(sample(1)))
-        assert list(store.keys_of(grandchild)) == [(ResponseKey(grandchild, "1"), "success", {"exact": "f2"}, asked)]
-        assert list(store.keys_of(child)) == [(ResponseKey(child, "1"), "success", {}, asked)]
+        assert list(store.keys_of(grandchild)) == [(ResponseKey(grandchild, "1"), "success", {"exact": "f2"}, asked, set())]
+        assert list(store.keys_of(child)) == [(ResponseKey(child, "1"), "success", {}, asked, set())]
         assert store.get_response(ResponseKey(child, "1")) == response("1/0")
         assert store.get_sample(child, "1") == sample(1)
         assert store.counts(grandchild) == recomputed(store, grandchild)
@@ -653,10 +665,9 @@ class TestGroupCommit:
             asyncio.run(writer.flush())
 
 
-def test_stores_are_context_managers(tmp_path: Path) -> None:
-    for make in STORES.values():
-        with make(tmp_path) as storage:
-            assert storage.list_runs() == []
+def test_stores_are_context_managers(store: Storage) -> None:
+    with store as storage:
+        assert storage.list_runs() == []
 
 
 class TestMeasures:

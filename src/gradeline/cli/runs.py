@@ -113,6 +113,9 @@ def run(**options: Any) -> int:
     Exits with 0 when its gate passes, 1 when it fails, 2 when the suite is wrong, 3 when it is undecided, 4 when
     nothing could be graded, 130 when interrupted.
     """
+    from gradeline.cli.warming import warm_up
+
+    warm_up(options["suite"])
     import asyncio
 
     from gradeline.cli.running import run_suite

@@ -36,7 +36,10 @@ def global_options(command: F) -> F:
     )
     for name, text in reversed(flags):
         command = click.option(name, is_flag=True, expose_value=False, callback=_remember, help=text)(command)
-    store = "Where runs are kept: a path, sqlite:///path or memory://. Default: .gradeline/ of the project folder."
+    store = (
+        "Where runs are kept: a path, sqlite:///path, postgresql://host/database or memory://."
+        " Default: .gradeline/ of the project folder."
+    )
     return click.option("--store", metavar="URL", expose_value=False, callback=_remember, help=store)(command)
 
 

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -18,12 +19,12 @@ from gradeline.engine.aggregate import Summary, summarise
 from gradeline.engine.conclude import FAIL_FAST
 from gradeline.engine.execute import Budget, Executor, Pace, Spending
 from gradeline.engine.grade import Graded, GraderUse, Grading
-from gradeline.engine.owner import this_process
+from gradeline.engine.keeper import Keeper, ProcessKeeper
 from gradeline.engine.plan import Planned, Work, plan
 from gradeline.engine.stop import Stop
-from gradeline.errors import ConfigError, Outcome, Problem
+from gradeline.errors import ConfigError, Outcome, StoreError
 from gradeline.failpoints import failpoint
-from gradeline.model import Response, Run, Sample, Storage, Target, quote
+from gradeline.model import AskingGrader, Response, Run, Sample, Storage, Target, quote
 from gradeline.model.protocols import StoreWriter
 from gradeline.usercode.pool import WorkerPool
 
@@ -54,10 +55,14 @@ class RunTask(NamedTuple):
     pace: Pace = Pace()
     pool: WorkerPool | None = None
     retry_failed: bool = True
-    """Ask again where the call failed; a regrade never asks."""
+    """Ask again where the call failed."""
+    asking: bool = True
+    """False: what was not answered is left out; a regrade never asks."""
     fail_fast: bool = False
     """End at the first case that does not pass."""
     on_progress: Callable[[CaseDone], None] = lambda _: None
+    keeper: Keeper | None = None
+    """None: the run is kept for this process."""
 
 
 class RunResult(NamedTuple):
@@ -73,19 +78,22 @@ class RunResult(NamedTuple):
 
 async def run_local(storage: Storage, task: RunTask, stop: Stop | None = None) -> RunResult:
     """Do what is missing of a run. ``stop`` ends it early: what is in flight is finished and stored."""
-    me = this_process()
-    run = storage.claim_run(task.run.id, me, task.run.owner) or storage.claim_run(task.run.id, me, me)
-    if run is None:
-        raise ConfigError(Problem(task.run.id, "was taken by another process at this very moment; it runs there"))
+    keeper = task.keeper or ProcessKeeper(storage, task.run)
+    run = keeper.begin()
     failpoint("run-saved")
     done: Counter[Work] = Counter()
     stop = stop or Stop()
     fingerprints = {use.key: use.fingerprint for use in task.graders}
     stored = storage.keys_of(run.id)
-    planned = plan(run.id, task.samples(), run.repeats, fingerprints, stored, retry_failed=task.retry_failed)
+    asking = {use.key for use in task.graders if isinstance(use.grader, AskingGrader)}
+    planned = plan(
+        run.id, task.samples(), run.repeats, fingerprints, stored, retry_failed=task.retry_failed, asking=asking
+    )
+    if not task.asking:
+        planned = (one for one in planned if one.work is not Work.RERUN)
     _log.info("run %s: planned", run.id)
     try:
-        async with storage.writer() as writer:
+        async with keeper.writer() as writer:
             pipeline = _Pipeline(storage, writer, task, done, stop)
             async with asyncio.TaskGroup() as group:
                 for _ in range(task.pace.concurrency + _GRADING):
@@ -98,13 +106,14 @@ async def run_local(storage: Storage, task: RunTask, stop: Stop | None = None) -
         cause = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
         interrupted = isinstance(cause, asyncio.CancelledError | KeyboardInterrupt)
         status = "cancelled" if interrupted else "failed"
-        storage.update_run(run.id, status=status, error_message=f"{type(cause).__name__}: {cause}"[:2000])
+        with suppress(StoreError):  # most likely the cause itself, which is told
+            keeper.end(cause, status=status, error_message=f"{type(cause).__name__}: {cause}"[:2000])
         raise cause from None
     failpoint("run-ending")
     if stop.reason is None:
-        run = storage.update_run(run.id, status="completed", total=sum(done.values()), completed_at=now())
+        run = keeper.end(status="completed", total=sum(done.values()), completed_at=now())
     else:
-        run = storage.update_run(run.id, status="cancelled", error_message=stop.reason)
+        run = keeper.end(status="cancelled", error_message=stop.reason)
     failpoint("run-ended")
     work = ", ".join(f"{count} {kind}" for kind, count in sorted(done.items()))
     _log.info("run %s: %s, %s", run.id, run.status, work)

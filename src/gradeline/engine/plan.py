@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -37,11 +37,13 @@ def plan(
     stored: Iterable[StoredKey] = (),
     *,
     retry_failed: bool = True,
+    asking: Collection[str] = (),
 ) -> Iterator[Planned]:
     """Goes through cases and repeats in order, beside what the store has of them in the same order.
 
-    ``graders`` gives each grader's fingerprint. Nothing is held in memory: a case that the store
-    has at another place counts as not there, and is asked again.
+    ``graders`` gives each grader's fingerprint; those ``asking`` a model are asked again where they gave
+    no score, as an agent is whose call failed. Nothing is held in memory: a case that the store has at
+    another place counts as not there, and is asked again.
     """
     there = iter(stored)
     known = next(there, None)
@@ -51,7 +53,7 @@ def plan(
             found = known if known is not None and known.key[1:] == key[1:] else None
             if found is not None:
                 known = next(there, None)
-            yield _planned(key, sample, position, graders, found, retry_failed)
+            yield _planned(key, sample, position, graders, found, retry_failed, asking)
 
 
 def _planned(
@@ -61,6 +63,7 @@ def _planned(
     graders: Mapping[str, str],
     found: StoredKey | None,
     retry_failed: bool,
+    asking: Collection[str],
 ) -> Planned:
     if found is None:
         return Planned(key, sample, position, Work.RERUN, "not answered yet", tuple(graders))
@@ -68,9 +71,10 @@ def _planned(
         return Planned(key, sample, position, Work.RERUN, "its case was edited since it was answered", tuple(graders))
     if found.status != "success" and retry_failed:
         return Planned(key, sample, position, Work.RERUN, f"its call ended in {found.status}", tuple(graders))
-    missing = tuple(name for name, print_ in graders.items() if found.fingerprints.get(name) != print_)
+    again = found.errors.intersection(asking)
+    missing = tuple(name for name, print_ in graders.items() if found.fingerprints.get(name) != print_ or name in again)
     if not missing:
         return Planned(key, sample, position, Work.REUSE, "answered and graded", ())
-    changed = [name for name in missing if name in found.fingerprints]
+    changed = [name for name in missing if name in found.fingerprints and name not in again]
     reason = f"changed: {', '.join(changed)}" if changed else f"not graded by {', '.join(missing)}"
     return Planned(key, sample, position, Work.REGRADE, reason, missing)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.json import decode, encode
@@ -29,6 +29,10 @@ from gradeline.usercode.agent_factories import ROLE as FACTORY
 from gradeline.usercode.loader import TARGET, CodeSpec, Entry, Wanted, load
 from gradeline.usercode.pool import WorkerPool
 from gradeline.verdict import graders_of
+
+if TYPE_CHECKING:
+    from gradeline.adapters.sending import OpenTransport
+    from gradeline.transport import EgressPolicy
 
 REWARD = "reward_composer"
 LETTA = frozenset({"letta_agent", "letta_code"})
@@ -55,14 +59,39 @@ class Choice(NamedTuple):
     """Whether graders that need a baseline are used; without them a gate over them is not judged."""
 
 
+class Outside(NamedTuple):
+    """What a run sees of the world."""
+
+    environment: Mapping[str, str] | None = None
+    """The variables that hold keys; None: those of this process, and the ``.env`` beside the suite."""
+    policy: EgressPolicy | None = None
+    """Which addresses agents and models may have; None: any."""
+
+    @property
+    def open_transport(self) -> OpenTransport | None:
+        """Makes what models are called through."""
+        policy = self.policy
+        if policy is None:
+            return None
+        from gradeline.adapters.sending import ModelTransport  # loads aiohttp
+
+        return lambda: ModelTransport(policy)
+
+
+_EVERYWHERE = Outside()
+
+
 class Definition(Struct, frozen=True):
     """What a run was asked to do, as the run keeps it."""
 
     suite: str
+    """The file."""
     choice: Choice
     rules: Rules = Rules()
     baselines: dict[str, str] = {}
     """The run that each grader compares with, where it compares."""
+    document: dict[str, Any] | None = None
+    """The suite itself, where there is no file; the run then has its cases stored from the beginning."""
 
     @classmethod
     def of(cls, run: Run) -> Definition:
@@ -125,6 +154,8 @@ class Prepared(NamedTuple):
         if self.choice.samples:
             return len(self.choice.samples) * run.repeats
         source = self.suite.dataset
+        if source == []:
+            return run.total  # its cases are in the store
         if isinstance(source, Path) and source.stat().st_size > _QUICKLY_READ:
             return None
         try:
@@ -171,9 +202,10 @@ class Prepared(NamedTuple):
                     " so let one of another family judge"
                 )
 
-    def definition(self) -> str:
-        kept = Definition(str(self.suite.file), self.choice, self.rules, dict(self.baselines))
-        return encode(kept).decode()
+    def definition(self, document: dict[str, Any] | None = None) -> str:
+        """What the run keeps of it; a ``document`` is the suite that is in no file."""
+        file = str(self.suite.file) if document is None else ""
+        return encode(Definition(file, self.choice, self.rules, dict(self.baselines), document)).decode()
 
     def task(self, run: Run) -> RunTask:
         return RunTask(run, self.samples, self.target, self.graders, self.pace(), self.pool)
@@ -228,12 +260,14 @@ async def prepare(
     set_up: bool = True,
     asking: bool = True,
     baselines: Mapping[str, str] | None = None,
+    outside: Outside = _EVERYWHERE,
 ) -> AsyncIterator[Prepared]:
     """Load, make and open everything a run of the suite needs; `ConfigError` for what is wrong.
 
     Without ``set_up`` the suite's setup function is loaded and not called: it may need what a check must not touch.
     Without ``asking`` the target is not opened: grading needs none of what it needs, such as a key.
     ``baselines`` says by grader which runs are compared with; where it is silent, the suite says.
+    ``outside`` bounds what agents and models are reached by.
     """
     chosen = _chosen(suite, choice)
     target_spec = _target_spec(suite, choice)
@@ -243,7 +277,9 @@ async def prepare(
         pool = await stack.enter_async_context(WorkerPool(spec, most=min(_MOST_WORKERS, int(at_once))))
         entries = (await pool.start()).entries if spec is not None else ()
         loaded = {(entry.role, entry.reference): entry for entry in entries}
-        surroundings = Surroundings(suite.folder, read_environment(suite.folder).values)
+        if outside.environment is None:
+            outside = outside._replace(environment=read_environment(suite.folder).values)
+        surroundings = Surroundings(suite.folder, outside.environment, outside.open_transport)
         compared = {} if storage is None else _baselines(chosen, baselines or {}, storage)
         uses = [_use(_settled(grader, compared), loaded, surroundings) for grader in chosen]
         if storage is not None:
@@ -251,7 +287,14 @@ async def prepare(
             uses = [use._replace(baseline=answers.get(use.key)) for use in uses]
         if suite.reward is not None:
             uses.append(_reward_use(suite, suite.reward, loaded))
-        target = _target(suite, target_spec, pool, loaded, storage)
+        given = _given(suite, target_spec, pool, loaded, storage)
+        if outside.policy is not None and target_spec.kind == "http" and asking:
+            from gradeline.transport import Transport  # loads aiohttp
+
+            given["transport"] = await stack.enter_async_context(Transport(outside.policy))
+        elif target_spec.kind in MODELS:
+            given |= _model_access(outside)
+        target = targets.create(target_spec.kind, _target_config(suite, target_spec), target_spec.secrets, **given)
         if suite.setup is not None and set_up:
             connection = getattr(target, "client_options", None)
             await pool.set_up({**suite.shown, "model_handle": choice.model, "connection": connection})
@@ -392,41 +435,53 @@ def _reward_use(suite: Suite, function: str, loaded: dict[tuple[str, str], Entry
     return GraderUse(suite.reward_key, reward, extractors.create("last_assistant"))
 
 
-def _target(
+def _given(
     suite: Suite,
     spec: TargetSpec,
     pool: WorkerPool,
     loaded: dict[tuple[str, str], Entry],
     storage: Storage | None,
-) -> DeclaredTarget[Any]:
-    config = dict(spec.config)
-    given: dict[str, Any] = {}
+) -> dict[str, Any]:
+    """What a target takes beside its config."""
+    config = spec.config
     if spec.kind == "python":
         function = str(config["function"])
         if config.get("isolation") == "none":
-            given["function"], given["code"] = _load_here(suite.folder, function)
-        else:
-            given = {"pool": pool, "code": loaded[TARGET, function].fingerprint}
-    elif spec.kind == "command":
-        given["folder"] = suite.folder
-    elif spec.kind in LETTA:
+            here, code = _load_here(suite.folder, function)
+            return {"function": here, "code": code}
+        return {"pool": pool, "code": loaded[TARGET, function].fingerprint}
+    if spec.kind == "command":
+        return {"folder": suite.folder}
+    if spec.kind in LETTA:
         factory = loaded.get((FACTORY, str(config.get("agent_script"))))
-        given = {
+        return {
             "folder": suite.folder,
             "environment": read_environment(suite.folder).values,
             "pool": pool,
             "code": "" if factory is None else factory.fingerprint,
             "cleanup": suite.cleanup,
         }
-    elif spec.kind in MODELS:
-        given["environment"] = read_environment(suite.folder).values
-    elif spec.kind == "replay":
+    if spec.kind == "replay" and config.get("run") and storage is not None:
+        return {"responses": _stored_responses(storage, str(config["run"]))}
+    return {}
+
+
+def _target_config(suite: Suite, spec: TargetSpec) -> dict[str, Any]:
+    """The target's options, with the files they name."""
+    config = dict(spec.config)
+    if spec.kind == "replay":
         for key in ("responses", "cached"):
             if config.get(key):
                 config[key] = str(suite.folder / str(config[key]))
-        if config.get("run") and storage is not None:
-            given["responses"] = _stored_responses(storage, str(config["run"]))
-    return targets.create(spec.kind, config, spec.secrets, **given)
+    return config
+
+
+def _model_access(outside: Outside) -> dict[str, Any]:
+    if outside.policy is None:
+        return {"environment": outside.environment}
+    from gradeline.adapters.endpoint import Settings  # few runs are given a policy
+
+    return {"environment": outside.environment, "settings": Settings(open_transport=outside.open_transport)}
 
 
 def _load_here(folder: Path, reference: str) -> tuple[Callable[..., Any], str]:

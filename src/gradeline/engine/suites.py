@@ -19,6 +19,7 @@ from gradeline.model import Run, Sample, Storage
 from gradeline.store.rows import new_id
 from gradeline.suite.read import read_suite
 from gradeline.suite.spec import Suite
+from gradeline.suite.stored import stored_suite
 
 STOPPED_BY_HAND = "interrupted"
 _WAYS_OUT = "run it anew, grade what was answered with: gradeline regrade, or go on as it is now with: --allow-changed"
@@ -87,7 +88,7 @@ async def run_suite(storage: Storage, order: Order, watcher: Watcher = NOBODY) -
     baselines: dict[str, str] = {}
     if order.baseline is not None:
         baseline = storage.find_run(order.baseline)
-        suite = _against(suite, baseline)
+        suite = against(suite, baseline)
         baselines = {spec.key: baseline.id for spec in suite.graders if not spec.config.get("baseline")}
     choice = order.choice
     if order.failed_of is not None:
@@ -125,7 +126,7 @@ async def resume_run(
         raise ConfigError(Problem(run.id, f"is still running, in process {run.owner}; end that first"))
     definition = Definition.of(run)
     kept = definition.choice
-    suite = read_suite(Path(definition.suite), kept.overrides)
+    suite = suite_of_run(definition)
     if suite.digest != run.suite_digest and not allow_changed:
         raise ConfigError(Problem(str(suite.file), f"changed since the run began; {_WAYS_OUT}"))
     chosen = kept._replace(budget=choice.budget or kept.budget, concurrency=choice.concurrency or kept.concurrency)
@@ -135,7 +136,9 @@ async def resume_run(
         if changed and not allow_changed:
             raise ConfigError(Problem(run.id, f"{', '.join(changed)} changed since the run began; {_WAYS_OUT}"))
         if allow_changed:
-            run = _as_it_is_now(storage, run, prepared, watcher)
+            run = _as_it_is_now(storage, run, prepared, watcher, definition.document)
+        if definition.document is not None and asking:
+            return await _execute(storage, prepared, run, watcher, samples=lambda: storage.samples(run.id))
         return await _execute(storage, prepared, run, watcher, storage.get_run(run.parent) if run.parent else None)
 
 
@@ -155,15 +158,27 @@ async def regrade_run(
     parent = storage.find_run(wanted)
     definition = Definition.of(parent) if parent.definition or path is None else Definition("", Choice())
     kept = definition.choice
-    suite = _read(
-        path or Path(definition.suite), choice._replace(overrides=choice.overrides or kept.overrides), watcher
-    )
+    overrides = choice.overrides or kept.overrides
+    if path is None and definition.document is not None:
+        suite = suite_of_run(definition, overrides)
+    else:
+        suite = _read(path or Path(definition.suite), choice._replace(overrides=overrides), watcher)
     chosen = choice._replace(repeats=parent.repeats, model=kept.model, cached=kept.cached)
     compared = {**definition.baselines, **(baselines or {})}
     async with prepare(suite, chosen, storage, asking=False, baselines=compared) as prepared:
         new = prepared.new_run(name, parent=parent.id)
+        if path is None and definition.document is not None:
+            new = msgspec.structs.replace(new, definition=prepared.definition(definition.document))
         run = msgspec.structs.replace(new, id=storage.save_run(new))
         return await _execute(storage, prepared, run, watcher, parent)
+
+
+def suite_of_run(definition: Definition, overrides: tuple[str, ...] | None = None) -> Suite:
+    """The suite that a run is of, from its file or as the run keeps it."""
+    chosen = definition.choice.overrides if overrides is None else overrides
+    if definition.document is not None:
+        return stored_suite(definition.document, chosen)
+    return read_suite(Path(definition.suite), chosen)
 
 
 def _read(path: Path, choice: Choice, watcher: Watcher) -> Suite:
@@ -181,12 +196,18 @@ async def _execute(
     parent: Run | None = None,
     *,
     fail_fast: bool = False,
+    samples: Callable[[], Iterator[Sample]] | None = None,
 ) -> Ran:
-    """Work on a run to its end; with a parent, only what that has answered is graded."""
+    """Work on a run to its end; with a parent, only what that has answered is graded.
+
+    ``samples`` gives the cases, where they are not the suite's.
+    """
     with watcher.progress(prepared, run) as advance:
         task = prepared.task(run)._replace(on_progress=advance, fail_fast=fail_fast)
         if parent is not None:
-            task = task._replace(samples=lambda: _stored_samples(storage, parent), retry_failed=False)
+            task = task._replace(samples=lambda: answered_samples(storage, parent), retry_failed=False, asking=False)
+        elif samples is not None:
+            task = task._replace(samples=samples)
         try:
             result = await run_local(storage, task, watcher.stop)
         except ConfigError:
@@ -204,7 +225,9 @@ def _changed(run: Run, prepared: Prepared) -> list[str]:
     return target + [key for key in {**run.graders, **now} if now.get(key) != run.graders.get(key)]
 
 
-def _as_it_is_now(storage: Storage, run: Run, prepared: Prepared, watcher: Watcher) -> Run:
+def _as_it_is_now(
+    storage: Storage, run: Run, prepared: Prepared, watcher: Watcher, document: dict[str, Any] | None
+) -> Run:
     """The run with what it goes on with; that its answers come from two targets stays with it."""
     target, before = prepared.described_target(), run.target.get("fingerprint")
     if before not in (None, target["fingerprint"]):
@@ -215,11 +238,12 @@ def _as_it_is_now(storage: Storage, run: Run, prepared: Prepared, watcher: Watch
         suite_digest=prepared.suite.digest,
         graders=prepared.run_graders(),
         target=target,
-        definition=prepared.definition(),
+        definition=prepared.definition(document),
     )
 
 
-def _stored_samples(storage: Storage, parent: Run) -> Iterator[Sample]:
+def answered_samples(storage: Storage, parent: Run) -> Iterator[Sample]:
+    """The cases that a run has answers to."""
     return (record.sample for record in storage.records(parent.id) if record.repeat == 0)
 
 
@@ -235,7 +259,7 @@ def _not_passed(storage: Storage, run: Run) -> tuple[str, ...]:
     return tuple(cases)
 
 
-def _against(suite: Suite, baseline: Run) -> Suite:
+def against(suite: Suite, baseline: Run) -> Suite:
     """The suite with a gate that it is not worse than the baseline, beside its own."""
     key = suite.columns[0]
     given = suite.shown.get("gate")

@@ -170,6 +170,9 @@ class Storage(Protocol):
     def put_samples(self, run: str, samples: Iterable[Sample], start: int = 0) -> None:
         """Store the cases of a run, whose positions count from ``start``."""
 
+    def samples(self, run: str) -> Iterator[Sample]:
+        """The run's own cases by position, in constant memory."""
+
     def get_sample(self, run: str, case: str) -> Sample | None:
         """A case of a run, or of the run it regrades."""
 

@@ -87,13 +87,12 @@ class Measure(NamedTuple):
 
 
 class StoredKey(NamedTuple):
-    """What is there already of one (run, case, repeat): the response's status and the fingerprint of each grade.
-
-    A grader that gave no score has still to be asked, so errors are not among the grades.
-    """
+    """What is there already of one (run, case, repeat): the response's status and the fingerprint of each grade."""
 
     key: ResponseKey
     status: str
     fingerprints: dict[str, str]
     digest: str
     """Tells an edited case from the one that was asked."""
+    errors: frozenset[str] = frozenset()
+    """The graders that gave no score."""

@@ -34,9 +34,13 @@ class JmesPath:
             raise BadPathError(f"{quote(path)} is no JMESPath: {fault}")
         self._path = path
         self._compiled = compiled
+        self._field: str | None = compiled.parsed["value"] if compiled.parsed["type"] == "field" else None
+        """The whole path, where it is one name: then no interpreter is needed."""
 
     def search(self, data: object) -> Any:
         """What the path finds, None for nothing; `UngradableError` where a function cannot take the data."""
+        if self._field is not None and type(data) is dict:
+            return data.get(self._field)
         from jmespath.exceptions import JMESPathTypeError
 
         try:

@@ -1,4 +1,4 @@
-"""Where cases, runs, responses and grades are kept: in memory or in a SQLite file.
+"""Where cases, runs, responses and grades are kept: in memory, in a SQLite file or in PostgreSQL.
 
 Each name is imported when first used, so that naming a store loads no database.
 """
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gradeline.model.run import Counts, GraderCounts, Run, RunGrader, StoredKey
     from gradeline.model.run import Run as EvaluationRun
     from gradeline.store.memory import InMemoryStorage
+    from gradeline.store.postgres import PostgresStorage
     from gradeline.store.rows import new_id
     from gradeline.store.sqlite import SqliteStorage
     from gradeline.store.writer import Writer
@@ -30,6 +31,7 @@ __all__ = [
     "EvaluationRun",
     "GraderCounts",
     "InMemoryStorage",
+    "PostgresStorage",
     "Run",
     "RunGrader",
     "Score",
@@ -48,6 +50,7 @@ _HOMES = {
     "EvaluationRun": "gradeline.model.run:Run",
     "GraderCounts": "gradeline.model.run:GraderCounts",
     "InMemoryStorage": "gradeline.store.memory:InMemoryStorage",
+    "PostgresStorage": "gradeline.store.postgres:PostgresStorage",
     "Run": "gradeline.model.run:Run",
     "RunGrader": "gradeline.model.run:RunGrader",
     "Score": "gradeline.model.grade:Grade",
@@ -59,11 +62,13 @@ _HOMES = {
     "new_id": "gradeline.store.rows:new_id",
 }
 
-_SCHEMES = "sqlite:///path, a path, or memory://"
+_SCHEMES = "sqlite:///path, a path, postgresql://host/database, or memory://"
+_NEEDS_EXTRA = "a PostgreSQL store needs the extra 'postgres': pip install 'gradeline[postgres]'"
 
 
 def open_storage(url: str | Path) -> Storage:
-    """The store that a URL names: ``sqlite:///path`` (a fourth slash makes it absolute), a bare path, ``memory://``.
+    """The store that a URL names: ``sqlite:///path`` (a fourth slash makes it absolute), a bare path,
+    ``postgresql://user@host/database``, ``memory://``.
 
     A wrong URL is a `ConfigError`, which never shows the URL (it may hold a password); a store that
     cannot be opened is a `StoreError`.
@@ -77,7 +82,7 @@ def open_storage(url: str | Path) -> Storage:
     if ":memory:" in text or text in ("sqlite://", "sqlite:///"):
         raise _wrong("a SQLite store needs a file: sqlite:///path; for a store in memory, say memory://")
     if separator and scheme.partition("+")[0] in ("postgresql", "postgres"):
-        raise _wrong("a PostgreSQL store needs the extra 'postgres': pip install 'gradeline[postgres]'")
+        return _postgres(text)
     if separator and (scheme != "sqlite" or not rest.startswith("/")):
         raise _wrong(f"{scheme}:// is no store; say {_SCHEMES}")
     if not text.strip() or (text.startswith("sqlite:") and not separator):
@@ -85,6 +90,16 @@ def open_storage(url: str | Path) -> Storage:
     from gradeline.store.sqlite import SqliteStorage  # loaded only when it is the one
 
     return SqliteStorage(Path(rest[1:] if separator else text).expanduser())
+
+
+def _postgres(url: str) -> Storage:
+    try:
+        from gradeline.store.postgres import PostgresStorage  # loaded only when it is the one
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise _wrong(_NEEDS_EXTRA) from None
+    return PostgresStorage(url)
 
 
 def _wrong(message: str) -> ConfigError:
@@ -96,7 +111,12 @@ def __getattr__(name: str) -> object:
     if home is None:
         raise AttributeError(f"module 'gradeline.store' has no attribute {name!r}")
     module, _, attribute = home.partition(":")
-    value: object = getattr(import_module(module), attribute)
+    try:
+        value: object = getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise ImportError(_NEEDS_EXTRA, name="asyncpg") from error
     globals()[name] = value
     return value
 

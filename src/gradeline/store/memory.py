@@ -213,6 +213,12 @@ class InMemoryStorage:
             with self._lock:
                 self._rows_of(run).put_sample(sample.case_key, to_json(sample), position)
 
+    def samples(self, run: str) -> Iterator[Sample]:
+        with self._lock:
+            self._required(run)
+            stored = sorted((position, case, text) for case, (position, text) in self._rows[run].samples.items())
+        return (from_json(Sample, text) for _, _, text in stored)
+
     def get_sample(self, run: str, case: str) -> Sample | None:
         with self._lock:
             found = self._source(run).samples.get(case) if run in self._runs else None
@@ -257,8 +263,9 @@ class InMemoryStorage:
             StoredKey(
                 ResponseKey(run, row.case, row.repeat),
                 row.status,
-                {grade.grader: grade.fingerprint for grade in self._grades(run, row) if grade.outcome != Outcome.ERROR},
+                {grade.grader: grade.fingerprint for grade in self._grades(run, row)},
                 row.digest,
+                frozenset(grade.grader for grade in self._grades(run, row) if grade.outcome == Outcome.ERROR),
             )
             for _, row in self._ordered(run, None)
         )

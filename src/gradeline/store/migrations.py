@@ -237,6 +237,46 @@ def roll_up_observations(connection: sqlite3.Connection) -> None:
     )
 
 
+def keep_replaced_responses(connection: sqlite3.Connection) -> None:
+    """What another answer takes the place of stays, with its grades: it was paid for, and people were shown it.
+
+    Attempts count from 1. The trigger comes before the one that drops the grades.
+    """
+    connection.execute(
+        """CREATE TABLE response_history (
+            run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+            case_key TEXT NOT NULL,
+            repeat INTEGER NOT NULL,
+            attempt INTEGER NOT NULL,
+            response TEXT NOT NULL,
+            PRIMARY KEY (run, case_key, repeat, attempt)
+        )"""
+    )
+    connection.execute(
+        """CREATE TABLE grade_history (
+            run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+            case_key TEXT NOT NULL,
+            repeat INTEGER NOT NULL,
+            attempt INTEGER NOT NULL,
+            grader TEXT NOT NULL,
+            grade TEXT NOT NULL,
+            submission TEXT,
+            PRIMARY KEY (run, case_key, repeat, attempt, grader)
+        )"""
+    )
+    connection.execute(
+        """CREATE TRIGGER response_kept BEFORE UPDATE OF response, digest ON responses BEGIN
+            INSERT INTO response_history (run, case_key, repeat, attempt, response)
+            SELECT old.run, old.case_key, old.repeat, 1 + count(*), old.response FROM response_history
+            WHERE run = old.run AND case_key = old.case_key AND repeat = old.repeat;
+            INSERT INTO grade_history (run, case_key, repeat, attempt, grader, grade, submission)
+            SELECT run, case_key, repeat, (SELECT max(attempt) FROM response_history
+                WHERE run = old.run AND case_key = old.case_key AND repeat = old.repeat), grader, grade, submission
+            FROM grades WHERE run = old.run AND case_key = old.case_key AND repeat = old.repeat;
+        END"""
+    )
+
+
 MIGRATIONS: Sequence[Migration] = (
     create_test_cases,
     create_runs,
@@ -247,6 +287,7 @@ MIGRATIONS: Sequence[Migration] = (
     add_cost_of_grades,
     create_ledger,
     roll_up_observations,
+    keep_replaced_responses,
 )
 
 

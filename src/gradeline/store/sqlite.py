@@ -56,6 +56,7 @@ from gradeline.store.rows import (
 )
 
 if TYPE_CHECKING:
+    from gradeline.store.shared import Beside
     from gradeline.store.sqlite_database import SqliteDatabase
     from gradeline.store.writer import Writer
 
@@ -73,6 +74,9 @@ _PAGE = """
     WHERE samples.run = ?1 AND samples.position >= ?2
         AND (samples.position, samples.case_key, responses.repeat) > (?2, ?3, ?4)
     ORDER BY samples.position, samples.case_key, responses.repeat LIMIT ?5"""
+_SAMPLE_PAGE = """
+    SELECT position, case_key, sample FROM samples WHERE run = ? AND (position, case_key) > (?, ?)
+    ORDER BY position, case_key LIMIT ?"""
 _RECORD_PAGE = _PAGE.format(columns="samples.sample, responses.response")
 _KEY_PAGE = _PAGE.format(columns="responses.status, coalesce(responses.digest, samples.sample)")
 _MEASURE_PAGE = """
@@ -87,8 +91,7 @@ _ASKED = "coalesce(responses.digest, samples.sample)"
 _MEASURES_WITH_DIGESTS = _MEASURE_PAGE.format(page=_PAGE.format(columns=f"{_MEASURED}, {_ASKED}"))
 _GRADES = "SELECT grader, grade, submission FROM grades WHERE run = ? AND case_key = ? AND repeat = ? ORDER BY grader"
 _FINGERPRINTS = (
-    "SELECT grader, fingerprint FROM grades"
-    " WHERE run = ? AND case_key = ? AND repeat = ? AND outcome <> 'error' ORDER BY grader"
+    "SELECT grader, fingerprint, outcome FROM grades WHERE run = ? AND case_key = ? AND repeat = ? ORDER BY grader"
 )
 _BEGINNING = (-1, "", -1)
 
@@ -245,6 +248,16 @@ class SqliteStorage:
                 except sqlite3.IntegrityError:
                     raise unsaved_run(run) from None
 
+    def samples(self, run: str) -> Iterator[Sample]:
+        self._require_run(run)
+        place: tuple[int, str] = (-1, "")
+        while True:
+            rows = self._read(_SAMPLE_PAGE, run, *place, _SAMPLES_AT_ONCE)
+            if not rows:
+                return
+            yield from (from_json(Sample, text) for _, _, text in rows)
+            place = rows[-1][:2]
+
     def get_sample(self, run: str, case: str) -> Sample | None:
         source = self._source(run)
         rows = self._read("SELECT sample FROM samples WHERE run = ? AND case_key = ?", source, case)
@@ -303,8 +316,14 @@ class SqliteStorage:
     def keys_of(self, run: str) -> Iterator[StoredKey]:
         self._require_run(run)
         return (
-            StoredKey(key, status, dict(fingerprints), _digest(asked))
-            for key, status, asked, fingerprints in self._joined(
+            StoredKey(
+                key,
+                status,
+                {grader: print_ for grader, print_, _ in grades},
+                _digest(asked),
+                frozenset(grader for grader, _, outcome in grades if outcome == Outcome.ERROR.value),
+            )
+            for key, status, asked, grades in self._joined(
                 _KEY_PAGE, _FINGERPRINTS, run, self._source(run), _BEGINNING
             )
         )
@@ -344,15 +363,21 @@ class SqliteStorage:
         statement, values = sums_statement(where)
         return sums_of(Cell(*row) for row in self._read(statement, *values))
 
-    def writer(self) -> Writer:
+    def writer(self, beside: Beside | None = None) -> Writer:
+        """``beside`` is done in the transaction of each batch; see `gradeline.store.shared`."""
         from gradeline.store.writer import Writer  # asyncio is loaded only where it is used
 
-        return Writer(self._commit)
+        return Writer(self._commit if beside is None else partial(self._commit, beside=beside))
 
-    def _commit(self, rows: Sequence[Row]) -> list[StoreError | None]:
+    def _commit(self, rows: Sequence[Row], beside: Beside | None = None) -> list[StoreError | None]:
         with self._writing() as connection:
             failpoint("batch-begun")
             refusals = _put_rows(connection, rows)
+            if beside is not None:
+                from gradeline.store.sqlite_database import SqliteTransaction  # the service's alone
+
+                stored = [row for row, refusal in zip(rows, refusals, strict=True) if refusal is None]
+                beside(SqliteTransaction(connection), stored)
             failpoint("batch-written")
         failpoint("batch-committed")
         return refusals

@@ -34,10 +34,12 @@ class SqliteDatabase:
 
     def transact(self, work: Callable[[Transaction], T]) -> T:
         with self._writing() as connection:
-            return work(_Transaction(connection))
+            return work(SqliteTransaction(connection))
 
 
-class _Transaction:
+class SqliteTransaction:
+    """A transaction that is open on a connection."""
+
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 

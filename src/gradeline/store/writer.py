@@ -22,6 +22,8 @@ Commit = Callable[[Sequence[Row]], Sequence[StoreError | None]]
 
 BATCH_ROWS = 500
 QUEUE_ROWS = 1000
+POSTED_ROWS = 250
+"""Rows nobody waits for that may be put off while others are waited for."""
 
 
 class _Waiting(NamedTuple):
@@ -36,6 +38,8 @@ class Writer:
 
     A thread takes all that is queued, up to 500 rows, into one transaction. It does not linger for
     more: while one batch is synced to disk the next one gathers, and a lone caller waits for nobody.
+    What is posted is put off for a while where others wait for their commit, for it would only make
+    that longer.
     What is put in one turn of the loop is handed over at once, since waking a thread is dear.
     A full queue makes callers wait. After a failed commit nothing more is taken: whether the disk
     holds that batch is unknown then, and to sync again would not tell.
@@ -50,6 +54,9 @@ class Writer:
         self._gathered: list[_Waiting] = []
         self._wake = Condition()
         self._queue: deque[_Waiting] = deque()
+        """What somebody waits for."""
+        self._posted: deque[_Waiting] = deque()
+        self._posted_rows = 0
         self._refusal: str | None = None
         self._stopped: StoreError | None = None
         self._closing = False
@@ -154,7 +161,12 @@ class Writer:
     def _hand_over(self) -> None:
         gathered, self._gathered = self._gathered, []
         with self._wake:
-            self._queue.extend(gathered)
+            for waiting in gathered:
+                if waiting.done is None:
+                    self._posted.append(waiting)
+                    self._posted_rows += len(waiting.rows)
+                else:
+                    self._queue.append(waiting)
             self._wake.notify()
         if self._thread is None:
             self._thread = Thread(target=self._work, name="gradeline-writer", daemon=True)
@@ -178,11 +190,18 @@ class Writer:
     def _taken(self) -> list[_Waiting]:
         """The next batch; empty at the end."""
         batch: list[_Waiting] = []
-        rows = 0
         with self._wake:
-            while not self._queue and not self._closing:
+            while not self._queue and not self._posted and not self._closing:
                 self._wake.wait()
-            while self._queue and rows < self._batch_rows:
+            flushing = any(not waiting.rows for waiting in self._queue)
+            put_off = self._queue and self._posted_rows <= POSTED_ROWS and not flushing
+            rows = 0
+            while self._posted and rows < self._batch_rows and not put_off:
+                batch.append(self._posted.popleft())
+                rows += len(batch[-1].rows)
+            self._posted_rows -= rows
+            # a flush tells that all before it is stored, so it waits for what is posted
+            while self._queue and rows < self._batch_rows and (self._queue[0].rows or not self._posted):
                 batch.append(self._queue.popleft())
                 rows += len(batch[-1].rows)
         return batch

@@ -1,0 +1,473 @@
+"""The store in a PostgreSQL database, which many processes on many machines may share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Self
+
+import asyncpg
+import msgspec
+
+from gradeline.errors import Outcome, StoreError
+from gradeline.failpoints import failpoint
+from gradeline.model.case import TestCase
+from gradeline.model.codec import from_json, to_json
+from gradeline.model.grade import Grade
+from gradeline.model.observation import EVERYTHING, Observation, ObservationFilter, ObservationSums
+from gradeline.model.record import GradeKey, Record, ResponseKey
+from gradeline.model.response import Response
+from gradeline.model.run import Counts, GradeMeasure, Measure, Run, StoredKey
+from gradeline.model.sample import Sample
+from gradeline.store.observations import sums_of
+from gradeline.store.postgres_errors import RowsRefused
+from gradeline.store.postgres_ledger import (
+    cell_of_row,
+    observation_of_row,
+    page_of_observations,
+    put_observations,
+    sums_statement,
+)
+from gradeline.store.postgres_link import LONG_SECONDS, Link
+from gradeline.store.postgres_migrations import migrate, require_ours
+from gradeline.store.postgres_pages import (
+    BEGINNING,
+    KEY_PAGE,
+    MEASURE_PAGE,
+    MEASURES_AT_ONCE,
+    PAGE_ROWS,
+    RECORD,
+    RECORD_PAGE,
+    SAMPLE_PAGE,
+)
+from gradeline.store.postgres_rows import put_acceptable_rows, put_rows, put_samples
+from gradeline.store.postgres_url import read_url
+from gradeline.store.rows import (
+    Row,
+    Tally,
+    changed,
+    checked,
+    choose_run,
+    claimed,
+    counts_of,
+    grade_row,
+    new_id,
+    parent_in_use,
+    record_of,
+    response_row,
+    steps_back,
+    unknown_case,
+    unknown_parent,
+    unknown_run,
+    unsaved_run,
+)
+
+if TYPE_CHECKING:
+    from gradeline.store.postgres_database import PostgresDatabase
+    from gradeline.store.postgres_link import Connection
+    from gradeline.store.shared import Beside
+    from gradeline.store.writer import Writer
+
+PATIENCE_SECONDS = 5.0
+_SAMPLES_AT_ONCE = 500
+_CANDIDATES = 20
+_LARGEST = 2**63 - 1
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+
+
+class PostgresStorage:
+    """`Storage` in a PostgreSQL database, in the schema ``gradeline``.
+
+    Any number of processes may share it. A server that is restarted is waited for ``patience_seconds``
+    where nothing was committed yet; then a call is a `StoreError`, and the next one finds the server
+    again when it is back.
+    """
+
+    def __init__(self, url: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self._link = Link(read_url(url), patience=patience_seconds)
+        self.place = self._link.place
+        """The host and the database; no user and no password."""
+        try:
+            self._link.write(self._prepared)
+        except BaseException:
+            self._link.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"PostgresStorage({self.place!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._link.close()
+
+    @property
+    def database(self) -> PostgresDatabase:
+        """The database itself, for tables that stand beside those of runs."""
+        from gradeline.store.postgres_database import PostgresDatabase  # the service's alone
+
+        return PostgresDatabase(self._link)
+
+    def save_test_case(self, test_case: TestCase) -> str:
+        if not test_case.id:
+            test_case = msgspec.structs.replace(test_case, id=new_id())
+        self._change(
+            "INSERT INTO test_cases (id, test_case) VALUES ($1, $2)"
+            " ON CONFLICT (id) DO UPDATE SET test_case = excluded.test_case, deleted = 0",
+            test_case.id,
+            to_json(test_case),
+        )
+        return test_case.id
+
+    def get_test_case(self, id: str) -> TestCase | None:  # noqa: A002 - the seed's name
+        rows = self._read("SELECT test_case FROM test_cases WHERE id = $1 AND deleted = 0", id)
+        return from_json(TestCase, rows[0][0]) if rows else None
+
+    def list_test_cases(self) -> list[TestCase]:
+        rows = self._read("SELECT test_case FROM test_cases WHERE deleted = 0 ORDER BY n")
+        return [from_json(TestCase, row[0]) for row in rows]
+
+    def delete_test_case(self, id: str) -> bool:  # noqa: A002 - the seed's name
+        return self._change("UPDATE test_cases SET deleted = 1 WHERE id = $1 AND deleted = 0", id) > 0
+
+    def save_run(self, run: Run) -> str:
+        run = checked(run)
+        self._link.write(partial(_save_run, run=run))
+        return run.id
+
+    def get_run(self, id: str) -> Run | None:  # noqa: A002 - as the seed names it
+        rows = self._read("SELECT run FROM runs WHERE id = $1", id)
+        return from_json(Run, rows[0][0]) if rows else None
+
+    def find_run(self, wanted: str) -> Run:
+        back = steps_back(wanted)
+        if back is not None:
+            rows = self._read("SELECT run FROM runs ORDER BY n DESC LIMIT 1 OFFSET $1", back)
+            found = from_json(Run, rows[0][0]) if rows else None
+        else:
+            rows = self._read(
+                "SELECT run FROM runs WHERE id = $1 OR name = $1 OR (id >= $1 AND id < $1 || chr(1114111))"
+                " ORDER BY id = $1 DESC, name = $1 DESC, n DESC LIMIT $2",
+                wanted,
+                _CANDIDATES,
+            )
+            found = choose_run(wanted, [from_json(Run, row[0]) for row in rows]) if wanted else None
+        if found is None:
+            raise self._unknown_run(wanted)
+        return found
+
+    def list_runs(self, limit: int = 50, before: str | None = None) -> list[Run]:
+        if before is None:
+            rows = self._read("SELECT run FROM runs ORDER BY n DESC LIMIT $1", limit)
+        else:
+            place = self._read("SELECT n FROM runs WHERE id = $1", before)
+            if not place:
+                raise self._unknown_run(before)
+            rows = self._read("SELECT run FROM runs WHERE n < $1 ORDER BY n DESC LIMIT $2", place[0][0], limit)
+        return [from_json(Run, row[0]) for row in rows]
+
+    def update_run(self, id: str, **changes: Any) -> Run:  # noqa: A002 - as the seed names it
+        async def update(connection: Connection) -> Run | None:
+            run = await _locked_run(connection, id)
+            if run is not None:
+                run = changed(run, changes)
+                await _save_run(connection, run)
+            return run
+
+        run = self._link.write(update) if _storable(id) else None
+        if run is None:
+            raise self._unknown_run(id)
+        return run
+
+    def claim_run(self, id: str, owner: str, previous: str | None) -> Run | None:  # noqa: A002 - as the seed names it
+        async def claim(connection: Connection) -> tuple[bool, Run | None]:
+            known = await _locked_run(connection, id)
+            run = None if known is None else claimed(known, owner, previous)
+            if run is not None:
+                await _save_run(connection, run)
+            return known is not None, run
+
+        found, run = self._link.write(claim) if _storable(id) else (False, None)
+        if not found:
+            raise self._unknown_run(id)
+        return run
+
+    def delete_run(self, id: str) -> bool:  # noqa: A002 - as the seed names it
+        async def delete(connection: Connection) -> bool:
+            # from here on nobody makes it a parent
+            await connection.execute("SELECT FROM runs WHERE id = $1 FOR UPDATE", id)
+            children = await connection.fetch("SELECT id FROM runs WHERE parent = $1 AND id <> $1 ORDER BY n", id)
+            if children:
+                raise parent_in_use(id, [row[0] for row in children])
+            return _number(await connection.execute("DELETE FROM runs WHERE id = $1", id, timeout=LONG_SECONDS)) > 0
+
+        return self._link.write(delete) if _storable(id) else False
+
+    def put_samples(self, run: str, samples: Iterable[Sample], start: int = 0) -> None:
+        rows = ((run, sample.case_key, place, to_json(sample)) for place, sample in enumerate(samples, start))
+
+        async def put(connection: Connection) -> None:
+            try:
+                await put_samples(connection, chunk)
+            except asyncpg.ForeignKeyViolationError:
+                raise unsaved_run(run) from None
+
+        while chunk := list(islice(rows, _SAMPLES_AT_ONCE)):
+            self._link.write(put)
+
+    def samples(self, run: str) -> Iterator[Sample]:
+        self._require_run(run)
+        place: tuple[int, str] = (-1, "")
+        while rows := self._read(SAMPLE_PAGE, run, *place, _SAMPLES_AT_ONCE):
+            yield from (from_json(Sample, row[2]) for row in rows)
+            place = (rows[-1][0], rows[-1][1])
+
+    def get_sample(self, run: str, case: str) -> Sample | None:
+        rows = self._read("SELECT sample FROM samples WHERE run = $1 AND case_key = $2", self._source(run), case)
+        return from_json(Sample, rows[0][0]) if rows else None
+
+    def put_response(
+        self,
+        key: ResponseKey,
+        response: Response,
+        sample: Sample,
+        position: int | None = None,
+        cache_key: str | None = None,
+    ) -> None:
+        self._put(response_row(key, response, sample, position, cache_key))
+
+    def cached_response(self, cache_key: str) -> Response | None:
+        rows = self._read(
+            "SELECT response FROM responses WHERE cache_key = $1 AND status = 'success' LIMIT 1", cache_key
+        )
+        return from_json(Response, rows[0][0]) if rows else None
+
+    def get_response(self, key: ResponseKey) -> Response | None:
+        rows = self._read(
+            "SELECT response FROM responses WHERE run = $1 AND case_key = $2 AND repeat = $3",
+            self._source(key.run),
+            key.case,
+            key.repeat,
+        )
+        return from_json(Response, rows[0][0]) if rows else None
+
+    def put_grade(self, key: GradeKey, grade: Grade, submission: str | None = None) -> None:
+        self._put(grade_row(key, grade, submission))
+
+    def get_record(self, key: ResponseKey) -> Record | None:
+        rows = self._read(RECORD, self._source(key.run), key.case, key.repeat, key.run)
+        return _record(key, tuple(rows[0])) if rows else None
+
+    def records(self, run: str, after: ResponseKey | None = None) -> Iterator[Record]:
+        self._require_run(run)
+        source = self._source(run)
+        start = BEGINNING if after is None else self._place(source, after)
+        pages = self._pages(RECORD_PAGE, run, source, start, PAGE_ROWS)
+        return (_record(ResponseKey(run, row[1], row[2]), row[3:]) for row in pages)
+
+    def keys_of(self, run: str) -> Iterator[StoredKey]:
+        self._require_run(run)
+        pages = self._pages(KEY_PAGE, run, self._source(run), BEGINNING, MEASURES_AT_ONCE)
+        return (
+            StoredKey(
+                ResponseKey(run, case, repeat),
+                status,
+                dict(zip(graders or (), fingerprints or (), strict=True)),
+                digest,
+                frozenset(errors or ()),
+            )
+            for _, case, repeat, status, digest, graders, fingerprints, errors in pages
+        )
+
+    def measures(self, run: str, *, digests: bool = False) -> Iterator[Measure]:
+        self._require_run(run)
+        pages = self._pages(MEASURE_PAGE, run, self._source(run), BEGINNING, MEASURES_AT_ONCE)
+        return (
+            Measure(case, repeat, status, latency_ms, cost, _grades(*graded), digest if digests else "")
+            for _, case, repeat, status, latency_ms, cost, digest, *graded in pages
+        )
+
+    def counts(self, run: str) -> Counts:
+        self._require_run(run)
+        responses = self._read("SELECT status, count FROM response_counts WHERE run = $1", self._source(run))
+        grades = self._read(
+            "SELECT grader, outcome, count, units, squares FROM grade_counts WHERE run = $1 AND count > 0", run
+        )
+        return counts_of(
+            ((status, count) for status, count in responses),
+            (
+                Tally(grader, outcome, count, int(units), int(squares))
+                for grader, outcome, count, units, squares in grades
+            ),
+        )
+
+    def put_observations(self, observations: Sequence[Observation]) -> list[int]:
+        return self._link.write(partial(put_observations, observations=observations))
+
+    def observations(
+        self, where: ObservationFilter = EVERYTHING, after: int = 0, limit: int = 1000
+    ) -> list[Observation]:
+        statement, values = page_of_observations(where, after, limit)
+        return [observation_of_row(tuple(row)) for row in self._read(statement, *values)]
+
+    def observation_sums(self, where: ObservationFilter = EVERYTHING) -> list[ObservationSums]:
+        statement, values = sums_statement(where)
+        return sums_of(cell_of_row(tuple(row)) for row in self._read(statement, *values))
+
+    def writer(self, beside: Beside | None = None) -> Writer:
+        """``beside`` is done in the transaction of each batch; see `gradeline.store.shared`."""
+        from gradeline.store.writer import Writer  # as the other stores: loaded only where it is used
+
+        return Writer(self._commit if beside is None else partial(self._commit, beside=beside))
+
+    def _commit(self, rows: Sequence[Row], beside: Beside | None = None) -> list[StoreError | None]:
+        try:
+            refusals = self._write_rows(_all_rows, rows, beside)
+        except RowsRefused:
+            refusals = self._write_rows(put_acceptable_rows, rows, beside)
+        failpoint("batch-committed")
+        return refusals
+
+    def _write_rows(
+        self,
+        put: Callable[[Connection, Sequence[Row]], Awaitable[list[StoreError | None]]],
+        rows: Sequence[Row],
+        beside: Beside | None,
+    ) -> list[StoreError | None]:
+        async def act(connection: Connection) -> list[StoreError | None]:
+            failpoint("batch-begun")
+            refusals = await put(connection, rows)
+            if beside is not None:
+                from gradeline.store.postgres_database import done_in  # the service's alone
+
+                stored = [row for row, refusal in zip(rows, refusals, strict=True) if refusal is None]
+                await done_in(connection, lambda transaction: beside(transaction, stored))
+            failpoint("batch-written")
+            return refusals
+
+        # what was read beside must still be so for each row that is replaced: else the batch is done again
+        return self._link.write(act, isolation="read_committed" if beside is None else "repeatable_read")
+
+    def _put(self, row: Row) -> None:
+        (refusal,) = self._commit([row])
+        if refusal is not None:
+            raise refusal
+
+    def _pages(
+        self, statement: str, run: str, source: str, start: tuple[int, str, int], size: int
+    ) -> Iterator[asyncpg.Record]:
+        """Rows in order. Between pages no connection is held, and each page may be fetched by another thread."""
+        place = start
+        while rows := self._read(statement, source, *place, size, run):
+            yield from rows
+            place = (rows[-1][0], rows[-1][1], rows[-1][2])
+
+    def _source(self, run: str) -> str:
+        """Whose responses a run reads: its own, or those of the run it regrades."""
+        seen = {run}
+        source = run
+        while True:
+            rows = self._read(
+                "SELECT parent FROM runs WHERE id = $1 AND NOT EXISTS (SELECT FROM responses WHERE run = $1)", source
+            )
+            if not rows or rows[0][0] is None or rows[0][0] in seen:
+                return source
+            source = rows[0][0]
+            seen.add(source)
+
+    def _place(self, source: str, key: ResponseKey) -> tuple[int, str, int]:
+        rows = self._read("SELECT position FROM samples WHERE run = $1 AND case_key = $2", source, key.case)
+        if not rows:
+            raise unknown_case(key.run, key.case)
+        return rows[0][0], key.case, key.repeat
+
+    def _require_run(self, run: str) -> None:
+        if not self._read("SELECT FROM runs WHERE id = $1", run):
+            raise self._unknown_run(run)
+
+    def _unknown_run(self, wanted: str) -> Exception:
+        return unknown_run(wanted, self.list_runs(limit=6))
+
+    def _read(self, statement: str, *values: object) -> list[asyncpg.Record]:
+        """What has values that the database cannot hold is not in it."""
+        return self._link.read(statement, *values) if all(map(_storable, values)) else []
+
+    def _change(self, statement: str, *values: object) -> int:
+        """Do it in a transaction; gives the number of rows."""
+
+        async def change(connection: Connection) -> int:
+            return _number(await connection.execute(statement, *values))
+
+        return self._link.write(change)
+
+    async def _prepared(self, connection: Connection) -> None:
+        await require_ours(connection, self.place)
+        await migrate(connection)
+
+
+async def _all_rows(connection: Connection, rows: Sequence[Row]) -> list[StoreError | None]:
+    await put_rows(connection, rows)
+    return [None] * len(rows)
+
+
+async def _locked_run(connection: Connection, run: str) -> Run | None:
+    """The run, which nobody else changes before this transaction has ended. Rows may be put meanwhile."""
+    row = await connection.fetchrow("SELECT run FROM runs WHERE id = $1 FOR NO KEY UPDATE", run)
+    return None if row is None else from_json(Run, row[0])
+
+
+async def _save_run(connection: Connection, run: Run) -> None:
+    try:
+        await connection.execute(
+            "INSERT INTO runs (id, name, parent, run) VALUES ($1, $2, $3, $4)"
+            " ON CONFLICT (id) DO UPDATE SET name = excluded.name, parent = excluded.parent, run = excluded.run",
+            run.id,
+            run.name,
+            run.parent,
+            to_json(run),
+        )
+    except asyncpg.ForeignKeyViolationError:
+        raise unknown_parent(run) from None
+
+
+def _record(key: ResponseKey, row: Sequence[Any]) -> Record:
+    sample, response, graders, grades, submissions = row
+    found = zip(graders or (), grades or (), submissions or (), strict=True)
+    return record_of(key, sample, response, list(found))
+
+
+def _grades(
+    graders: list[str] | None,
+    outcomes: list[str] | None,
+    scores: list[float | None] | None,
+    reported: list[int] | None,
+    costs: list[float | None] | None,
+) -> dict[str, GradeMeasure]:
+    rows = zip(graders or (), outcomes or (), scores or (), reported or (), costs or (), strict=True)
+    return {
+        grader: GradeMeasure(_OUTCOMES[outcome], score, bool(told), cost) for grader, outcome, score, told, cost in rows
+    }
+
+
+def _storable(value: object) -> bool:
+    if isinstance(value, str):
+        return "\0" not in value and (value.isascii() or _is_unicode(value))
+    return not isinstance(value, int) or -_LARGEST <= value <= _LARGEST
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _number(tag: str) -> int:
+    """Of rows, from what PostgreSQL says at the end of a command, such as ``UPDATE 3``."""
+    return int(tag.rpartition(" ")[2])

@@ -1,0 +1,398 @@
+"""The tables of the PostgreSQL store, as steps from one version of the schema to the next.
+
+They stand in a schema of their own, so that a database may hold other programs' tables too. A released
+step is never edited: a change is a new function at the end of `MIGRATIONS`.
+
+Texts by which rows are found or ordered have the collation "C": their order is that of their code
+points, as in every other store, whatever the language of the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from gradeline.errors import StoreError
+from gradeline.store.postgres_link import LONG_SECONDS, SCHEMA
+
+if TYPE_CHECKING:
+    from gradeline.store.postgres_link import Connection
+
+    Migration: TypeAlias = Callable[[Connection], Awaitable[None]]
+
+_LOCK = 0x67726C6E
+"""Of all advisory locks of the database, the one under which its schema changes."""
+_OLDEST_SERVER = 12
+
+
+async def create_test_cases(connection: Connection) -> None:
+    """Flags are 0 and 1, as in SQLite, so that one statement serves both."""
+    await connection.execute(
+        """CREATE TABLE test_cases (
+            n bigserial PRIMARY KEY,
+            id text COLLATE "C" NOT NULL UNIQUE,
+            deleted integer NOT NULL DEFAULT 0,
+            test_case text NOT NULL
+        )"""
+    )
+
+
+async def create_runs(connection: Connection) -> None:
+    """Runs are ordered by ``n``, which no jump of the clock can disturb. Hashed, a name may be of any length."""
+    await connection.execute(
+        """CREATE TABLE runs (
+            n bigserial PRIMARY KEY,
+            id text COLLATE "C" NOT NULL UNIQUE,
+            name text COLLATE "C" NOT NULL,
+            parent text COLLATE "C" REFERENCES runs (id),
+            run text NOT NULL
+        );
+        CREATE INDEX runs_by_name ON runs USING hash (name);
+        CREATE INDEX runs_by_parent ON runs (parent) WHERE parent IS NOT NULL"""
+    )
+
+
+async def create_records(connection: Connection) -> None:
+    """Responses refer to their run, not to their case: that would write to the case's row for each of them.
+
+    Grades do not refer to responses: those of a regraded run belong to its parent.
+    """
+    await connection.execute(
+        """CREATE TABLE samples (
+            run text COLLATE "C" NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+            case_key text COLLATE "C" NOT NULL,
+            position bigint NOT NULL,
+            sample text NOT NULL,
+            PRIMARY KEY (run, case_key),
+            UNIQUE (run, position, case_key)
+        );
+        CREATE TABLE responses (
+            run text COLLATE "C" NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+            case_key text COLLATE "C" NOT NULL,
+            repeat bigint NOT NULL,
+            status text NOT NULL,
+            latency_ms double precision,
+            cost double precision,
+            cache_key text COLLATE "C",
+            digest text NOT NULL,
+            response text NOT NULL,
+            PRIMARY KEY (run, case_key, repeat)
+        );
+        CREATE INDEX responses_by_cache_key ON responses (cache_key) WHERE cache_key IS NOT NULL;
+        CREATE TABLE grades (
+            run text COLLATE "C" NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+            case_key text COLLATE "C" NOT NULL,
+            repeat bigint NOT NULL,
+            grader text COLLATE "C" NOT NULL,
+            fingerprint text NOT NULL,
+            outcome text NOT NULL,
+            units bigint NOT NULL,
+            squares bigint NOT NULL,
+            score double precision,
+            reported_error integer NOT NULL,
+            cost double precision,
+            grade text NOT NULL,
+            submission text,
+            PRIMARY KEY (run, case_key, repeat, grader)
+        )"""
+    )
+
+
+async def roll_up_responses(connection: Connection) -> None:
+    """Triggers keep the counts, so that no way of writing a row can miss them.
+
+    They run once a statement, not once a row, and write in the order of the keys, so that two writers
+    wait for each other instead of blocking each other.
+    """
+    await connection.execute(
+        """CREATE TABLE response_counts (
+            run text COLLATE "C" NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+            status text COLLATE "C" NOT NULL,
+            count bigint NOT NULL,
+            PRIMARY KEY (run, status)
+        );
+        CREATE FUNCTION count_new_responses() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+        BEGIN
+            INSERT INTO response_counts AS known (run, status, count)
+            SELECT run, status, count(*) FROM new_rows GROUP BY run, status ORDER BY run, status
+            ON CONFLICT (run, status) DO UPDATE SET count = known.count + excluded.count;
+            RETURN NULL;
+        END $$;
+        CREATE FUNCTION count_changed_responses() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+        BEGIN
+            INSERT INTO response_counts AS known (run, status, count)
+            SELECT run, status, sum(sign) FROM (
+                SELECT run, status, 1 AS sign FROM new_rows UNION ALL SELECT run, status, -1 FROM old_rows
+            ) AS changes GROUP BY run, status HAVING sum(sign) <> 0 ORDER BY run, status
+            ON CONFLICT (run, status) DO UPDATE SET count = known.count + excluded.count;
+            RETURN NULL;
+        END $$;
+        CREATE FUNCTION count_dropped_responses() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+        BEGIN
+            UPDATE response_counts AS known SET count = known.count - dropped.number
+            FROM (SELECT run, status, count(*) AS number FROM old_rows GROUP BY run, status) AS dropped
+            WHERE known.run = dropped.run AND known.status = dropped.status;
+            RETURN NULL;
+        END $$;
+        CREATE TRIGGER response_stored AFTER INSERT ON responses
+            REFERENCING NEW TABLE AS new_rows EXECUTE FUNCTION count_new_responses();
+        CREATE TRIGGER response_replaced AFTER UPDATE ON responses
+            REFERENCING NEW TABLE AS new_rows OLD TABLE AS old_rows EXECUTE FUNCTION count_changed_responses();
+        CREATE TRIGGER response_dropped AFTER DELETE ON responses
+            REFERENCING OLD TABLE AS old_rows EXECUTE FUNCTION count_dropped_responses()"""
+    )
+
+
+async def roll_up_grades(connection: Connection) -> None:
+    """As `roll_up_responses`. The sums are of no fixed size: ten million scores of 1.0 would overflow a bigint."""
+    await connection.execute(
+        """CREATE TABLE grade_counts (
+            run text COLLATE "C" NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+            grader text COLLATE "C" NOT NULL,
+            outcome text COLLATE "C" NOT NULL,
+            count bigint NOT NULL,
+            units numeric NOT NULL,
+            squares numeric NOT NULL,
+            PRIMARY KEY (run, grader, outcome)
+        );
+        CREATE FUNCTION count_new_grades() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+        BEGIN
+            INSERT INTO grade_counts AS known (run, grader, outcome, count, units, squares)
+            SELECT run, grader, outcome, count(*), sum(units), sum(squares)
+            FROM new_rows GROUP BY run, grader, outcome ORDER BY run, grader, outcome
+            ON CONFLICT (run, grader, outcome) DO UPDATE SET count = known.count + excluded.count,
+                units = known.units + excluded.units, squares = known.squares + excluded.squares;
+            RETURN NULL;
+        END $$;
+        CREATE FUNCTION count_changed_grades() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+        BEGIN
+            INSERT INTO grade_counts AS known (run, grader, outcome, count, units, squares)
+            SELECT run, grader, outcome, sum(sign), sum(sign * units), sum(sign * squares) FROM (
+                SELECT run, grader, outcome, units, squares, 1 AS sign FROM new_rows
+                UNION ALL SELECT run, grader, outcome, units, squares, -1 FROM old_rows
+            ) AS changes GROUP BY run, grader, outcome ORDER BY run, grader, outcome
+            ON CONFLICT (run, grader, outcome) DO UPDATE SET count = known.count + excluded.count,
+                units = known.units + excluded.units, squares = known.squares + excluded.squares;
+            RETURN NULL;
+        END $$;
+        CREATE FUNCTION count_dropped_grades() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+        BEGIN
+            UPDATE grade_counts AS known SET count = known.count - dropped.number,
+                units = known.units - dropped.units, squares = known.squares - dropped.squares
+            FROM (
+                SELECT run, grader, outcome, count(*) AS number, sum(units) AS units, sum(squares) AS squares
+                FROM old_rows GROUP BY run, grader, outcome
+            ) AS dropped
+            WHERE known.run = dropped.run AND known.grader = dropped.grader AND known.outcome = dropped.outcome;
+            RETURN NULL;
+        END $$;
+        CREATE TRIGGER grade_stored AFTER INSERT ON grades
+            REFERENCING NEW TABLE AS new_rows EXECUTE FUNCTION count_new_grades();
+        CREATE TRIGGER grade_replaced AFTER UPDATE ON grades
+            REFERENCING NEW TABLE AS new_rows OLD TABLE AS old_rows EXECUTE FUNCTION count_changed_grades();
+        CREATE TRIGGER grade_dropped AFTER DELETE ON grades
+            REFERENCING OLD TABLE AS old_rows EXECUTE FUNCTION count_dropped_grades()"""
+    )
+
+
+async def drop_grades_of_replaced_responses(connection: Connection) -> None:
+    """An answer that takes another's place is not graded yet, whatever the other's grades were."""
+    await connection.execute(
+        """CREATE FUNCTION drop_outdated_grades() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+        BEGIN
+            DELETE FROM grades USING old_rows AS was, new_rows AS now
+            WHERE (was.run, was.case_key, was.repeat) = (now.run, now.case_key, now.repeat)
+                AND (was.response, was.digest) <> (now.response, now.digest)
+                AND (grades.run, grades.case_key, grades.repeat) = (now.run, now.case_key, now.repeat);
+            RETURN NULL;
+        END $$;
+        CREATE TRIGGER answer_replaced AFTER UPDATE ON responses
+            REFERENCING NEW TABLE AS new_rows OLD TABLE AS old_rows EXECUTE FUNCTION drop_outdated_grades()"""
+    )
+
+
+async def create_ledger(connection: Connection) -> None:
+    """Observations are only ever added, whoever writes the statement; a key's first one stays."""
+    await connection.execute(
+        """CREATE TABLE observations (
+            id bigserial PRIMARY KEY,
+            task_family text COLLATE "C" NOT NULL,
+            baseline_adapter text COLLATE "C" NOT NULL,
+            candidate_adapter text COLLATE "C" NOT NULL,
+            grader_id text COLLATE "C" NOT NULL,
+            grader_fingerprint text COLLATE "C" NOT NULL,
+            score double precision CHECK (score BETWEEN 0 AND 1),
+            units bigint NOT NULL,
+            squares bigint NOT NULL,
+            baseline_digest text NOT NULL,
+            candidate_digest text NOT NULL,
+            cost double precision,
+            latency_ms double precision,
+            calibration_state text COLLATE "C" NOT NULL,
+            observed_at text COLLATE "C" NOT NULL,
+            idempotency_key text COLLATE "C" NOT NULL UNIQUE
+        );
+        CREATE INDEX observations_by_family ON observations (task_family, id);
+        CREATE INDEX observations_by_adapter ON observations (candidate_adapter, id);
+        CREATE FUNCTION refuse_change_of_ledger() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            RAISE EXCEPTION 'the quality ledger is append-only: add an observation instead';
+        END $$;
+        CREATE TRIGGER no_change_of_observations BEFORE UPDATE OR DELETE OR TRUNCATE ON observations
+            EXECUTE FUNCTION refuse_change_of_ledger()"""
+    )
+
+
+async def roll_up_observations(connection: Connection) -> None:
+    """One row for all that are alike but for their scores, so that a query costs the same at any size."""
+    await connection.execute(
+        """CREATE TABLE observation_sums (
+            task_family text COLLATE "C" NOT NULL,
+            candidate_adapter text COLLATE "C" NOT NULL,
+            baseline_adapter text COLLATE "C" NOT NULL,
+            grader_id text COLLATE "C" NOT NULL,
+            grader_fingerprint text COLLATE "C" NOT NULL,
+            calibration_state text COLLATE "C" NOT NULL,
+            total bigint NOT NULL,
+            scored bigint NOT NULL,
+            units numeric NOT NULL,
+            squares numeric NOT NULL,
+            latest text COLLATE "C" NOT NULL,
+            PRIMARY KEY (task_family, candidate_adapter, baseline_adapter, grader_id, grader_fingerprint,
+                calibration_state)
+        );
+        CREATE FUNCTION sum_up_observations() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+        BEGIN
+            INSERT INTO observation_sums AS known
+            SELECT task_family, candidate_adapter, baseline_adapter, grader_id, grader_fingerprint, calibration_state,
+                count(*), count(score), sum(units), sum(squares), max(observed_at)
+            FROM new_rows GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6
+            ON CONFLICT (task_family, candidate_adapter, baseline_adapter, grader_id, grader_fingerprint,
+                calibration_state)
+            DO UPDATE SET total = known.total + excluded.total, scored = known.scored + excluded.scored,
+                units = known.units + excluded.units, squares = known.squares + excluded.squares,
+                latest = greatest(known.latest, excluded.latest);
+            RETURN NULL;
+        END $$;
+        CREATE TRIGGER observation_stored AFTER INSERT ON observations
+            REFERENCING NEW TABLE AS new_rows EXECUTE FUNCTION sum_up_observations()"""
+    )
+
+
+async def keep_replaced_responses(connection: Connection) -> None:
+    """What another answer takes the place of stays, with its grades: it was paid for, and people were shown it.
+
+    Attempts count from 1. Triggers run in the order of their names: this one before the one that drops the grades.
+    """
+    await connection.execute(
+        """CREATE TABLE response_history (
+            run text COLLATE "C" NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+            case_key text COLLATE "C" NOT NULL,
+            repeat bigint NOT NULL,
+            attempt bigint NOT NULL,
+            response text NOT NULL,
+            PRIMARY KEY (run, case_key, repeat, attempt)
+        );
+        CREATE TABLE grade_history (
+            run text COLLATE "C" NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+            case_key text COLLATE "C" NOT NULL,
+            repeat bigint NOT NULL,
+            attempt bigint NOT NULL,
+            grader text COLLATE "C" NOT NULL,
+            grade text NOT NULL,
+            submission text,
+            PRIMARY KEY (run, case_key, repeat, attempt, grader)
+        );
+        CREATE FUNCTION keep_outdated_answers() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+        BEGIN
+            WITH kept AS (
+                INSERT INTO response_history (run, case_key, repeat, attempt, response)
+                SELECT was.run, was.case_key, was.repeat, 1 + (
+                    SELECT count(*) FROM response_history AS earlier
+                    WHERE (earlier.run, earlier.case_key, earlier.repeat) = (was.run, was.case_key, was.repeat)
+                ), was.response
+                FROM old_rows AS was JOIN new_rows AS now
+                    ON (was.run, was.case_key, was.repeat) = (now.run, now.case_key, now.repeat)
+                WHERE (was.response, was.digest) <> (now.response, now.digest)
+                RETURNING run, case_key, repeat, attempt
+            )
+            INSERT INTO grade_history (run, case_key, repeat, attempt, grader, grade, submission)
+            SELECT kept.run, kept.case_key, kept.repeat, kept.attempt, grader, grade, submission
+            FROM kept JOIN grades AS given
+                ON (given.run, given.case_key, given.repeat) = (kept.run, kept.case_key, kept.repeat);
+            RETURN NULL;
+        END $$;
+        CREATE TRIGGER answer_kept AFTER UPDATE ON responses
+            REFERENCING NEW TABLE AS new_rows OLD TABLE AS old_rows EXECUTE FUNCTION keep_outdated_answers()"""
+    )
+
+
+MIGRATIONS: Sequence[Migration] = (
+    create_test_cases,
+    create_runs,
+    create_records,
+    roll_up_responses,
+    roll_up_grades,
+    drop_grades_of_replaced_responses,
+    create_ledger,
+    roll_up_observations,
+    keep_replaced_responses,
+)
+
+
+async def version_of(connection: Connection) -> int:
+    """How many migrations the store has seen."""
+    if "schema_version" not in await _tables(connection):
+        return 0
+    return int(await connection.fetchval(f"SELECT version FROM {SCHEMA}.schema_version"))  # noqa: S608 - a constant
+
+
+async def require_ours(connection: Connection, place: str) -> None:
+    """Refuse what is not to be touched, before anything is written."""
+    server = connection.get_server_version()
+    if server.major < _OLDEST_SERVER:
+        raise StoreError(
+            f"the store {place} is on PostgreSQL {server.major}; gradeline needs {_OLDEST_SERVER} or newer"
+        )
+    encoding = await connection.fetchval("SELECT current_setting('server_encoding')")
+    if encoding != "UTF8":
+        raise StoreError(
+            f"the database of the store {place} has the encoding {encoding}, which cannot hold every text;"
+            " make another with: createdb --encoding UTF8 --template template0 NAME"
+        )
+    version = await version_of(connection)
+    if version > len(MIGRATIONS):
+        raise StoreError(
+            f"the store {place} was written by a newer gradeline (its schema is {version}, this one knows"
+            f" {len(MIGRATIONS)}); upgrade with: pip install --upgrade gradeline"
+        )
+    tables = await _tables(connection)
+    if tables and "schema_version" not in tables:
+        raise StoreError(
+            f"the database of the store {place} has a schema {SCHEMA!r} of another program; name another database"
+        )
+
+
+async def migrate(connection: Connection, migrations: Sequence[Migration] | None = None) -> None:
+    """Bring the store to the newest schema, all steps or none. Within a transaction.
+
+    Another process may be at the same work: who gets the lock second finds it done.
+    """
+    steps = MIGRATIONS if migrations is None else migrations
+    if await version_of(connection) >= len(steps):
+        return
+    await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK, timeout=LONG_SECONDS)
+    version = await version_of(connection)
+    if version == 0:
+        if not await connection.fetchval("SELECT 1 FROM pg_namespace WHERE nspname = $1", SCHEMA):
+            await connection.execute(f"CREATE SCHEMA {SCHEMA}")
+        await connection.execute(f"CREATE TABLE {SCHEMA}.schema_version (version integer NOT NULL)")
+        await connection.execute(f"INSERT INTO {SCHEMA}.schema_version VALUES (0)")  # noqa: S608 - a constant
+    for step in steps[version:]:
+        await step(connection)
+    await connection.execute(f"UPDATE {SCHEMA}.schema_version SET version = $1", max(version, len(steps)))  # noqa: S608
+
+
+async def _tables(connection: Connection) -> set[str]:
+    """Asked of the catalogue: functions such as to_regclass may answer from before another process's commit."""
+    rows = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = $1", SCHEMA)
+    return {row[0] for row in rows}

@@ -1,0 +1,58 @@
+"""The statements that read a run's records page by page, each from where the one before ended.
+
+A record's grades come in the same statement as its response, so that both are of one moment.
+"""
+
+from __future__ import annotations
+
+PAGE_ROWS = 500
+MEASURES_AT_ONCE = 2000
+PAGE_BYTES = 4_000_000
+BEGINNING = (-1, "", -1)
+
+_PAGE = """
+    SELECT samples.position, samples.case_key, responses.repeat, {columns}
+    FROM samples JOIN responses ON responses.run = samples.run AND responses.case_key = samples.case_key
+    WHERE samples.run = $1 AND (samples.position, samples.case_key) >= ($2, $3)
+        AND (samples.position, samples.case_key, responses.repeat) > ($2, $3, $4)
+    ORDER BY samples.position, samples.case_key, responses.repeat LIMIT $5"""
+_WITH_GRADES = """
+    SELECT page.*, found.* FROM ({page}) AS page LEFT JOIN LATERAL (
+        SELECT {grades} FROM grades
+        WHERE grades.run = $6 AND grades.case_key = page.case_key AND grades.repeat = page.repeat
+    ) AS found ON true
+    ORDER BY page.position, page.case_key, page.repeat"""
+_GRADES = """
+    array_agg(grader ORDER BY grader) AS graders, array_agg(grade ORDER BY grader) AS grades,
+    array_agg(submission ORDER BY grader) AS submissions"""
+_BOUNDED = f"""
+    SELECT position, case_key, repeat, sample, response FROM (
+        SELECT *, sum(size) OVER (ORDER BY position, case_key, repeat ROWS UNBOUNDED PRECEDING) - size AS before FROM (
+            {_PAGE.format(columns="sample, response, octet_length(sample)::bigint + octet_length(response) AS size")}
+        ) AS sized
+    ) AS bounded WHERE before < {PAGE_BYTES}"""  # noqa: S608 - made of constants
+
+SAMPLE_PAGE = """
+    SELECT position, case_key, sample FROM samples WHERE run = $1 AND (position, case_key) > ($2, $3)
+    ORDER BY position, case_key LIMIT $4"""
+RECORD_PAGE = _WITH_GRADES.format(page=_BOUNDED, grades=_GRADES)
+"""Cut where its texts pass `PAGE_BYTES`, so that large answers do not gather in memory."""
+KEY_PAGE = _WITH_GRADES.format(
+    page=_PAGE.format(columns="responses.status, responses.digest"),
+    grades="""
+        array_agg(grader ORDER BY grader) AS graders, array_agg(fingerprint ORDER BY grader) AS fingerprints,
+        array_agg(grader) FILTER (WHERE outcome = 'error') AS errors""",
+)
+MEASURE_PAGE = _WITH_GRADES.format(
+    page=_PAGE.format(columns="responses.status, responses.latency_ms, responses.cost, responses.digest"),
+    grades="""
+        array_agg(grader ORDER BY grader) AS graders, array_agg(outcome ORDER BY grader) AS outcomes,
+        array_agg(score ORDER BY grader) AS scores, array_agg(reported_error ORDER BY grader) AS reported,
+        array_agg(cost ORDER BY grader) AS costs""",
+)
+RECORD = f"""
+    SELECT samples.sample, responses.response, found.* FROM responses JOIN samples USING (run, case_key)
+    LEFT JOIN LATERAL (
+        SELECT {_GRADES} FROM grades WHERE grades.run = $4 AND grades.case_key = $2 AND grades.repeat = $3
+    ) AS found ON true
+    WHERE responses.run = $1 AND responses.case_key = $2 AND responses.repeat = $3"""  # noqa: S608 - made of constants

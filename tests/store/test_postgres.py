@@ -1,0 +1,579 @@
+"""The PostgreSQL store: what it refuses, and what survives lost servers, killed clients and clients at the same work."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from gradeline.errors import ConfigError
+from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Sample
+from gradeline.model.observation import new_observation
+from gradeline.store import PostgresStorage, Run, StoreError, open_storage
+from gradeline.store.postgres_link import Link
+from gradeline.store.postgres_migrations import MIGRATIONS, migrate
+from gradeline.store.postgres_pages import PAGE_ROWS, RECORD_PAGE
+from gradeline.store.postgres_url import read_url
+from gradeline.store.rows import Tally, counts_of, score_units
+from postgres_server import Server, execute
+
+
+@pytest.fixture
+def store(postgres_url: str) -> Iterator[PostgresStorage]:
+    with PostgresStorage(postgres_url) as storage:
+        yield storage
+
+
+def put(storage: PostgresStorage, run: str, case: int | str, text: str = "Paris") -> None:
+    storage.put_response(ResponseKey(run, str(case)), Response(text=text), Sample(case, "capital of France?"))
+
+
+def check_whole(url: str, run: str) -> set[tuple[str, int]]:
+    """The keys are unique and the counts equal the rows; gives the keys of the responses."""
+    with PostgresStorage(url) as storage:
+        records = list(storage.records(run))
+        keys = [(record.case, record.repeat) for record in records]
+        assert len(set(keys)) == len(keys)
+        assert storage.counts(run) == counts_of(
+            [(record.response.status, 1) for record in records],
+            [
+                Tally(grader, grade.outcome.value, 1, *score_units(grade.score))
+                for record in records
+                for grader, grade in record.grades.items()
+            ],
+        )
+    return set(keys)
+
+
+class TestTheUrl:
+    @pytest.mark.parametrize(
+        ("url", "place"),
+        [
+            ("postgresql://me:secret@db.example:5433/evals", "postgresql://db.example:5433/evals"),
+            ("postgres://me:secret@[::1]/evals?sslmode=require", "postgresql://[::1]/evals"),
+            ("postgresql+asyncpg://db/evals?password=secret", "postgresql://db/evals"),
+            ("postgresql:///evals?host=/var/run/postgresql", "postgresql:///var/run/postgresql/evals"),
+            ("postgresql://me:se%2Fcret@a:1,b:2/evals", "postgresql://a:1,b:2/evals"),
+        ],
+    )
+    def test_its_place_holds_no_secret(self, url: str, place: str) -> None:
+        found = read_url(url)
+        assert found.place == place
+        assert repr(found) == f"PostgresUrl({place!r})"
+
+    @pytest.mark.parametrize(
+        ("url", "message"),
+        [
+            ("postgresql://me:secret@host", "names no database; say postgresql://user@host:5432/database"),
+            ("postgresql://me:pa/secret@host/db", "cannot be read; write '@', ':'"),
+            ("postgresql://me:secret@secret@host/db", "cannot be read; write '@', ':'"),
+            ("postgresql://me:#secret@host/db", "cannot be read; write '@', ':'"),
+            ("postgresql://host:secret/db", "cannot be read; write '@', ':'"),
+            ("postgresql://host/db?secret", "cannot be read; write '@', ':'"),
+            ("postgresql://host/db?sslmode=secret", "an option in the URL of postgresql://host/db is wrong"),
+        ],
+    )
+    def test_a_wrong_one_is_told_without_being_shown(self, url: str, message: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            open_storage(url)
+        assert message in str(caught.value)
+        assert "secret" not in str(caught.value)
+        assert caught.value.__cause__ is None
+
+    def test_a_server_that_is_not_there(self, tmp_path: Path) -> None:
+        with pytest.raises(StoreError, match="cannot be reached; see that the server runs") as caught:
+            PostgresStorage(f"postgresql://me:secret@/db?host={tmp_path}")
+        assert caught.value.retryable
+        assert "secret" not in str(caught.value)
+
+    def test_a_database_that_is_not_there(self, postgres_url: str) -> None:
+        name = postgres_url.partition("?")[0].rpartition("/")[2]
+        with pytest.raises(StoreError, match="is not there; make the database with: createdb") as caught:
+            PostgresStorage(postgres_url.replace(f"/{name}", "/nowhere"))
+        assert not caught.value.retryable
+
+
+def test_its_repr_names_the_place_alone(store: PostgresStorage) -> None:
+    assert repr(store) == f"PostgresStorage({store.place!r})"
+    assert "gradeline@" not in repr(store)
+
+
+def test_nothing_loads_the_driver_before_it_is_needed(tmp_path: Path) -> None:
+    script = (
+        "import sys, gradeline, gradeline.store\n"
+        "gradeline.store.open_storage(sys.argv[1]).close()\n"
+        "assert 'asyncpg' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "store.db")], check=True)
+
+
+def test_without_the_driver_the_extra_is_named() -> None:
+    script = (
+        "import sys; sys.modules['asyncpg'] = None\n"
+        "import gradeline.store\n"
+        "for act in (lambda: gradeline.store.open_storage('postgres://me:secret@host/db'), "
+        "lambda: gradeline.store.PostgresStorage):\n"
+        "    try: act()\n"
+        "    except Exception as error: print(type(error).__name__, error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    told = "a PostgreSQL store needs the extra 'postgres': pip install 'gradeline[postgres]'"
+    assert done.stdout.splitlines() == [f"ConfigError store: {told}", f"ImportError {told}"]
+
+
+class TestTheDatabase:
+    def test_what_was_stored_is_there_when_it_is_opened_again(self, postgres_url: str) -> None:
+        with PostgresStorage(postgres_url) as storage:
+            run = storage.save_run(Run(name="n", suite="s"))
+            put(storage, run, 1)
+        with PostgresStorage(postgres_url) as storage:
+            assert [record.response for record in storage.records(run)] == [Response(text="Paris")]
+
+    def test_texts_are_kept_byte_for_byte(self, store: PostgresStorage) -> None:
+        run = store.save_run(Run(name="n", suite="s"))
+        store.put_response(
+            ResponseKey(run, "1"), Response(text="1.0e0 \\u0000 é"), Sample(1, "q", metadata={"b": 1.50, "a": {}})
+        )
+        stored = store._read("SELECT sample FROM samples")[0][0]
+        assert '"metadata":{"b":1.5,"a":{}}' in stored
+
+    def test_keys_are_ordered_by_code_points_whatever_the_language(self, store: PostgresStorage) -> None:
+        found = store._read(
+            "SELECT DISTINCT attname FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY(indkey)"
+            " JOIN pg_class ON pg_class.oid = indrelid JOIN pg_type ON pg_type.oid = atttypid"
+            " JOIN pg_collation ON pg_collation.oid = attcollation"
+            " WHERE relnamespace = 'gradeline'::regnamespace AND typname = 'text' AND collname <> 'C'"
+        )
+        assert found == []
+
+    def test_a_commit_waits_for_the_disk_whatever_the_server_does_by_default(self, postgres_url: str) -> None:
+        database = postgres_url.partition("?")[0].rpartition("/")[2]
+        execute(postgres_url, f"ALTER DATABASE {database} SET synchronous_commit = off")
+        try:
+            with PostgresStorage(postgres_url) as storage:
+                assert storage._read("SELECT current_setting('synchronous_commit')")[0][0] == "on"
+        finally:
+            execute(postgres_url, f"ALTER DATABASE {database} RESET synchronous_commit")
+
+    def test_a_page_is_cut_where_its_texts_are_large(self, store: PostgresStorage) -> None:
+        run = store.save_run(Run(name="n", suite="s"))
+        for case in range(6):
+            put(store, run, case, "x" * 3_000_000)
+        assert len(store._read(RECORD_PAGE, run, -1, "", -1, PAGE_ROWS, run)) == 2
+        assert [len(record.response.text or "") for record in store.records(run)] == [3_000_000] * 6
+
+    def test_a_batch_of_large_texts_goes_in_parts(self, store: PostgresStorage) -> None:
+        run = store.save_run(Run(name="n", suite="s"))
+
+        async def write() -> None:
+            async with store.writer() as writer:
+                await asyncio.gather(
+                    *(
+                        writer.put_response(
+                            ResponseKey(run, str(case)), Response(text="y" * 3_000_000), Sample(case, "q")
+                        )
+                        for case in range(8)
+                    )
+                )
+
+        asyncio.run(write())
+        assert store.counts(run).responses["success"] == 8
+
+    def test_a_closed_store_says_so(self, postgres_url: str) -> None:
+        storage = PostgresStorage(postgres_url)
+        storage.close()
+        storage.close()
+        for act in (storage.list_runs, lambda: storage.save_run(Run(name="n", suite="s"))):
+            with pytest.raises(StoreError, match="is closed"):
+                act()
+
+    def test_calls_work_inside_a_running_event_loop(self, store: PostgresStorage) -> None:
+        async def act() -> str:
+            return store.save_run(Run(name="n", suite="s"))
+
+        assert asyncio.run(act()) == store.find_run("latest").id
+
+    def test_a_forked_process_is_told_to_open_its_own(self, postgres_url: str) -> None:
+        script = (
+            "import os, sys, warnings; from gradeline.store import PostgresStorage, StoreError\n"
+            "warnings.simplefilter('ignore')\n"
+            "store = PostgresStorage(sys.argv[1])\n"
+            "child = os.fork()\n"
+            "if not child:\n"
+            "    try: store.list_runs()\n"
+            "    except StoreError as error: print(error, flush=True)\n"
+            "    store.close(); os._exit(0)\n"
+            "os.waitpid(child, 0); assert store.list_runs() == []\n"
+        )
+        done = subprocess.run([sys.executable, "-c", script, postgres_url], check=True, capture_output=True, text=True)
+        assert "was opened by the process that this one was forked from; open it anew" in done.stdout
+
+    def test_an_unclosed_store_does_not_hold_up_the_end(self, postgres_url: str) -> None:
+        script = (
+            "import sys; from gradeline.store import PostgresStorage; s = PostgresStorage(sys.argv[1]); s.list_runs()"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script, postgres_url], check=True, capture_output=True, text=True, timeout=60
+        )
+        assert done.stderr == ""
+
+
+class TestWhatItCannotHold:
+    @pytest.mark.parametrize("odd", ["a\0b", "a\ud800b"])
+    def test_what_cannot_be_there_is_not_found(self, store: PostgresStorage, odd: str) -> None:
+        run = store.save_run(Run(name="n", suite="s"))
+        key = ResponseKey(run, odd)
+        assert (store.get_run(odd), store.get_test_case(odd), store.get_sample(run, odd)) == (None, None, None)
+        assert (store.get_response(key), store.get_record(key), store.delete_run(odd)) == (None, None, False)
+        assert store.get_response(ResponseKey(run, "1", 2**70)) is None
+        for act in (store.find_run, store.update_run, store.counts, lambda id_: store.claim_run(id_, "me", None)):
+            with pytest.raises(ConfigError, match="no run"):
+                act(odd)
+
+    @pytest.mark.parametrize("odd", ["a\0b", "a\ud800b", "".join(map(str, range(3000)))])
+    def test_a_row_with_it_is_refused_alone(self, store: PostgresStorage, odd: str) -> None:
+        run = store.save_run(Run(name="n", suite="s"))
+        cases = ["1", odd, "2", "3"]
+
+        async def write() -> list[BaseException | None]:
+            async with store.writer() as writer:
+                return await asyncio.gather(
+                    *(
+                        writer.put_response(ResponseKey(run, case), Response(text="a"), Sample("s", "q"))
+                        for case in cases
+                    ),
+                    return_exceptions=True,
+                )
+
+        told = asyncio.run(write())
+        assert [error is None for error in told] == [True, False, True, True]
+        assert str(told[1]).startswith(f"cannot store {run}/")
+        assert [record.case for record in store.records(run)] == ["1", "2", "3"]
+
+
+def migrated(url: str, *steps: Any) -> None:
+    link = Link(read_url(url), patience=0)
+    try:
+        link.write(lambda connection: migrate(connection, steps or None))
+    finally:
+        link.close()
+
+
+class TestMigrations:
+    def test_an_older_store_is_brought_up_to_date(self, postgres_url: str) -> None:
+        migrated(postgres_url, *MIGRATIONS[:2])
+        text = '{"schema":1,"id":"c1","input":"i","expected_output":"o"}'
+        execute(postgres_url, "INSERT INTO gradeline.test_cases (id, test_case) VALUES ('c1', $1)", text)
+        with PostgresStorage(postgres_url) as storage:
+            assert [case.id for case in storage.list_test_cases()] == ["c1"]
+            assert storage.observations() == []
+
+    def test_a_step_that_fails_leaves_nothing_behind(self, postgres_url: str) -> None:
+        async def breaks(connection: Any) -> None:
+            await connection.execute("CREATE TABLE half (x int)")
+            raise RuntimeError("power cut")
+
+        with pytest.raises(RuntimeError, match="power cut"):
+            migrated(postgres_url, MIGRATIONS[0], breaks)
+        assert execute(postgres_url, "SELECT tablename FROM pg_tables WHERE schemaname = 'gradeline'") == []
+        PostgresStorage(postgres_url).close()
+
+    def test_a_newer_store_is_refused(self, postgres_url: str) -> None:
+        PostgresStorage(postgres_url).close()
+        execute(postgres_url, "UPDATE gradeline.schema_version SET version = version + 1")
+        with pytest.raises(StoreError, match=r"was written by a newer gradeline .*; upgrade with"):
+            PostgresStorage(postgres_url)
+
+    def test_the_schema_of_another_program_is_refused(self, postgres_url: str) -> None:
+        execute(postgres_url, "CREATE SCHEMA gradeline")
+        execute(postgres_url, "CREATE TABLE gradeline.theirs (x int)")
+        with pytest.raises(StoreError, match="has a schema 'gradeline' of another program; name another database"):
+            PostgresStorage(postgres_url)
+
+    def test_an_empty_schema_made_beforehand_is_used(self, postgres_url: str) -> None:
+        execute(postgres_url, "CREATE SCHEMA gradeline")
+        PostgresStorage(postgres_url).close()
+
+    def test_tables_of_other_programs_may_stand_beside(self, postgres_url: str) -> None:
+        execute(postgres_url, "CREATE TABLE public.runs (x int)")
+        try:
+            with PostgresStorage(postgres_url) as storage:
+                assert storage.list_runs() == []
+        finally:
+            execute(postgres_url, "DROP TABLE public.runs")
+
+    def test_a_database_of_another_encoding_is_refused(self, postgres_url: str) -> None:
+        name = postgres_url.partition("?")[0].rpartition("/")[2]
+        execute(postgres_url, f"CREATE DATABASE {name}_ascii ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
+        try:
+            with pytest.raises(StoreError, match=r"has the encoding SQL_ASCII, .* createdb --encoding UTF8"):
+                PostgresStorage(postgres_url.replace(f"/{name}", f"/{name}_ascii"))
+        finally:
+            execute(postgres_url, f"DROP DATABASE {name}_ascii WITH (FORCE)")
+
+
+def test_a_run_has_one_owner_however_many_want_it(store: PostgresStorage, postgres_url: str) -> None:
+    run = store.save_run(Run(name="n", suite="s"))
+    with PostgresStorage(postgres_url) as other, ThreadPoolExecutor(8) as threads:
+        claims = list(
+            threads.map(lambda number: (store, other)[number % 2].claim_run(run, f"w{number}", None), range(16))
+        )
+    (winner,) = [claim for claim in claims if claim is not None]
+    assert store.get_run(run) == winner
+
+
+def test_the_ledger_is_append_only_whoever_writes(store: PostgresStorage, postgres_url: str) -> None:
+    observation = new_observation(
+        task_family="f", baseline_adapter="b", candidate_adapter="c", grader_id="g", grader_fingerprint="p",
+        score=0.25, baseline_digest="1", candidate_digest="2", idempotency_key="k",
+    )  # fmt: skip
+    store.put_observations([observation])
+    for statement in ("UPDATE %s SET score = 1", "DELETE FROM %s", "TRUNCATE %s"):
+        with pytest.raises(Exception, match="the quality ledger is append-only: add an observation instead"):
+            execute(postgres_url, statement % "gradeline.observations")
+    assert [one.score for one in store.observations()] == [0.25]
+
+
+class TestALostServer:
+    def test_calls_fail_while_it_is_away_and_work_when_it_is_back(self, postgres_server: Server) -> None:
+        with PostgresStorage(postgres_server.url, patience_seconds=0.2) as storage:
+            run = storage.save_run(Run(name="n", suite="s"))
+            postgres_server.halt()
+            for act in (storage.list_runs, lambda: put(storage, run, 1)):
+                with pytest.raises(StoreError, match="cannot be reached; see that the server runs") as caught:
+                    act()
+                assert caught.value.retryable
+            postgres_server.start()
+            put(storage, run, 1)
+            assert [record.case for record in storage.records(run)] == ["1"]
+
+    @pytest.mark.parametrize("mode", ["fast", "immediate"])
+    def test_a_restart_is_waited_for(self, postgres_server: Server, mode: str) -> None:
+        with PostgresStorage(postgres_server.url, patience_seconds=60) as storage:
+            run = storage.save_run(Run(name="n", suite="s"))
+            put(storage, run, 1)
+            postgres_server.halt(mode)
+            back = Thread(target=postgres_server.start)
+            back.start()
+            put(storage, run, 2)
+            back.join()
+            assert [record.case for record in storage.records(run)] == ["1", "2"]
+
+    def test_the_writer_goes_on_where_nothing_was_stored(self, postgres_server: Server) -> None:
+        async def write() -> None:
+            async with storage.writer() as writer:
+                one = (ResponseKey(run, "1"), Response(text="a"), Sample(1, "q"))
+                with pytest.raises(StoreError, match="cannot be reached") as caught:
+                    await writer.put_response(*one)
+                assert caught.value.retryable
+                await asyncio.to_thread(postgres_server.start)
+                await writer.put_response(*one)
+
+        with PostgresStorage(postgres_server.url, patience_seconds=0.2) as storage:
+            run = storage.save_run(Run(name="n", suite="s"))
+            postgres_server.halt()
+            asyncio.run(write())
+            assert len(list(storage.records(run))) == 1
+
+    def test_a_commit_without_an_answer_is_told_as_unknown(self, postgres_server: Server) -> None:
+        """A standby that never answers lets a commit be done, and keeps its answer back."""
+        with PostgresStorage(postgres_server.url, patience_seconds=30) as storage:
+            run = storage.save_run(Run(name="n", suite="s"))
+            execute(postgres_server.url, "ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+            execute(postgres_server.url, "SELECT pg_reload_conf()")
+            with ThreadPoolExecutor(1) as threads:
+                waiting = threads.submit(put, storage, run, 1)
+                self._until(lambda: self._waits_for_standby(postgres_server.url))
+                postgres_server.halt("immediate")
+                with pytest.raises(
+                    StoreError, match="lost during a commit: whether its rows are stored is unknown"
+                ) as caught:
+                    waiting.result()
+            assert not caught.value.retryable
+
+    @staticmethod
+    def _waits_for_standby(url: str) -> bool:
+        return bool(execute(url, "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"))
+
+    @staticmethod
+    def _until(happened: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 60
+        while not happened():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def test_who_waits_for_it_is_told_when_the_store_is_closed(self, postgres_server: Server) -> None:
+        storage = PostgresStorage(postgres_server.url, patience_seconds=600)
+        postgres_server.halt()
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(storage.list_runs)
+            self._until(waiting.running)
+            storage.close()
+            with pytest.raises(StoreError, match="is closed"):
+                waiting.result()
+
+    def test_a_server_that_does_not_answer_in_time(self, postgres_url: str) -> None:
+        with (
+            PostgresStorage(postgres_url, patience_seconds=0) as store,
+            pytest.raises(StoreError, match="did not answer in time; see how busy it is") as caught,
+        ):
+            store._link.write(lambda connection: connection.execute("SELECT pg_sleep(60)", timeout=0.05))
+        assert caught.value.retryable
+
+    def test_a_cut_connection_is_not_even_noticed(self, store: PostgresStorage, postgres_url: str) -> None:
+        run = store.save_run(Run(name="n", suite="s"))
+        cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'gradeline'"
+        for case in range(3):
+            execute(postgres_url, cut)
+            put(store, run, case)
+        assert store.counts(run).responses["success"] == 3
+
+
+OPENING = """
+import sys
+from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Sample
+from gradeline.store import PostgresStorage, Run
+
+sys.stdin.readline()
+with PostgresStorage(sys.argv[1]) as storage:
+    storage.save_run(Run(id="r", name="n", suite="s"))
+    for case in range(50):
+        storage.put_response(ResponseKey("r", str(case)), Response(text="the same"), Sample(case, "q"))
+        storage.put_grade(GradeKey("r", str(case), 0, sys.argv[2]), Grade("k", "f", Outcome.PASS, 1.0, True))
+        storage.put_grade(GradeKey("r", str(case), 0, "same"), Grade("k", "f", Outcome.PASS, 1.0, True))
+"""
+
+
+def test_several_processes_open_and_write_one_fresh_database(postgres_url: str) -> None:
+    command = [sys.executable, "-c", OPENING, postgres_url]
+    children = [subprocess.Popen([*command, str(number)], stdin=subprocess.PIPE, text=True) for number in range(4)]
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    for child in children:
+        child.communicate()
+    assert [child.returncode for child in children] == [0] * 4
+    assert len(check_whole(postgres_url, "r")) == 50
+    assert execute(postgres_url, "SELECT count(*) FROM gradeline.grades") == [(250,)]
+
+
+BATCHES = """
+import asyncio, random, sys
+from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Sample
+from gradeline.store import PostgresStorage
+
+async def main(worker):
+    cases = list(range(300))
+    random.Random(worker).shuffle(cases)
+    with PostgresStorage(sys.argv[1], patience_seconds=60) as storage:
+        async with storage.writer() as writer:
+            async def one(case):
+                run = "ab"[case % 2]
+                key = ResponseKey(run, str(case))
+                # every second answer differs from process to process, so that grades are dropped, too
+                text = f"by {worker}" if case % 4 < 2 else "the same"
+                await writer.put_response(key, Response(text=text), Sample(case, "q"), case)
+                await writer.put_grade(GradeKey(*key, f"g{case % 3}"), Grade("k", "f", Outcome.PASS, case / 300, True))
+            for start in range(0, 300, 50):
+                await asyncio.gather(*map(one, cases[start : start + 50]))
+
+asyncio.run(main(int(sys.argv[2])))
+"""
+
+
+def test_processes_that_write_the_same_keys_in_any_order_write_them_once(
+    store: PostgresStorage, postgres_url: str
+) -> None:
+    for run in "ab":
+        store.save_run(Run(id=run, name="n", suite="s"))
+    command = [sys.executable, "-c", BATCHES, postgres_url]
+    children = [subprocess.Popen([*command, str(number)]) for number in range(3)]
+    assert [child.wait(120) for child in children] == [0, 0, 0]
+    for run, first in (("a", 0), ("b", 1)):
+        assert check_whole(postgres_url, run) == {(str(case), 0) for case in range(first, 300, 2)}
+
+
+WRITING = """
+import asyncio, itertools, sys
+from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Sample
+from gradeline.store import PostgresStorage, Run
+
+async def main():
+    with PostgresStorage(sys.argv[1]) as storage:
+        storage.save_run(Run(id="r", name="n", suite="s"))
+        cases = itertools.count(int(sys.argv[2]))
+        async with storage.writer() as writer:
+            async def caller():
+                for case in cases:
+                    key = ResponseKey("r", str(case))
+                    await writer.put_response(key, Response(text="Paris " * 50), Sample(case, "q"))
+                    print("response", case, flush=True)
+                    await writer.put_grade(GradeKey(*key, "exact"), Grade("k", "f", Outcome.PASS, case % 7 / 10 + 0.3, True))
+                    print("grade", case, flush=True)
+            await asyncio.gather(*(caller() for _ in range(20)))
+
+asyncio.run(main())
+"""
+
+
+def test_what_was_acknowledged_survives_kill_9(postgres_url: str) -> None:
+    chance = random.Random(20260115)
+    acknowledged: dict[str, set[str]] = {"response": set(), "grade": set()}
+    for _ in range(6):
+        # Each child begins among the cases of the one before, as a resumed run does.
+        first = max(0, len(acknowledged["response"]) - 10)
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITING, postgres_url, str(first)], stdout=subprocess.PIPE
+        ) as child:
+            assert child.stdout is not None
+            lines = [child.stdout.readline() for _ in range(chance.randrange(1, 400))]
+            child.send_signal(signal.SIGKILL)
+            lines += child.stdout.readlines()
+        assert child.returncode == -signal.SIGKILL
+        for line in lines:
+            if line.endswith(b"\n"):  # the last one may be cut short
+                what, case = line.decode().split()
+                acknowledged[what].add(case)
+        keys = check_whole(postgres_url, "r")
+        assert acknowledged["response"] <= {case for case, _ in keys}
+        with PostgresStorage(postgres_url) as storage:
+            assert acknowledged["grade"] <= {record.case for record in storage.records("r") if record.grades}
+    assert len(acknowledged["grade"]) > 100
+
+
+def test_a_batch_is_stored_as_if_row_by_row(store: PostgresStorage) -> None:
+    run = store.save_run(Run(name="n", suite="s"))
+    grade = Grade("k", "f", Outcome.PASS, 1.0, True)
+
+    async def write() -> None:
+        async with store.writer() as writer:
+            key = ResponseKey(run, "1")
+            await asyncio.gather(
+                writer.put_response(key, Response(text="first"), Sample(1, "q")),
+                writer.put_grade(GradeKey(*key, "exact"), grade),
+                writer.put_response(key, Response(text="second"), Sample(1, "edited")),
+                writer.put_response(ResponseKey(run, "1", 1), Response(text="repeat"), Sample(1, "edited again")),
+                writer.put_grade(GradeKey(*key, "other"), grade),
+                writer.put_response(ResponseKey(run, "0"), Response(text="placed"), Sample(0, "q"), 0),
+            )
+
+    asyncio.run(write())
+    assert [
+        (record.case, record.repeat, record.response.text, set(record.grades)) for record in store.records(run)
+    ] == [
+        ("0", 0, "placed", set()),
+        ("1", 0, "second", {"other"}),
+        ("1", 1, "repeat", set()),
+    ]
+    assert store.get_sample(run, "1") == Sample(1, "edited again")
