@@ -174,7 +174,7 @@ def _cases(folder: Path, dataset: str | Path, limit: int = 0, tags: tuple[str, .
     from gradeline.suite.dataset import open_dataset
 
     try:
-        return list(open_dataset(folder / dataset, limit=limit, tags=tags))
+        return list(open_dataset(folder / dataset, limit=limit, tags=tags, folder=folder))
     except GradelineError as error:
         _refuse(str(error))
 

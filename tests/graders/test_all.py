@@ -34,9 +34,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "trajectory": {"max_steps": 3, "order": ["a"], "allow_repeats": False},
     "cost": {"max_cost": 0.5},
     "model_judge": {"prompt": "Is it right?"},
+    "letta_judge": {"prompt": "Is it right?", "agent_id": "agent-1"},
     "panel": {"prompt": "Is it right?", "judges": [{"model": "a"}, {"provider": "anthropic", "model": "b"}]},
 }
-KINDS = sorted(name for name, home in BUILTINS.items() if ".judges." not in home)
+KINDS = sorted(name for name, home in BUILTINS.items() if ".graders." in home)
 """Those that ask nobody."""
 
 any_text = st.text(st.characters(exclude_categories=()), max_size=200)

@@ -181,6 +181,22 @@ class TestReplies:
             {"question": "Is it kind?", "answer": False, "weight": 3.0},
         ]
 
+    def test_a_checklist_of_a_served_judge(self, server: FakeJudge) -> None:
+        checklist = [f"Question {number}?" for number in range(1, 6)]
+        graded = ask(served(server, checklist=checklist), context(marked("It is Paris.", "right"))).result
+        assert isinstance(graded, GradeResult)
+        # the answer's quality is 0.8: four of five
+        assert (graded.score, graded.rationale) == (0.8, "Measured against the rubric — each point in turn.")
+        assert [check["question"] for check in graded.metadata["checklist"]] == checklist
+        assert sum(check["answer"] for check in graded.metadata["checklist"]) == 4
+
+    def test_a_placeholder_that_a_case_has_nothing_for_is_noted(self) -> None:
+        judge, _ = scripted({"prompt": "{submission} {tone} {mood}"}, GOOD, GOOD)
+        told = result(judge, context(sample=Sample(0, "q", rubric_vars={"tone": "kind"}))).metadata["notes"]
+        assert told == [{"what": "{mood}", "why": "the case has no such rubric_vars, so it stood there as it is"}]
+        whole = result(judge, context(sample=Sample(0, "q", rubric_vars={"tone": "kind", "mood": "calm"})))
+        assert "notes" not in whole.metadata
+
     @pytest.mark.parametrize(
         ("behaviour", "error"),
         [

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradeline.errors import ConfigError
-from gradeline.model import Sample
+from gradeline.model import Sample, to_json
 from gradeline.suite.dataset import open_dataset
 from gradeline.suite.document import parse_document
 from gradeline.suite.samples import DatasetError
@@ -437,3 +437,54 @@ class TestMemory:
         finally:
             tracemalloc.stop()
         assert peak < 20_000_000
+
+
+class TestRubricsInFiles:
+    def test_the_text_of_the_file_becomes_part_of_the_case(self, folder: Path) -> None:
+        (folder / "data").mkdir()
+        write(folder, "kind.md", "\ufeffIs it kind?")
+        rows = write(folder, "data/cases.jsonl", jsonl({"input": "a", "rubric_path": "kind.md"}, {"input": "b"}))
+        assert list(open_dataset(rows, folder=folder)) == [
+            Sample(0, "a", rubric="Is it kind?", rubric_path="kind.md"),
+            Sample(1, "b"),
+        ]
+
+    def test_an_edited_file_makes_an_edited_case(self, folder: Path) -> None:
+        def read(text: str) -> str:
+            write(folder, "own.md", text)
+            (sample,) = open_dataset([{"input": "a", "rubric_path": "own.md"}], folder=folder)
+            return to_json(sample)
+
+        assert read("Is it kind?") == read("Is it kind?") != read("Is it short?")
+
+    def test_without_a_folder_the_path_stays_a_path(self) -> None:
+        assert one({"input": "a", "rubric_path": "own.md"}) == Sample(0, "a", rubric_path="own.md")
+
+    def test_a_file_that_many_cases_share_is_read_once(self, folder: Path) -> None:
+        write(folder, "own.md", "Is it kind?")
+        samples = open_dataset([{"input": str(n), "rubric_path": "own.md"} for n in range(3)], folder=folder)
+        first = next(samples)
+        (folder / "own.md").unlink()
+        assert [sample.rubric for sample in (first, *samples)] == ["Is it kind?"] * 3
+
+    @pytest.mark.parametrize(
+        ("path", "reason"),
+        [
+            ("none.md", "'none.md' cannot be read: no such file"),
+            ("../cases.jsonl", "'../cases.jsonl' leads out of the suite's folder; put the file there"),
+            ("/etc/hostname", "'/etc/hostname' leads out of the suite's folder; put the file there"),
+            ("away.md", "'away.md' leads out of the suite's folder; put the file there"),
+            ("empty.md", "'empty.md' is empty"),
+            ("binary.md", "'binary.md' is no text in UTF-8"),
+        ],
+    )
+    def test_one_that_cannot_be_read_is_told_with_file_and_line(self, folder: Path, path: str, reason: str) -> None:
+        write(folder, "empty.md", " \n")
+        write(folder, "binary.md", b"\xff\xfe")
+        (folder / "away.md").symlink_to("/etc/hostname")
+        rows = write(folder, "cases.jsonl", jsonl({"input": "a"}, {"input": "b", "rubric_path": path}))
+        assert problem(rows, folder=folder) == f"{rows}:2: rubric_path: {reason}"
+
+    def test_files_of_cases_that_are_left_out_are_not_read(self, folder: Path) -> None:
+        rows = [{"input": "a", "tags": ["t"]}, {"input": "b", "rubric_path": "none.md"}]
+        assert [sample.input for sample in open_dataset(rows, tags=["t"], folder=folder)] == ["a"]

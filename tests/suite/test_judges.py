@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -119,15 +120,15 @@ def test_every_fault_is_told_with_its_place(folder: Path) -> None:
   e: {kind: model_judge, prompt: x, timeout: 0}
   f: {kind: model_judge, config: {prompt: x, scoring: best}}
   g: {kind: model_judge, config: {prompt_path: none.txt}}
-  h: {kind: letta_judge, prompt: x, agent_file: judge.af}
-  i: {kind: rubric, prompt: x, agent_file: judge.af}
+  h: {kind: letta_judge, prompt: x}
+  i: {kind: rubric, prompt: x, agent_file: none.af}
   j: {kind: model_judge, prompt: x, timeout: 3, config: {timeout: 4}}
   k: {kind: panel, prompt: x, judges: [{model: a}, {provider: vllm}]}
   l: {kind: model_judge, prompt: x, config: 3}
 """
-    agent = (
-        "agents as judges are not supported, nor by letta since 0.19.1; ask a model with the same prompt:"
-        " kind: model_judge, prompt_path: …, model: …"
+    bundled = (
+        "is required: the judge that letta-evals brought along is not here; name yours here or by agent_id, or let a"
+        " model judge by the same prompt: kind: model_judge"
     )
     assert faults(folder, graders) == [
         "5:6: graders.a.prompt: is required: say how to grade by prompt, prompt_path, rubric or checklist",
@@ -137,12 +138,98 @@ def test_every_fault_is_told_with_its_place(folder: Path) -> None:
         "9:46: graders.e.timeout: expected float > 0.0, got 0",
         "10:55: graders.f.config.scoring: expected one of greedy, samples, logprobs, got 'best'",
         "11:48: graders.g.config.prompt_path: 'none.txt' cannot be read: no such file",
-        f"12:13: graders.h.kind: {agent}",
-        f"13:44: graders.i.agent_file: {agent}",
+        f"12:6: graders.h.agent_file: {bundled}",
+        f"13:44: graders.i.agent_file: {folder}/none.af cannot be read: No such file or directory",
         "14:46: graders.j.timeout: stands both beside and inside 'config'; keep one",
         "15:52: graders.k.judges[1].model: is required: which model of vllm is to judge",
         "16:45: graders.l.config: must be a mapping, got 3",
     ]
+
+
+JUDGE = {
+    "agents": [{"name": "judge"}],
+    "tools": [{"name": "submit_grade", "source_code": "def submit_grade(score: float, rationale: str): ..."}],
+}
+LETTA = """\
+name: letta
+dataset: cases.jsonl
+target: {kind: agent, agent_id: agent-1, base_url: "http://letta.test", api_key: "${MY_KEY}", project_id: p-1}
+graders:
+"""
+
+
+class TestAgentsAsJudges:
+    @pytest.fixture(autouse=True)
+    def agent(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (folder / "judge.af").write_text(json.dumps(JUDGE))
+        monkeypatch.setenv("MY_KEY", "sk-let-0123456789")
+
+    @pytest.mark.parametrize(
+        "grader",
+        [
+            # 0.2 to 0.4, as the documentation writes it
+            "{kind: rubric, agent_file: judge.af, prompt_path: rubric.txt, judge_tool_name: submit_grade, extractor: last_assistant}",
+            # 0.5 to 0.19.0
+            "{kind: letta_judge, agent_file: judge.af, prompt: 'Is it right?', rubric_vars: [tone], display_name: Quality}",
+            "{kind: letta_judge, agent_id: agent-2, prompt_path: rubric.txt}",
+            "{kind: rubric, config: {agent_id: agent-2, prompt: x}}",
+            "{kind: tool, function: letta_judge, agent_id: agent-2, prompt: x}",
+        ],
+    )
+    def test_those_of_every_release_read_as_they_stand(self, folder: Path, grader: str) -> None:
+        suite = read(folder, f"  quality: {grader}\n")
+        assert [(spec.kind, spec.timeout) for spec in suite.graders] == [("letta_judge", 300.0)]
+        assert suite.warnings == ()
+
+    @pytest.mark.parametrize(
+        ("grader", "server"),
+        [
+            (
+                "agent_id: a",
+                {"base_url": "http://letta.test", "project_id": "p-1", "api_key_env": "MY_KEY"},
+            ),
+            (
+                "agent_id: a, project_id: p-2, api_key_env: OTHER",
+                {"base_url": "http://letta.test", "project_id": "p-2", "api_key_env": "OTHER"},
+            ),
+            # the target's key is not sent to another server
+            ("agent_id: a, base_url: 'http://judge.test'", {"base_url": "http://judge.test"}),
+        ],
+    )
+    def test_the_judge_is_where_the_target_is(self, folder: Path, grader: str, server: dict[str, Any]) -> None:
+        (spec,) = read(folder, f"  a: {{kind: letta_judge, prompt: x, {grader}}}\n", LETTA).graders
+        assert spec.config == {"prompt": "x", "agent_id": "a", **server}
+
+    def test_a_target_of_another_kind_says_nothing_of_it(self, folder: Path) -> None:
+        (spec,) = read(folder, "  a: {kind: letta_judge, prompt: x, agent_id: a}\n").graders
+        assert spec.config == {"prompt": "x", "agent_id": "a"}
+
+    def test_a_key_that_is_written_out_in_the_target_is_not_handed_on(self, folder: Path) -> None:
+        key = "sk-let-0123456789"
+        with pytest.raises(DocumentError) as caught:
+            read(folder, "  a: {kind: letta_judge, prompt: x, agent_id: a}\n", LETTA.replace("${MY_KEY}", key))
+        assert [str(problem).removeprefix(f"{folder}/suite.yaml:") for problem in caught.value.placed] == [
+            "5:6: graders.a.api_key_env: a judge's key is read from a variable, and the target's stands in the suite;"
+            " write api_key: ${LETTA_API_KEY} there, and export it"
+        ]
+
+    def test_a_judge_without_its_tool_is_told_at_its_place(self, folder: Path) -> None:
+        assert faults(folder, "  a: {kind: rubric, prompt: x, agent_file: judge.af, judge_tool_name: mark}\n") == [
+            f"5:71: graders.a.judge_tool_name: the agent of {folder}/judge.af has no tool 'mark' to grade with; its"
+            " tools: 'submit_grade'; name one of them, or give the agent such a tool"
+        ]
+
+    def test_options_of_models_are_warned_of(self, folder: Path) -> None:
+        grader = (
+            "{kind: rubric, prompt: '{submission} {mood}', agent_file: judge.af, model: gpt-4o-mini, provider: openai}"
+        )
+        none = "has no effect here: the agent that judges has a model of its own"
+        assert warnings(folder, f"  a: {grader}\n") == [
+            "5:29: graders.a.prompt: {mood} is no placeholder and stays as it is, unless a case has 'mood' in its"
+            " rubric_vars",
+            f"5:81: graders.a.model: {none}",
+            f"5:104: graders.a.provider: {none}",
+        ]
 
 
 def test_no_key_is_needed_to_read_a_suite(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,9 @@ from gradeline.testing.fake_judge import (
     marked,
 )
 from gradeline.testing.fake_judge.faults import FAULTS
+from gradeline.testing.fake_judge.forms import draft, wanted
 from gradeline.testing.fake_judge.shapes import SHAPES
+from gradeline.testing.fake_judge.verdicts import Draws, Verdict
 
 NOTES = "Measured against the rubric — each point in turn."
 ANSWER = marked("Paris it is.", "17-a", quality=0.73)
@@ -180,6 +182,35 @@ def test_the_reply_has_the_form_that_was_asked_for(words: str, properties: dict[
         assert answer.content == said
 
     serve(FakeJudge(), talk)
+
+
+CHECKS: dict[str, Any] = {f"item_{number}": {"type": "boolean"} for number in range(1, 5)}
+
+
+@pytest.mark.parametrize(("quality", "met"), [(0.0, 0), (0.3, 1), (0.73, 3), (1.0, 4)])
+def test_of_a_checklist_as_much_is_met_as_the_answer_is_good(quality: float, met: int) -> None:
+    schema = {"type": "object", "properties": {**CHECKS, "rationale": {"type": "string"}}}
+    prompt = f"Judge it.\n<answer>\n{marked('Paris.', '17-a', quality=quality)}\n</answer>"
+
+    async def talk(post: Post) -> None:
+        told = {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema}}
+        said = json.loads((await post(prompt=prompt, response_format=told)).content)
+        assert (list(said), said["rationale"]) == ([*CHECKS, "rationale"], NOTES)
+        assert [said[name] for name in CHECKS].count(True) == met
+        again = json.loads((await post(prompt=prompt, response_format=told)).content)
+        assert said == again
+
+    serve(FakeJudge(), talk)
+    assert foresee(prompt, "honest", schema=schema).score == met / 4
+
+
+def test_which_points_of_a_checklist_are_met_is_drawn_by_the_seed() -> None:
+    form = wanted("auto", {"type": "object", "properties": CHECKS}, "Judge it.", ())
+    verdict = Verdict(0.5, (0.5,), "tie", 0.0, ())
+    told = [draft(form, verdict, form.grid(2, None), (), Draws(seed, "question")).fields for seed in range(8)]
+    assert {[value for _, value in fields].count(True) for fields in told} == {2}
+    assert len(set(told)) > 1
+    assert draft(form, verdict, form.grid(2, None), (), Draws(3, "question")).fields == told[3]
 
 
 PAIR_FORMS = [

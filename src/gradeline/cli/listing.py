@@ -83,6 +83,8 @@ def _details(settings: Settings, entry: dict[str, Any]) -> None:
     if entry.get("scoring_guide"):
         out.print()
         out.print(plain(f"Scoring: {entry['scoring_guide']}"))
+    for caveat in entry.get("caveats", ()):
+        out.print(plain(f"Beware: {caveat}"))
     options = entry["config_schema"].get("properties", {})
     out.print()
     if not options:

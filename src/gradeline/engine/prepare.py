@@ -123,6 +123,7 @@ class Prepared(NamedTuple):
             source,
             tags=chosen.tags or self.suite.tags,
             limit=0 if wanted else self.suite.limit if chosen.limit is None else chosen.limit,
+            folder=self.suite.folder,
         )
         for sample in _unchanged(dataset, source, before):
             if chosen.samples:

@@ -76,6 +76,8 @@ class DeclaredGrader(Declared[C], Grader):
 
     noun = "grader"
     scoring_guide: ClassVar[str]
+    caveats: ClassVar[tuple[str, ...]] = ()
+    """What is known to bend its scores."""
     needs: ClassVar[frozenset[Need]] = frozenset()
     max_chars: ClassVar[int] = LINEAR_CHARS
     reads_submission: ClassVar[bool] = True
@@ -155,7 +157,7 @@ class DeclaredGrader(Declared[C], Grader):
 
     @classmethod
     def describe(cls) -> dict[str, Any]:
-        return {**super().describe(), "scoring_guide": cls.scoring_guide}
+        return {**super().describe(), "scoring_guide": cls.scoring_guide, "caveats": list(cls.caveats)}
 
 
 def as_text(value: object) -> str | None:

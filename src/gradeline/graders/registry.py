@@ -36,6 +36,8 @@ BUILTINS = {
     "pairwise": "gradeline.judges.pairwise:PairwiseGrader",
     "baseline": "gradeline.judges.baseline_judge:BaselineJudge",
     "embedding": "gradeline.judges.embedding_grader:EmbeddingGrader",
+    # Stands beside the targets, whose client of letta's it asks by.
+    "letta_judge": "gradeline.targets.letta_judge:LettaJudge",
 }
 
 ALIASES = {
@@ -65,6 +67,7 @@ def _describe(name: str, declaration: type[Grader]) -> dict[str, Any]:
         "version": getattr(declaration, "version", 1),
         "fingerprint": as_grader(declaration({}), name).fingerprint,
         "scoring_guide": getattr(declaration, "scoring_guide", ""),
+        "caveats": list(getattr(declaration, "caveats", ())),
     }
 
 

@@ -221,10 +221,6 @@ class JudgeGrader(DeclaredGrader[C]):
     async def judged(self, ctx: GradeContext) -> Judged:
         """Grade one submission; a `GraderError` may be raised before anything is asked."""
 
-    @classmethod
-    def describe(cls) -> dict[str, Any]:
-        return {**super().describe(), "caveats": list(cls.caveats)}
-
 
 async def put_question(
     adapter: LLMAdapter, place: Place, request: ChatRequest, config: RunConfig, read: Callable[[LLMResponse], T]

@@ -169,7 +169,7 @@ class ModelJudge(JudgeGrader[ModelJudgeConfig]):
             if isinstance(outcome, Failed):
                 return Judged(outcome.error, usage)
             answers.append(outcome)
-        return Judged(self._graded(rubric, answers), usage)
+        return Judged(self._graded(rubric, case, answers), usage)
 
     async def _asked(self, rubric: Rubric, case: Case, number: int) -> Answered[Verdict] | Failed:
         prompt = judge_prompt(rubric.text, case, rubric.form.instruction, Fence())
@@ -190,7 +190,7 @@ class ModelJudge(JudgeGrader[ModelJudgeConfig]):
         usual = 1.0 if options.scoring == "samples" else 0.0
         return options.run_config(options.model, options.system_prompt, self.budget, usual=usual, number=number)
 
-    def _graded(self, rubric: Rubric, answers: list[Answered[Verdict]]) -> GradeResult:
+    def _graded(self, rubric: Rubric, case: Case, answers: list[Answered[Verdict]]) -> GradeResult:
         verdicts = [answered.value for answered in answers]
         score, scoring = self._score(rubric, answers)
         nearest = min(verdicts, key=lambda verdict: abs(verdict.score - score))
@@ -207,7 +207,7 @@ class ModelJudge(JudgeGrader[ModelJudgeConfig]):
             metadata["raw_score"] = nearest.raw_score
         if isinstance(rubric.form, ChecklistForm):
             metadata["checklist"] = rubric.form.answers(nearest)
-        notes = notes_shown(answers)
+        notes = [*notes_shown(answers), *unfilled(rubric.text, case)]
         if notes:
             metadata["notes"] = notes
         return GradeResult(score, nearest.notes or None, metadata, score >= rubric.pass_score)
@@ -294,6 +294,13 @@ def require(rubric: Rubric, case: Case) -> None:
         raise MissingDataError(f"the rubric {rubric.id} needs {{{missing[0]}}}, and the case has none{where}")
 
 
+def unfilled(text: str, case: Case) -> list[dict[str, str]]:
+    """The words in braces of a rubric that this case had nothing for, as metadata holds them."""
+    known = {*RESERVED, *case.variables}
+    why = "the case has no such rubric_vars, so it stood there as it is"
+    return [{"what": f"{{{name}}}", "why": why} for name in placeholders(text) if name not in known]
+
+
 def prompt_remarks(options: PromptOptions, folder: Path, case: Sample | None) -> Iterator[Remark]:
     """What a look at the files tells: a missing one, and words in braces that will not be filled."""
     source = "prompt" if options.prompt_path is None else "prompt_path"
@@ -302,9 +309,15 @@ def prompt_remarks(options: PromptOptions, folder: Path, case: Sample | None) ->
     except ConfigError as error:
         yield from (Remark(problem, fatal=True) for problem in error.problems)
         return
-    if options.rubric is not None:
-        return
-    known = {*RESERVED, *options.rubric_vars, *(case.rubric_vars if case is not None else ())}
+    if options.rubric is None:
+        yield from placeholder_remarks(text, source, options.rubric_vars, case)
+
+
+def placeholder_remarks(
+    text: str, source: str, given: dict[str, Any] | list[str], case: Sample | None
+) -> Iterator[Remark]:
+    """The words in braces of a rubric that will not be filled; ``source`` is the option that holds it."""
+    known = {*RESERVED, *given, *(case.rubric_vars if case is not None else ())}
     for name in placeholders(text):
         if name not in known:
             told = f"{{{name}}} is no placeholder and stays as it is, unless a case has {name!r} in its rubric_vars"

@@ -14,6 +14,7 @@ from gradeline.errors import DataError, Problem
 from gradeline.model import Sample, canonical_json, clean_data, quote
 from gradeline.parsing.jsontext import NotJsonError, parse_json
 from gradeline.suite.case_keys import CaseKeys
+from gradeline.suite.case_rubrics import CaseRubrics
 from gradeline.suite.document import read_document
 from gradeline.suite.places import DocumentError, KeyPath, Place, PlaceOf, SuiteProblem, problem_at
 from gradeline.suite.samples import VARIABLES, DatasetError, Row, plain_sample, read_sample
@@ -33,8 +34,9 @@ class Dataset(Iterator[Sample]):
     bytes that were read, so with a limit it does not cover what stands behind.
     """
 
-    def __init__(self, rows: RowReader, tags: Collection[str], limit: int) -> None:
+    def __init__(self, rows: RowReader, tags: Collection[str], limit: int, folder: Path | None = None) -> None:
         self._rows = rows
+        self._rubrics = None if folder is None else CaseRubrics(folder)
         self._samples = self._read(frozenset(tags), limit)
         self.digest: str | None = None
 
@@ -51,7 +53,7 @@ class Dataset(Iterator[Sample]):
         for row in self._rows:
             sample = read_sample(row, seen)
             if tags.issubset(sample.tags):
-                yield sample
+                yield sample if self._rubrics is None else self._rubrics.filled(row, sample)
                 given += 1
                 if given == limit:
                     break
@@ -66,14 +68,16 @@ def open_dataset(
     limit: int = 0,
     place_of: PlaceOf | None = None,
     path: KeyPath = ("dataset",),
+    folder: Path | None = None,
 ) -> Dataset:
     """Open a file by its ending, or a list that stands in the suite itself.
 
     Only samples with ALL ``tags`` are given, then at most ``limit`` (0: no limit). ``path`` and
-    ``place_of`` say where an inline list stands. `DatasetError` comes now when there is nothing
+    ``place_of`` say where an inline list stands. ``folder`` is the suite's: with it, the text of a file that
+    a case's ``rubric_path`` names becomes the case's rubric. `DatasetError` comes now when there is nothing
     to read, and at the row when a row is wrong.
     """
-    return Dataset(RowReader(source, place_of=place_of, path=path), tags, limit)
+    return Dataset(RowReader(source, place_of=place_of, path=path), tags, limit, folder)
 
 
 class RowReader:

@@ -143,12 +143,17 @@ GRADER_KEYS: Mapping[str, Key] = {
         {"type": ["number", "null"], "minimum": 0, "maximum": 1},
     ),
     "timeout": Key(
-        "Seconds that a custom grader may take for one case; of a judge, 120 by default, for each call to it.",
+        "Seconds that a custom grader may take for one case; of a judge, 120 by default (of an agent 300), for a call.",
         {"type": "number", "exclusiveMinimum": 0, "maximum": 86_400, "default": default_of(GraderSpec, "timeout")},
     ),
     "display_name": Key("A name for people to read.", _TEXT_OR_NOTHING),
 }
 """What every grader may have beside the options of its kind."""
+
+AGENT_JUDGE = "letta_judge"
+AGENT_JUDGE_KEYS = ("agent_file", "agent_id", "judge_tool_name")
+"""Options of agents as judges, which make one of kind: rubric, as letta's documentation writes it."""
+RUBRIC = "rubric"
 
 CASE_KEYS: Mapping[str, Key] = {
     "input": Key("What the agent is asked; a list is one message a turn.", _ASKED),

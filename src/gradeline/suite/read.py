@@ -15,7 +15,17 @@ from gradeline.model import Sample, quote, read_struct
 from gradeline.suite.dataset import open_dataset
 from gradeline.suite.document import Document, read_document
 from gradeline.suite.environment import read_environment, substitute
-from gradeline.suite.keys import GRADER_KEYS, REWARDS, SUITE_KEYS, CustomReward, MetricReward, default_of
+from gradeline.suite.keys import (
+    AGENT_JUDGE,
+    AGENT_JUDGE_KEYS,
+    GRADER_KEYS,
+    REWARDS,
+    RUBRIC,
+    SUITE_KEYS,
+    CustomReward,
+    MetricReward,
+    default_of,
+)
 from gradeline.suite.override import override
 from gradeline.suite.places import DocumentError, KeyPath, SuiteProblem
 from gradeline.suite.spec import BudgetSpec, GraderSpec, Suite, TargetSpec
@@ -26,12 +36,13 @@ _KEYS = tuple(name for name, key in SUITE_KEYS.items() if key.used)
 _WITHOUT_EFFECT = frozenset(name for name, key in SUITE_KEYS.items() if not key.used)
 """Keys of letta that change nothing here."""
 _GRADER_KEYS = frozenset(GRADER_KEYS)
-_AGENT_JUDGE = "letta_judge"
-_AGENT_JUDGE_KEYS = ("agent_file", "agent_id", "judge_tool_name")
-"""Keys of letta's agents as judges, which some releases put on kind: rubric."""
 _MODELS = ("models", "model_handles")
 _LETTA_TODAY = "letta_code"
 """The kind of a target that names none, in the releases of letta that have rewards."""
+_LETTA = ("letta_agent", "letta_code")
+_LETTA_SERVER = ("base_url", "project_id")
+"""Where a letta target is; its key is another matter."""
+_ONE_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
 
 
@@ -59,8 +70,8 @@ class _Reader:
     def suite(self) -> Suite:
         self._check_keys()
         name = self._text("name", required=True)
-        read = self._graders()
         target = self._target()
+        read = self._graders(target)
         keys = [spec.key for spec in read]
         reward = self._reward(keys)
         if reward is not None:
@@ -244,23 +255,21 @@ class _Reader:
             self._fault(("target", "model"), f"stands beside {given[0]!r}; keep one of them")
         return tuple(models)
 
-    def _graders(self) -> list[GraderSpec]:
+    def _graders(self, target: TargetSpec) -> list[GraderSpec]:
         given = self._data.get("graders")
         if not isinstance(given, dict) or not given:
             self._fault(("graders",), f"must name at least one grader, got {quote(given)}")
             return []
-        read = [self._grader(key, entry) for key, entry in given.items()]
+        read = [self._grader(key, entry, target) for key, entry in given.items()]
         return [spec for spec in read if spec is not None]
 
-    def _grader(self, key: str, entry: Any) -> GraderSpec | None:
+    def _grader(self, key: str, entry: Any, target: TargetSpec) -> GraderSpec | None:
         path: KeyPath = ("graders", key)
         if not isinstance(entry, dict):
             self._fault(path, f"must be a mapping such as {{kind: exact_match}}, got {quote(entry)}")
             return None
         kind = entry.get("kind", entry.get("type"))
         function = entry.get("function")
-        if self._is_agent_judge(entry, path):
-            return None
         if kind is None and function is not None:
             self._fault((*path, "kind"), "is required; a custom grader's is 'tool'")
             return None
@@ -273,6 +282,10 @@ class _Reader:
                 return None
             kind, function = (function, None) if function in graders.registry else ("tool", function)
         options = self._options(entry, path)
+        if kind == RUBRIC and any(options.get(name) is not None for name in AGENT_JUDGE_KEYS):
+            kind = AGENT_JUDGE
+        if kind == AGENT_JUDGE:
+            options |= self._server_of_judge(options, target, path)
         threshold, timeout = entry.get("pass_threshold"), entry.get("timeout", default_of(GraderSpec, "timeout"))
         if function is None:
             timeout = self._check_builtin(str(kind), options, path, entry)
@@ -304,16 +317,27 @@ class _Reader:
             self._fault((*path, key), "stands both beside and inside 'config'; keep one")
         return {**config, **flat}
 
-    def _is_agent_judge(self, entry: Mapping[str, Any], path: KeyPath) -> bool:
-        """Whether letta's own agents are to judge, which is refused with what to do instead."""
-        kind = entry.get("kind", entry.get("type"))
-        given = [key for key in _AGENT_JUDGE_KEYS if entry.get(key) is not None]
-        if kind != _AGENT_JUDGE and not (ALIASES.get(str(kind), kind) == "model_judge" and given):
-            return False
-        place = "kind" if kind == _AGENT_JUDGE else given[0]
-        remedy = "ask a model with the same prompt: kind: model_judge, prompt_path: …, model: …"
-        self._fault((*path, place), f"agents as judges are not supported, nor by letta since 0.19.1; {remedy}")
-        return True
+    def _server_of_judge(self, options: Mapping[str, Any], target: TargetSpec, path: KeyPath) -> dict[str, Any]:
+        """Where the agent that judges is, and the variable of its key: as in letta, with the agent that is judged.
+
+        A judge with a server of its own gets neither, for the target's key is not to be sent there.
+        """
+        if target.kind not in _LETTA or options.get("base_url") is not None:
+            return {}
+        found = {
+            name: target.config[name]
+            for name in _LETTA_SERVER
+            if isinstance(target.config.get(name), str) and options.get(name) is None
+        }
+        key = self._data["target"].get("api_key")
+        if key is None or options.get("api_key_env") is not None:
+            return found
+        variable = _ONE_VARIABLE.fullmatch(key) if isinstance(key, str) else None
+        if variable is None:
+            told = "a judge's key is read from a variable, and the target's stands in the suite"
+            self._fault((*path, "api_key_env"), f"{told}; write api_key: ${{LETTA_API_KEY}} there, and export it")
+            return found
+        return {**found, "api_key_env": variable[1]}
 
     def _check_builtin(self, kind: str, options: dict[str, Any], path: KeyPath, entry: Mapping[str, Any]) -> Any:
         """Takes the options for what they are, and gives the seconds that the grader may take."""

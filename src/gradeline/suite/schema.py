@@ -16,9 +16,12 @@ from gradeline import extractors, graders, targets
 from gradeline.graders.registry import ALIASES
 from gradeline.model.config import config_schema
 from gradeline.suite.keys import (
+    AGENT_JUDGE,
+    AGENT_JUDGE_KEYS,
     CASE_KEYS,
     GRADER_KEYS,
     REWARDS,
+    RUBRIC,
     SUITE_KEYS,
     TARGET_KEYS,
     TEXT,
@@ -273,8 +276,19 @@ def _options_of_grader(definitions: _Definitions, names: list[str], options: Sch
         entry |= {"patternProperties": OWN, "additionalProperties": False}
     if rules:
         entry["allOf"] = rules
-    spelt = [*names, *(alias for alias, kind in ALIASES.items() if kind in names)]
-    return {"if": {"anyOf": [*_is_kind(spelt), *_is_kind(["tool"], {"enum": names})]}, "then": entry}
+    spelt = [*names, *(alias for alias, kind in ALIASES.items() if kind in names and alias != RUBRIC)]
+    meant = [*_is_kind(spelt), *_is_kind(["tool"], {"enum": names}), *_rubrics(names)]
+    return {"if": {"anyOf": meant}, "then": entry}
+
+
+def _rubrics(names: list[str]) -> Iterator[Schema]:
+    """What holds of kind: rubric where it means one of these: an agent judges where one is named."""
+    given = [_has(key, {"not": {"type": "null"}}) for key in AGENT_JUDGE_KEYS]
+    by_agent: Schema = {"anyOf": [*given, _has("config", {"type": "object", "anyOf": given})]}
+    if AGENT_JUDGE in names:
+        yield {"allOf": [{"anyOf": _is_kind([RUBRIC])}, by_agent]}
+    if ALIASES[RUBRIC] in names:
+        yield {"allOf": [{"anyOf": _is_kind([RUBRIC])}, {"not": by_agent}]}
 
 
 def _extractors(definitions: _Definitions) -> Iterator[Schema]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import nullcontext
 from functools import cached_property
-from hashlib import sha256
-from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from gradeline.errors import Problem
 from gradeline.model import Message, Sample, clean_text, described, quote
+from gradeline.targets.letta_file import ENDING, AgentFile
 from gradeline.targets.letta_target import LettaConfig, LettaTarget, Visit, questions
 
 _SOURCES = ("agent_id", "agent_file", "agent_script")
@@ -56,7 +54,7 @@ class LettaAgentConfig(LettaConfig, frozen=True, kw_only=True):
             found = f"found {' and '.join(given)}" if given else "found none of them"
             where = given[-1] if given else "agent_id"
             yield Problem(where, f"an agent comes from exactly one of {', '.join(_SOURCES)}; {found}")
-        if self.agent_file is not None and not self.agent_file.endswith(".af"):
+        if self.agent_file is not None and not self.agent_file.endswith(ENDING):
             yield Problem("agent_file", f"{quote(self.agent_file)} is no agent file; its name ends in .af")
         if self.agent_id is not None and not self.agent_id.strip():
             yield Problem("agent_id", "is empty")
@@ -85,38 +83,17 @@ class LettaAgentTarget(LettaTarget[LettaAgentConfig]):
     def only_one(self) -> asyncio.Lock | nullcontext[None]:
         return nullcontext() if self.options.agent_id is None else self._lock
 
-    @property
-    def _file(self) -> Path | None:
-        return None if self.options.agent_file is None else self.folder / self.options.agent_file
-
     @cached_property
-    def _agent(self) -> bytes:
-        """The agent file as it is now: every sample gets the same agent."""
-        return b"" if self._file is None else self._file.read_bytes()
+    def _file(self) -> AgentFile | None:
+        return None if self.options.agent_file is None else AgentFile(self.folder / self.options.agent_file)
 
     @property
     def content(self) -> str:
-        try:
-            return sha256(self._agent).hexdigest() if self._file is not None else ""
-        except OSError:
-            return ""
+        return "" if self._file is None else self._file.digest
 
     def unready(self) -> Iterator[Problem]:
-        if self._file is None:
-            return
-        try:
-            data = json.loads(self._agent)
-        except OSError as error:
-            yield Problem("agent_file", f"{self._file} cannot be read: {error.strerror}")
-            return
-        except (ValueError, RecursionError):
-            yield Problem("agent_file", f"{self._file} is no agent file: it is not JSON; export the agent again")
-            return
-        agents = data.get("agents") if isinstance(data, dict) else []
-        # the older form of the file is the one agent itself
-        if agents is not None and (not isinstance(agents, list) or len(agents) != 1):
-            held = f"{len(agents)} agents" if isinstance(agents, list) and agents else "none"
-            yield Problem("agent_file", f"{self._file} must hold one agent, it holds {held}")
+        if self._file is not None:
+            yield from self._file.problems()
 
     def problems_with(self, sample: Sample) -> list[Problem]:
         if sample.input == []:
@@ -144,9 +121,9 @@ class LettaAgentTarget(LettaTarget[LettaAgentConfig]):
         """Get to the agent; gives the sample as it is to be asked."""
         if self.options.agent_script is not None:
             return await self.make(sample, visit)
-        if self.options.agent_id is not None:
+        if self._file is None:
             visit.agent = self.options.agent_id
         else:
-            visit.agent = await self.server.import_agent(self._agent, visit.deadline)
+            visit.agent = await self.server.import_agent(self._file.content, visit.deadline)
             visit.created = True
         return sample

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("gradeline")
 
-_AFTERWARDS = 10.0
+AFTERWARDS = 10.0
 """Seconds for what is not the answer itself: the memory, what a failed agent did, taking an agent away."""
-_SHORTEST_SECRET = 4
+SHORTEST_SECRET = 4
 _SHORTEST_KEY = 8
 """Shorter ones are stand-ins such as ``test``, which an answer may well hold."""
 _FINAL = frozenset({"tls", "redirect", "too_large"})
@@ -72,10 +72,11 @@ class LettaConfig(TargetConfig, frozen=True, kw_only=True):
     ] = None
 
     def faults(self) -> Iterator[Problem]:
-        yield from _connection_faults(Connection.of(self.base_url, self.api_key, self.project_id, {}))
+        yield from connection_faults(Connection.of(self.base_url, self.api_key, self.project_id, {}))
 
 
-def _connection_faults(connection: Connection) -> Iterator[Problem]:
+def connection_faults(connection: Connection) -> Iterator[Problem]:
+    """What is wrong with where a server is, by the options that say so."""
     from gradeline.transport import Request  # loads aiohttp
 
     places = {"url": "base_url", "headers.Authorization": "api_key", "headers.X-Project-Id": "project_id"}
@@ -158,7 +159,7 @@ class LettaTarget(DeclaredTarget[C]):
     @cached_property
     def hidden(self) -> frozenset[str]:
         keys = {self.options.api_key, self.connection.api_key}
-        return spellings([*self.secrets, *(key for key in keys if key and len(key) >= _SHORTEST_SECRET)])
+        return spellings([*self.secrets, *(key for key in keys if key and len(key) >= SHORTEST_SECRET)])
 
     @property
     def shown(self) -> dict[str, Any]:
@@ -184,7 +185,7 @@ class LettaTarget(DeclaredTarget[C]):
         from gradeline.transport import Transport  # loads aiohttp
 
         # the environment has a say too
-        problems = [*_connection_faults(self.connection), *self._unready_factory(), *self.unready()]
+        problems = [*connection_faults(self.connection), *self._unready_factory(), *self.unready()]
         if problems:
             raise ConfigError(problems, self.kind)
         if self._given is None and self._own is None:
@@ -245,7 +246,7 @@ class LettaTarget(DeclaredTarget[C]):
             await self.ask(sample, visit)
             return self._answer(visit, await self._memory(visit)), False
         except AgentError as error:
-            again = not last and _worth_repeating(error)
+            again = not last and worth_repeating(error)
             failure = self._failure(error)
             return (failure if again else msgspec.structs.replace(failure, trajectory=await self.done(visit))), again
         finally:
@@ -271,21 +272,21 @@ class LettaTarget(DeclaredTarget[C]):
     async def _memory(self, visit: Visit) -> dict[str, str] | None:
         """An answer is not lost for want of the agent's memory; who grades that is told that it is missing."""
         try:
-            return await self.server.memory(visit.agent or "", Deadline(_AFTERWARDS))
+            return await self.server.memory(visit.agent or "", Deadline(AFTERWARDS))
         except AgentError as error:
             self._warn(f"the memory of agent {visit.agent} could not be read: {error}")
             return None
 
     async def _delete(self, agent: str) -> None:
         try:
-            await self.server.delete(agent, Deadline(_AFTERWARDS))
+            await self.server.delete(agent, Deadline(AFTERWARDS))
         except AgentError as error:
             self._warn(f"agent {agent} could not be deleted: {error}")
 
     async def history(self, agent: str) -> Trajectory | None:
         """All that an agent did, for a record of its failure; None where that cannot be had quickly."""
         try:
-            return Trajectory(((await self.server.history(agent, Deadline(_AFTERWARDS))).turn,))
+            return Trajectory(((await self.server.history(agent, Deadline(AFTERWARDS))).turn,))
         except AgentError:
             return None
 
@@ -327,7 +328,8 @@ def questions(sample: Sample) -> Sequence[str]:
     return turns
 
 
-def _worth_repeating(error: AgentError) -> bool:
+def worth_repeating(error: AgentError) -> bool:
+    """Whether another attempt may fare better."""
     status = getattr(error, "http_status", None)
     if error.type == "status" and status is not None:
         return bool(status >= 500)

@@ -100,6 +100,23 @@ def looks_it_up(agent: StubAgent, text: str) -> list[Message]:
     ]
 
 
+def submits(arguments: Mapping[str, Any] | str, tool: str = "submit_grade") -> Behaviour:
+    """A judge that calls its tool with these arguments, whatever it is asked."""
+    told = arguments if isinstance(arguments, str) else json.dumps(arguments)
+
+    def behave(_: StubAgent, __: str) -> list[Message]:
+        call = {"name": tool, "arguments": told, "tool_call_id": "call-1"}
+        returned = {"name": tool, "tool_return": "submitted", "status": "success", "tool_call_id": "call-1"}
+        return [
+            {"message_type": "reasoning_message", "reasoning": "Let me see.", "source": "reasoner_model"},
+            {"message_type": "tool_call_message", "tool_call": call, "tool_calls": [call]},
+            {"message_type": "tool_return_message", **returned, "stdout": None, "stderr": None},
+            {"message_type": "assistant_message", "content": "I have graded it."},
+        ]
+
+    return behave
+
+
 USAGE: Mapping[str, Any] = {
     "message_type": "usage_statistics",
     "prompt_tokens": 900,

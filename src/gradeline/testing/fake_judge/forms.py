@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from gradeline.testing.fake_judge.shapes import Draft
 from gradeline.testing.fake_judge.truth import Shown
-from gradeline.testing.fake_judge.verdicts import Verdict, Winner
+from gradeline.testing.fake_judge.verdicts import Draws, Verdict, Winner
 
 NOTES = "Measured against the rubric — each point in turn."
 
@@ -56,8 +56,12 @@ class Form(NamedTuple):
     """For the first answer shown, the second, and neither."""
     brackets: bool = False
     schema: Schema | None = None
+    checks: tuple[str, ...] = ()
+    """The yes/no questions of a checklist; then there is no score of its own."""
 
     def grid(self, digits: int, levels: int | None) -> Grid:
+        if self.checks:
+            return Grid(len(self.checks) + 1)
         if self.whole and levels is None:
             return Grid(max(2, round(self.high - self.low) + 1), self.low, self.high, whole=True)
         return Grid(levels or 10**digits + 1, self.low, self.high, self.whole)
@@ -83,26 +87,33 @@ def wanted(name: str, schema: Schema | None, around: str, shown: Sequence[Shown]
     return _of_words(around)
 
 
-def draft(form: Form, verdict: Verdict, grid: Grid, shown: Sequence[Shown]) -> Draft:
-    """The reply, not yet in words."""
+def draft(form: Form, verdict: Verdict, grid: Grid, shown: Sequence[Shown], draws: Draws) -> Draft:
+    """The reply, not yet in words; ``draws`` say which points of a checklist are met, else the first are."""
     number = grid.number(grid.nearest(verdict.score))
     value: object = _label(form.labels, verdict.winner) if form.pair else number
     if form.schema is not None:
         filled = {name: _fill(name, part, verdict, shown) for name, part in _properties(form.schema).items()}
-        fields = tuple({**filled, form.key: value}.items())
+        told = _checked(form, grid.nearest(verdict.score), draws) if form.checks else {form.key: value}
+        fields = tuple({**filled, **told}.items())
     else:
         fields = ((form.key, value), (form.notes, NOTES)) if form.notes else ((form.key, value),)
     return Draft(
         fields,
         form.key,
         form.notes or "notes",
-        _contrary(form, verdict, grid),
+        not dict(fields)[form.key] if form.checks else _contrary(form, verdict, grid),
         verdict.score,
         form.low,
         form.high,
         form.pair,
         form.brackets,
     )
+
+
+def _checked(form: Form, met: int, draws: Draws | None) -> dict[str, object]:
+    """So many questions are answered by yes; which ones is drawn."""
+    drawn = sorted(form.checks, key=lambda name: draws.uniform(f"check {name}") if draws else 0.0)
+    return {name: name in drawn[:met] for name in form.checks}
 
 
 def _contrary(form: Form, verdict: Verdict, grid: Grid) -> object:
@@ -143,7 +154,8 @@ def _of_schema(schema: Schema, shown: Sequence[Shown]) -> Form | None:
         if _kind(part) in ("number", "integer"):
             low, high, whole = _range(part)
             return Form(pair=False, key=name, notes=notes, low=low, high=high, whole=whole, schema=schema)
-    return None
+    checks = tuple(name for name, part in properties.items() if _kind(part) == "boolean")
+    return Form(pair=False, key=checks[0], notes=notes, schema=schema, checks=checks) if checks else None
 
 
 def _properties(schema: Schema) -> Mapping[str, Schema]:

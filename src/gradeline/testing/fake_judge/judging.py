@@ -132,7 +132,7 @@ def judge(
     verdict = decide(behaviour, prompt.shown, draws, occasion, pair=form.pair)
     grid = form.grid(behaviour.digits, behaviour.levels)
     shape = draws.pick(f"shape{occasion.sample}", behaviour.replies)
-    drafted = draft(form, verdict, grid, prompt.shown)
+    drafted = draft(form, verdict, grid, prompt.shown, draws)
     said = SHAPES[shape](drafted, behaviour.notes_tokens) if shape else plain(drafted)
     decision = Decision(
         question=digest,
