@@ -30,6 +30,8 @@ def _section(entry: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"### {entry['id']}", "", entry["description"], "")
     if entry.get("scoring_guide"):
         yield from (f"Scoring: {entry['scoring_guide']}", "")
+    for caveat in entry.get("caveats", ()):
+        yield from (f"Beware: {caveat}", "")
     schema = entry["config_schema"]
     rows = [
         (

@@ -81,7 +81,9 @@ class TestListing:
                 "version",
                 "fingerprint",
             }
-            assert all(entry[key] for key in entry)
+            assert all(entry[key] for key in entry if key != "caveats")
+        biased = {entry["id"] for entry in listed if "Position" in " ".join(entry["caveats"])}
+        assert biased == {"model_judge", "panel", "pairwise", "baseline", "letta_judge"}
 
     def test_global_options_work_before_and_behind_the_command(self) -> None:
         assert gradeline("--json", "extractors").out == gradeline("extractors", "--json").out
