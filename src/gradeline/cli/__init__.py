@@ -30,6 +30,8 @@ _COMMANDS = {
     "show": "gradeline.cli.runs:show",
     "export": "gradeline.cli.exporting:export",
     "ledger": "gradeline.cli.ledger:ledger",
+    "serve": "gradeline.cli.serve:serve",
+    "keys": "gradeline.cli.keys:keys",
     "grade": "gradeline.cli.grade:grade",
     "schema": "gradeline.cli.starting:schema",
     "graders": "gradeline.cli.listing:graders",

@@ -20,9 +20,12 @@ Step: TypeAlias = "Callable[[Transaction, Dialect], None]"
 class Dialect(Protocol):
     """What the databases write differently."""
 
-    name: Literal["sqlite", "postgresql"]
-    serial: str
-    """The column type of a key that counts upwards by itself."""
+    @property
+    def name(self) -> Literal["sqlite", "postgresql"]: ...
+
+    @property
+    def serial(self) -> str:
+        """The column type of a key that counts upwards by itself."""
 
 
 class Transaction(Protocol):

@@ -1,0 +1,241 @@
+"""Test cases as files: JSON Lines and CSV, read and written in constant memory.
+
+A text that a spreadsheet would take for a formula gets an apostrophe in front when it is written as CSV, and so does
+one that begins with an apostrophe; reading takes one leading apostrophe away again.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from io import StringIO
+from itertools import islice
+from tempfile import TemporaryFile
+from typing import BinaryIO, NamedTuple, TypeAlias
+
+import msgspec
+
+from gradeline.model.case import TestCase
+from gradeline.model.codec import to_json
+from gradeline.model.text import quote
+from gradeline.service.failures import ApiError, Code
+from gradeline.service.test_cases import FIELDS, REQUIRED, TestCases, faults_of, new_case, shown
+
+MAX_TOLD = 100
+"""So many faults of a file are told; all are counted."""
+MAX_ROW = 1_000_000
+"""Bytes of one row; the longest case that keeps the rules is far below."""
+
+_OWN = ("id", "created_at", "modified_at")
+"""Fields of an export that an import lets stand: an imported case gets its own."""
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
+_TAG_SEPARATOR = ";"
+_BLOCK = 65_536
+_ROWS_AT_ONCE = 200
+_ID_LENGTH = 36
+_BOM = b"\xef\xbb\xbf"
+
+
+class FileKind(StrEnum):
+    """How a file of cases is written."""
+
+    JSONL = "jsonl"
+    CSV = "csv"
+
+
+class RowFault(NamedTuple):
+    """What is wrong with a row; ``line`` is the physical line at which it begins, counted from 1."""
+
+    line: int
+    field: str | None
+    message: str
+
+
+class Row(NamedTuple):
+    """The fields of a case as a file has them, not checked yet."""
+
+    line: int
+    fields: Mapping[str, object]
+
+
+_Read: TypeAlias = Row | RowFault
+
+
+def import_cases(cases: TestCases, file: BinaryIO, kind: FileKind) -> int:
+    """Store all cases of a file, or `ApiError` with every bad row and nothing stored. Gives their number."""
+    faults: list[RowFault] = []
+    bad = 0
+    with TemporaryFile() as staged:
+        for read in _rows(file, kind):
+            found = [read] if isinstance(read, RowFault) else _faults(read)
+            bad += len(found)
+            faults += found[: MAX_TOLD - len(faults)]
+            if isinstance(read, Row) and not bad:
+                case = new_case(read.fields)
+                staged.write(f"{case.id}{to_json(case)}\n".encode())
+        if bad:
+            raise _refused(faults, bad)
+        return cases.add_rows(lambda: _staged_rows(staged))
+
+
+def export_cases(cases: Iterable[TestCase], kind: FileKind) -> Iterator[bytes]:
+    """The cases as a file, piece by piece."""
+    source = iter(cases)
+    if kind is FileKind.CSV:
+        yield _csv_text([FIELDS])
+    while chunk := list(islice(source, _ROWS_AT_ONCE)):
+        if kind is FileKind.CSV:
+            yield _csv_text([_cells(case) for case in chunk])
+        else:
+            yield b"".join(msgspec.json.encode(shown(case)) + b"\n" for case in chunk)
+
+
+def _refused(faults: Sequence[RowFault], bad: int) -> ApiError:
+    first = faults[0]
+    rest = "" if bad == 1 else f"; there are {bad:,} faults"
+    if bad > MAX_TOLD:
+        rest += f" (the first {MAX_TOLD} are told)"
+    return ApiError(
+        Code.INVALID_INPUT,
+        f"Nothing was imported; line {first.line:,}: {first.message}{rest}",
+        details={"errors": [fault._asdict() for fault in faults]},
+    )
+
+
+def _faults(row: Row) -> list[RowFault]:
+    return [RowFault(row.line, fault.field, fault.message) for fault in faults_of(row.fields)]
+
+
+def _staged_rows(staged: BinaryIO) -> Iterator[tuple[str, str]]:
+    staged.seek(0)
+    for line in staged:
+        text = line.decode()
+        yield text[:_ID_LENGTH], text[_ID_LENGTH:-1]
+
+
+def _rows(file: BinaryIO, kind: FileKind) -> Iterator[_Read]:
+    lines = _Lines(file)
+    try:
+        yield from _csv_rows(lines) if kind is FileKind.CSV else _jsonl_rows(lines)
+    except _UnreadableError as error:
+        yield RowFault(error.line, None, str(error))
+
+
+class _UnreadableError(Exception):
+    """The file cannot be read on behind this line."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+class _Lines:
+    """The physical lines of a file, with their ends. A row may have so many bytes and no more."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.begun = 1
+        """The line at which the row begins that is read now."""
+        self.number = 0
+        self._row_bytes = 0
+
+    def next_row(self) -> None:
+        """The row that was read is complete."""
+        self.begun = self.number + 1
+        self._row_bytes = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        first = True
+        while line := self._file.readline(MAX_ROW + 1):
+            self.number += 1
+            self._row_bytes += len(line)
+            if self._row_bytes > MAX_ROW:
+                told = f"the row has over {MAX_ROW:,} bytes; is a quote or a line end missing?"
+                raise _UnreadableError(self.begun, told)
+            yield line.removeprefix(_BOM) if first else line
+            first = False
+
+    def texts(self) -> Iterator[str]:
+        """The lines as text; what is no UTF-8 cannot be read on behind."""
+        for line in self:
+            try:
+                yield line.decode()
+            except UnicodeDecodeError as error:
+                raise _UnreadableError(self.number, f"is no UTF-8 at byte {error.start + 1} of the line") from None
+
+
+def _jsonl_rows(lines: _Lines) -> Iterator[_Read]:
+    for line in lines:
+        lines.next_row()
+        text = line.strip()
+        if text:
+            yield _json_row(text, lines.number)
+
+
+def _json_row(text: bytes, line: int) -> _Read:
+    try:
+        value = msgspec.json.decode(text)
+    except (ValueError, RecursionError) as error:
+        return RowFault(line, None, f"is no valid JSON: {error}")
+    if not isinstance(value, dict):
+        return RowFault(line, None, f"must be a JSON object, got {quote(value, 60)}")
+    return Row(line, {name: item for name, item in value.items() if name not in _OWN})
+
+
+def _csv_rows(lines: _Lines) -> Iterator[_Read]:
+    reader = csv.reader(lines.texts(), strict=True)
+    try:
+        names = next(reader, [])
+        faults = list(_header_faults(names))
+        if faults:
+            yield from faults
+            return
+        lines.next_row()
+        for cells in reader:
+            if cells:
+                yield _csv_row(names, cells, lines.begun)
+            lines.next_row()
+    except csv.Error as error:
+        raise _UnreadableError(lines.begun, f"is no valid CSV: {error}") from None
+
+
+def _header_faults(names: Sequence[str]) -> Iterator[RowFault]:
+    known = (*FIELDS, *_OWN)
+    for name in dict.fromkeys(names):
+        if name not in known:
+            yield RowFault(1, name, f"Column {quote(name, 60)} is unknown; known are {', '.join(FIELDS)}")
+        elif names.count(name) > 1:
+            yield RowFault(1, name, f"Column '{name}' stands there twice; keep one")
+    for name in REQUIRED:
+        if name not in names:
+            yield RowFault(1, name, f"Column '{name}' is required in the first line")
+
+
+def _csv_row(names: Sequence[str], cells: Sequence[str], line: int) -> _Read:
+    if len(cells) != len(names):
+        return RowFault(line, None, f"has {len(cells)} cells, the first line has {len(names)}")
+    fields: dict[str, object] = {
+        name: cell.removeprefix("'") for name, cell in zip(names, cells, strict=True) if name not in _OWN
+    }
+    if not fields.get("description"):
+        fields.pop("description", None)
+    if "tags" in fields:
+        tags = str(fields["tags"])
+        fields["tags"] = [tag.strip() for tag in tags.split(_TAG_SEPARATOR)] if tags else []
+    return Row(line, fields)
+
+
+def _cells(case: TestCase) -> tuple[str, ...]:
+    tags = _TAG_SEPARATOR.join(case.tags)
+    return tuple(_defused(text) for text in (case.input, case.expected_output, case.description or "", tags))
+
+
+def _defused(text: str) -> str:
+    return f"'{text}" if text.startswith(_FORMULAS) else text
+
+
+def _csv_text(rows: Iterable[Sequence[str]]) -> bytes:
+    text = StringIO()
+    csv.writer(text, lineterminator="\r\n").writerows(rows)
+    return text.getvalue().encode()

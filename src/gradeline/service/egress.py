@@ -1,0 +1,86 @@
+"""Where the service's calls may go, asked when a URL is saved and again at every connection."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable
+from urllib.parse import SplitResult, urlsplit
+
+from gradeline.model import quote
+from gradeline.service.failures import ApiError, Code
+from gradeline.transport.egress import PublicOnly
+from gradeline.transport.redact import safe_url
+
+_LOOPBACK = ("127.0.0.0/8", "::1/128")
+_LONGEST = 2048
+_PORTS = {"http": 80, "https": 443}
+
+Resolve = Callable[[str, int], list[str]]
+
+
+def addresses_of(host: str, port: int) -> list[str]:
+    """Every address that a host name has, by the system's resolver; it also reads ``127.1`` and ``0x7f000001``."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(place[0]) for *_, place in found))
+
+
+class ServiceEgress:
+    """Public addresses and the operator's networks; loopback too as long as the service is in local mode."""
+
+    def __init__(
+        self, allow: Iterable[str] = (), *, local: Callable[[], bool], resolve: Resolve = addresses_of
+    ) -> None:
+        allow = tuple(allow)
+        self._with_keys = PublicOnly(allow)
+        self._at_home = PublicOnly((*allow, *_LOOPBACK))
+        self._local = local
+        self._resolve = resolve
+
+    def check(self, host: str, address: str, port: int) -> str | None:
+        """Why this address may not be reached, or None where it may."""
+        return (self._at_home if self._local() else self._with_keys).check(host, address, port)
+
+    def check_url(self, url: str, field: str = "agent_endpoint_url") -> None:
+        """Refuse a URL that no call may use: `ApiError` INVALID_URL or URL_NOT_ALLOWED. Nothing is dialled.
+
+        A name that cannot be resolved now is let through: every connection is checked again.
+        """
+        parts = _parts(url, field)
+        port = parts.port or _PORTS[parts.scheme]
+        host = parts.hostname or ""
+        try:
+            # a resolver may know `localhost` and not `localhost.`, which a later one does
+            addresses = self._resolve(host.rstrip("."), port)
+        except (OSError, UnicodeError):
+            return
+        for address in addresses:
+            reason = self.check(host, address, port)
+            if reason is not None:
+                raise ApiError(
+                    Code.URL_NOT_ALLOWED,
+                    f"Field {field!r}: {safe_url(url)} may not be called: {reason} (--allow-agent-net)",
+                )
+
+
+def _parts(url: str, field: str) -> SplitResult:
+    """The parts of a URL that a call could use."""
+
+    def wrong(reason: str) -> ApiError:
+        return ApiError(Code.INVALID_URL, f"Field {field!r}: {reason}")
+
+    if len(url) > _LONGEST:
+        raise wrong(f"a URL has at most {_LONGEST:,} characters")
+    if not url.isprintable() or any(letter.isspace() for letter in url) or "\\" in url:
+        raise wrong(f"{quote(safe_url(url))} has blanks, control characters or backslashes")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise wrong("it is no URL") from None
+    if parts.scheme not in _PORTS:
+        raise wrong(f"{quote(url if '@' not in url else safe_url(url), 80)} is neither an http:// nor an https:// URL")
+    if not parts.hostname or port == 0:
+        raise wrong("it names no host, or a port that cannot be")
+    if parts.username is not None or parts.password is not None:
+        raise wrong("credentials in a URL are not allowed; store them as a secret and send them in a header")
+    return parts

@@ -1,0 +1,365 @@
+"""Evaluations: runs as the API starts, shows and ends them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
+
+from gradeline.engine.local import now
+from gradeline.engine.prepare import Choice, Definition, Prepared, prepare
+from gradeline.engine.suites import against
+from gradeline.errors import ConfigError
+from gradeline.model import Run, Sample, quote
+from gradeline.service.egress import ServiceEgress
+from gradeline.service.events import ENDED, Events
+from gradeline.service.failures import ApiError, Code, not_found
+from gradeline.service.held import CANCELLED
+from gradeline.service.idempotency import IdempotencyKeys
+from gradeline.service.paging import Page
+from gradeline.service.run_list import RunFilter, RunList
+from gradeline.service.run_rows import Progress, insert_run, insert_samples, read_run, source_of
+from gradeline.service.runner import Runner
+from gradeline.service.secrets import Secrets
+from gradeline.service.settings import ServeSettings
+from gradeline.service.stored_graders import StoredGraders
+from gradeline.service.suite_yaml import suite_yaml
+from gradeline.service.suites_of import MOST_RESULTS, Asked, Made, SuiteMaker, refused
+from gradeline.service.test_cases import TestCases
+from gradeline.service.world import outside_of, suite_for_run
+from gradeline.store.database import Database, Transaction
+from gradeline.store.rows import new_id
+from gradeline.store.shared import SharedStorage
+
+_RETRY = {"Retry-After": "5"}
+_NO_JOB = "was not started here but by the command line; go on there: gradeline resume"
+
+
+class Evaluation(Struct, frozen=True, kw_only=True):
+    """A run: what was asked for, and what became of it."""
+
+    id: str
+    name: str
+    status: str
+    agent_endpoint_url: str | None
+    target: dict[str, Any]
+    test_case_ids: list[str] | None
+    """As they were given; null where the cases were chosen otherwise, and in lists."""
+    tag: str | None
+    grader_ids: list[str]
+    repeats: int
+    concurrency: int | None
+    timeout_s: float | None
+    baseline_id: str | None
+    started_at: str | None
+    completed_at: str | None
+    result_count: int
+    error_message: str | None
+    group: str | None
+    parent: str | None
+    progress: Progress | UnsetType = UNSET
+    verdict: dict[str, Any] | UnsetType | None = UNSET
+    """By the suite's gate, once the run is completed."""
+    comparison: dict[str, Any] | UnsetType | None = UNSET
+    """With ``baseline_id``, once the run is completed."""
+
+
+class EvaluationPage(Struct, frozen=True, kw_only=True):
+    """A part of the list of evaluations, the newest first."""
+
+    evaluations: list[Evaluation]
+    count: int
+    total: int
+    total_is_capped: bool | UnsetType = UNSET
+    """True: there are more than ``total``; they were not counted."""
+    next_cursor: str | None = None
+
+
+class _AnotherWasFasterError(Exception):
+    def __init__(self, run: str) -> None:
+        super().__init__(run)
+        self.run = run
+
+
+class Evaluations:
+    """Starts runs, and lets them go on, end and be deleted. `ApiError` says what cannot be done."""
+
+    def __init__(
+        self,
+        settings: ServeSettings,
+        storage: SharedStorage,
+        database: Database,
+        cases: TestCases,
+        graders: StoredGraders,
+        egress: ServiceEgress,
+        secrets: Secrets,
+        events: Events,
+        runner: Runner,
+    ) -> None:
+        self._settings = settings
+        self._storage = storage
+        self._database = database
+        self._egress = egress
+        self._secrets = secrets
+        self._events = events
+        self._runner = runner
+        self._queue = runner.queue
+        self._maker = SuiteMaker(settings, storage, cases, graders, egress, secrets)
+        self._keys = IdempotencyKeys(database)
+        self._list = RunList(database)
+
+    def start(self, asked: Asked, caller: str = "local", key: str | None = None) -> tuple[Evaluation, bool]:
+        """Start a run, and say whether it was started before by the same request."""
+        body = msgspec.to_builtins(asked)
+        with self._keys.during(caller, key):
+            known = self._keys.known(caller, key, body)
+            if known is None:
+                self._require_room(self._queue.waiting())
+                runs, samples = self._new_runs(asked)
+                try:
+                    self._database.transact(
+                        lambda transaction: self._store(transaction, runs, samples, asked, (caller, key, body))
+                    )
+                except _AnotherWasFasterError as error:
+                    known = error.run
+        if known is not None:
+            return self.get(known), True
+        self._runner.wake()
+        return self.get(runs[0].id), False
+
+    def _store(
+        self,
+        transaction: Transaction,
+        runs: Sequence[Run],
+        samples: Sequence[Sample],
+        asked: Asked,
+        request: tuple[str, str | None, object],
+    ) -> None:
+        """The runs, their cases, their places in the queue and the request's key: all of it, or nothing."""
+        self._require_room(self._queue.waiting(transaction.run))
+        kept = msgspec.json.encode(replace(asked, suite=None, target=None)).decode()
+        for run in runs:
+            insert_run(transaction, run)
+            insert_samples(transaction, run.id, samples)
+            self._queue.add(transaction, run, kept)
+        caller, key, body = request
+        first = self._keys.keep(transaction, caller, key, body, runs[0].id, now())
+        if first != runs[0].id:
+            raise _AnotherWasFasterError(first)
+
+    def _require_room(self, waiting: int) -> None:
+        if waiting >= self._settings.queue_limit:
+            message = f"{waiting:,} evaluations wait already; try again later"
+            raise ApiError(Code.RATE_LIMITED, message, headers=_RETRY)
+
+    def _new_runs(self, asked: Asked) -> tuple[list[Run], list[Sample]]:
+        made = self._maker.made(asked)
+        baseline = None
+        if asked.baseline_id is not None:
+            baseline = self._storage.get_run(asked.baseline_id)
+            if baseline is None:
+                raise ApiError(Code.INVALID_INPUT, f"Field 'baseline_id': no evaluation {quote(asked.baseline_id, 60)}")
+        lead = "suite" if asked.suite is not None else ""
+        try:
+            return asyncio.run(self._prepared_runs(made, baseline)), made.samples
+        except ConfigError as error:
+            raise refused(error, lead) from None
+
+    async def _prepared_runs(self, made: Made, baseline: Run | None) -> list[Run]:
+        """A run for each model; everything is made ready once, so that what is wrong is found before it is stored."""
+        document = made.document
+        suite = suite_for_run(document, self._secrets, self._settings)
+        baselines: dict[str, str] = {}
+        if baseline is not None:
+            suite = against(suite, baseline)
+            document = {**document, "gate": suite.shown["gate"]}
+            baselines = {spec.key: baseline.id for spec in suite.graders if not spec.config.get("baseline")}
+        models: tuple[str | None, ...] = suite.target.models or (None,)
+        group = new_id() if len(models) > 1 else None
+        outside = outside_of(document, self._egress, self._secrets)
+        runs = []
+        for model in models:
+            choice = Choice(tags=() if made.tag is None else (made.tag,), model=model)
+            async with prepare(suite, choice, self._storage, baselines=baselines, outside=outside) as prepared:
+                _check_cases(prepared, made.samples)
+                name = suite.name if group is None else f"{suite.name} [{model}]"
+                new = prepared.new_run(name, group=group)
+                total = len(made.samples) * new.repeats
+                if total > MOST_RESULTS:
+                    raise ApiError(Code.INVALID_INPUT, f"{total:,} results are too many; at most {MOST_RESULTS:,}")
+                runs.append(replace(new, id=new_id(), total=total, definition=prepared.definition(document)))
+        return runs
+
+    def get(self, run: str) -> Evaluation:
+        """One evaluation, with how far it has come and what it came to."""
+        now_ = self._events.standing(run)
+        asked, outcome = self._list.kept([run]).get(run, (None, None))
+        shown = _shown(now_.run, asked, now_.progress.answered)
+        verdict, comparison = (outcome or {}).get("verdict"), (outcome or {}).get("comparison")
+        return replace(shown, progress=now_.progress, verdict=verdict, comparison=comparison)
+
+    def page(self, page: Page, wanted: RunFilter) -> EvaluationPage:
+        """A part of the list, the newest first."""
+        found = self._list.page(page, wanted)
+        ids = [run.id for run in found.runs]
+        kept, counts = self._list.kept(ids), self._list.result_counts(found.runs)
+        shown = [_shown(run, kept.get(run.id, (None, None))[0], counts[run.id]) for run in found.runs]
+        return EvaluationPage(
+            evaluations=[replace(one, test_case_ids=None) for one in shown],
+            count=len(shown),
+            total=found.total,
+            total_is_capped=True if found.capped else UNSET,
+            next_cursor=found.next_cursor,
+        )
+
+    def suite(self, run_id: str) -> str:
+        """The run's suite as YAML, with its cases in it."""
+        run = self._required(run_id)
+        document = Definition.of(run).document if run.definition else None
+        if document is None:
+            raise ApiError(
+                Code.NOT_FOUND, f"The evaluation {quote(run_id, 60)} keeps no suite: it has a file"
+            )
+        return suite_yaml(document, self._storage.samples(source_of(self._database.read, run_id)))
+
+    def cancel(self, run_id: str) -> Evaluation:
+        """End a run; what is in flight is finished first."""
+        run = self._required(run_id)
+        if self._queue.cancel(run_id, CANCELLED) is None:
+            raise _conflict(run, "cannot be cancelled" if run.status in ENDED else _NO_JOB)
+        self._events.changed(run_id)
+        self._runner.wake()
+        return self.get(run_id)
+
+    def resume(self, run_id: str) -> Evaluation:
+        """Go on with a run that was cancelled or failed: what is missing is asked and graded."""
+        return self._again(run_id, ("cancelled", "failed"), "cannot be resumed", retry_failed=False)
+
+    def retry_failed(self, run_id: str) -> Evaluation:
+        """Ask again where the agent's call failed, and grade again where a grader failed."""
+        run = self._required(run_id)
+        counts = self._storage.counts(run_id)
+        failed = sum(count for status, count in counts.responses.items() if status != "success")
+        errors = sum(grader.outcomes["error"] for grader in counts.graders.values())
+        if run.status in ENDED and not failed + errors:
+            raise _conflict(run, "has nothing that failed")
+        return self._again(run_id, tuple(ENDED), "cannot be retried", retry_failed=True)
+
+    def _again(self, run_id: str, states: Sequence[str], why_not: str, *, retry_failed: bool) -> Evaluation:
+        def work(transaction: Transaction) -> None:
+            run = read_run(transaction, run_id)
+            if run is None:
+                raise not_found("evaluation", run_id)
+            if run.status not in states:
+                raise _conflict(run, why_not)
+            self._require_room(self._queue.waiting(transaction.run))
+            if self._queue.add_again(transaction, run, retry_failed=retry_failed) is None:
+                raise _conflict(run, _NO_JOB)
+
+        self._required(run_id)
+        self._database.transact(work)
+        self._events.changed(run_id)
+        self._runner.wake()
+        return self.get(run_id)
+
+    def regrade(
+        self, run_id: str, grader_ids: Sequence[str | Mapping[str, Any]], name: str | None = None
+    ) -> Evaluation:
+        """A new run that grades a run's answers by other graders; the agent is never called."""
+        parent = self._required(run_id)
+        if parent.status not in ENDED:
+            raise _conflict(parent, "cannot be regraded before it ends")
+        document = self._regraded(parent, self._maker.graders(grader_ids))
+        try:
+            new = asyncio.run(self._prepared_regrade(parent, document, name))
+        except ConfigError as error:
+            raise refused(error) from None
+        total = self._events.standing(run_id).progress.answered
+        run = replace(new, id=new_id(), total=total, target=parent.target)
+        asked = Asked(grader_ids=list(map(_plain, grader_ids)), name=name)
+
+        def work(transaction: Transaction) -> None:
+            self._require_room(self._queue.waiting(transaction.run))
+            insert_run(transaction, run)
+            self._queue.add(transaction, run, msgspec.json.encode(asked).decode())
+
+        self._database.transact(work)
+        self._runner.wake()
+        return self.get(run.id)
+
+    def _regraded(self, parent: Run, graders: dict[str, Any]) -> dict[str, Any]:
+        """The parent's suite with other graders; a gate over the former ones would not hold for them."""
+        document = Definition.of(parent).document if parent.definition else None
+        if document is None:
+            document = {"name": parent.suite, "target": {"kind": "replay", "run": parent.id}, "dataset": []}
+        return {**{key: value for key, value in document.items() if key not in ("gate", "reward")}, "graders": graders}
+
+    async def _prepared_regrade(self, parent: Run, document: dict[str, Any], name: str | None) -> Run:
+        suite = suite_for_run(document, self._secrets, self._settings, asking=False)
+        outside = outside_of(document, self._egress, self._secrets)
+        choice = Choice(repeats=parent.repeats)
+        async with prepare(suite, choice, self._storage, asking=False, outside=outside) as prepared:
+            new = prepared.new_run(name or parent.name, parent=parent.id)
+            return replace(new, definition=prepared.definition(document))
+
+    def delete(self, run_id: str) -> None:
+        """Delete a run with everything that belongs to it."""
+        run = self._required(run_id)
+        states = self._database.read("SELECT state FROM jobs WHERE run = ?", run_id)
+        if run.status == "running" or any(state != "done" for (state,) in states):
+            raise _conflict(run, "cannot be deleted; cancel it first")
+        try:
+            self._storage.delete_run(run_id)
+        except ConfigError as error:
+            raise ApiError(Code.CONFLICT, str(error)) from None
+        self._events.changed(run_id)
+
+    def _required(self, run_id: str) -> Run:
+        run = self._storage.get_run(run_id)
+        if run is None:
+            raise not_found("evaluation", run_id)
+        return run
+
+
+def _check_cases(prepared: Prepared, samples: Sequence[Sample]) -> None:
+    for sample in samples:
+        problems = prepared.target.problems_with(sample)
+        if problems:
+            raise ConfigError([problem.within("target") for problem in problems], f"case {quote(sample.case_key)}")
+
+
+def _conflict(run: Run, why: str) -> ApiError:
+    return ApiError(Code.CONFLICT, f"The evaluation {quote(run.id)} is {run.status} and {why}")
+
+
+def _plain(entry: str | Mapping[str, Any]) -> str | dict[str, Any]:
+    return entry if isinstance(entry, str) else dict(entry)
+
+
+def _shown(run: Run, asked: Asked | None, results: int) -> Evaluation:
+    asked = asked or Asked()
+    url = run.target.get("url")
+    return Evaluation(
+        id=run.id,
+        name=run.name,
+        status=run.status,
+        agent_endpoint_url=url if isinstance(url, str) else None,
+        target={key: value for key, value in run.target.items() if key != "fingerprint"},
+        test_case_ids=asked.test_case_ids,
+        tag=asked.tag,
+        grader_ids=list(run.graders),
+        repeats=run.repeats,
+        concurrency=asked.concurrency,
+        timeout_s=asked.timeout_s,
+        baseline_id=asked.baseline_id,
+        started_at=run.started_at,
+        completed_at=run.completed_at,
+        result_count=results,
+        error_message=run.error_message,
+        group=run.group,
+        parent=run.parent,
+    )

@@ -1,0 +1,220 @@
+"""The door of the service: nobody gets to a route unless its mark lets him."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+from urllib.parse import parse_qsl, urlsplit
+
+from fastapi import params
+from fastapi.routing import APIRoute
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gradeline.errors import StoreError
+from gradeline.model import quote
+from gradeline.service import access
+from gradeline.service.caller import Caller
+from gradeline.service.envelope import failure
+from gradeline.service.errors_http import error_of
+from gradeline.service.failures import ApiError, Code
+from gradeline.service.keys import looks_like_key
+from gradeline.service.limits import Limits, TokenBuckets, neighbourhood, too_many
+from gradeline.service.sessions import same
+from gradeline.service.state import Service, is_loopback
+
+_WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_KEY_PARAMETERS = frozenset({"key", "api_key", "apikey", "access_token", "token", "authorization"})
+_CHALLENGE = {"WWW-Authenticate": "Bearer"}
+_NO_KEY = "A key is needed: Authorization: Bearer gl_…; whoever runs this makes one with: gradeline keys create"
+
+
+class Found(NamedTuple):
+    """The route that a request is for."""
+
+    path: str
+    scope: access.Scope | None
+    """None: it has no mark."""
+    takes_json: bool
+
+
+class Guard:
+    """Checks host, key, scope, origin and content type of every request, before anything of its body is read."""
+
+    def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute], service: Service, limits: Limits) -> None:
+        self._app = app
+        self._routes = routes
+        self._service = service
+        self._requests = TokenBuckets(limits.rate, limits.burst)
+        self._wrong_keys = TokenBuckets(limits.wrong_rate, limits.wrong_burst)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        try:
+            scope["state"]["caller"] = await self._admitted(scope, Headers(scope=scope))
+        except (ApiError, StoreError) as error:
+            await failure(error_of(error, scope["method"], scope["path"]))(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    async def _admitted(self, scope: Scope, headers: Headers) -> Caller:
+        found = self._route(scope)
+        scope["state"]["route"] = found.path if found is not None else "unknown"
+        local = await self._local()
+        if local:
+            _check_host(scope, headers, self._service.settings.host)
+        _check_query(scope)
+        if scope["method"] in _WRITES:
+            _check_origin(scope, headers, local)
+        caller = await self._caller(scope, headers, local, found)
+        wait = self._requests.take(caller.key_id or address_of(scope))
+        if wait is not None:
+            raise too_many("Too many requests", wait)
+        if found is not None:
+            _check_scope(found, caller)
+            if found.takes_json:
+                _check_content_type(headers)
+        return caller
+
+    def _route(self, scope: Scope) -> Found | None:
+        """The same search as the router's own; a path that only has other methods is nobody's."""
+        for route in self._routes:
+            match, inner = route.matches(scope)
+            if match is Match.FULL:
+                path = getattr(route, "path", "unknown")
+                return Found(path, access.scope_of(inner.get("endpoint")), _takes_json(route))
+        return None
+
+    async def _local(self) -> bool:
+        keys = self._service.keys
+        if not is_loopback(self._service.settings.host):
+            return False
+        # the store may be slow to answer: not in the event loop
+        return not (keys.exist(look=False) if keys.looked_lately else await run_in_threadpool(keys.exist))
+
+    async def _caller(self, scope: Scope, headers: Headers, local: bool, found: Found | None) -> Caller:
+        request_id: str = scope["state"]["request_id"]
+        if local:
+            return Caller(None, access.Scope.ADMIN, request_id)
+        if found is not None and found.scope is access.Scope.PUBLIC:
+            return Caller(None, access.Scope.PUBLIC, request_id)
+        given = headers.getlist("authorization")
+        if given:
+            kind, _, text = given[0].strip().partition(" ")
+            key = None
+            if len(given) == 1 and kind.lower() == "bearer":
+                key = await run_in_threadpool(self._service.keys.authenticate, text.strip())
+            if key is None:
+                raise self.wrong_key(address_of(scope))
+            return Caller(key.id, key.scope, request_id)
+        return await self._of_session(scope, headers, request_id)
+
+    async def _of_session(self, scope: Scope, headers: Headers, request_id: str) -> Caller:
+        token = session_token(scope, headers)
+        if token is None:
+            raise ApiError(Code.UNAUTHORIZED, _NO_KEY, headers=_CHALLENGE)
+        opened = await run_in_threadpool(self._service.sessions.find, token)
+        if opened is None:
+            raise ApiError(Code.UNAUTHORIZED, "The session has ended; sign in again", headers=_CHALLENGE)
+        session, key = opened
+        if scope["method"] in _WRITES and not same(headers.get("x-csrf-token", ""), session.csrf):
+            raise ApiError(Code.FORBIDDEN, "Header X-CSRF-Token: the token that POST /api/session gave is needed")
+        return Caller(key.id, key.scope, request_id)
+
+    def wrong_key(self, address: str) -> ApiError:
+        """What to answer to a wrong key; from an address that sent many, that it should stop."""
+        wait = self._wrong_keys.take(address)
+        if wait is not None:
+            return too_many("Too many wrong keys", wait)
+        return ApiError(Code.UNAUTHORIZED, "This key is unknown, expired or revoked", headers=_CHALLENGE)
+
+
+def session_token(scope: Scope, headers: Headers) -> str | None:
+    """What the session's cookie holds."""
+    return cookie_parser(headers.get("cookie", "")).get(cookie_name(is_plain_loopback(scope, headers)))
+
+
+def cookie_name(plain: bool) -> str:
+    """With its prefix a browser takes the cookie from this host alone, and over TLS."""
+    return "gradeline_session" if plain else "__Host-gradeline_session"
+
+
+def is_plain_loopback(scope: Scope, headers: Headers) -> bool:
+    """Whether a browser talks to this machine itself, without TLS: the one case where a cookie cannot be secure."""
+    host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+    return scope["scheme"] == "http" and is_loopback(host)
+
+
+def address_of(scope: Scope) -> str:
+    """Whose wrong keys and requests are counted together, where there is no key."""
+    client = scope.get("client")
+    return neighbourhood(client[0]) if client else ""
+
+
+def _hosts(scope: Scope, bound: str) -> set[str]:
+    """The spellings of this server's own address."""
+    port = (scope.get("server") or ("", 0))[1]
+    names = {"127.0.0.1", "localhost", "[::1]", f"[{bound}]" if ":" in bound else bound}
+    return {f"{name}:{port}" for name in names} | (names if port == 80 else set())
+
+
+def _check_host(scope: Scope, headers: Headers, bound: str) -> None:
+    given = headers.getlist("host")
+    if len(given) != 1 or given[0].lower() not in _hosts(scope, bound):
+        text = f"The Host {quote(', '.join(given), 100)} is not this service"
+        raise ApiError(Code.FORBIDDEN, text, status=421)
+
+
+def _check_query(scope: Scope) -> None:
+    """A key in a URL ends up in logs and histories, so it must be taken for lost."""
+    query = scope["query_string"].decode("latin-1")
+    names = {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)} if query else set()
+    if names & _KEY_PARAMETERS or looks_like_key(query):
+        raise ApiError(
+            Code.INVALID_INPUT, "A key must not be in the URL: send it as Authorization: Bearer, and revoke this one"
+        )
+
+
+def _check_origin(scope: Scope, headers: Headers, local: bool) -> None:
+    """A page of another site must not write in the name of whoever looks at it."""
+    given = headers.getlist("origin")
+    if not given:
+        refused = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+    elif local:
+        refused = given[0].lower() not in {f"{scope['scheme']}://{host}" for host in headers.getlist("host")}
+    else:
+        refused = urlsplit(given[0].lower()).netloc != headers.get("host", "").lower()
+    if refused or len(given) > 1:
+        shown = quote(", ".join(given) or headers.get("sec-fetch-site"), 100)
+        raise ApiError(Code.FORBIDDEN, f"The Origin {shown} may not write here")
+
+
+def _check_scope(found: Found, caller: Caller) -> None:
+    if found.scope is None:
+        raise ApiError(Code.FORBIDDEN, "This is open to nobody")
+    if not caller.scope.includes(found.scope):
+        raise ApiError(Code.FORBIDDEN, f"This needs a key of scope {found.scope.value!r}, not {caller.scope.value!r}")
+
+
+def _takes_json(route: BaseRoute) -> bool:
+    body = route.body_field if isinstance(route, APIRoute) else None
+    return body is not None and not isinstance(body.field_info, params.Form)
+
+
+def _check_content_type(headers: Headers) -> None:
+    if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
+        return
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        shown = quote(kind, 80) if kind else "nothing"
+        raise ApiError(Code.UNSUPPORTED_MEDIA_TYPE, f"Content-Type: send the body as application/json, not as {shown}")
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise ApiError(Code.UNSUPPORTED_MEDIA_TYPE, "Content-Encoding: send the body as it is, not compressed")

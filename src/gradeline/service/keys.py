@@ -1,0 +1,192 @@
+"""API keys: ``gl_<id>_<secret>_<checksum>``, shown once, stored as a keyed digest."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from hashlib import sha256
+from hmac import compare_digest, digest
+from secrets import token_hex
+from zlib import crc32
+
+from msgspec import Struct
+
+from gradeline.errors import ConfigError, Problem, StoreError
+from gradeline.service.access import Scope
+from gradeline.service.master import REMEDY, MasterKey
+from gradeline.service.moments import moment
+from gradeline.service.settings import ServeSettings
+from gradeline.store.database import Database, Dialect, Transaction, migrate
+
+_FORM = re.compile(r"gl_([0-9a-f]{12})_([0-9a-f]{64})_([0-9a-f]{8})", re.ASCII)
+_TOUCH_SECONDS = 60.0
+_LOOK_SECONDS = 0.5
+_COLUMNS = "id, name, scope, created_at, expires_at, last_used_at, revoked_at"
+
+
+def _tables(transaction: Transaction, _: Dialect) -> None:
+    transaction.run(
+        "CREATE TABLE api_keys (id TEXT PRIMARY KEY, name TEXT NOT NULL, scope TEXT NOT NULL, digest TEXT NOT NULL,"
+        " master TEXT NOT NULL, created_at TEXT NOT NULL, expires_at TEXT, last_used_at TEXT, revoked_at TEXT)"
+    )
+
+
+STEPS = (_tables,)
+
+
+class ApiKey(Struct, frozen=True):
+    """What is known of a key; its secret is not."""
+
+    id: str
+    name: str
+    scope: Scope
+    created_at: str
+    expires_at: str | None
+    last_used_at: str | None
+    revoked_at: str | None
+
+    def is_good(self, now: str) -> bool:
+        """Whether it may be used at that time."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+class Keys:
+    """The keys of a store. Without the operator's secret none can be made and none is good."""
+
+    def __init__(self, database: Database, settings: ServeSettings, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._clock = clock
+        self._master = MasterKey(settings.secret_key) if settings.secret_key is not None else None
+        self._pepper = self._master.derive("api keys") if self._master is not None else None
+        self._touched: dict[str, float] = {}
+        self._exist = False
+        self._looked = float("-inf")
+        migrate(database, "keys", STEPS)
+        self.exist()
+
+    def create(self, scope: Scope, name: str = "", lasts_s: float | None = None) -> tuple[ApiKey, str]:
+        """A new key, and its text, which nobody can ask for again."""
+        if self._master is None:
+            raise ConfigError(Problem("", f"an API key needs the service's secret key: {REMEDY}"))
+        now = self._clock()
+        until = moment(now + lasts_s) if lasts_s is not None else None
+        key = ApiKey(token_hex(6), name, scope, moment(now), until, None, None)
+        start = f"gl_{key.id}_{token_hex(32)}"
+        text = f"{start}_{_checksum(start)}"
+        values = (key.id, name, scope.value, self._digest(text), self._master.fingerprint, key.created_at, until)
+        self._database.transact(
+            lambda transaction: transaction.run(
+                "INSERT INTO api_keys (id, name, scope, digest, master, created_at, expires_at)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                *values,
+            )
+        )
+        self._exist = True
+        return key, text
+
+    def all(self) -> list[ApiKey]:
+        """Every key that was ever made, the oldest first."""
+        rows = self._database.read(f"SELECT {_COLUMNS} FROM api_keys ORDER BY created_at, id")  # noqa: S608 - constant
+        return [_key(row) for row in rows]
+
+    def get(self, id: str) -> ApiKey | None:  # noqa: A002 - as the store names it
+        """One key, good or not."""
+        rows = self._database.read(f"SELECT {_COLUMNS} FROM api_keys WHERE id = ?", id)  # noqa: S608 - constant
+        return _key(rows[0]) if rows else None
+
+    def revoke(self, id: str) -> bool:  # noqa: A002 - as the store names it
+        """End a key at once, in every process; False: there is none of that id. A second time changes nothing."""
+        now = moment(self._clock())
+        return bool(
+            self._database.transact(
+                lambda transaction: transaction.run(
+                    "UPDATE api_keys SET revoked_at = coalesce(revoked_at, ?) WHERE id = ? RETURNING id", now, id
+                )
+            )
+        )
+
+    def authenticate(self, text: str) -> ApiKey | None:
+        """The key, if it is one, was made here and is good now. A typing error costs no look into the store."""
+        form = _FORM.fullmatch(text)
+        if form is None or self._pepper is None or _checksum(text.rpartition("_")[0]) != form[3]:
+            return None
+        rows = self._database.read(f"SELECT {_COLUMNS}, digest FROM api_keys WHERE id = ?", form[1])  # noqa: S608
+        # an unknown id takes as long as a wrong secret
+        stored = rows[0][-1] if rows else "0" * 64
+        if not compare_digest(self._digest(text), stored) or not rows:
+            return None
+        return self.good(_key(rows[0][:-1]))
+
+    def good(self, key: ApiKey) -> ApiKey | None:
+        """The key, if it is good now; that it was used is remembered."""
+        now = self._clock()
+        if not key.is_good(moment(now)):
+            return None
+        self._touch(key, now)
+        return key
+
+    @property
+    def looked_lately(self) -> bool:
+        """Whether `exist` needs no look into the store now."""
+        return self._exist or time.monotonic() - self._looked < _LOOK_SECONDS
+
+    def exist(self, *, look: bool = True) -> bool:
+        """Whether a key was ever made: from then on nobody gets in without one. Known half a second late."""
+        if look and not self.looked_lately:
+            # a store that cannot be read changes nothing about who may come in
+            with suppress(StoreError):
+                self._exist = bool(self._database.read("SELECT 1 FROM api_keys LIMIT 1")) or self._exist
+            self._looked = time.monotonic()
+        return self._exist
+
+    def problem(self) -> str | None:
+        """Why no request could ever be let in with a key, and what to do; None: one can."""
+        rows = self._database.read("SELECT master, revoked_at, expires_at FROM api_keys")
+        if self._master is None:
+            return f"the store has API keys, and checking them needs the service's secret key: {REMEDY}"
+        now = moment(self._clock())
+        good = [made_with for made_with, revoked, until in rows if revoked is None and (until is None or now < until)]
+        if not good:
+            return "the store has no API key that is good now; make one with: gradeline keys create --scope admin"
+        if self._master.fingerprint not in good:
+            return (
+                "the store's API keys were made with another secret key; start with that one, "
+                "or make new keys with: gradeline keys create --scope admin"
+            )
+        return None
+
+    def _digest(self, text: str) -> str:
+        return digest(self._pepper or b"", text.encode(), sha256).hex()
+
+    def _touch(self, key: ApiKey, now: float) -> None:
+        if now - self._touched.get(key.id, float("-inf")) < _TOUCH_SECONDS:
+            return
+        self._touched[key.id] = now
+        # a full disk must not keep anybody from reading
+        with suppress(StoreError):
+            self._database.transact(
+                lambda transaction: transaction.run(
+                    "UPDATE api_keys SET last_used_at = ? WHERE id = ?", moment(now), key.id
+                )
+            )
+
+
+def looks_like_key(text: str) -> bool:
+    """Whether a text holds what could be a key."""
+    return _FORM.search(text) is not None
+
+
+def without_keys(text: str) -> str:
+    """A text with every key in it made unreadable."""
+    return _FORM.sub(r"gl_\1_[redacted]", text)
+
+
+def _checksum(text: str) -> str:
+    return f"{crc32(text.encode()):08x}"
+
+
+def _key(row: tuple[str, str, str, str, str | None, str | None, str | None]) -> ApiKey:
+    id_, name, scope, created_at, expires_at, last_used_at, revoked_at = row
+    return ApiKey(id_, name, Scope(scope), created_at, expires_at, last_used_at, revoked_at)

@@ -1,0 +1,162 @@
+"""How much one caller may ask for: requests, bytes and time."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from ipaddress import IPv6Address, ip_address
+
+from msgspec import Struct
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gradeline.service.envelope import failure
+from gradeline.service.errors_http import RefusedBodyError
+from gradeline.service.failures import ApiError, Code
+
+_MOST_BUCKETS = 10_000
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """The numbers; the defaults are far above what a person or a client of ours does."""
+
+    rate: float = 1000.0
+    """Requests a second of one key, or of one address without a key."""
+    burst: int = 5000
+    wrong_rate: float = 0.2
+    """Wrong keys a second from one address."""
+    wrong_burst: int = 20
+    at_once: int = 256
+    """Requests that are being worked on."""
+    body_s: float = 30.0
+    """How long a body may take, and the rate at which a longer one must come."""
+    body_rate: float = 50_000.0
+
+
+class TokenBuckets:
+    """A bucket for each caller; those who have not come for long are forgotten. For one event loop."""
+
+    def __init__(self, rate: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, caller: str) -> int | None:
+        """None: go on; else the seconds after which to come again."""
+        now = self._clock()
+        tokens, filled = self._buckets.pop(caller, (float(self._burst), now))
+        tokens = min(float(self._burst), tokens + max(0.0, now - filled) * self._rate)
+        wait = None if tokens >= 1 else max(1, math.ceil((1 - tokens) / self._rate))
+        self._buckets[caller] = (tokens if wait else tokens - 1, now)
+        while len(self._buckets) > _MOST_BUCKETS:
+            self._buckets.popitem(last=False)
+        return wait
+
+
+def too_many(message: str, wait: int) -> ApiError:
+    """429, and when to come again."""
+    return ApiError(Code.RATE_LIMITED, f"{message}; come again in {wait} s", headers={"Retry-After": str(wait)})
+
+
+def neighbourhood(address: str) -> str:
+    """An address, or for IPv6 its network, of which one customer has all addresses."""
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    return str(parsed.packed[:8].hex()) if isinstance(parsed, IPv6Address) else str(parsed)
+
+
+class Crowd:
+    """Refuses requests while too many are being worked on; one whose answer has begun no longer counts."""
+
+    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+        self._app = app
+        self._most = limits.at_once
+        self._here = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if self._here >= self._most:
+            await failure(too_many("The service is overloaded", 1))(scope, receive, send)
+            return
+        self._here += 1
+        counted = True
+
+        def leave() -> None:
+            nonlocal counted
+            self._here -= counted
+            counted = False
+
+        async def leave_and_send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                leave()
+            await send(message)
+
+        try:
+            await self._app(scope, receive, leave_and_send)
+        finally:
+            leave()
+
+
+class BodyLimits:
+    """Bounds a body's bytes, as they come, and its time. ``special`` has other bounds by route."""
+
+    def __init__(self, app: ASGIApp, limits: Limits, most: int, special: Mapping[str, int]) -> None:
+        self._app = app
+        self._limits = limits
+        self._most = most
+        self._special = special
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        most = self._special.get(scope["state"].get("route", ""), self._most)
+        if _announced(scope) > most:
+            await failure(_too_large(most))(scope, receive, send)
+            return
+        await self._app(scope, self._bounded(receive, most), send)
+
+    def _bounded(self, receive: Receive, most: int) -> Receive:
+        started = asyncio.get_running_loop().time()
+        size = 0
+        ended = False
+
+        async def receive_within() -> Message:
+            nonlocal size, ended
+            if ended:
+                # now only waits for the caller to leave, which may take as long as the answer does
+                return await receive()
+            deadline = started + self._limits.body_s + size / self._limits.body_rate
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError:
+                text = f"The body did not arrive within {self._limits.body_s:g} s"
+                raise RefusedBodyError(
+                    ApiError(Code.INVALID_INPUT, text, status=408, headers={"Connection": "close"})
+                ) from None
+            size += len(message.get("body", b""))
+            ended = not message.get("more_body", False)
+            if size > most:
+                raise RefusedBodyError(_too_large(most))
+            return message
+
+        return receive_within
+
+
+def _announced(scope: Scope) -> int:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value[:20])
+    return 0
+
+
+def _too_large(most: int) -> ApiError:
+    return ApiError(Code.PAYLOAD_TOO_LARGE, f"The body is larger than {most:,} bytes")

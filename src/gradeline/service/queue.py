@@ -1,0 +1,285 @@
+"""The database as the queue: which runs wait, who works on them, and since when nobody has heard of him.
+
+No clock is compared with another one. Who holds a run counts up its ``beat``; who sees the same beat for the whole
+lease, by his own monotonic clock, may take the run over. That raises its ``token``, and each transaction of the one
+before him is refused from then on: the token decides, not the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import msgspec
+
+from gradeline.engine.owner import is_alive, this_process
+from gradeline.errors import StoreError
+from gradeline.model import Run
+from gradeline.service.event_log import EventLog, Happened
+from gradeline.service.run_rows import change_run, read_run, standing
+from gradeline.store.database import Database, Dialect, Transaction, migrate
+
+MOST_TRIES = 5
+"""How often a run is taken up without a single row stored before it is given up."""
+
+_CLAIM = """
+    UPDATE jobs SET state = 'claimed', owner = ?, token = token + 1, beat = beat + 1, tries = tries + 1
+    WHERE state = 'queued' AND run = (SELECT run FROM jobs WHERE state = 'queued' ORDER BY n LIMIT 1)
+    RETURNING run, token, attempt, retry_failed, tries"""
+_TAKE_OVER = """
+    UPDATE jobs SET owner = ?, token = token + 1, beat = beat + 1, tries = tries + 1
+    WHERE run = ? AND state = 'claimed' AND token = ? AND beat = ?
+    RETURNING run, token, attempt, retry_failed, tries"""
+_BEAT = "UPDATE jobs SET beat = beat + 1 WHERE run = ? AND token = ? AND state = 'claimed' RETURNING wanted"
+
+
+class Claim(NamedTuple):
+    """A run that is this process's to work on, as long as its token is the newest."""
+
+    run: str
+    token: int
+    attempt: int
+    """Which one of those that people asked for; a takeover goes on with the same."""
+    retry_failed: bool
+    tries: int
+
+
+class LostClaimError(StoreError):
+    """Another process has taken the run over."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(f"the run {run} was taken over by another process; it goes on there")
+
+
+class _Sighting(NamedTuple):
+    token: int
+    beat: int
+    since: float
+
+
+def _jobs(transaction: Transaction, _: Dialect) -> None:
+    transaction.run(
+        "CREATE TABLE jobs (run TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE, n BIGINT NOT NULL,"
+        " state TEXT NOT NULL, owner TEXT, token BIGINT NOT NULL, beat BIGINT NOT NULL, tries INTEGER NOT NULL,"
+        " attempt INTEGER NOT NULL, wanted TEXT, retry_failed INTEGER NOT NULL, last_event BIGINT NOT NULL,"
+        " asked TEXT NOT NULL, outcome TEXT)"
+    )
+    transaction.run("CREATE INDEX jobs_by_state ON jobs (state, n)")
+
+
+STEPS = (_jobs,)
+
+
+class Queue:
+    """The runs that wait and those that are worked on, for one process of several."""
+
+    def __init__(
+        self, database: Database, log: EventLog, lease_s: float, clock: Callable[[], float] = monotonic
+    ) -> None:
+        migrate(database, "queue", STEPS)
+        self._database = database
+        self._log = log
+        self._lease_s = lease_s
+        self._clock = clock
+        self._seen: dict[str, _Sighting] = {}
+        self.owner = f"{_namespace()}|{this_process()}|{uuid4().hex[:8]}"
+
+    def add(self, transaction: Transaction, run: Run, asked: str) -> None:
+        """Let a run wait for somebody to work on it; ``asked`` is kept with it."""
+        transaction.run(
+            "INSERT INTO jobs (run, n, state, token, beat, tries, attempt, retry_failed, last_event, asked)"
+            " SELECT ?, coalesce(max(n), 0) + 1, 'queued', 0, 0, 0, 1, 0, 0, ? FROM jobs",
+            run.id,
+            asked,
+        )
+        self._log.append(transaction, run.id, [Happened("status", {"status": run.status})])
+
+    def add_again(self, transaction: Transaction, run: Run, *, retry_failed: bool) -> Run | None:
+        """Let a run that ended wait again; None where it has not ended, or was never here."""
+        rows = transaction.run(
+            "UPDATE jobs SET state = 'queued', owner = NULL, token = token + 1, tries = 0, attempt = attempt + 1,"
+            " wanted = NULL, retry_failed = ?, outcome = NULL, n = (SELECT max(n) + 1 FROM jobs)"
+            " WHERE run = ? AND state = 'done' RETURNING run",
+            int(retry_failed),
+            run.id,
+        )
+        if not rows:
+            return None
+        new = change_run(transaction, run, status="pending", error_message=None, completed_at=None)
+        self._log.append(transaction, run.id, [Happened("status", {"status": new.status})])
+        return new
+
+    def waiting(self, read: Callable[..., list[tuple[Any, ...]]] | None = None) -> int:
+        """How many runs wait."""
+        read = read or self._database.read
+        return int(read("SELECT count(*) FROM jobs WHERE state = 'queued'")[0][0])
+
+    def claim(self, held: Collection[str] = ()) -> Claim | None:
+        """Take the run that waits longest, or one whose owner is gone; ``held`` are those that are worked on here."""
+
+        if self.waiting():
+            claim = self._database.transact(self._claim_first)
+            if claim is not None:
+                return claim
+        for abandoned in self._abandoned(held):
+            claim = self._database.transact(partial(self._take_over, abandoned))
+            if claim is not None:
+                return claim
+        return None
+
+    def _claim_first(self, transaction: Transaction) -> Claim | None:
+        rows = transaction.run(_CLAIM, self.owner)
+        if not rows:
+            return None
+        run = read_run(transaction, rows[0][0])
+        if run is not None and run.status == "running" and run.owner != this_process() and is_alive(run.owner):
+            # the command line went on with it while it waited here
+            transaction.run("UPDATE jobs SET state = 'done', owner = NULL WHERE run = ?", run.id)
+            return None
+        return self._begun(transaction, rows[0], run)
+
+    def _take_over(self, abandoned: tuple[str, int, int], transaction: Transaction) -> Claim | None:
+        rows = transaction.run(_TAKE_OVER, self.owner, *abandoned)
+        return self._begun(transaction, rows[0], read_run(transaction, rows[0][0])) if rows else None
+
+    def _abandoned(self, held: Collection[str]) -> Iterable[tuple[str, int, int]]:
+        """Claims of processes that are gone, or were silent for the whole lease."""
+        rows = self._database.read("SELECT run, owner, token, beat FROM jobs WHERE state = 'claimed' ORDER BY n")
+        now = self._clock()
+        seen: dict[str, _Sighting] = {}
+        for run, owner, token, beat in rows:
+            if owner == self.owner:
+                if run not in held:
+                    yield run, token, beat  # it could not be given back when the store was away
+                continue
+            last = self._seen.get(run)
+            if last is None or (last.token, last.beat) != (token, beat):
+                last = _Sighting(token, beat, now)
+            seen[run] = last
+            if now - last.since >= self._lease_s or _is_gone(owner):
+                yield run, token, beat
+        self._seen = seen
+
+    def _begun(self, transaction: Transaction, row: tuple[Any, ...], run: Run | None) -> Claim | None:
+        """The claim, with the run marked as running."""
+        if run is None:
+            return None
+        run_id, token, attempt, retry_failed, tries = row
+        change_run(transaction, run, status="running", owner=this_process(), error_message=None)
+        if run.status != "running":
+            self._log.append(transaction, run.id, [Happened("status", {"status": "running"})])
+        return Claim(run_id, token, attempt, bool(retry_failed), tries)
+
+    def beat(self, claims: Iterable[Claim]) -> dict[str, str | None]:
+        """Say that these are worked on; gives what is wanted of each, and leaves out those that were lost."""
+        held = list(claims)
+        if not held:
+            return {}
+
+        def work(transaction: Transaction) -> dict[str, str | None]:
+            found: dict[str, str | None] = {}
+            for claim in held:
+                for (wanted,) in transaction.run(_BEAT, claim.run, claim.token):
+                    found[claim.run] = wanted
+            return found
+
+        return self._database.transact(work)
+
+    def require(self, transaction: Transaction, claim: Claim) -> None:
+        """`LostClaimError` where the run is another's; else it stays this one's until the transaction ends."""
+        rows = transaction.run(
+            "UPDATE jobs SET beat = beat + 1, tries = 0 WHERE run = ? AND token = ? AND state = 'claimed'"
+            " RETURNING run",
+            claim.run,
+            claim.token,
+        )
+        if not rows:
+            raise LostClaimError(claim.run)
+
+    def finish(self, claim: Claim, changes: dict[str, Any], outcome: str | None = None) -> Run:
+        """The run's end, told to everybody at once."""
+
+        def work(transaction: Transaction) -> Run:
+            self.require(transaction, claim)
+            return self._ended(transaction, claim.run, changes, outcome)
+
+        return self._database.transact(work)
+
+    def give_back(self, claim: Claim) -> Run:
+        """Let the run wait again, for whoever comes."""
+
+        def work(transaction: Transaction) -> Run:
+            rows = transaction.run(
+                "UPDATE jobs SET state = 'queued', owner = NULL, token = token + 1"
+                " WHERE run = ? AND token = ? AND state = 'claimed' RETURNING run",
+                claim.run,
+                claim.token,
+            )
+            run = read_run(transaction, claim.run) if rows else None
+            if run is None:
+                raise LostClaimError(claim.run)
+            new = change_run(transaction, run, status="pending", owner=None)
+            self._log.append(transaction, run.id, [Happened("status", {"status": "pending"})])
+            return new
+
+        return self._database.transact(work)
+
+    def cancel(self, run_id: str, reason: str) -> Run | None:
+        """End a run that waits, or ask whoever works on it to end it; None where it has ended or was never here."""
+
+        def work(transaction: Transaction) -> Run | None:
+            rows = transaction.run(
+                "UPDATE jobs SET wanted = 'cancel' WHERE run = ? AND state <> 'done' RETURNING state", run_id
+            )
+            if not rows:
+                return None
+            if rows[0][0] == "queued":
+                return self._ended(transaction, run_id, {"status": "cancelled", "error_message": reason}, None)
+            return read_run(transaction, run_id)
+
+        return self._database.transact(work)
+
+    def _ended(self, transaction: Transaction, run_id: str, changes: dict[str, Any], outcome: str | None) -> Run:
+        run = read_run(transaction, run_id)
+        if run is None:
+            raise LostClaimError(run_id)
+        new = change_run(transaction, run, owner=None, **changes)
+        transaction.run(
+            "UPDATE jobs SET state = 'done', owner = NULL, token = token + 1, wanted = NULL, outcome = ? WHERE run = ?",
+            outcome,
+            run_id,
+        )
+        told = standing(transaction.run, run_id)
+        status = {"status": new.status, "error_message": new.error_message}
+        progress = {} if told is None else msgspec.structs.asdict(told.progress)
+        self._log.append(
+            transaction,
+            run_id,
+            [Happened("progress", progress), Happened("status", status), Happened("done", {**status, **progress})],
+        )
+        return new
+
+
+def baseline_of(database: Database, run: str) -> str | None:
+    """The run that this one is to be compared with when it is done."""
+    rows = database.read("SELECT asked FROM jobs WHERE run = ?", run)
+    found: object = msgspec.json.decode(rows[0][0]).get("baseline_id") if rows else None
+    return found if isinstance(found, str) else None
+
+
+def _is_gone(owner: str | None) -> bool:
+    """Whether the owner's process is known to be dead; of one elsewhere nothing is known."""
+    namespace, _, rest = (owner or "").partition("|")
+    return namespace == _namespace() and not is_alive(rest.partition("|")[0])
+
+
+def _namespace() -> str:
+    """Where process numbers mean the same; containers may share a host's name and not its processes."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return "?"

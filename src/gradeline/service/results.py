@@ -1,0 +1,195 @@
+"""The results of runs: pages of them, one whole, and what a run comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from threading import BoundedSemaphore
+
+import msgspec
+from msgspec import Struct
+
+from gradeline.model import Grade, Record, Response, ResponseKey, Run, Sample, Storage, clean_text, from_json
+from gradeline.service.failures import ApiError, Code, not_found
+from gradeline.service.paging import Page, decode_cursor, encode_cursor
+from gradeline.service.result_scan import BEGINNING, Place, ResultFilter, ResultScan
+from gradeline.service.result_shapes import (
+    Attempt,
+    Result,
+    ResultDetail,
+    detailed,
+    listed,
+    read_result_id,
+)
+from gradeline.service.run_rows import source_of
+from gradeline.service.settings import ServeSettings
+from gradeline.service.summaries import Summaries, Summary
+from gradeline.service.tracebacks import Tracebacks
+from gradeline.store.database import Database
+
+EXPORTS_AT_ONCE = 8
+
+_LAST_POSITION = 2**31 - 1_000_000
+"""Beyond it no database has a position."""
+
+
+class ResultPage(Struct, frozen=True, kw_only=True):
+    """Some results of a run; the summary is always that of the whole run."""
+
+    evaluation_id: str
+    results: list[Result]
+    summary: Summary
+    next_cursor: str | None
+
+
+class _MadeFrom(Struct):
+    name: str | None = None
+
+
+class _KeptGrader(Struct):
+    made_from: _MadeFrom = msgspec.field(default_factory=_MadeFrom, name="x-grader")
+
+
+class _KeptSuite(Struct):
+    graders: dict[str, _KeptGrader] = {}
+
+
+class _Kept(Struct):
+    """What the definition of a run says about its graders."""
+
+    document: _KeptSuite | None = None
+
+
+class Results:
+    """What the runs of a store gave. An unknown run or result is an `ApiError` NOT_FOUND."""
+
+    def __init__(self, database: Database, storage: Storage, settings: ServeSettings) -> None:
+        self._database = database
+        self._storage = storage
+        self._scan = ResultScan(database)
+        self.summaries = Summaries(database, storage)
+        self.export_slots = BoundedSemaphore(EXPORTS_AT_ONCE)
+        self.tracebacks = Tracebacks(settings.graders_dir)
+
+    def run(self, evaluation_id: str) -> Run:
+        """The run of an id that came in a request."""
+        run = None if clean_text(evaluation_id).changed else self._storage.get_run(evaluation_id)
+        if run is None:
+            raise not_found("evaluation", evaluation_id)
+        return run
+
+    def page(self, evaluation_id: str, where: ResultFilter, page: Page) -> ResultPage:
+        """A page of results, by case and repeat in the order of the suite."""
+        run = self.run(evaluation_id)
+        source = source_of(self._database.read, run.id)
+        start, skip = self._start(source, page)
+        found = self._scan.page(run.id, source, where, start, skip=skip, limit=page.limit)
+        grades = self._scan.grades(run.id, found.places)
+        names = self.names(run)
+        results = []
+        for place, sample, response in self._scan.bodies(source, found.places):
+            record = Record(
+                run.id,
+                place.case,
+                place.repeat,
+                from_json(Sample, sample),
+                from_json(Response, response),
+                {},
+                {one.grader: from_json(Grade, one.grade) for one in grades.get(place[1:], ())},
+            )
+            results.append(listed(record, run, names))
+        following = None if found.following is None else _cursor(source, found.following, found.skip)
+        return ResultPage(evaluation_id=run.id, results=results, summary=self.summaries.of(run), next_cursor=following)
+
+    def detail(self, evaluation_id: str, result_id: str) -> ResultDetail:
+        """One result with everything that is stored of it."""
+        run = self.run(evaluation_id)
+        record = self.record(run, result_id)
+        if record is None:
+            raise not_found("result", result_id)
+        return self.of_record(run, record, self.names(run))
+
+    def record(self, run: Run, result_id: str) -> Record | None:
+        """The record that a result's id names, as it is stored."""
+        for case, repeat in read_result_id(result_id):
+            if not clean_text(case).changed:
+                record = self._storage.get_record(ResponseKey(run.id, case, repeat))
+                if record is not None:
+                    return record
+        return None
+
+    def of_record(
+        self, run: Run, record: Record, names: Mapping[str, str], *, with_history: bool = True
+    ) -> ResultDetail:
+        """A record as a result, with the attempts that it replaced."""
+        history = self._history(run, record) if with_history else []
+        return detailed(self.tracebacks.in_record(record), run, names, history)
+
+    def has_history(self, run: Run) -> bool:
+        """Whether any answer of the run was replaced: mostly none was, and nobody need look for each."""
+        return bool(self._database.read("SELECT 1 FROM response_history WHERE run = ? LIMIT 1", run.id))
+
+    def names(self, run: Run) -> Mapping[str, str]:
+        """What the graders were called when the run was started; one that is not here is called by its key."""
+        try:
+            kept = msgspec.json.decode(run.definition or "{}", type=_Kept)
+        except msgspec.DecodeError:
+            return {}
+        graders = {} if kept.document is None else kept.document.graders
+        return {key: entry.made_from.name for key, entry in graders.items() if entry.made_from.name}
+
+    def _history(self, run: Run, record: Record) -> list[Attempt]:
+        """The attempts before the one that counts; those of a regraded run are told with the run it regrades."""
+        key = (run.id, record.case, record.repeat)
+        responses = self._database.read(
+            "SELECT attempt, response FROM response_history WHERE run = ? AND case_key = ? AND repeat = ?"
+            " ORDER BY attempt",
+            *key,
+        )
+        if not responses:
+            return []
+        grades: dict[int, dict[str, Grade]] = {}
+        for attempt, grader, grade in self._database.read(
+            "SELECT attempt, grader, grade FROM grade_history WHERE run = ? AND case_key = ? AND repeat = ?"
+            " ORDER BY attempt, grader",
+            *key,
+        ):
+            grades.setdefault(attempt, {})[grader] = self.tracebacks.in_grade(from_json(Grade, grade))
+        return [
+            Attempt(
+                attempt=attempt,
+                response=self.tracebacks.in_response(from_json(Response, response)),
+                grades=grades.get(attempt, {}),
+            )
+            for attempt, response in responses
+        ]
+
+    def _start(self, source: str, page: Page) -> tuple[Place, int]:
+        if page.cursor is None:
+            return BEGINNING, page.skip
+        position, mark, repeat, skip = decode_cursor(page.cursor, int, str, int, int)
+        if not (isinstance(position, int) and isinstance(repeat, int) and isinstance(skip, int)):
+            raise _unknown_cursor()
+        if 0 <= position < _LAST_POSITION and skip >= 0 and repeat < _LAST_POSITION:
+            if mark == "":
+                return Place(position, "", -1), skip
+            for case in self._scan.cases_at(source, position):
+                if _mark(source, case) == mark:
+                    return Place(position, case, repeat), skip
+        raise _unknown_cursor()
+
+
+def _cursor(source: str, place: Place, skip: int) -> str:
+    return encode_cursor(place.position, _mark(source, place.case) if place.repeat >= 0 else "", place.repeat, skip)
+
+
+def _mark(source: str, case: str) -> str:
+    """Names a case in a cursor: its key may be long, and a cursor is of one run alone."""
+    return blake2b(f"{source}\0{case}".encode(), digest_size=9).hexdigest()
+
+
+def _unknown_cursor() -> ApiError:
+    return ApiError(
+        Code.INVALID_INPUT,
+        "Parameter 'cursor' is of another list or of a case that was moved; begin again without a cursor",
+    )

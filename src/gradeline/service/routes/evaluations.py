@@ -1,0 +1,278 @@
+"""Evaluations over REST: starting, watching, ending and repeating runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import APIRouter, Header, Query, Request
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from starlette.responses import Response
+
+from gradeline.service.access import Scope, requires
+from gradeline.service.clean_tree import require_clean
+from gradeline.service.documented import documented
+from gradeline.service.envelope import nothing, success
+from gradeline.service.evaluations import Evaluation, EvaluationPage, Evaluations
+from gradeline.service.failures import ApiError, Code
+from gradeline.service.idempotency import MOST_CHARS
+from gradeline.service.paging import Page
+from gradeline.service.run_list import RunFilter, moment_of
+from gradeline.service.state import caller_of, service_of
+from gradeline.service.suites_of import Asked
+
+router = APIRouter(prefix="/api/evaluations", tags=["evaluations"])
+
+MAX_CASES = 100_000
+MAX_GRADERS = 100
+MAX_NAME = 200
+MAX_LIMIT = 500
+
+Status = Literal["pending", "running", "completed", "failed", "cancelled"]
+
+_ID = "5f0c2f4e-3b1a-4f52-9d4e-2f6c1c9f7a10"
+_CASE = "1c7c9c0e-2f5a-4f0e-9a70-6c1f6f0b9d55"
+_ASKED: dict[str, Any] = {
+    "name": "Capitals",
+    "test_case_ids": [_CASE],
+    "agent_endpoint_url": "http://127.0.0.1:9000/evaluate",
+    "grader_ids": ["string_match"],
+    "timeout_s": 30,
+}
+_RUN: dict[str, Any] = {
+    "id": _ID,
+    "name": "Capitals",
+    "status": "pending",
+    "agent_endpoint_url": "http://127.0.0.1:9000/evaluate",
+    "target": {"kind": "http", "url": "http://127.0.0.1:9000/evaluate", "timeout": 30.0},
+    "test_case_ids": [_CASE],
+    "tag": None,
+    "grader_ids": ["string_match"],
+    "repeats": 1,
+    "concurrency": None,
+    "timeout_s": 30.0,
+    "baseline_id": None,
+    "started_at": "2026-01-15T09:30:00Z",
+    "completed_at": None,
+    "result_count": 0,
+    "error_message": None,
+    "group": None,
+    "parent": None,
+    "progress": {"total": 1, "answered": 0, "graded": 0, "errors": 0},
+    "verdict": None,
+    "comparison": None,
+}
+
+
+_LISTED = {key: value for key, value in _RUN.items() if key not in ("progress", "verdict", "comparison")}
+_PAGE = {"evaluations": [{**_LISTED, "test_case_ids": None}], "count": 1, "total": 1, "next_cursor": None}
+
+
+class GraderChoice(BaseModel):
+    """A grader with options of its own; `name` tells two uses of one grader apart."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    id: str
+    config: dict[str, Any] | None = None
+    name: Annotated[str | None, Field(min_length=1, max_length=MAX_NAME)] = None
+
+
+def _form_of(entry: object) -> str:
+    return "id" if isinstance(entry, str) else "grader"
+
+
+GraderIds = Annotated[
+    list[
+        Annotated[
+            Annotated[str, Tag("id")] | Annotated[GraderChoice, Tag("grader")],
+            Discriminator(_form_of),
+        ]
+    ],
+    Field(min_length=1, max_length=MAX_GRADERS, description="Ids of graders, or objects `{id, config, name}`."),
+]
+
+
+class NewEvaluation(BaseModel):
+    """Either a whole `suite`, or cases, an agent and graders."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": _ASKED})
+
+    name: Annotated[str | None, Field(min_length=1, max_length=MAX_NAME)] = None
+    suite: Annotated[
+        dict[str, Any] | None,
+        Field(description="A suite as an object: data alone, with its cases in `dataset` or by `{tag: NAME}` there."),
+    ] = None
+    test_case_ids: Annotated[list[str] | None, Field(min_length=1, max_length=MAX_CASES)] = None
+    tag: Annotated[str | None, Field(min_length=1, max_length=50, description="All test cases that have it.")] = None
+    agent_endpoint_url: Annotated[
+        str | None, Field(min_length=1, max_length=2048, description='Is sent `POST {"input": …}`.')
+    ] = None
+    target: Annotated[
+        dict[str, Any] | None, Field(description="Any target of the suite format that the operator allows.")
+    ] = None
+    grader_ids: GraderIds | None = None
+    repeats: Annotated[int | None, Field(ge=1, le=100, description="How often each case is asked.")] = None
+    concurrency: Annotated[int | None, Field(ge=1, le=200, description="Calls at the same time.")] = None
+    timeout_s: Annotated[float | None, Field(gt=0, le=3600, description="For one call in all; 30 by default.")] = None
+    baseline_id: Annotated[str | None, Field(description="The finished run is compared with this one.")] = None
+
+    def asked(self) -> Asked:
+        """The same as the service has it."""
+        for name, value in self:
+            require_clean(_plain(value) if isinstance(value, list) else value, name)
+        if self.name is not None and not self.name.strip():
+            raise ApiError(Code.INVALID_INPUT, "Field 'name' has blanks alone")
+        return msgspec.convert(self.model_dump(exclude_unset=True), Asked)
+
+
+class Regrade(BaseModel):
+    """By which graders a run's answers are graded anew."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": {"grader_ids": ["contains"]}})
+
+    grader_ids: GraderIds
+    name: Annotated[str | None, Field(min_length=1, max_length=MAX_NAME)] = None
+
+
+@router.post(
+    "",
+    status_code=201,
+    responses=documented(Evaluation, 201, (400, 403, 409, 422, 429), example=_RUN),
+)
+@requires(Scope.RUN)
+def start_evaluation(
+    request: Request,
+    body: NewEvaluation,
+    idempotency_key: Annotated[str | None, Header(alias="Idempotency-Key", max_length=MOST_CHARS)] = None,
+) -> Response:
+    """Start a run. The answer comes at once; the run goes on by itself, also after a restart of the service.
+
+    With an `Idempotency-Key` the same request can be sent again without a second run: the answer is then the run that
+    the first one made, with the header `Idempotent-Replayed: true`.
+    """
+    service, caller = service_of(request), caller_of(request)
+    run, replayed = _evaluations(request).start(body.asked(), caller.key_id or "local", idempotency_key)
+    if replayed:
+        return success(run, 201, {"Idempotent-Replayed": "true"})
+    service.audit.note(caller, "evaluation.start", run.id, {"name": run.name})
+    return success(run, 201)
+
+
+@router.get("", responses=documented(EvaluationPage, errors=(400,), example=_PAGE))
+@requires(Scope.READ)
+def list_evaluations(
+    request: Request,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 50,
+    skip: Annotated[int | None, Query(ge=0)] = None,
+    cursor: Annotated[str | None, Query(description="The `next_cursor` of the page before.")] = None,
+    status: Annotated[Status | None, Query()] = None,
+    from_: Annotated[str | None, Query(alias="from", description="Created then or later (ISO 8601).")] = None,
+    to: Annotated[str | None, Query(description="Created before (ISO 8601).")] = None,
+    tag: Annotated[str | None, Query(max_length=50, description="The tag by which the cases were chosen.")] = None,
+    q: Annotated[str | None, Query(max_length=1000, description="A text in the name.")] = None,
+) -> Response:
+    """The runs, the newest first, whoever started them."""
+    require_clean([tag, q], "q")
+    wanted = RunFilter(
+        status,
+        None if from_ is None else moment_of(from_, "from"),
+        None if to is None else moment_of(to, "to"),
+        tag or None,
+        q or None,
+    )
+    page = Page.of(limit, skip, cursor, max_limit=MAX_LIMIT)
+    return success(_evaluations(request).page(page, wanted))
+
+
+@router.get("/{evaluation_id}", responses=documented(Evaluation, errors=(404,), example=_RUN))
+@requires(Scope.READ)
+def get_evaluation(request: Request, evaluation_id: str) -> Response:
+    """A run, with how far it has come."""
+    return success(_evaluations(request).get(evaluation_id))
+
+
+@router.get(
+    "/{evaluation_id}/suite",
+    responses=documented(
+        {"type": "string"}, errors=(404,), content_type="application/yaml", example="name: Capitals\n"
+    ),
+)
+@requires(Scope.READ)
+def get_evaluation_suite(request: Request, evaluation_id: str) -> Response:
+    """The run's suite as YAML, with its cases, for `gradeline run FILE`. Secrets are `${NAME}` there."""
+    text = _evaluations(request).suite(evaluation_id)
+    headers = {"Content-Disposition": 'attachment; filename="suite.yaml"'}
+    return Response(text.encode(), 200, headers, "application/yaml")
+
+
+@router.post(
+    "/{evaluation_id}/cancel",
+    status_code=202,
+    responses=documented(Evaluation, 202, (404, 409), example=_RUN),
+)
+@requires(Scope.RUN)
+def cancel_evaluation(request: Request, evaluation_id: str) -> Response:
+    """End a run that waits or is worked on. What is in flight is finished first, within seconds."""
+    run = _evaluations(request).cancel(evaluation_id)
+    service_of(request).audit.note(caller_of(request), "evaluation.cancel", run.id, {})
+    return success(run, 202)
+
+
+@router.post(
+    "/{evaluation_id}/resume",
+    status_code=202,
+    responses=documented(Evaluation, 202, (404, 409, 429), example=_RUN),
+)
+@requires(Scope.RUN)
+def resume_evaluation(request: Request, evaluation_id: str) -> Response:
+    """Go on with a run that was cancelled or failed: what is missing is asked and graded."""
+    run = _evaluations(request).resume(evaluation_id)
+    service_of(request).audit.note(caller_of(request), "evaluation.resume", run.id, {})
+    return success(run, 202)
+
+
+@router.post(
+    "/{evaluation_id}/retry-failed",
+    status_code=202,
+    responses=documented(Evaluation, 202, (404, 409, 429), example=_RUN),
+)
+@requires(Scope.RUN)
+def retry_failed_results(request: Request, evaluation_id: str) -> Response:
+    """Ask again where the agent's call failed, and grade again where a grader failed. Ids of results stay."""
+    run = _evaluations(request).retry_failed(evaluation_id)
+    service_of(request).audit.note(caller_of(request), "evaluation.retry_failed", run.id, {})
+    return success(run, 202)
+
+
+@router.post(
+    "/{evaluation_id}/regrade",
+    status_code=201,
+    responses=documented(Evaluation, 201, (400, 404, 409, 429), example={**_RUN, "parent": _ID}),
+)
+@requires(Scope.RUN)
+def regrade_evaluation(request: Request, evaluation_id: str, body: Regrade) -> Response:
+    """A new run that grades the answers of this one by other graders. The agent is never called."""
+    entries = _plain(body.grader_ids)
+    require_clean([entries, body.name], "grader_ids")
+    run = _evaluations(request).regrade(evaluation_id, entries, body.name)
+    service_of(request).audit.note(caller_of(request), "evaluation.regrade", run.id, {"parent": evaluation_id})
+    return success(run, 201)
+
+
+@router.delete("/{evaluation_id}", status_code=204, responses=documented(None, 204, (404, 409)))
+@requires(Scope.ADMIN)
+def delete_evaluation(request: Request, evaluation_id: str) -> Response:
+    """Delete a run with all its results, for good."""
+    _evaluations(request).delete(evaluation_id)
+    service_of(request).audit.note(caller_of(request), "evaluation.delete", evaluation_id, {})
+    return nothing()
+
+
+def _plain(entries: list[Any]) -> list[Any]:
+    return [one.model_dump(exclude_unset=True) if isinstance(one, GraderChoice) else one for one in entries]
+
+
+def _evaluations(request: Request) -> Evaluations:
+    found: Evaluations = service_of(request).evaluations
+    return found

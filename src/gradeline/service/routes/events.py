@@ -1,0 +1,58 @@
+"""Server-Sent Events of a run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response, StreamingResponse
+
+from gradeline.service.access import Scope, requires
+from gradeline.service.documented import documented
+from gradeline.service.envelope import nothing
+from gradeline.service.event_log import Event
+from gradeline.service.events import Beat, Events
+from gradeline.service.state import service_of
+
+router = APIRouter(prefix="/api/evaluations", tags=["evaluations"])
+
+_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+_EXAMPLE = 'id: 7\nevent: progress\ndata: {"total":200,"answered":12,"graded":11,"errors":0}\n\n'
+_RESPONSES = {
+    **documented({"type": "string"}, errors=(404,), content_type="text/event-stream", example=_EXAMPLE),
+    204: {"description": "All was read already: there is nothing to come, and a browser need not ask again."},
+}
+
+
+@router.get("/{evaluation_id}/events", responses=_RESPONSES)
+@requires(Scope.READ)
+async def follow_evaluation(
+    request: Request,
+    evaluation_id: str,
+    last_event_id: Annotated[str | None, Header(alias="Last-Event-ID", description="Goes on behind this one.")] = None,
+) -> Response:
+    """What happens in a run, as it happens: `snapshot`, `progress`, `result`, `status` and `done`.
+
+    An id is a position in the run's log, which is kept as long as the run. A stream begins with a snapshot, or behind
+    `Last-Event-ID` with no gap and no repeat; it closes after `done`.
+    """
+    events: Events = service_of(request).events
+    if await run_in_threadpool(events.is_over, evaluation_id, last_event_id):
+        return nothing()
+    return StreamingResponse(
+        _stream(events, evaluation_id, last_event_id), headers=_HEADERS, media_type="text/event-stream"
+    )
+
+
+async def _stream(events: Events, run: str, last_id: str | None) -> AsyncIterator[bytes]:
+    yield b"retry: 2000\n\n"
+    async for event in events.follow(run, last_id):
+        yield b":\n\n" if isinstance(event, Beat) else _block(event)
+
+
+def _block(event: Event) -> bytes:
+    """The event as the stream has it; its data is JSON on one line. Position 0 is none: the run has no log."""
+    place = f"id: {event.n}\n" if event.n else ""
+    return f"{place}event: {event.kind}\ndata: {event.data}\n\n".encode()

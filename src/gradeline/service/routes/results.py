@@ -1,0 +1,193 @@
+"""The results of evaluations over REST."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Send
+from starlette.types import Scope as Connection
+
+from gradeline.errors import Outcome
+from gradeline.model import clean_text
+from gradeline.model.response import ResponseStatus
+from gradeline.service.access import Scope, requires
+from gradeline.service.documented import documented
+from gradeline.service.envelope import success
+from gradeline.service.exports import KINDS, Export, Exports, Format
+from gradeline.service.failures import ApiError, Code
+from gradeline.service.paging import Page
+from gradeline.service.result_scan import ResultFilter
+from gradeline.service.result_shapes import ResultDetail
+from gradeline.service.results import ResultPage, Results
+from gradeline.service.state import service_of
+
+router = APIRouter(prefix="/api/evaluations/{evaluation_id}", tags=["results"])
+
+MAX_LIMIT = 1000
+MAX_SKIP = 10_000
+
+_RUN = "7d4c2a52-9f52-4d4e-9a3e-0a6f0c8b6f11"
+_SCORE: dict[str, Any] = {
+    "grader_id": "string-match",
+    "grader_name": "String match",
+    "score_value": 1.0,
+    "score_status": "pass",
+    "rationale": "the texts are equal",
+    "details": {},
+    "error_type": None,
+    "error_message": None,
+    "latency_ms": 0.04,
+}
+_RESULT: dict[str, Any] = {
+    "result_id": "1c7c9c0e-2f5a-4f0e-9a70-6c1f6f0b9d55~0",
+    "test_case_id": "1c7c9c0e-2f5a-4f0e-9a70-6c1f6f0b9d55",
+    "repeat": 0,
+    "test_case_input": "What is the capital of France?",
+    "test_case_expected": "Paris",
+    "agent_response": "Paris",
+    "response_status": "success",
+    "response_latency_ms": 412.0,
+    "error_message": None,
+    "scores": [_SCORE],
+    "scores_succeeded": 1,
+    "scores_failed": 0,
+    "truncated": False,
+}
+_FIGURE = {"value": 1.0, "low": 0.2065, "high": 1.0, "scored": 1, "total": 1}
+_SUMMARY: dict[str, Any] = {
+    "total_results": 1,
+    "successful_responses": 1,
+    "failed_responses": 0,
+    "timeout_responses": 0,
+    "grader_pass_counts": {"string-match": 1},
+    "grader_fail_counts": {"string-match": 0},
+    "grader_error_counts": {"string-match": 0},
+    "grader_skipped_counts": {"string-match": 0},
+    "average_scores": {"string-match": {**_FIGURE, "low": None, "high": None}},
+    "pass_rates": {"string-match": _FIGURE},
+    "average_latency_ms": 412.0,
+    "p50_latency_ms": 412.0,
+    "p95_latency_ms": 412.0,
+    "p99_latency_ms": 412.0,
+    "coverage": {"string-match": {"scored": 1, "total": 1, "share": 1.0}},
+    "sentence": "1 response graded, 0 grader errors",
+}
+_PAGE = {"evaluation_id": _RUN, "results": [_RESULT], "summary": _SUMMARY, "next_cursor": None}
+_DETAIL: dict[str, Any] = {
+    **_RESULT,
+    "evaluation_id": _RUN,
+    "sample": {"schema": 1, "id": "france", "input": "What is the capital of France?", "ground_truth": "Paris"},
+    "response": {"schema": 1, "status": "success", "text": "Paris", "latency_ms": 412.0},
+    "submissions": {},
+    "grades": {"string-match": {"schema": 1, "kind": "exact", "fingerprint": "9f…", "outcome": "pass", "score": 1.0}},
+    "history": [],
+}
+
+EvaluationId = Annotated[str, Path(description="The id of an evaluation.")]
+_Tag = Annotated[str | None, Query(max_length=200, description="A part of a tag of the case.")]
+_Text = Annotated[
+    str | None, Query(max_length=500, description="A text in the case, the answer or its error, in any case.")
+]
+_Grader = Annotated[str | None, Query(max_length=500, description="With a grade by this grader.")]
+_Outcome = Annotated[Outcome | None, Query(description="What that grader said, or any of them.")]
+
+
+@router.get("/results", responses=documented(ResultPage, example=_PAGE))
+@requires(Scope.READ)
+def list_results(
+    request: Request,
+    evaluation_id: EvaluationId,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 100,
+    skip: Annotated[int | None, Query(ge=0, le=MAX_SKIP, description="Not together with cursor.")] = None,
+    cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
+    status: Annotated[ResponseStatus | None, Query(description="How the agent's call ended.")] = None,
+    grader: _Grader = None,
+    outcome: _Outcome = None,
+    tag: _Tag = None,
+    q: _Text = None,
+) -> Response:
+    """The results of an evaluation in the order of its cases, and the summary of the whole evaluation.
+
+    Texts over 2,000 characters are cut, and `truncated` says so; one result alone has them whole. Filters are
+    combined. A filter that few results pass may give a page that is not full: go on while there is a `next_cursor`.
+    """
+    where = ResultFilter(
+        status=status,
+        grader=_named("grader", grader),
+        outcome=outcome,
+        tag=_named("tag", tag),
+        q=_named("q", q),
+    )
+    return success(_results(request).page(evaluation_id, where, Page.of(limit, skip, cursor, max_skip=MAX_SKIP)))
+
+
+@router.get("/results/{result_id:path}", responses=documented(ResultDetail, errors=(404,), example=_DETAIL))
+@requires(Scope.READ)
+def get_result(
+    request: Request, evaluation_id: EvaluationId, result_id: Annotated[str, Path(description="The id of a result.")]
+) -> Response:
+    """One result whole: the case, the trajectory, what judges were asked, tracebacks, and attempts it replaced."""
+    return success(_results(request).detail(evaluation_id, result_id))
+
+
+def _export_responses() -> dict[int | str, dict[str, Any]]:
+    """One schema for each content type."""
+    told = documented({"type": "string"}, content_type="application/json", description="The file.")
+    told[200]["content"] = {
+        kind.content_type.partition(";")[0]: {"schema": {"type": "string", "format": "binary"}}
+        for kind in KINDS.values()
+    }
+    # JSON is no text in quotes, it is the object itself
+    told[200]["content"]["application/json"] = {
+        "schema": {"type": "object", "required": ["evaluation", "summary", "verdict", "results"]},
+        "example": {"evaluation": {"id": _RUN}, "summary": _SUMMARY, "verdict": {"result": "none"}, "results": []},
+    }
+    return told
+
+
+@router.get("/export", responses=_export_responses())
+@requires(Scope.READ)
+def export_evaluation(
+    request: Request,
+    evaluation_id: EvaluationId,
+    format: Annotated[Format, Query(description="What to write.")] = Format.JSON,  # noqa: A002 - the contract's name
+) -> Response:
+    """An evaluation as a file.
+
+    `json` has everything that is stored, `jsonl` a record a line; `csv` and `parquet` (where the server has DuckDB)
+    have a row per case, repeat and grader, `junit` a test; `html` is a page to read. In CSV a text that a
+    spreadsheet would run has an apostrophe in front.
+    """
+    service = service_of(request)
+    made = Exports(service.storage, _results(request)).export(evaluation_id, format)
+    return _Attachment(made)
+
+
+class _Attachment(StreamingResponse):
+    """An export on its way. A reader that hangs up ends the work; an error cuts the connection, so that no part of a
+    file looks whole."""
+
+    def __init__(self, made: Export) -> None:
+        headers = {"Content-Disposition": f'attachment; filename="{made.name}"', "Cache-Control": "no-store"}
+        super().__init__(made.chunks, media_type=made.content_type, headers=headers)
+        self._chunks = made.chunks
+
+    async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._chunks.close()
+
+
+def _results(request: Request) -> Results:
+    results: Results = service_of(request).results
+    return results
+
+
+def _named(name: str, value: str | None) -> str | None:
+    """A text to look for; an empty one looks for nothing."""
+    if value is not None and clean_text(value).changed:
+        raise ApiError(Code.INVALID_INPUT, f"Parameter '{name}' has a character that no text here has (NUL)")
+    return value or None

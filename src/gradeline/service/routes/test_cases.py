@@ -1,0 +1,338 @@
+"""Test cases over REST."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import chain
+from tempfile import SpooledTemporaryFile
+from typing import Annotated, Any, BinaryIO, cast
+
+from fastapi import APIRouter, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.responses import Response, StreamingResponse
+
+from gradeline.model import quote
+from gradeline.service.access import Scope, requires
+from gradeline.service.case_files import FileKind, export_cases, import_cases
+from gradeline.service.documented import documented
+from gradeline.service.envelope import nothing, success
+from gradeline.service.failures import ApiError, Code
+from gradeline.service.paging import MAX_NUMBER, Page
+from gradeline.service.state import caller_of, service_of
+from gradeline.service.test_cases import MAX_DESCRIPTION, MAX_TAGS, MAX_TEXT, TAG_PATTERN, Filter, TestCases, shown
+
+router = APIRouter(prefix="/api/test-cases", tags=["test cases"])
+
+_SPOOLED = 1_000_000
+_KINDS = {
+    "application/x-ndjson": FileKind.JSONL,
+    "application/ndjson": FileKind.JSONL,
+    "application/jsonl": FileKind.JSONL,
+    "application/x-jsonlines": FileKind.JSONL,
+    "text/csv": FileKind.CSV,
+}
+_CONTENT_TYPES = {FileKind.JSONL: "application/x-ndjson", FileKind.CSV: "text/csv; charset=utf-8"}
+_ENDINGS = {".jsonl": FileKind.JSONL, ".ndjson": FileKind.JSONL, ".csv": FileKind.CSV}
+_MULTIPART = "multipart/form-data"
+
+_TEXT_SCHEMA: dict[str, Any] = {"minLength": 1, "maxLength": MAX_TEXT, "pattern": "[^\\s\\x00]"}
+_EXAMPLE: dict[str, Any] = {
+    "input": "What is the capital of France?",
+    "expected_output": "Paris",
+    "description": "A capital in Europe",
+    "tags": ["geography", "smoke"],
+}
+_STORED: dict[str, Any] = {
+    "id": "1c7c9c0e-2f5a-4f0e-9a70-6c1f6f0b9d55",
+    **_EXAMPLE,
+    "created_at": "2026-01-15T09:30:00.000Z",
+    "modified_at": "2026-01-15T09:30:00.000Z",
+}
+_TIME = {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}]}
+_CASE_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": list(_STORED),
+    "additionalProperties": False,
+    "properties": {
+        "id": {"type": "string"},
+        "input": {"type": "string"},
+        "expected_output": {"type": "string"},
+        "description": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "created_at": _TIME,
+        "modified_at": _TIME,
+    },
+}
+_PAGE_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["test_cases", "count", "total", "next_cursor"],
+    "additionalProperties": False,
+    "properties": {
+        "test_cases": {"type": "array", "items": _CASE_SCHEMA},
+        "count": {"type": "integer", "description": "How many are on this page."},
+        "total": {"type": "integer", "description": "How many match."},
+        "total_is_capped": {"const": True, "description": "There are more than the total says."},
+        "next_cursor": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+    },
+}
+_IMPORTED: dict[str, Any] = {
+    "type": "object",
+    "required": ["imported"],
+    "additionalProperties": False,
+    "properties": {"imported": {"type": "integer", "minimum": 0}},
+}
+_CSV_EXAMPLE = 'input,expected_output,description,tags\r\n2 + 2?,4,"Sums, small",math;smoke\r\n'
+_JSONL_EXAMPLE = '{"input": "2 + 2?", "expected_output": "4", "tags": ["math"]}\n'
+_IMPORT_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/x-ndjson": {"schema": {"type": "string"}, "example": _JSONL_EXAMPLE},
+            "text/csv": {"schema": {"type": "string"}, "example": _CSV_EXAMPLE},
+            _MULTIPART: {
+                "schema": {
+                    "type": "object",
+                    "required": ["file"],
+                    "properties": {"file": {"type": "string", "format": "binary"}},
+                },
+                "example": {"file": _CSV_EXAMPLE},
+            },
+        },
+    }
+}
+
+
+class NewTestCase(BaseModel):
+    """A test case to store."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE]})
+
+    input: Annotated[str, Field(description="What the agent is asked.", json_schema_extra=_TEXT_SCHEMA)]
+    expected_output: Annotated[str, Field(description="What it should answer.", json_schema_extra=_TEXT_SCHEMA)]
+    description: Annotated[
+        str | None, Field(description="What the case is about.", json_schema_extra={"maxLength": MAX_DESCRIPTION})
+    ] = None
+    tags: Annotated[
+        list[Annotated[str, Field(json_schema_extra={"pattern": TAG_PATTERN})]] | None,
+        Field(description="Names to find the case by.", json_schema_extra={"maxItems": MAX_TAGS}),
+    ] = None
+
+
+class TestCaseChanges(BaseModel):
+    """The fields of a test case to replace; null clears the description and the tags."""
+
+    __test__ = False
+    model_config = ConfigDict(
+        extra="forbid", strict=True, json_schema_extra={"examples": [{"expected_output": "Paris, France"}]}
+    )
+
+    input: Annotated[str, Field(default_factory=str, json_schema_extra=_TEXT_SCHEMA)]
+    expected_output: Annotated[str, Field(default_factory=str, json_schema_extra=_TEXT_SCHEMA)]
+    description: Annotated[str | None, Field(json_schema_extra={"maxLength": MAX_DESCRIPTION})] = None
+    tags: Annotated[
+        list[Annotated[str, Field(json_schema_extra={"pattern": TAG_PATTERN})]] | None,
+        Field(json_schema_extra={"maxItems": MAX_TAGS}),
+    ] = None
+
+
+_Tag = Annotated[str | None, Query(max_length=50, description="A part of a tag.")]
+_Text = Annotated[str | None, Query(max_length=500, description="A text in any of the case's texts, in any case.")]
+
+
+@router.post("", status_code=201, responses=documented(_CASE_SCHEMA, 201, (400,), example=_STORED))
+@requires(Scope.RUN)
+def create_test_case(request: Request, body: NewTestCase) -> Response:
+    """Store a test case."""
+    case = _cases(request).create(body.model_dump())
+    service_of(request).audit.note(caller_of(request), "create", f"test_case/{case.id}")
+    return success(shown(case), 201)
+
+
+@router.get(
+    "",
+    responses=documented(
+        _PAGE_SCHEMA, errors=(400,), example={"test_cases": [_STORED], "count": 1, "total": 1, "next_cursor": None}
+    ),
+)
+@requires(Scope.READ)
+def list_test_cases(
+    request: Request,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    skip: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="Not together with cursor.")] = None,
+    tag: _Tag = None,
+    q: _Text = None,
+    cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
+) -> Response:
+    """List the test cases, oldest first."""
+    page = _cases(request).page(Page.of(limit, skip, cursor), Filter(tag, q))
+    told: dict[str, object] = {
+        "test_cases": [shown(case) for case in page.cases],
+        "count": len(page.cases),
+        "total": page.total,
+        "next_cursor": page.next_cursor,
+    }
+    return success({**told, "total_is_capped": True} if page.capped else told)
+
+
+@router.post(
+    "/import",
+    status_code=201,
+    responses=documented(_IMPORTED, 201, (400, 413, 415), example={"imported": 2}),
+    openapi_extra=_IMPORT_BODY,
+)
+@requires(Scope.RUN)
+async def import_test_cases(
+    request: Request,
+    format: Annotated[  # noqa: A002 - the contract's name
+        FileKind | None, Query(description="What the body is, where its Content-Type does not say.")
+    ] = None,
+) -> Response:
+    """Store all test cases of a file, or none of them.
+
+    JSON Lines or CSV (columns input, expected_output, description and tags, joined by ";"), as the body itself or as
+    the part "file" of a form. Where rows are wrong, nothing is stored and ``details.errors`` tells them by line.
+    """
+    service = service_of(request)
+    async with _received(request, format, service.settings.max_import) as (file, kind):
+        imported = await run_in_threadpool(import_cases, _cases(request), file, kind)
+    details = {"imported": imported, "format": kind.value}
+    await run_in_threadpool(service.audit.note, caller_of(request), "import", "test_cases", details)
+    return success({"imported": imported}, 201)
+
+
+_EXPORTED = documented({"type": "string"}, errors=(400,), example=_JSONL_EXAMPLE, content_type="application/x-ndjson")
+_EXPORTED[200]["content"]["text/csv"] = {"schema": {"type": "string"}, "example": _CSV_EXAMPLE}
+
+
+@router.get("/export", responses=_EXPORTED)
+@requires(Scope.READ)
+def export_test_cases(
+    request: Request,
+    format: Annotated[FileKind, Query()] = FileKind.JSONL,  # noqa: A002 - the contract's name
+    tag: _Tag = None,
+    q: _Text = None,
+) -> Response:
+    """The test cases as a file of JSON Lines or CSV, which can be imported again.
+
+    In CSV a text that a spreadsheet would run has an apostrophe in front; the import takes it away.
+    """
+    pieces = export_cases(_cases(request).matching(Filter(tag, q)), format)
+    first = list(next(([piece] for piece in pieces), []))  # what fails at once fails before the answer begins
+    name = f"test-cases.{format.value}"
+    return StreamingResponse(
+        chain(first, pieces),
+        media_type=_CONTENT_TYPES[format],
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )
+
+
+@router.get("/{test_case_id}", responses=documented(_CASE_SCHEMA, errors=(404,), example=_STORED))
+@requires(Scope.READ)
+def get_test_case(request: Request, test_case_id: str) -> Response:
+    """One test case."""
+    return success(shown(_cases(request).get(test_case_id)))
+
+
+@router.put("/{test_case_id}", responses=documented(_CASE_SCHEMA, example=_STORED))
+@requires(Scope.RUN)
+def update_test_case(request: Request, test_case_id: str, body: TestCaseChanges) -> Response:
+    """Replace the fields that are given; the others stay. Runs that are done keep the texts they had."""
+    changes = body.model_dump(include=body.model_fields_set)
+    case = _cases(request).change(test_case_id, changes)
+    if changes:
+        service_of(request).audit.note(
+            caller_of(request), "update", f"test_case/{case.id}", {"fields": sorted(changes)}
+        )
+    return success(shown(case))
+
+
+@router.delete("/{test_case_id}", status_code=204, responses=documented(status=204, errors=(404,)))
+@requires(Scope.RUN)
+def delete_test_case(request: Request, test_case_id: str) -> Response:
+    """Delete a test case. The runs that used it keep its texts."""
+    _cases(request).delete(test_case_id)
+    service_of(request).audit.note(caller_of(request), "delete", f"test_case/{test_case_id}")
+    return nothing()
+
+
+def _cases(request: Request) -> TestCases:
+    cases: TestCases = service_of(request).cases
+    return cases
+
+
+@asynccontextmanager
+async def _received(request: Request, wanted: FileKind | None, most: int) -> AsyncIterator[tuple[BinaryIO, FileKind]]:
+    """The file that a request brings, on disk where it is large, and what it is."""
+    _refuse_packed(request.headers.get("content-encoding", ""))
+    declared = request.headers.get("content-type", "")
+    if _essence(declared) == _MULTIPART:
+        upload = await _uploaded(request, most)
+        try:
+            kind = wanted or _kind(upload.content_type or "") or _kind_of_name(upload.filename or "")
+            if kind is None:
+                raise _unknown_kind(upload.content_type or "", "the part 'file'")
+            yield upload.file, kind
+        finally:
+            upload.file.close()
+        return
+    kind = wanted or _kind(declared)
+    if kind is None:
+        raise _unknown_kind(declared, "the body")
+    with SpooledTemporaryFile(_SPOOLED) as file:
+        async for chunk in _counted(request, most):
+            file.write(chunk)
+        file.seek(0)
+        yield cast("BinaryIO", file), kind
+
+
+async def _uploaded(request: Request, most: int) -> UploadFile:
+    parser = MultiPartParser(request.headers, _counted(request, most), max_files=1, max_fields=10)
+    try:
+        form = await parser.parse()
+    except MultiPartException as error:
+        raise ApiError(Code.INVALID_INPUT, f"The form cannot be read: {error.message}") from None
+    found = form.get("file")
+    if isinstance(found, UploadFile):
+        return found
+    await form.close()
+    raise ApiError(Code.MISSING_FIELD, "Field 'file' is required: the part of the form that holds the file")
+
+
+async def _counted(request: Request, most: int) -> AsyncGenerator[bytes, None]:
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > most:
+            raise ApiError(Code.PAYLOAD_TOO_LARGE, f"The file has over {most:,} bytes; import it in parts")
+        yield chunk
+
+
+def _essence(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def _kind(content_type: str) -> FileKind | None:
+    return _KINDS.get(_essence(content_type))
+
+
+def _kind_of_name(name: str) -> FileKind | None:
+    return next((kind for ending, kind in _ENDINGS.items() if name.lower().endswith(ending)), None)
+
+
+def _refuse_packed(encoding: str) -> None:
+    if encoding.strip().lower() not in ("", "identity"):
+        raise ApiError(
+            Code.UNSUPPORTED_MEDIA_TYPE, f"Content-Encoding {quote(encoding, 60)} is not read; send the file unpacked"
+        )
+
+
+def _unknown_kind(content_type: str, what: str) -> ApiError:
+    return ApiError(
+        Code.UNSUPPORTED_MEDIA_TYPE,
+        f"Content-Type {quote(content_type, 60)} of {what} is no file of test cases;"
+        " send application/x-ndjson or text/csv, or name it by ?format=jsonl or ?format=csv",
+    )

@@ -1,0 +1,163 @@
+"""The list of runs, whoever started them: the newest first, filtered, in pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gradeline.engine.prepare import Definition
+from gradeline.errors import ConfigError
+from gradeline.model import Run
+from gradeline.model.codec import from_json
+from gradeline.service.failures import ApiError, Code
+from gradeline.service.paging import Page, decode_cursor, encode_cursor
+from gradeline.service.run_rows import source_of
+from gradeline.service.suites_of import Asked
+from gradeline.store.database import Database, Value
+
+MAX_COUNTED = 10_000
+
+_AT_ONCE = 200
+_BEHIND_ALL = 2**62
+
+
+class RunFilter(NamedTuple):
+    """Which runs are wanted. Times are those of creation; ``until`` is not included."""
+
+    status: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    tag: str | None = None
+    """The tag by which its cases were chosen."""
+    q: str | None = None
+    """A text in the name of the run or its suite."""
+
+    def matches(self, run: Run) -> bool:
+        """Whether the run is one of them."""
+        if self.status is not None and run.status != self.status:
+            return False
+        if self.q and self.q.casefold() not in f"{run.name}\n{run.suite}".casefold():
+            return False
+        return self._in_time(run) and (self.tag is None or self.tag in _tags(run))
+
+    def _in_time(self, run: Run) -> bool:
+        if self.since is None and self.until is None:
+            return True
+        if run.started_at is None:
+            return False
+        started = moment_of(run.started_at, "started_at")
+        return (self.since is None or started >= self.since) and (self.until is None or started < self.until)
+
+
+class RunPage(NamedTuple):
+    """A part of the list."""
+
+    runs: list[Run]
+    total: int
+    capped: bool
+    """There are more than ``total``; they were not counted."""
+    next_cursor: str | None
+
+
+class RunList:
+    """Reads runs as rows."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def page(self, page: Page, wanted: RunFilter) -> RunPage:
+        """A part of the list; a cursor goes on behind the last run of the part before."""
+        before = _BEHIND_ALL if page.cursor is None else int(decode_cursor(page.cursor, int)[0])
+        if wanted == RunFilter():
+            rows = self._database.read(
+                "SELECT n, run FROM runs WHERE n < ? ORDER BY n DESC LIMIT ? OFFSET ?",
+                before,
+                page.limit + 1,
+                page.skip,
+            )
+            total = int(self._database.read("SELECT count(*) FROM runs")[0][0])
+            return _cut([(int(n), from_json(Run, text)) for n, text in rows], page.limit, total, capped=False)
+        return self._filtered(page, wanted, before)
+
+    def kept(self, runs: Sequence[str]) -> dict[str, tuple[Asked, dict[str, Any] | None]]:
+        """What was asked for each run that was started here, and what it came to."""
+        found: dict[str, tuple[Asked, dict[str, Any] | None]] = {}
+        for start in range(0, len(runs), _AT_ONCE):
+            rows = self._among("SELECT run, asked, outcome FROM jobs WHERE run IN ({places})", runs[start:][:_AT_ONCE])
+            for run, asked, outcome in rows:
+                decoded = msgspec.json.decode(asked, type=Asked)
+                found[run] = (decoded, None if outcome is None else msgspec.json.decode(outcome))
+        return found
+
+    def result_counts(self, runs: Sequence[Run]) -> dict[str, int]:
+        """How many results each run has so far; a run that regrades has those of its parent."""
+        sources = {run.id: run.id if run.parent is None else source_of(self._database.read, run.id) for run in runs}
+        wanted = list(set(sources.values()))
+        counted: dict[str, int] = {}
+        for start in range(0, len(wanted), _AT_ONCE):
+            rows = self._among(
+                "SELECT run, CAST(sum(count) AS BIGINT) FROM response_counts WHERE run IN ({places}) GROUP BY run",
+                wanted[start:][:_AT_ONCE],
+            )
+            counted.update(dict(rows))
+        return {run: counted.get(source, 0) for run, source in sources.items()}
+
+    def _among(self, statement: str, runs: Sequence[str]) -> list[tuple[Any, ...]]:
+        values: list[Value] = list(runs)
+        return self._database.read(statement.format(places=", ".join("?" * len(values))), *values)
+
+    def _filtered(self, page: Page, wanted: RunFilter, before: int) -> RunPage:
+        """One walk gives the page and the total; it ends when both are known."""
+        total = passed = 0
+        found: list[tuple[int, Run]] = []
+        for n, run in self._scan(wanted):
+            total += 1
+            if n < before:
+                passed += 1
+                if passed > page.skip and len(found) <= page.limit:
+                    found.append((n, run))
+            if total > MAX_COUNTED and len(found) > page.limit:
+                break
+        return _cut(found, page.limit, min(total, MAX_COUNTED), capped=total > MAX_COUNTED)
+
+    def _scan(self, wanted: RunFilter) -> Iterator[tuple[int, Run]]:
+        # the stored form has the status as it is written here: the database leaves out most of what cannot match
+        likely = "%" if wanted.status is None else f'%"status":"{wanted.status}"%'
+        before = _BEHIND_ALL
+        while True:
+            rows = self._database.read(
+                "SELECT n, run FROM runs WHERE n < ? AND run LIKE ? ORDER BY n DESC LIMIT ?", before, likely, _AT_ONCE
+            )
+            if not rows:
+                return
+            for n, text in rows:
+                run = from_json(Run, text)
+                if wanted.matches(run):
+                    yield int(n), run
+            before = int(rows[-1][0])
+
+
+def moment_of(text: str, field: str) -> datetime:
+    """A time that a caller wrote; without a zone it is in UTC."""
+    try:
+        found = datetime.fromisoformat(text)
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        message = f"Parameter '{field}' must be a time such as 2026-01-31T12:00:00Z"
+        raise ApiError(Code.INVALID_INPUT, message) from None
+
+
+def _cut(found: list[tuple[int, Run]], limit: int, total: int, *, capped: bool) -> RunPage:
+    shown = found[:limit]
+    cursor = encode_cursor(shown[-1][0]) if len(found) > limit else None
+    return RunPage([run for _, run in shown], total, capped, cursor)
+
+
+def _tags(run: Run) -> tuple[str, ...]:
+    try:
+        return Definition.of(run).choice.tags
+    except ConfigError:
+        return ()

@@ -1,0 +1,268 @@
+"""Works on the runs that wait in the store: some at the same time, with the same engine as the command line.
+
+One thread claims runs and keeps the claims alive; another has an event loop in which the runs are worked on. So no
+request waits for a run, and no busy run lets its claim lapse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from threading import Event as Signal
+from threading import Lock, Thread
+from time import monotonic
+
+from gradeline.engine.local import RunTask, run_local
+from gradeline.engine.prepare import Definition, Prepared, prepare
+from gradeline.engine.suites import answered_samples
+from gradeline.errors import GradelineError, StoreError
+from gradeline.model import Run
+from gradeline.service.egress import ServiceEgress
+from gradeline.service.event_log import EventLog
+from gradeline.service.events import Events
+from gradeline.service.failures import ApiError
+from gradeline.service.held import CANCELLED, HeldRun, give_back_quietly
+from gradeline.service.queue import MOST_TRIES, Claim, LostClaimError, Queue, baseline_of
+from gradeline.service.secrets import Secrets
+from gradeline.service.settings import ServeSettings
+from gradeline.service.world import document_of, outside_of, suite_for_run
+from gradeline.store.database import Database
+from gradeline.store.shared import SharedStorage
+
+_log = logging.getLogger("gradeline.service")
+
+_POLL_S = 1.0
+_CANCEL_GRACE_S = 3.0
+"""How long a cancelled run's calls in flight may take to finish."""
+_LAST_WORDS_S = 1.0
+"""How long what was cancelled may take to let go."""
+_PAUSE_S = 2.0
+"""Before a run is given back that the store would not take rows of; to the power of how often that was."""
+_LONGEST_PAUSE_S = 60.0
+
+
+class Runner:
+    """Executes up to ``runs_at_once`` runs at a time, as long as it is started."""
+
+    def __init__(
+        self,
+        settings: ServeSettings,
+        storage: SharedStorage,
+        database: Database,
+        secrets: Secrets,
+        egress: ServiceEgress,
+        events: Events,
+    ) -> None:
+        self.log: EventLog = events.log
+        self.queue = Queue(database, self.log, settings.lease_s)
+        self._settings = settings
+        self._storage = storage
+        self._secrets = secrets
+        self._database = database
+        self._egress = egress
+        self._events = events
+        self._held: dict[str, HeldRun] = {}
+        self._tasks: dict[str, Future[None]] = {}
+        self._lock = Lock()
+        self._wake = Signal()
+        self._stopping = Signal()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._threads: list[Thread] = []
+
+    def start(self) -> None:
+        """Begin to take up what waits."""
+        if self._loop is not None:
+            return
+        self._loop = asyncio.new_event_loop()
+        self._stopping.clear()
+        self._threads = [
+            Thread(target=self._loop.run_forever, name="gradeline-runs", daemon=True),
+            Thread(target=self._watch, name="gradeline-queue", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, drain_s: float = 8.0) -> None:
+        """Take up nothing more; let what is in flight finish, and give back what is not done in this time."""
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        self._stopping.set()
+        self._wake.set()
+        self._threads[1].join()
+        deadline = monotonic() + max(0.0, drain_s - 2 * _LAST_WORDS_S)
+        with self._lock:
+            held, tasks = list(self._held.values()), list(self._tasks.values())
+        for one in held:
+            one.released = True
+            loop.call_soon_threadsafe(one.stop.set, "the service stops")
+        self._await(tasks, deadline - monotonic())
+        for one in held:
+            loop.call_soon_threadsafe(one.break_off)
+        ended = asyncio.run_coroutine_threadsafe(_others_done(), loop)
+        with suppress(TimeoutError):
+            ended.result(_LAST_WORDS_S)
+        loop.call_soon_threadsafe(loop.stop)
+        self._threads[0].join(_LAST_WORDS_S)
+        if not self._threads[0].is_alive():
+            loop.close()
+
+    def wake(self) -> None:
+        """There is something new in the queue."""
+        self._wake.set()
+
+    @property
+    def running(self) -> int:
+        """How many runs are worked on here."""
+        return len(self._held)
+
+    def _await(self, tasks: list[Future[None]], seconds: float) -> None:
+        """Wait for them, beating for those that are left."""
+        deadline = monotonic() + seconds
+        while monotonic() < deadline and not all(task.done() for task in tasks):
+            self._guarded(self._beat)
+            for task in tasks:
+                if not task.done():
+                    with suppress(Exception):
+                        task.exception(min(self._pause, max(0.0, deadline - monotonic())))
+                    break
+
+    def _watch(self) -> None:
+        while not self._stopping.is_set():
+            self._guarded(self._beat)
+            self._guarded(self._claim)
+            self._wake.wait(self._pause)
+            self._wake.clear()
+
+    @property
+    def _pause(self) -> float:
+        return min(_POLL_S, self._settings.lease_s / 5)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """The store may be away for a while; what is held is then decided by the tokens."""
+        try:
+            work()
+        except StoreError as error:
+            _log.warning("the queue cannot be reached: %s", error)
+        except Exception:
+            _log.exception("the queue")
+
+    def _claim(self) -> None:
+        while not self._stopping.is_set() and len(self._held) < self._settings.runs_at_once:
+            claim = self.queue.claim(self._held)
+            if claim is None:
+                return
+            self._begin(claim)
+
+    def _begin(self, claim: Claim) -> None:
+        held = HeldRun(self._storage, self.queue, self.log, claim, self._events.changed)
+        self._events.changed(claim.run)
+        loop = self._loop
+        if loop is None:
+            give_back_quietly(held)
+            return
+        with self._lock:
+            self._held[claim.run] = held
+            task = asyncio.run_coroutine_threadsafe(self._work(held), loop)
+            self._tasks[claim.run] = task
+        task.add_done_callback(lambda _: self._forget(claim.run, held))
+
+    def _forget(self, run: str, held: HeldRun) -> None:
+        with self._lock:
+            if self._held.get(run) is held:
+                del self._held[run], self._tasks[run]
+        self._wake.set()
+
+    def _beat(self) -> None:
+        with self._lock:
+            held = dict(self._held)
+        wanted = self.queue.beat(one.claim for one in held.values())
+        for run, one in held.items():
+            if run not in wanted:
+                if not one.over and not one.lost:
+                    one.lost = True
+                    self._soon(one.break_off)
+            elif wanted[run] == "cancel" and not one.cancelled:
+                self._cancel(one)
+
+    def _cancel(self, held: HeldRun) -> None:
+        loop = self._loop
+        if loop is not None:
+            held.cancelled = True
+            self._soon(held.stop.set, CANCELLED)
+            self._soon(loop.call_later, _CANCEL_GRACE_S, held.break_off)
+
+    def _soon(self, act: Callable[..., object], *arguments: object) -> None:
+        """Do it in the event loop, as long as there is one."""
+        loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(act, *arguments)
+
+    async def _work(self, held: HeldRun) -> None:
+        """Work on one run to whatever end; nothing of it may end the runner."""
+        run_id = held.claim.run
+        held.task = asyncio.current_task()
+        try:
+            if held.claim.tries > MOST_TRIES:
+                tried = f"given up: {MOST_TRIES} times it was begun, and no result could be stored; the log says why"
+                held.end(status="failed", error_message=tried)
+                return
+            await self._execute(held)
+        except LostClaimError:
+            _log.warning("run %s: another process has it now", run_id)
+        except StoreError as error:
+            if held.lost:
+                _log.warning("run %s: another process has it now", run_id)
+                return
+            _log.warning("run %s: broken off, and begun again soon: %s", run_id, error)
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(min(_LONGEST_PAUSE_S, _PAUSE_S**held.claim.tries))
+            give_back_quietly(held)
+        except (GradelineError, ApiError) as error:
+            _end_quietly(held, error, str(error))
+        except asyncio.CancelledError as error:
+            _end_quietly(held, error, "the run was broken off")
+        except Exception as error:
+            _log.exception("run %s", run_id)
+            _end_quietly(held, error, f"a defect of gradeline: {type(error).__name__}")
+
+    async def _execute(self, held: HeldRun) -> None:
+        run = held.begin()
+        definition = Definition.of(run)
+        document = document_of(definition)
+        suite = suite_for_run(document, self._secrets, self._settings, asking=run.parent is None)
+        held.baseline = baseline_of(self._database, run.id)
+        async with prepare(
+            suite,
+            definition.choice,
+            self._storage,
+            asking=run.parent is None,
+            baselines=definition.baselines,
+            outside=outside_of(document, self._egress, self._secrets),
+        ) as prepared:
+            await run_local(self._storage, self._task(prepared, run, held), held.stop)
+
+    def _task(self, prepared: Prepared, run: Run, held: HeldRun) -> RunTask:
+        task = prepared.task(run)._replace(keeper=held)
+        parent = None if run.parent is None else self._storage.get_run(run.parent)
+        if parent is not None:
+            samples = partial(answered_samples, self._storage, parent)
+            return task._replace(samples=samples, retry_failed=False, asking=False)
+        return task._replace(samples=lambda: self._storage.samples(run.id), retry_failed=held.claim.retry_failed)
+
+
+def _end_quietly(held: HeldRun, cause: BaseException, message: str) -> None:
+    """Say that the run failed, unless it has ended already or is another's."""
+    with suppress(StoreError):
+        held.end(cause, status="failed", error_message=message[:2000])
+
+
+async def _others_done() -> None:
+    """Wait until every other task of this loop is done."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    await asyncio.gather(*(task for task in others if task is not None), return_exceptions=True)

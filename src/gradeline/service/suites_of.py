@@ -1,0 +1,307 @@
+"""From what a caller asks to a suite that the run keeps as data, and from there to a suite that can be run.
+
+A suite over REST is data: it names no file, no code and no variable of the server, and holds no secret itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from gradeline import extractors, graders
+from gradeline.engine.prepare import LETTA
+from gradeline.errors import ConfigError
+from gradeline.model import Sample, Storage, quote
+from gradeline.model.secrets import holds_secret
+from gradeline.service.egress import ServiceEgress
+from gradeline.service.failures import ApiError, Code
+from gradeline.service.secrets import Secrets
+from gradeline.service.settings import ServeSettings
+from gradeline.service.stored_graders import ResolvedGrader, StoredGraders
+from gradeline.service.test_cases import Filter, TestCases
+from gradeline.service.world import DATA_TARGETS, check_judges, host_of
+from gradeline.suite.dataset import open_dataset
+from gradeline.suite.stored import secret_names, with_variables
+from gradeline.targets.registry import ALIASES
+
+MOST_RESULTS = 1_000_000
+
+_CODE_KEYS = ("setup_script", "output")
+_FILE_OPTIONS = ("prompt_path", "rubric_path", "agent_file")
+_TIMED = frozenset({"http", "openai", "anthropic", "gemini", "ollama", "vllm"})
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What a caller asks for when a run is started."""
+
+    name: str | None = None
+    suite: dict[str, Any] | None = None
+    test_case_ids: list[str] | None = None
+    tag: str | None = None
+    agent_endpoint_url: str | None = None
+    target: dict[str, Any] | None = None
+    grader_ids: list[str | dict[str, Any]] | None = None
+    repeats: int | None = None
+    concurrency: int | None = None
+    timeout_s: float | None = None
+    baseline_id: str | None = None
+
+
+class Made(NamedTuple):
+    """A suite that can be kept, and the cases of its run."""
+
+    document: dict[str, Any]
+    samples: list[Sample]
+    tag: str | None
+
+
+class SuiteMaker:
+    """Makes suites of what callers ask for; `ApiError` says what is wrong with it."""
+
+    def __init__(
+        self,
+        settings: ServeSettings,
+        storage: Storage,
+        cases: TestCases,
+        graders: StoredGraders,
+        egress: ServiceEgress,
+        secrets: Secrets,
+    ) -> None:
+        self._settings = settings
+        self._storage = storage
+        self._cases = cases
+        self._graders = graders
+        self._egress = egress
+        self._secrets = secrets
+
+    def made(self, asked: Asked) -> Made:
+        """The suite that was sent, or the one that its parts make up."""
+        document, tag = self._sent(asked) if asked.suite is not None else (self._of_parts(asked), asked.tag)
+        rows = document.pop("dataset", None)
+        samples = self._samples(document, rows) if isinstance(rows, list) else self._stored_cases(asked, tag)
+        document["dataset"] = []
+        document["target"] = self._target(document.get("target"), asked)
+        check_judges(document["graders"], self._egress, self._secrets)
+        for key, value in (("repeats", asked.repeats), ("concurrency", asked.concurrency)):
+            if value is not None:
+                for other in {"repeats": ("num_runs",), "concurrency": ("max_concurrent",)}[key]:
+                    document.pop(other, None)
+                document[key] = value
+        return Made(document, samples, tag)
+
+    def graders(self, entries: Sequence[str | Mapping[str, Any]]) -> dict[str, Any]:
+        """Stored graders as a suite has them."""
+        found = {one.key: _entry(one) for one in self._graders.resolve(entries)}
+        check_judges(found, self._egress, self._secrets)
+        return found
+
+    def _sent(self, asked: Asked) -> tuple[dict[str, Any], str | None]:
+        document = dict(asked.suite or {})
+        for name in ("agent_endpoint_url", "target", "grader_ids"):
+            if getattr(asked, name) is not None:
+                raise ApiError(
+                    Code.INVALID_INPUT, f"Field {name!r} cannot stand beside 'suite'; write it into the suite"
+                )
+        _refuse_code(document)
+        dataset = document.get("dataset")
+        tag = asked.tag
+        if isinstance(dataset, Mapping) and set(dataset) == {"tag"} and isinstance(dataset["tag"], str):
+            tag = dataset["tag"]
+            del document["dataset"]
+        elif dataset is not None and not isinstance(dataset, list):
+            reason = f"must be a list of cases or {{tag: NAME}}, not {quote(dataset)}; files are not read over REST"
+            raise ApiError(Code.INVALID_INPUT, f"Field 'suite.dataset' {reason}")
+        elif dataset is not None and (asked.tag is not None or asked.test_case_ids is not None):
+            raise ApiError(Code.INVALID_INPUT, "Field 'suite.dataset' and 'test_case_ids' or 'tag' exclude each other")
+        if asked.name is not None or "name" not in document:
+            document["name"] = asked.name or "evaluation"
+        return document, tag
+
+    def _of_parts(self, asked: Asked) -> dict[str, Any]:
+        if (asked.agent_endpoint_url is None) is (asked.target is None):
+            if asked.target is not None:
+                raise ApiError(Code.INVALID_INPUT, "Fields 'agent_endpoint_url' and 'target' exclude each other")
+            raise ApiError(Code.MISSING_FIELD, "Field 'agent_endpoint_url' is required (or 'target')")
+        if asked.grader_ids is None:
+            raise ApiError(Code.MISSING_FIELD, "Field 'grader_ids' is required")
+        target = asked.target or {"kind": "http", "url": asked.agent_endpoint_url}
+        return {
+            "name": asked.name or "evaluation",
+            "target": target,
+            "graders": {one.key: _entry(one) for one in self._graders.resolve(asked.grader_ids)},
+        }
+
+    def _stored_cases(self, asked: Asked, tag: str | None) -> list[Sample]:
+        if asked.test_case_ids is not None and tag is not None:
+            raise ApiError(Code.INVALID_INPUT, "Fields 'test_case_ids' and 'tag' exclude each other")
+        if tag is not None:
+            found = [case.sample() for case in self._cases.matching(Filter(tag=tag)) if tag in case.tags]
+            if not found:
+                raise ApiError(Code.INVALID_INPUT, f"Field 'tag': no test case has the tag {quote(tag, 80)}")
+            return found
+        if asked.test_case_ids is None:
+            raise ApiError(Code.MISSING_FIELD, "Field 'test_case_ids' is required (or 'tag')")
+        return self._named_cases(asked.test_case_ids)
+
+    def _named_cases(self, ids: Sequence[str]) -> list[Sample]:
+        if not ids:
+            raise ApiError(Code.INVALID_LENGTH, "Field 'test_case_ids' must name at least one test case")
+        named = Counter(ids)
+        if len(named) < len(ids):
+            twice = named.most_common(1)[0][0]
+            raise ApiError(Code.DUPLICATE_ID, f"Field 'test_case_ids' names {quote(twice, 60)} twice")
+        found = self._cases.find(ids)
+        unknown = [case for case in ids if case not in found]
+        if unknown:
+            message = f"Field 'test_case_ids': no test case {quote(unknown[0], 60)}"
+            raise ApiError(Code.INVALID_TEST_CASE_ID, message, details={"ids": unknown[:100]})
+        return [found[case].sample() for case in ids]
+
+    def _samples(self, document: dict[str, Any], rows: list[Any]) -> list[Sample]:
+        """The cases that stand in the suite, chosen as it says."""
+        tags, limit = document.pop("sample_tags", None) or (), document.pop("max_samples", None) or 0
+        if not isinstance(tags, list | tuple) or not isinstance(limit, int):
+            raise ApiError(
+                Code.INVALID_INPUT, "Fields 'suite.sample_tags' and 'suite.max_samples': a list and a number"
+            )
+        try:
+            samples = list(open_dataset(rows, tags=tags, limit=limit))
+        except ConfigError as error:
+            raise refused(error, "suite") from None
+        for sample in samples:
+            if sample.rubric_path is not None:
+                raise ApiError(
+                    Code.INVALID_INPUT, f"Case {quote(sample.case_key)}: 'rubric_path' names a file; use 'rubric'"
+                )
+        if not samples:
+            raise ApiError(Code.INVALID_LENGTH, "Field 'suite.dataset' must hold at least one case")
+        return samples
+
+    def _target(self, given: object, asked: Asked) -> dict[str, Any]:
+        if not isinstance(given, dict):
+            raise ApiError(Code.INVALID_INPUT, "Field 'target' must be an object such as {kind: http, url: …}")
+        target = dict(given)
+        kind = ALIASES.get(str(target.get("kind")), str(target.get("kind")))
+        if kind not in DATA_TARGETS | set(self._settings.allow_target):
+            known = ", ".join(sorted(DATA_TARGETS | set(self._settings.allow_target)))
+            message = f"Field 'target.kind': {quote(kind, 40)} is not allowed here, only {known} (--allow-target)"
+            raise ApiError(Code.FORBIDDEN, message)
+        timeout_s = asked.timeout_s
+        if timeout_s is not None:
+            if kind not in _TIMED:
+                raise ApiError(Code.INVALID_INPUT, f"Field 'timeout_s': a target of kind {kind} takes no time limit")
+            if target.get("timeout", timeout_s) != timeout_s:
+                raise ApiError(Code.INVALID_INPUT, "Fields 'timeout_s' and 'target.timeout' differ; keep one")
+            target["timeout"] = timeout_s
+        _refuse_variables(target, "target")
+        self._check_replay(kind, target)
+        self._check_place(kind, target, "target.url" if asked.agent_endpoint_url is None else "agent_endpoint_url")
+        return target
+
+    def _check_replay(self, kind: str, target: Mapping[str, Any]) -> None:
+        if kind != "replay":
+            return
+        for name in ("responses", "cached"):
+            if target.get(name) is not None:
+                raise ApiError(Code.INVALID_INPUT, f"Field 'target.{name}' names a file; name a stored run by 'run'")
+        if not isinstance(target.get("run"), str) or self._storage.get_run(target["run"]) is None:
+            raise ApiError(Code.INVALID_INPUT, f"Field 'target.run': no evaluation {quote(target.get('run'), 60)}")
+
+    def _check_place(self, kind: str, target: Mapping[str, Any], named: str) -> None:
+        """Where the agent is, and that what lets the caller in may be sent there."""
+        field = "url" if kind == "http" else "base_url"
+        shown = with_variables(target)
+        for name in ("headers", "api_key", field):
+            if holds_secret(shown.get(name), name):
+                remedy = "store it with PUT /api/secrets/NAME and write {secret: NAME} in its place"
+                raise ApiError(Code.INVALID_INPUT, f"Field 'target.{name}' holds a secret; {remedy}")
+        url = target.get(field)
+        if isinstance(url, str) and kind not in LETTA:
+            self._egress.check_url(url, named if kind == "http" else "target.base_url")
+        poll = target.get("poll")
+        if isinstance(poll, Mapping) and isinstance(poll.get("url"), str) and "://" in poll["url"]:
+            self._egress.check_url(poll["url"], "target.poll.url")
+        if any(True for _ in secret_names(target)):
+            self._secrets.check(target, host_of(kind, target))
+
+
+def _entry(one: ResolvedGrader) -> dict[str, Any]:
+    kept = {key: value for key, value in one.definition.items() if key != "config"}
+    if one.function is not None:
+        return {"kind": "tool", "function": one.function, "x-grader": kept}
+    return {"kind": one.kind, "config": one.config, "x-grader": kept}
+
+
+def _refuse_code(document: Mapping[str, Any]) -> None:
+    """What would read a file or run code of the server."""
+    for key in _CODE_KEYS:
+        if document.get(key) is not None:
+            raise ApiError(
+                Code.INVALID_INPUT, f"Field 'suite.{key}' names a file of yours; it cannot be used over REST"
+            )
+    reward = document.get("reward")
+    if isinstance(reward, Mapping) and reward.get("kind") == "custom":
+        raise ApiError(Code.INVALID_INPUT, "Field 'suite.reward': custom code cannot be used over REST")
+    entries = document.get("graders")
+    if not isinstance(entries, Mapping) or not entries:
+        raise ApiError(Code.INVALID_GRADER, "Field 'suite.graders' must name at least one grader")
+    for key, entry in entries.items():
+        for message in _code_in_grader(entry):
+            raise ApiError(Code.INVALID_GRADER, f"Field 'suite.graders.{key}': {message}")
+
+
+def _code_in_grader(entry: object) -> Iterator[str]:
+    if not isinstance(entry, Mapping):
+        yield f"must be an object such as {{kind: exact_match}}, not {quote(entry)}"
+        return
+    function = entry.get("function")
+    if function is not None and function not in graders.registry:
+        yield "code cannot be sent over REST; only graders of --graders-dir can be used, by their ids"
+    extractor = entry.get("extractor", "last_assistant")
+    if not isinstance(extractor, str) or extractor not in extractors.registry:
+        yield f"no extractor {quote(extractor, 60)}"
+    for option in _options_in(entry):
+        yield f"{option!r} names a file; over REST write the text itself"
+
+
+def _options_in(tree: object) -> Iterator[str]:
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            if key in _FILE_OPTIONS and value is not None:
+                yield str(key)
+            yield from _options_in(value)
+    elif isinstance(tree, list):
+        for item in tree:
+            yield from _options_in(item)
+
+
+def _refuse_variables(tree: object, place: str) -> None:
+    """``${NAME}`` would be a variable of the server."""
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            _refuse_variables(value, f"{place}.{key}")
+    elif isinstance(tree, list):
+        for number, value in enumerate(tree):
+            _refuse_variables(value, f"{place}[{number}]")
+    elif isinstance(tree, str) and "${" in tree:
+        reason = "variables are not read over REST; store a secret and write {secret: NAME}"
+        raise ApiError(Code.INVALID_INPUT, f"Field {place!r}: {reason}")
+
+
+def refused(error: ConfigError, lead: str = "") -> ApiError:
+    """What is wrong with a suite, all of it, with the code that the first fault has."""
+    placed = getattr(error, "placed", None)
+    faults = [(each.path, each.message) for each in placed] if placed else [tuple(each) for each in error.problems]
+    errors = [{"field": f"{lead}.{path}".strip("."), "message": message} for path, message in faults]
+    first, message = faults[0]
+    code = Code.INVALID_INPUT
+    if first.startswith("graders"):
+        code = Code.INVALID_GRADER
+    elif first in ("target.url", "target.base_url"):
+        code = Code.INVALID_URL
+    named = errors[0]["field"]
+    text = f"Field {named!r}: {message}" if named else message
+    return ApiError(code, text, details={"errors": errors[:50]})

@@ -1,0 +1,312 @@
+"""A run in numbers, as the API shows it: from counters, and from one walk over its rows that is done once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from threading import Lock, Thread
+from time import monotonic
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from gradeline.engine.aggregate import GraderSummary, complete, measure, summarise
+from gradeline.engine.aggregate import Summary as RunSummary
+from gradeline.engine.latency import Latencies
+from gradeline.errors import ConfigError, Outcome, StoreError
+from gradeline.model import Counts, Measure, Run, Storage, digest_of, from_json, to_json
+from gradeline.service.run_rows import source_of
+from gradeline.stats import wilson
+from gradeline.store.database import Database, Dialect, Step, Transaction, migrate
+
+_ENDED = ("completed", "failed", "cancelled")
+_KEPT_IN_MEMORY = 256
+_WORTH_STORING = 5_000
+"""Results of a run whose walk is worth a row; of a smaller one it is done again after a restart."""
+_PATIENCE = 20.0
+"""While a run goes on, a walk is used for this many times as long as it took."""
+_TOO_LONG_TO_WAIT = 50_000
+"""Results of a run that goes on for whose walk nobody is kept waiting."""
+_ROWS_AT_ONCE = 10_000
+_LOCKS = 16
+
+
+class Figure(Struct, frozen=True):
+    """A number of one grader with its 95 % interval, and what it is the number of."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    scored: int
+    total: int
+
+
+class Coverage(Struct, frozen=True):
+    """How many of the results have a score."""
+
+    scored: int
+    total: int
+    share: float | None
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """A whole run in numbers. Latencies are those of successful responses."""
+
+    total_results: int
+    successful_responses: int
+    failed_responses: int
+    timeout_responses: int
+    grader_pass_counts: dict[str, int]
+    grader_fail_counts: dict[str, int]
+    grader_error_counts: dict[str, int]
+    grader_skipped_counts: dict[str, int]
+    average_scores: dict[str, Figure]
+    pass_rates: dict[str, Figure]
+    average_latency_ms: float | None
+    p50_latency_ms: float | None
+    p95_latency_ms: float | None
+    p99_latency_ms: float | None
+    coverage: dict[str, Coverage]
+    sentence: str
+
+
+class Walk(Struct, frozen=True, kw_only=True, tag_field="schema", tag=1):
+    """What only the rows themselves tell."""
+
+    graded: int
+    """Responses with at least one pass or fail."""
+    latency_ms: dict[str, float]
+    mean_intervals: dict[str, tuple[float, float] | None]
+    rate_intervals: dict[str, tuple[float, float] | None]
+
+
+class _Known(NamedTuple):
+    version: str
+    walk: Walk
+    until: float
+    """When it is too old for a run that still goes on."""
+
+
+def _create_walks(transaction: Transaction, _: Dialect) -> None:
+    transaction.run(
+        """CREATE TABLE result_walks (
+            run TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
+            version TEXT NOT NULL,
+            walk TEXT NOT NULL
+        )"""
+    )
+
+
+STEPS: tuple[Step, ...] = (_create_walks,)
+
+
+class Summaries:
+    """The summaries of a store's runs. Counts are exact at any moment; of a large run that still goes on, the
+    latencies may be a little older."""
+
+    def __init__(self, database: Database, storage: Storage) -> None:
+        self._database = database
+        self._storage = storage
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._walking: set[str] = set()
+        self._guard = Lock()
+        self._locks = tuple(Lock() for _ in range(_LOCKS))
+        migrate(database, "summaries", STEPS)
+
+    def of(self, run: Run) -> Summary:
+        """The summary of a run as it stands."""
+        counts = self._storage.counts(run.id)
+        return _summary(summarise(run, counts), counts, self._walk(run, counts))
+
+    def _walk(self, run: Run, counts: Counts) -> Walk:
+        version = _version(run, counts)
+        known = self._usable(run, version)
+        if known is not None:
+            return known
+        size = sum(counts.responses.values())
+        if run.status not in _ENDED and size >= _TOO_LONG_TO_WAIT:
+            return self._older(run, version, counts)
+        return self._walked(run, version, size)
+
+    def _walked(self, run: Run, version: str, size: int) -> Walk:
+        # one caller walks, the others wait for what it finds
+        with self._locks[hash(run.id) % _LOCKS]:
+            known = self._usable(run, version)
+            if known is not None:
+                return known
+            walk = self._stored(run.id, version) if size >= _WORTH_STORING else None
+            began = monotonic()
+            if walk is None:
+                walk = _walk_over(run, self._storage, self._database)
+                if size >= _WORTH_STORING and run.status in _ENDED:
+                    self._store(run.id, version, walk)
+            ended = monotonic()
+            self._remember(run.id, _Known(version, walk, ended + _PATIENCE * (ended - began)))
+            return walk
+
+    def _older(self, run: Run, version: str, counts: Counts) -> Walk:
+        """What is known of a large run that goes on, while a newer walk is under way; at first the counts alone."""
+        with self._guard:
+            known = self._known.get(run.id)
+            begin = run.id not in self._walking
+            self._walking.add(run.id)
+        if begin:
+            size = sum(counts.responses.values())
+            Thread(target=self._refresh, args=(run, version, size), name="summary", daemon=True).start()
+        if known is not None:
+            return known.walk
+        scored = (grader.outcomes["pass"] + grader.outcomes["fail"] for grader in counts.graders.values())
+        return Walk(graded=max(scored, default=0), latency_ms={}, mean_intervals={}, rate_intervals={})
+
+    def _refresh(self, run: Run, version: str, size: int) -> None:
+        try:
+            # the run may be deleted meanwhile, or the store closed
+            with suppress(StoreError, ConfigError):
+                self._walked(run, version, size)
+        finally:
+            with self._guard:
+                self._walking.discard(run.id)
+
+    def _usable(self, run: Run, version: str) -> Walk | None:
+        with self._guard:
+            known = self._known.get(run.id)
+        if known is None:
+            return None
+        still_going = run.status not in _ENDED and monotonic() < known.until
+        return known.walk if known.version == version or still_going else None
+
+    def _remember(self, run: str, known: _Known) -> None:
+        with self._guard:
+            self._known[run] = known
+            self._known.move_to_end(run)
+            while len(self._known) > _KEPT_IN_MEMORY:
+                self._known.popitem(last=False)
+
+    def _stored(self, run: str, version: str) -> Walk | None:
+        rows = self._database.read("SELECT walk FROM result_walks WHERE run = ? AND version = ?", run, version)
+        return from_json(Walk, rows[0][0]) if rows else None
+
+    def _store(self, run: str, version: str, walk: Walk) -> None:
+        # only a saving of time: whoever reads a run must not fail because it cannot be written
+        with suppress(StoreError):
+            self._database.transact(
+                lambda transaction: transaction.run(
+                    "INSERT INTO result_walks (run, version, walk) VALUES (?, ?, ?)"
+                    " ON CONFLICT (run) DO UPDATE SET version = excluded.version, walk = excluded.walk",
+                    run,
+                    version,
+                    to_json(walk),
+                )
+            )
+
+
+def _version(run: Run, counts: Counts) -> str:
+    """Changes with whatever a walk could find changed."""
+    return digest_of(f"{run.status} {run.completed_at} {run.total} {to_json(counts)}")
+
+
+def _walk_over(run: Run, storage: Storage, database: Database) -> Walk:
+    if run.repeats > 1:
+        return _walk_by_case(run, storage.measures(run.id))
+    latencies = Latencies()
+    for latency_ms in _latencies(database, source_of(database.read, run.id)):
+        latencies.add(latency_ms)
+    return Walk(
+        graded=_graded(database, run.id),
+        latency_ms=latencies.summary() or {},
+        # the counts have better ones
+        mean_intervals={},
+        rate_intervals={},
+    )
+
+
+def _latencies(database: Database, source: str) -> Iterator[float]:
+    case, repeat = "", -1
+    while True:
+        rows = database.read(
+            "SELECT case_key, repeat, latency_ms FROM responses WHERE run = ? AND (case_key, repeat) > (?, ?)"
+            " AND status = 'success' ORDER BY case_key, repeat LIMIT ?",
+            source,
+            case,
+            repeat,
+            _ROWS_AT_ONCE,
+        )
+        if not rows:
+            return
+        yield from (latency_ms for _, _, latency_ms in rows if latency_ms is not None)
+        case, repeat = rows[-1][:2]
+
+
+def _graded(database: Database, run: str) -> int:
+    ((graded,),) = database.read(
+        "SELECT count(*) FROM (SELECT 1 FROM grades WHERE run = ? AND outcome IN ('pass', 'fail')"
+        " GROUP BY case_key, repeat) AS graded",
+        run,
+    )
+    return int(graded)
+
+
+def _walk_by_case(run: Run, measures: Iterable[Measure]) -> Walk:
+    """Repeats of a case say less than as many cases: the intervals are over all of its scores."""
+    graded = 0
+
+    def counted() -> Iterator[Measure]:
+        nonlocal graded
+        for one in measures:
+            graded += any(grade.outcome in (Outcome.PASS, Outcome.FAIL) for grade in one.grades.values())
+            yield one
+
+    measured = measure(run, counted())
+    whole = complete(summarise(run, Counts({}, {})), measured).graders
+    return Walk(
+        graded=graded,
+        latency_ms=measured.latencies.summary() or {},
+        mean_intervals={key: column.mean_ci for key, column in whole.items()},
+        rate_intervals={key: column.pass_rate_ci for key, column in whole.items()},
+    )
+
+
+def _summary(run: RunSummary, counts: Counts, walk: Walk) -> Summary:
+    graders = run.graders
+    errors = sum(column.errors for column in graders.values())
+    return Summary(
+        total_results=sum(counts.responses.values()),
+        successful_responses=counts.responses.get("success", 0),
+        failed_responses=counts.responses.get("error", 0),
+        timeout_responses=counts.responses.get("timeout", 0),
+        grader_pass_counts={key: column.passed for key, column in graders.items()},
+        grader_fail_counts={key: column.failed for key, column in graders.items()},
+        grader_error_counts={key: column.errors for key, column in graders.items()},
+        grader_skipped_counts={key: column.skipped for key, column in graders.items()},
+        average_scores={key: _average(key, column, walk.mean_intervals) for key, column in graders.items()},
+        pass_rates={key: _rate(key, column, walk.rate_intervals) for key, column in graders.items()},
+        average_latency_ms=walk.latency_ms.get("mean"),
+        p50_latency_ms=walk.latency_ms.get("p50"),
+        p95_latency_ms=walk.latency_ms.get("p95"),
+        p99_latency_ms=walk.latency_ms.get("p99"),
+        coverage={
+            key: Coverage(column.scored, column.total, column.scored / column.total if column.total else None)
+            for key, column in graders.items()
+        },
+        sentence=f"{_number(walk.graded, 'response')} graded, {_number(errors, 'grader error')}",
+    )
+
+
+def _average(key: str, column: GraderSummary, by_case: Mapping[str, tuple[float, float] | None]) -> Figure:
+    low, high = by_case.get(key) or column.mean_ci or (None, None)
+    return Figure(column.mean, low, high, column.scored, column.total)
+
+
+def _rate(key: str, column: GraderSummary, by_case: Mapping[str, tuple[float, float] | None]) -> Figure:
+    low: float | None
+    high: float | None
+    low, high = by_case.get(key) or (None, None)
+    if low is None and column.scored:
+        interval = wilson(column.passed, column.scored)
+        low, high = interval.low, interval.high
+    return Figure(column.pass_rate, low, high, column.scored, column.total)
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

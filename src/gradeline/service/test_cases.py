@@ -1,0 +1,392 @@
+"""Stored test cases: the rules they keep, and how they are saved, changed, listed and found again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+from time import time
+from typing import Any, NamedTuple, cast
+from uuid import uuid4
+
+import msgspec
+
+from gradeline.model.case import TestCase
+from gradeline.model.codec import from_json, to_json
+from gradeline.model.text import clean_text, quote
+from gradeline.service.failures import ApiError, Code, not_found
+from gradeline.service.moments import moment
+from gradeline.service.paging import Page, decode_cursor, encode_cursor
+from gradeline.store.database import Database, Dialect, Transaction, migrate
+
+MAX_TEXT = 10_000
+MAX_DESCRIPTION = 500
+MAX_TAGS = 10
+MAX_TAG = 50
+MAX_COUNTED = 10_000
+"""So many matches of a filter are counted; beyond that the total says that it is capped."""
+FIELDS = ("input", "expected_output", "description", "tags")
+REQUIRED = ("input", "expected_output")
+TAG_PATTERN = "^[A-Za-z0-9_-]{1,50}$"
+
+_TAG_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+_ROWS_AT_ONCE = 500
+_ITEM = "test case"
+_TICK_S = 0.0011
+"""A millisecond, and a little more: times are cut, not rounded."""
+
+
+class Fault(NamedTuple):
+    """What is wrong with one field of a case."""
+
+    code: Code
+    field: str
+    message: str
+
+
+class CasePage(NamedTuple):
+    """A part of the list, oldest first."""
+
+    cases: list[TestCase]
+    total: int
+    capped: bool
+    """There are more than ``total``; they were not counted."""
+    next_cursor: str | None
+
+
+class Filter(NamedTuple):
+    """Which cases are wanted: by a part of a tag, by a text in any of their texts."""
+
+    tag: str | None = None
+    q: str | None = None
+
+    def matches(self, case: TestCase) -> bool:
+        """Tags are matched as they are written, texts in any case."""
+        if self.tag and not any(self.tag in tag for tag in case.tags):
+            return False
+        if not self.q:
+            return True
+        wanted = self.q.casefold()
+        texts = (case.input, case.expected_output, case.description or "", *case.tags)
+        return any(wanted in text.casefold() for text in texts)
+
+    def check(self) -> None:
+        """`ApiError` for what no text holds."""
+        for name, value in (("tag", self.tag), ("q", self.q)):
+            if value and clean_text(value).changed:
+                raise ApiError(Code.INVALID_INPUT, f"Parameter '{name}' holds NUL or half a character; leave it out")
+
+
+EVERYTHING = Filter()
+
+
+def count_live_cases(transaction: Transaction, dialect: Dialect) -> None:
+    """Triggers keep the number of cases, so that whoever saves or deletes one, it is counted."""
+    transaction.run("CREATE TABLE case_totals (name TEXT PRIMARY KEY, live BIGINT NOT NULL)")
+    for statement in _SQLITE_TRIGGERS if dialect.name == "sqlite" else _POSTGRESQL_TRIGGERS:
+        transaction.run(statement)
+    # after the triggers: from then on nobody else can write until this is committed
+    transaction.run(
+        "INSERT INTO case_totals (name, live) SELECT 'test_cases', count(*) FROM test_cases WHERE deleted = 0"
+    )
+
+
+_SQLITE_TRIGGERS = (
+    """CREATE TRIGGER case_added AFTER INSERT ON test_cases BEGIN
+        UPDATE case_totals SET live = live + 1 - new.deleted;
+    END""",
+    """CREATE TRIGGER case_hidden AFTER UPDATE OF deleted ON test_cases WHEN old.deleted <> new.deleted BEGIN
+        UPDATE case_totals SET live = live + old.deleted - new.deleted;
+    END""",
+    """CREATE TRIGGER case_removed AFTER DELETE ON test_cases BEGIN
+        UPDATE case_totals SET live = live - 1 + old.deleted;
+    END""",
+)
+_POSTGRESQL_TRIGGERS = (
+    """CREATE FUNCTION count_added_cases() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        UPDATE case_totals SET live = live + (SELECT count(*) FROM added WHERE deleted = 0);
+        RETURN NULL;
+    END $$""",
+    """CREATE FUNCTION count_hidden_cases() RETURNS trigger LANGUAGE plpgsql AS $$
+    DECLARE change BIGINT := (SELECT count(*) FROM after_it WHERE deleted = 0)
+        - (SELECT count(*) FROM before_it WHERE deleted = 0);
+    BEGIN
+        IF change <> 0 THEN UPDATE case_totals SET live = live + change; END IF;
+        RETURN NULL;
+    END $$""",
+    """CREATE FUNCTION count_removed_cases() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        UPDATE case_totals SET live = live - (SELECT count(*) FROM removed WHERE deleted = 0);
+        RETURN NULL;
+    END $$""",
+    """CREATE TRIGGER case_added AFTER INSERT ON test_cases REFERENCING NEW TABLE AS added
+        FOR EACH STATEMENT EXECUTE FUNCTION count_added_cases()""",
+    """CREATE TRIGGER case_hidden AFTER UPDATE ON test_cases
+        REFERENCING OLD TABLE AS before_it NEW TABLE AS after_it
+        FOR EACH STATEMENT EXECUTE FUNCTION count_hidden_cases()""",
+    """CREATE TRIGGER case_removed AFTER DELETE ON test_cases REFERENCING OLD TABLE AS removed
+        FOR EACH STATEMENT EXECUTE FUNCTION count_removed_cases()""",
+)
+
+STEPS = (count_live_cases,)
+
+
+class TestCases:
+    """The test cases of a store. They are rows of the store's own table: every way of saving one shows up here."""
+
+    __test__ = False  # not a test class, whatever its name says to pytest
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        migrate(database, "test_cases", STEPS)
+
+    def create(self, fields: Mapping[str, object]) -> TestCase:
+        """Store a new case; `ApiError` for the first fault in its fields."""
+        _require(faults_of(fields))
+        case = new_case(fields)
+        self.add([case])
+        return case
+
+    def add(self, cases: Iterable[TestCase]) -> None:
+        """Store new cases, all or none."""
+        rows = [(case.id, to_json(case)) for case in cases]
+        self.add_rows(lambda: iter(rows))
+
+    def add_rows(self, rows: Callable[[], Iterator[tuple[str, str]]]) -> int:
+        """Store new cases, all or none, in constant memory; ``rows`` gives their ids and stored forms from the start.
+
+        Gives their number.
+        """
+
+        def work(transaction: Transaction) -> int:
+            _take_turn(transaction)
+            source = rows()
+            stored = 0
+            while chunk := list(islice(source, _ROWS_AT_ONCE)):
+                places = ", ".join(["(?, ?)"] * len(chunk))
+                values = [value for row in chunk for value in row]
+                transaction.run(f"INSERT INTO test_cases (id, test_case) VALUES {places}", *values)  # noqa: S608
+                stored += len(chunk)
+            return stored
+
+        return self._database.transact(work)
+
+    def get(self, case: str) -> TestCase:
+        """The case of that id; a malformed id is an unknown one."""
+        if clean_text(case).changed:
+            raise not_found(_ITEM, case)
+        rows = self._database.read("SELECT test_case FROM test_cases WHERE id = ? AND deleted = 0", case)
+        if not rows:
+            raise not_found(_ITEM, case)
+        return from_json(TestCase, rows[0][0])
+
+    def change(self, case: str, fields: Mapping[str, object]) -> TestCase:
+        """Replace the fields that are named, and no others, whatever other callers replace at the same moment."""
+        _require(faults_of(fields, partial=True))
+        if clean_text(case).changed:
+            raise not_found(_ITEM, case)
+
+        def work(transaction: Transaction) -> TestCase | None:
+            # an update that changes nothing locks the row in either database
+            rows = transaction.run(
+                "UPDATE test_cases SET deleted = deleted WHERE id = ? AND deleted = 0 RETURNING test_case", case
+            )
+            if not rows:
+                return None
+            found = from_json(TestCase, rows[0][0])
+            if not fields:
+                return found
+            edited = _edited(found, fields)
+            transaction.run("UPDATE test_cases SET test_case = ? WHERE id = ?", to_json(edited), case)
+            return edited
+
+        changed = self._database.transact(work)
+        if changed is None:
+            raise not_found(_ITEM, case)
+        return changed
+
+    def delete(self, case: str) -> None:
+        """Hide a case from lists and reads; the runs that used it keep its texts."""
+        hide = "UPDATE test_cases SET deleted = 1 WHERE id = ? AND deleted = 0 RETURNING id"
+        if clean_text(case).changed or not self._database.transact(lambda transaction: transaction.run(hide, case)):
+            raise not_found(_ITEM, case)
+
+    def total(self) -> int:
+        """How many cases there are, from a counter."""
+        ((live,),) = self._database.read("SELECT live FROM case_totals WHERE name = 'test_cases'")
+        return int(live)
+
+    def page(self, page: Page, wanted: Filter = EVERYTHING) -> CasePage:
+        """A part of the list. A cursor goes on behind the last case of its page, whatever was added since."""
+        wanted.check()
+        after = 0 if page.cursor is None else int(decode_cursor(page.cursor, int)[0])
+        if wanted.tag or wanted.q:
+            return self._filtered(page, wanted, after)
+        rows = self._database.read(
+            "SELECT n, test_case FROM test_cases WHERE n > ? AND deleted = 0 ORDER BY n LIMIT ? OFFSET ?",
+            after,
+            page.limit + 1,
+            page.skip,
+        )
+        found = [(int(n), from_json(TestCase, text)) for n, text in rows]
+        return _cut(found, page.limit, self.total(), capped=False)
+
+    def matching(self, wanted: Filter = EVERYTHING) -> Iterator[TestCase]:
+        """All cases that match, oldest first, in constant memory."""
+        wanted.check()
+        return (case for _, case in self._scan(wanted))
+
+    def find(self, ids: Sequence[str]) -> dict[str, TestCase]:
+        """Those of these cases that there are, by id."""
+        found: dict[str, TestCase] = {}
+        source = iter(dict.fromkeys(case for case in ids if not clean_text(case).changed))
+        while chunk := list(islice(source, _ROWS_AT_ONCE)):
+            places = ", ".join("?" * len(chunk))
+            rows = self._database.read(
+                f"SELECT id, test_case FROM test_cases WHERE deleted = 0 AND id IN ({places})",  # noqa: S608
+                *chunk,
+            )
+            found |= {case: from_json(TestCase, text) for case, text in rows}
+        return found
+
+    def _filtered(self, page: Page, wanted: Filter, after: int) -> CasePage:
+        """One walk gives the page and the total; it ends when both are known."""
+        total = passed = 0
+        found: list[tuple[int, TestCase]] = []
+        for n, case in self._scan(wanted):
+            total += 1
+            if n > after:
+                passed += 1
+                if passed > page.skip and len(found) <= page.limit:
+                    found.append((n, case))
+            if total > MAX_COUNTED and len(found) > page.limit:
+                break
+        return _cut(found, page.limit, min(total, MAX_COUNTED), capped=total > MAX_COUNTED)
+
+    def _scan(self, wanted: Filter) -> Iterator[tuple[int, TestCase]]:
+        # a tag stands in the stored form as it is: the database leaves out most of what cannot match
+        likely = "%" if not wanted.tag else f"%{_escaped(wanted.tag)}%"
+        after = 0
+        while True:
+            rows = self._database.read(
+                "SELECT n, test_case FROM test_cases WHERE n > ? AND deleted = 0 AND test_case LIKE ? ESCAPE '!'"
+                " ORDER BY n LIMIT ?",
+                after,
+                likely,
+                _ROWS_AT_ONCE,
+            )
+            if not rows:
+                return
+            for n, text in rows:
+                case = from_json(TestCase, text)
+                if wanted.matches(case):
+                    yield int(n), case
+            after = int(rows[-1][0])
+
+
+def new_case(fields: Mapping[str, object]) -> TestCase:
+    """A case of fields that `faults_of` finds nothing wrong with, with an id of its own."""
+    now = moment(time())
+    values = {name: fields[name] for name in FIELDS if name in fields}
+    blank = TestCase(id=str(uuid4()), input="", expected_output="", created_at=now, modified_at=now)
+    return _replaced(blank, values)
+
+
+def shown(case: TestCase) -> dict[str, object]:
+    """A case as answers and exports have it."""
+    return {
+        "id": case.id,
+        "input": case.input,
+        "expected_output": case.expected_output,
+        "description": case.description,
+        "tags": list(case.tags),
+        "created_at": case.created_at,
+        "modified_at": case.modified_at,
+    }
+
+
+def faults_of(fields: Mapping[str, object], *, partial: bool = False) -> list[Fault]:
+    """Everything that is wrong with the fields of a case; a partial one may lack any of them."""
+    faults = [
+        Fault(Code.INVALID_INPUT, str(name), f"Field {quote(name, 60)} is unknown; known are {', '.join(FIELDS)}")
+        for name in fields
+        if name not in FIELDS
+    ]
+    for name in REQUIRED:
+        if name in fields:
+            faults += _faults_of_text(name, fields[name], 1, MAX_TEXT)
+        elif not partial:
+            faults.append(Fault(Code.MISSING_FIELD, name, f"Field '{name}' is required"))
+    if fields.get("description") is not None:
+        faults += _faults_of_text("description", fields["description"], 0, MAX_DESCRIPTION)
+    if fields.get("tags") is not None:
+        faults += _faults_of_tags(fields["tags"])
+    return faults
+
+
+def _faults_of_text(name: str, text: object, least: int, most: int) -> Iterator[Fault]:
+    if not isinstance(text, str):
+        yield Fault(Code.INVALID_INPUT, name, f"Field '{name}' must be a text, got {quote(text, 60)}")
+    elif not least <= len(text) <= most:
+        bounds = f"{least:,} to {most:,}" if least else f"at most {most:,}"
+        yield Fault(Code.INVALID_LENGTH, name, f"Field '{name}' must have {bounds} characters, it has {len(text):,}")
+    elif text and not text.strip():
+        yield Fault(Code.INVALID_INPUT, name, f"Field '{name}' must not be blank")
+    elif clean_text(text).changed:
+        what = "NUL" if "\0" in text else "half a surrogate pair"
+        yield Fault(Code.INVALID_INPUT, name, f"Field '{name}' holds {what}, which no store keeps; leave it out")
+
+
+def _faults_of_tags(tags: object) -> Iterator[Fault]:
+    if not isinstance(tags, list | tuple):
+        yield Fault(Code.INVALID_INPUT, "tags", f"Field 'tags' must be a list of texts, got {quote(tags, 60)}")
+        return
+    if len(tags) > MAX_TAGS:
+        yield Fault(Code.INVALID_LENGTH, "tags", f"Field 'tags' must have at most {MAX_TAGS} tags, it has {len(tags)}")
+    for place, tag in enumerate(tags[: MAX_TAGS + 1]):
+        name = f"tags[{place}]"
+        if not isinstance(tag, str):
+            yield Fault(Code.INVALID_INPUT, name, f"Field '{name}' must be a text, got {quote(tag, 60)}")
+        elif not 1 <= len(tag) <= MAX_TAG:
+            told = f"Field '{name}' must have 1 to {MAX_TAG} characters, it has {len(tag):,}"
+            yield Fault(Code.INVALID_LENGTH, name, told)
+        elif not _TAG_CHARACTERS.issuperset(tag):
+            told = f"Field '{name}' must be of the letters a to z, digits, '-' and '_', got {quote(tag, 60)}"
+            yield Fault(Code.INVALID_INPUT, name, told)
+
+
+def _require(faults: Sequence[Fault]) -> None:
+    if not faults:
+        return
+    details = {"errors": [{"field": one.field, "code": one.code.value, "message": one.message} for one in faults]}
+    raise ApiError(faults[0].code, faults[0].message, details=details)
+
+
+def _edited(case: TestCase, fields: Mapping[str, object]) -> TestCase:
+    """The case with some fields replaced; its time moves on even where the clock did not."""
+    now = moment(time())
+    if case.modified_at is not None and now <= case.modified_at:
+        now = moment(datetime.fromisoformat(case.modified_at).timestamp() + _TICK_S)
+    return _replaced(case, {**fields, "modified_at": now})
+
+
+def _replaced(case: TestCase, values: Mapping[str, object]) -> TestCase:
+    changes: dict[str, Any] = dict(values)
+    if "tags" in changes:
+        changes["tags"] = tuple(cast("Sequence[str]", changes["tags"] or ()))
+    return msgspec.structs.replace(case, **changes)
+
+
+def _cut(found: list[tuple[int, TestCase]], limit: int, total: int, *, capped: bool) -> CasePage:
+    """What was found, less the one case too many that tells of a next page."""
+    more = len(found) > limit
+    kept = found[:limit]
+    return CasePage([case for _, case in kept], total, capped, encode_cursor(kept[-1][0]) if more else None)
+
+
+def _take_turn(transaction: Transaction) -> None:
+    """New cases are numbered in the order in which they are committed: who follows the numbers misses none."""
+    transaction.run("UPDATE case_totals SET live = live WHERE name = 'test_cases'")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("!", "!!").replace("%", "!%").replace("_", "!_")

@@ -1,0 +1,257 @@
+"""A real agent and a real server for the tests of runs: the agent outlives the servers, and remembers every call."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from http.client import HTTPConnection, HTTPResponse
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Condition, Event, Thread
+from types import TracebackType
+from typing import Any, NamedTuple, Self, cast
+from urllib.parse import urlsplit
+
+PATIENCE_S = 60.0
+
+
+class EchoAgent:
+    """Answers ``{"input": X}`` with ``{"response": X}``; those in ``failing`` with a 400."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        self.failing: set[str] = set()
+        self.says = "{}"
+        self.calls: Counter[str] = Counter()
+        self.authorization: set[str | None] = set()
+        self.may_answer = Event()
+        self.may_answer.set()
+        self._changed = Condition()
+        self._server = _Server(self)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/ask"
+
+    def __enter__(self) -> Self:
+        Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.may_answer.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def total(self) -> int:
+        return sum(self.calls.values())
+
+    def wait_for(self, calls: int) -> None:
+        """Return once so many calls have come in all."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.total >= calls, PATIENCE_S), f"only {self.total} calls came"
+
+    def answer(self, text: str) -> tuple[int, bytes]:
+        with self._changed:
+            self.calls[text] += 1
+            self._changed.notify_all()
+        self.may_answer.wait(PATIENCE_S)
+        time.sleep(self.seconds)
+        if text in self.failing:
+            return 400, b'{"error": "refused"}'
+        return 200, json.dumps({"response": self.says.format(text)}).encode()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 512
+
+    def __init__(self, agent: EchoAgent) -> None:
+        self.agent = agent
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A caller that was killed is no news."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        agent = cast(_Server, self.server).agent
+        agent.authorization.add(self.headers["Authorization"])
+        status, body = agent.answer(asked["input"])
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+
+class Sse(NamedTuple):
+    """An event as it came."""
+
+    id: int
+    kind: str
+    data: Any
+
+
+_WITH_LEASE = """
+import msgspec
+from gradeline.cli import main
+from gradeline.service import settings
+plain = settings.ServeSettings
+class ServeSettings(plain, frozen=True, kw_only=True):
+    lease_s: float = {lease_s}
+settings.ServeSettings = ServeSettings
+main()
+"""
+"""The program with another lease, which no person has to choose."""
+
+
+class Server:
+    """``gradeline serve`` in a process of its own."""
+
+    def __init__(
+        self, store: str | Path, *options: str, lease_s: float | None = None, failpoint: str | None = None
+    ) -> None:
+        command = ["-m", "gradeline"] if lease_s is None else ["-c", _WITH_LEASE.format(lease_s=lease_s)]
+        self._process = subprocess.Popen(
+            [sys.executable, *command, "serve", "--port", "0", "--store", str(store), *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=os.environ if failpoint is None else {**os.environ, "GRADELINE_FAILPOINT": failpoint},
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        found = [word for word in line.split() if word.startswith("http://")]
+        if not found:
+            self._process.kill()
+            raise AssertionError(f"it did not start: {line!r} {self._process.communicate()}")
+        self.url = found[0].rstrip("/.,")
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """End it without a chance to say anything."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGKILL)
+        self._close()
+
+    def terminate(self) -> int:
+        """Ask it to end, and wait for that."""
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(PATIENCE_S)
+        finally:
+            self._close()
+        return self._process.returncode
+
+    def wait(self) -> None:
+        """Until it has ended by itself."""
+        self._process.wait(PATIENCE_S)
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def _close(self) -> None:
+        self._process.wait(PATIENCE_S)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def call(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
+        """The status and the parsed body of an answer."""
+        connection, response = self._sent(method, path, body, headers)
+        try:
+            raw = response.read()
+            return response.status, json.loads(raw) if raw else None
+        finally:
+            connection.close()
+
+    def data(self, method: str, path: str, body: object = None, **headers: str) -> Any:
+        """What is under ``data`` of a success."""
+        status, answer = self.call(method, path, body, **headers)
+        assert status < 300, answer
+        return answer["data"]
+
+    def until(self, run: str, settled: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The run, once it is as it should be."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            found: dict[str, Any] = self.data("GET", f"/api/evaluations/{run}")
+            if settled(found):
+                return found
+            assert time.monotonic() < deadline, found
+            time.sleep(0.05)
+
+    def until_ended(self, run: str) -> dict[str, Any]:
+        return self.until(run, lambda found: found["status"] not in ("pending", "running"))
+
+    def events(self, run: str, last_id: int | None = None) -> Iterator[Sse]:
+        """The events of a run until its stream ends; closing the iterator cuts the stream."""
+        headers = {} if last_id is None else {"Last-Event-ID": str(last_id)}
+        connection, response = self._sent("GET", f"/api/evaluations/{run}/events", None, headers)
+        try:
+            yield from _events(response)
+        finally:
+            connection.close()
+
+    def _sent(
+        self, method: str, path: str, body: object, headers: dict[str, str]
+    ) -> tuple[HTTPConnection, HTTPResponse]:
+        connection = HTTPConnection(urlsplit(self.url).netloc, timeout=PATIENCE_S)
+        raw = None if body is None else json.dumps(body).encode()
+        sent = {"Content-Type": "application/json", **headers} if raw is not None else headers
+        connection.request(method, path, raw, sent)
+        return connection, connection.getresponse()
+
+
+def _events(response: HTTPResponse) -> Iterator[Sse]:
+    fields: dict[str, str] = {}
+    while line := response.readline():
+        text = line.decode().rstrip("\n")
+        if text:
+            name, _, value = text.partition(":")
+            fields[name] = value.removeprefix(" ")
+        elif "event" in fields:
+            yield Sse(int(fields["id"]), fields["event"], json.loads(fields["data"]))
+            fields = {}
+        else:
+            fields = {}
+
+
+def suite_of(
+    agent: EchoAgent, cases: int, *, prefix: str = "q", concurrency: int = 10, wrong: int = 0
+) -> dict[str, Any]:
+    """A suite of so many cases, of which the first ``wrong`` fail."""
+    return {
+        "name": prefix,
+        "target": {"kind": "http", "url": agent.url, "retries": 0},
+        "graders": {"exact": {"kind": "exact_match"}},
+        "concurrency": concurrency,
+        "dataset": [
+            {"id": f"{prefix}{n}", "input": f"{prefix} {n}", "ground_truth": "?" if n < wrong else f"{prefix} {n}"}
+            for n in range(cases)
+        ],
+    }

@@ -1,0 +1,182 @@
+"""Two evaluations compared over REST."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from gradeline.engine.compare import compare
+from gradeline.model import (
+    ErrorInfo,
+    Fault,
+    Grade,
+    GradeKey,
+    Outcome,
+    Response,
+    ResponseKey,
+    Run,
+    RunGrader,
+    Sample,
+)
+from gradeline.service.state import Service
+
+EXACT = {"exact": RunGrader("exact", "f1")}
+PATH = "/api/evaluations/compare"
+
+
+@pytest.fixture
+def save(service: Service) -> Callable[..., str]:
+    """Stores a run, given each case's scores by grader; None is a grader that broke."""
+
+    def saved(cases: Mapping[str, Mapping[str, float | None]], graders: Any = EXACT, text: str = "?") -> str:
+        run = service.storage.save_run(Run(name="n", suite="s", status="completed", graders=graders, total=len(cases)))
+        for case, scores in cases.items():
+            key = ResponseKey(run, case)
+            service.storage.put_response(key, Response(text="x"), Sample(case, text if case == "edited" else "?"))
+            for grader, score in scores.items():
+                service.storage.put_grade(GradeKey(*key, grader), grade(score))
+        return run
+
+    return saved
+
+
+def grade(score: float | None) -> Grade:
+    if score is None:
+        return Grade("exact", "f1", Outcome.ERROR, error=ErrorInfo("timeout", "late", Fault.GRADER))
+    passed = score >= 0.5
+    return Grade("exact", "f1", Outcome.PASS if passed else Outcome.FAIL, score, passed)
+
+
+def asked(call: Any, baseline: str, candidate: str, **params: Any) -> Any:
+    return call("GET", PATH, params={"baseline": baseline, "candidate": candidate, **params})
+
+
+def test_the_whole_comparison(call: Any, service: Service, save: Callable[..., str]) -> None:
+    first = save({"a": {"exact": 0.0}, "b": {"exact": 1.0}, "c": {"exact": 1.0}, "edited": {"exact": 1.0}})
+    second = save({"a": {"exact": 1.0}, "b": {"exact": 1.0}, "d": {"exact": 0.0}, "edited": {"exact": 0.0}}, text="!")
+    before, after = service.storage.get_run(first), service.storage.get_run(second)
+    assert before is not None
+    assert after is not None
+    truth = compare(service.storage, before, after).graders["exact"]
+    assert truth.difference_ci is not None
+    answer = asked(call, first, second)
+    assert answer.status == 200
+    assert answer.data == {
+        "baseline_id": first,
+        "candidate_id": second,
+        "comparability": {
+            "comparable": True,
+            "reasons": [
+                "cases: 1 case in the baseline alone",
+                "cases: 1 case in the candidate alone",
+                "cases: 1 case edited between the runs, left out",
+            ],
+        },
+        "margin": 0.02,
+        "decision": "undecided",
+        "graders": {
+            "exact": {
+                "difference": 0.5,
+                "low": truth.difference_ci[0],
+                "high": truth.difference_ci[1],
+                "decision": "undecided",
+                "n": 2,
+                "cases_to_decide": truth.cases_to_decide,
+                "baseline": 0.5,
+                "candidate": 1.0,
+                "p_value": truth.p_value,
+                "p_adjusted": truth.p_adjusted,
+                "improved": 1,
+                "worse": 0,
+                "same": 1,
+                "missing": 2,
+            }
+        },
+        "cases": [
+            {"test_case_id": "a", "change": "improved", "baseline": {"exact": 0.0}, "candidate": {"exact": 1.0}},
+            {"test_case_id": "b", "change": "same", "baseline": {"exact": 1.0}, "candidate": {"exact": 1.0}},
+            {"test_case_id": "d", "change": "missing", "baseline": {"exact": None}, "candidate": {"exact": 0.0}},
+            {"test_case_id": "edited", "change": "edited", "baseline": {"exact": 1.0}, "candidate": {"exact": 0.0}},
+            {"test_case_id": "c", "change": "missing", "baseline": {"exact": 1.0}, "candidate": {"exact": None}},
+        ],
+        "case_counts": {"improved": 1, "worse": 0, "mixed": 0, "same": 1, "missing": 2, "edited": 1},
+        "cases_omitted": 0,
+    }
+
+
+def test_graders_that_disagree_make_a_case_mixed(call: Any, save: Callable[..., str]) -> None:
+    graders = {**EXACT, "judge": RunGrader("model_judge", "f2")}
+    first = save({"a": {"exact": 0.0, "judge": 1.0}, "b": {"exact": 1.0, "judge": None}}, graders)
+    second = save({"a": {"exact": 1.0, "judge": 0.5}, "b": {"exact": 0.0, "judge": 1.0}}, graders)
+    cases = asked(call, first, second).data["cases"]
+    assert [case["change"] for case in cases] == ["mixed", "worse"]
+
+
+def test_a_clear_loss_is_worse(call: Any, save: Callable[..., str]) -> None:
+    first = save({f"c{number}": {"exact": 1.0} for number in range(30)})
+    second = save({f"c{number}": {"exact": float(number < 10)} for number in range(30)})
+    data = asked(call, first, second).data
+    assert (data["decision"], data["graders"]["exact"]["decision"]) == ("worse", "worse")
+    assert data["graders"]["exact"]["high"] < 0
+    assert data["case_counts"]["worse"] == 20
+
+
+def test_other_graders_are_not_compared_unless_forced(call: Any, save: Callable[..., str]) -> None:
+    first = save({"a": {"exact": 0.0}})
+    second = save({"a": {"exact": 1.0}}, {"exact": RunGrader("exact", "another")})
+    refused = asked(call, first, second)
+    assert (refused.status, refused.data["comparability"]["comparable"]) == (200, False)
+    assert "not the same in both runs" in refused.data["comparability"]["reasons"][0]
+    assert (refused.data["graders"], refused.data["cases"], refused.data["decision"]) == ({}, [], None)
+    forced = asked(call, first, second, force="true").data
+    assert forced["comparability"]["comparable"] is False
+    assert (forced["graders"]["exact"]["n"], forced["cases"][0]["change"]) == (1, "improved")
+
+
+def test_runs_without_a_common_case_are_not_compared(call: Any, save: Callable[..., str]) -> None:
+    answer = asked(call, save({"a": {"exact": 0.0}}), save({"b": {"exact": 1.0}}))
+    assert answer.data["comparability"]["reasons"][0] == "the runs have no case in common"
+    assert answer.data["graders"] == {}
+
+
+def test_a_wider_margin_settles_what_is_undecided(call: Any, save: Callable[..., str]) -> None:
+    first = save({f"c{number}": {"exact": 1.0} for number in range(40)})
+    second = save({f"c{number}": {"exact": float(number > 0)} for number in range(40)})
+    assert asked(call, first, second, margin=0).data["decision"] == "undecided"
+    assert asked(call, first, second, margin=0.5).data["decision"] == "not_worse"
+
+
+def test_of_very_many_cases_the_changed_ones_are_listed(
+    call: Any, save: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradeline.service.comparisons.MOST_CASES", 3)
+    first = save({f"c{number}": {"exact": 1.0} for number in range(8)})
+    second = save({f"c{number}": {"exact": float(number < 6)} for number in range(8)})
+    data = asked(call, first, second).data
+    assert [case["test_case_id"] for case in data["cases"]] == ["c6", "c7", "c0"]
+    assert (data["cases_omitted"], data["case_counts"]["same"]) == (5, 6)
+
+
+def test_unknown_runs_are_not_found(call: Any, save: Callable[..., str]) -> None:
+    run = save({"a": {"exact": 0.0}})
+    for pair in ((run, "nope"), ("nope", run), (run, "a\0b")):
+        answer = asked(call, *pair)
+        assert (answer.status, answer.error["code"]) == (404, "NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    ("params", "code", "word"),
+    [
+        ({"baseline": "x"}, "MISSING_FIELD", "candidate"),
+        ({"candidate": "x"}, "MISSING_FIELD", "baseline"),
+        ({"baseline": "x", "candidate": "y", "margin": 2}, "INVALID_INPUT", "margin"),
+        ({"baseline": "x", "candidate": "y", "margin": "nan"}, "INVALID_INPUT", "margin"),
+        ({"baseline": "x", "candidate": "y", "force": "perhaps"}, "INVALID_INPUT", "force"),
+    ],
+)
+def test_wrong_parameters_are_named(call: Any, params: dict[str, Any], code: str, word: str) -> None:
+    answer = call("GET", PATH, params=params)
+    assert (answer.status, answer.error["code"]) == (400, code)
+    assert word in answer.error["message"]

@@ -1,0 +1,84 @@
+"""Every operation, with good and bad input that is made from the API's description: no defect, nothing undocumented."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis.transport.asgi import ASGI_TRANSPORT
+from starlette.testclient import TestClient
+
+from gradeline.service.app import application, create_app
+from gradeline.service.limits import Limits
+from gradeline.service.openapi import openapi_of
+from gradeline.service.settings import ServeSettings
+from gradeline.service.state import build
+
+from .conftest import BASE_URL, MASTER_KEY
+
+EXAMPLES = 15
+_FROM_THE_PATH = {404, 405}
+"""Text in the place of an id may be another path, or none."""
+
+
+@pytest.fixture(scope="module")
+def fuzzed() -> Iterator[tuple[Any, Any]]:
+    """The application and its description."""
+    service = build(ServeSettings(store="memory://", secret_key=MASTER_KEY))
+    app = application(service, Limits(rate=1e9, burst=10**9))
+    try:
+        with TestClient(app, base_url=BASE_URL, raise_server_exceptions=False):
+            yield without_lifespan(app), schemathesis.openapi.from_dict(openapi_of(create_app(service)))
+    finally:
+        service.stop()
+
+
+def without_lifespan(app: Any) -> Any:
+    """The fuzzer starts and stops an application more than once, the service can be started once."""
+
+    async def started_already(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            for act in ("startup", "shutdown"):
+                await receive()
+                await send({"type": f"lifespan.{act}.complete"})
+        else:
+            await app(scope, receive, send)
+
+    return started_already
+
+
+def operations(schema: Any) -> Iterator[Any]:
+    for found in schema.get_all_operations():
+        operation = found.ok()
+        # a stream has no end
+        if not operation.path.endswith("/events"):
+            yield operation
+
+
+def check(app: Any, operation: Any, mode: Any) -> None:
+    documented = {int(status) for status in operation.definition.raw["responses"]}
+
+    @given(case=operation.as_strategy(generation_mode=mode))
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    def answers_as_documented(case: Any) -> None:
+        answer = ASGI_TRANSPORT.send(case, app=app, base_url=BASE_URL)
+        told = (operation.label, answer.status_code, answer.text[:300])
+        assert answer.status_code < 500, told
+        assert answer.status_code in documented | _FROM_THE_PATH, told
+        assert answer.headers["x-content-type-options"] == ["nosniff"], told
+
+    # an operation without parameters has no input that could be wrong
+    with contextlib.suppress(Unsatisfiable):
+        answers_as_documented()
+
+
+@pytest.mark.parametrize("mode", [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE])
+def test_no_input_finds_a_defect_or_an_answer_that_is_not_documented(fuzzed: tuple[Any, Any], mode: Any) -> None:
+    app, schema = fuzzed
+    for operation in operations(schema):
+        check(app, operation, mode)

@@ -1,0 +1,232 @@
+"""The database as the queue: who gets which run, and what becomes of one whose owner is gone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from gradeline.model import Response, ResponseKey, Run, Sample
+from gradeline.service.event_log import EventLog, Happened
+from gradeline.service.held import HeldRun
+from gradeline.service.queue import Claim, LostClaimError, Queue
+from gradeline.service.run_rows import insert_run
+from gradeline.store import SqliteStorage
+
+LEASE_S = 15.0
+
+
+class Clock:
+    """A monotonic clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Iterator[SqliteStorage]:
+    with SqliteStorage(tmp_path / "store.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def queue_on(storage: SqliteStorage, clock: Clock, owner: str | None = None) -> Queue:
+    queue = Queue(storage.database, EventLog(storage.database), LEASE_S, clock)
+    if owner is not None:
+        queue.owner = owner
+    return queue
+
+
+def add(storage: SqliteStorage, queue: Queue, *ids: str) -> None:
+    for name in ids:
+        run = Run(id=name, name=name, suite="s")
+
+        def work(transaction: object, run: Run = run) -> None:
+            insert_run(transaction, run)  # type: ignore[arg-type]
+            queue.add(transaction, run, "{}")  # type: ignore[arg-type]
+
+        storage.database.transact(work)
+
+
+def status(storage: SqliteStorage, run: str) -> str:
+    found = storage.get_run(run)
+    assert found is not None
+    return found.status
+
+
+def test_runs_are_claimed_in_the_order_in_which_they_came(storage: SqliteStorage, clock: Clock) -> None:
+    queue = queue_on(storage, clock)
+    add(storage, queue, "b", "a", "c")
+    assert [queue.claim(), queue.claim("b"), queue.claim("ab"), queue.claim("abc")] == [
+        Claim("b", 1, 1, False, 1),
+        Claim("a", 1, 1, False, 1),
+        Claim("c", 1, 1, False, 1),
+        None,
+    ]
+    assert [status(storage, run) for run in "abc"] == ["running"] * 3
+
+
+def test_no_run_is_claimed_twice_however_many_claim_at_once(storage: SqliteStorage, clock: Clock) -> None:
+    queues = [queue_on(storage, clock, f"elsewhere|{n}:1:1|{n}") for n in range(4)]
+    names = [f"run {n:02}" for n in range(20)]
+    add(storage, queues[0], *names)
+
+    def all_of(queue: Queue) -> list[str]:
+        found: list[str] = []
+        while (claim := queue.claim(found)) is not None:
+            found.append(claim.run)
+        return found
+
+    with ThreadPoolExecutor(4) as pool:
+        claimed = [run for runs in pool.map(all_of, queues) for run in runs]
+    assert sorted(claimed) == names
+
+
+def test_a_run_whose_owner_is_silent_for_the_lease_is_taken_over(storage: SqliteStorage, clock: Clock) -> None:
+    first, second = queue_on(storage, clock, "far|host:1:1|a"), queue_on(storage, clock, "near|host:2:1|b")
+    add(storage, first, "r")
+    claim = first.claim()
+    assert claim is not None
+    assert second.claim() is None
+    clock.now += LEASE_S - 0.1
+    assert second.claim() is None
+    assert first.beat([claim]) == {"r": None}
+    clock.now += LEASE_S - 0.1
+    assert second.claim() is None, "it was heard of since"
+    clock.now += LEASE_S
+    assert second.claim() == Claim("r", 2, 1, False, 2)
+    assert first.beat([claim]) == {}, "the one before is told so"
+
+
+def test_a_run_of_a_dead_process_of_this_machine_is_taken_over_at_once(storage: SqliteStorage, clock: Clock) -> None:
+    mine = queue_on(storage, clock)
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from gradeline.engine.owner import this_process; print(this_process(), end='')",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    namespace = mine.owner.partition("|")[0]
+    theirs = queue_on(storage, clock, f"{namespace}|{ended.stdout}|x")
+    add(storage, theirs, "r")
+    assert theirs.claim() is not None
+    assert mine.claim() == Claim("r", 2, 1, False, 2)
+
+
+def test_a_run_that_was_let_go_of_without_a_word_is_taken_up_again(storage: SqliteStorage, clock: Clock) -> None:
+    queue = queue_on(storage, clock)
+    add(storage, queue, "r")
+    assert queue.claim() == Claim("r", 1, 1, False, 1)
+    assert queue.claim(held=["r"]) is None
+    assert queue.claim(held=[]) == Claim("r", 2, 1, False, 2)
+
+
+async def _put(held: HeldRun) -> None:
+    async with held.writer() as writer:
+        await writer.put_response(ResponseKey("r", "one"), Response(text="late"), Sample("one", "?"))
+
+
+def test_who_was_taken_over_from_can_store_nothing_more(storage: SqliteStorage, clock: Clock) -> None:
+    import asyncio
+
+    first, second = queue_on(storage, clock, "far|host:1:1|a"), queue_on(storage, clock, "near|host:2:1|b")
+    log = EventLog(storage.database)
+    add(storage, first, "r")
+    stale = first.claim()
+    assert stale is not None
+    second.claim()
+    clock.now += LEASE_S
+    fresh = second.claim()
+    assert fresh is not None
+    zombie = HeldRun(storage, first, log, stale)
+    with pytest.raises(Exception, match="taken over by another process"):
+        asyncio.run(_put(zombie))
+    assert zombie.lost
+    with pytest.raises(LostClaimError):
+        zombie.end(status="completed")
+    assert (storage.get_response(ResponseKey("r", "one")), status(storage, "r")) == (None, "running")
+    asyncio.run(_put(HeldRun(storage, second, log, fresh)))
+    assert storage.get_response(ResponseKey("r", "one")) == Response(text="late")
+
+
+def test_a_run_that_is_given_back_waits_for_anybody(storage: SqliteStorage, clock: Clock) -> None:
+    queue, other = queue_on(storage, clock, "far|host:1:1|a"), queue_on(storage, clock, "near|host:2:1|b")
+    add(storage, queue, "r")
+    claim = queue.claim()
+    assert claim is not None
+    assert queue.give_back(claim).status == "pending"
+    taken = other.claim()
+    assert taken is not None
+    assert (taken.run, taken.attempt) == ("r", 1)
+    with pytest.raises(LostClaimError):
+        queue.give_back(claim)
+
+
+def test_a_run_that_waits_is_cancelled_at_once_and_one_that_runs_is_asked_to_end(
+    storage: SqliteStorage, clock: Clock
+) -> None:
+    queue = queue_on(storage, clock)
+    add(storage, queue, "running", "waiting")
+    claim = queue.claim()
+    assert claim is not None
+    ended = queue.cancel("waiting", "because")
+    assert ended is not None
+    assert (ended.status, ended.error_message) == ("cancelled", "because")
+    asked = queue.cancel("running", "because")
+    assert asked is not None
+    assert asked.status == "running"
+    assert queue.beat([claim]) == {"running": "cancel"}
+    assert queue.cancel("waiting", "again") is None
+
+
+def test_a_run_that_ended_can_wait_again_as_another_attempt(storage: SqliteStorage, clock: Clock) -> None:
+    queue = queue_on(storage, clock)
+    add(storage, queue, "r")
+    claim = queue.claim()
+    assert claim is not None
+    ended = queue.finish(claim, {"status": "failed", "error_message": "no"})
+    again = storage.database.transact(lambda one: queue.add_again(one, ended, retry_failed=True))
+    assert again is not None
+    assert (again.status, again.error_message) == ("pending", None)
+    assert storage.database.transact(lambda one: queue.add_again(one, again, retry_failed=True)) is None
+    claimed = queue.claim()
+    assert claimed is not None
+    assert (claimed.attempt, claimed.retry_failed, claimed.tries) == (2, True, 1)
+
+
+def test_the_log_numbers_events_without_a_gap_and_keeps_what_happens_once_once(
+    storage: SqliteStorage, clock: Clock
+) -> None:
+    queue, log = queue_on(storage, clock), EventLog(storage.database)
+    add(storage, queue, "r")
+    one, two = Happened("result", {"a": 1}, "a"), Happened("result", {"b": 1}, "b")
+    for happened in ([one], [one, two], [two]):
+        storage.database.transact(lambda transaction, all_=happened: log.append(transaction, "r", all_))
+    assert [tuple(event) for event in log.after("r", 0, 100)] == [
+        (1, "status", '{"status":"pending"}'),
+        (2, "result", '{"a":1}'),
+        (3, "result", '{"b":1}'),
+    ]
+    assert log.last(["r", "unknown"]) == {"r": 3}
+
+
+def test_the_log_goes_with_its_run(storage: SqliteStorage, clock: Clock) -> None:
+    queue, log = queue_on(storage, clock), EventLog(storage.database)
+    add(storage, queue, "r")
+    assert storage.delete_run("r")
+    assert (log.after("r", 0, 10), log.last(["r"]), queue.waiting()) == ([], {}, 0)

@@ -1,0 +1,297 @@
+"""Runs that the service works on: stopped, cancelled, resumed, retried, regraded, and by whom they may be reached."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradeline.errors import StoreError
+from gradeline.model import Run
+from gradeline.service import runner
+from gradeline.service.settings import ServeSettings
+from gradeline.service.state import Service, build
+from gradeline.service.suites_of import Asked
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from live import PATIENCE_S, EchoAgent, suite_of
+
+Start = Callable[..., str]
+
+
+@pytest.fixture
+def agent() -> Iterator[EchoAgent]:
+    with EchoAgent() as started:
+        yield started
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> ServeSettings:
+    if request.param == "sqlite":
+        return ServeSettings(store=str(tmp_path / "store.db"), secret_key=b"a master key of the tests, long enough")
+    url: str = request.getfixturevalue("postgres_url")
+    return ServeSettings(store=url, secret_key=b"a master key of the tests, long enough")
+
+
+@pytest.fixture
+def service(settings: ServeSettings) -> Iterator[Service]:
+    """At work, without a server before it."""
+    built = build(settings)
+    built.start()
+    try:
+        yield built
+    finally:
+        built.stop()
+
+
+def start(service: Service, suite: dict[str, Any], **asked: Any) -> str:
+    found: str = service.evaluations.start(Asked(suite=suite, **asked))[0].id
+    return found
+
+
+def ended(service: Service, run: str) -> Run:
+    """The run, once it has ended."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        found = service.storage.get_run(run)
+        assert found is not None
+        if found.status not in ("pending", "running"):
+            return found
+        assert time.monotonic() < deadline, found
+        time.sleep(0.01)
+
+
+def outcomes(service: Service, run: str) -> dict[str, str]:
+    """What each case came to, by the first grader."""
+    return {record.case: next(iter(record.grades.values())).outcome.value for record in service.storage.records(run)}
+
+
+def test_a_run_is_answered_and_graded(service: Service, agent: EchoAgent) -> None:
+    run = start(service, suite_of(agent, 3, wrong=1))
+    assert ended(service, run).status == "completed"
+    assert outcomes(service, run) == {"q0": "fail", "q1": "pass", "q2": "pass"}
+    assert agent.calls == {"q 0": 1, "q 1": 1, "q 2": 1}
+
+
+def test_no_more_runs_are_worked_on_at_once_than_allowed(service: Service, agent: EchoAgent) -> None:
+    agent.may_answer.clear()
+    runs = [start(service, suite_of(agent, 1, prefix=f"p{n}")) for n in range(6)]
+    agent.wait_for(service.settings.runs_at_once)
+    assert service.runner.running == service.settings.runs_at_once
+    assert service.runner.queue.waiting() == 6 - service.settings.runs_at_once
+    agent.may_answer.set()
+    assert [ended(service, run).status for run in runs] == ["completed"] * 6
+
+
+def test_a_failed_call_is_a_result_and_the_run_is_complete(service: Service, agent: EchoAgent) -> None:
+    agent.failing = {"q 1"}
+    run = start(service, suite_of(agent, 3))
+    assert ended(service, run).status == "completed"
+    assert outcomes(service, run) == {"q0": "pass", "q1": "skipped", "q2": "pass"}
+
+
+def test_a_run_that_was_stopped_with_its_service_goes_on_with_the_next(
+    settings: ServeSettings, agent: EchoAgent
+) -> None:
+    agent.failing = {"q 0"}
+    first = build(settings)
+    first.start()
+    run = start(first, suite_of(agent, 40, concurrency=2))
+    agent.seconds = 0.02
+    agent.wait_for(10)
+    first.stop()
+    second = build(settings)
+    try:
+        stored = second.storage.get_run(run)
+        assert stored is not None
+        assert (stored.status, stored.owner) == ("pending", None)
+        second.start()
+        assert ended(second, run).status == "completed"
+        assert set(agent.calls.values()) == {1}, "what failed was an answer too: nobody asked to try it again"
+        assert len(outcomes(second, run)) == 40
+    finally:
+        second.stop()
+
+
+def test_a_run_is_cancelled_and_resumed_with_what_is_missing(service: Service, agent: EchoAgent) -> None:
+    agent.seconds = 0.02
+    run = start(service, suite_of(agent, 50, concurrency=2))
+    agent.wait_for(5)
+    service.evaluations.cancel(run)
+    stopped = ended(service, run)
+    assert (stopped.status, stopped.error_message) == ("cancelled", "cancelled by request")
+    assert agent.total < 50
+    agent.seconds = 0.0
+    assert service.evaluations.resume(run).status in ("pending", "running")
+    assert ended(service, run).status == "completed"
+    assert set(agent.calls.values()) == {1}
+    assert len(outcomes(service, run)) == 50
+
+
+def test_a_cancelled_run_does_not_wait_for_an_agent_that_hangs(service: Service, agent: EchoAgent) -> None:
+    agent.may_answer.clear()
+    run = start(service, suite_of(agent, 2))
+    agent.wait_for(2)
+    service.evaluations.cancel(run)
+    stopped = ended(service, run)
+    assert (stopped.status, stopped.error_message) == ("cancelled", "cancelled by request")
+    assert outcomes(service, run) == {}
+
+
+def test_what_failed_is_tried_again_and_stays_in_the_history(service: Service, agent: EchoAgent) -> None:
+    agent.failing = {"q 1"}
+    run = start(service, suite_of(agent, 3))
+    ended(service, run)
+    agent.failing = set()
+    service.evaluations.retry_failed(run)
+    assert ended(service, run).status == "completed"
+    assert outcomes(service, run) == {"q0": "pass", "q1": "pass", "q2": "pass"}
+    assert agent.calls == {"q 0": 1, "q 1": 2, "q 2": 1}
+    history = service.database.read("SELECT case_key, repeat, attempt, response FROM response_history")
+    assert [(*row[:3], '"status":"error"' in row[3]) for row in history] == [("q1", 0, 1, True)]
+    graded = service.database.read("SELECT case_key, attempt, grader, grade FROM grade_history")
+    assert [(*row[:3], '"outcome":"skipped"' in row[3]) for row in graded] == [("q1", 1, "exact", True)]
+
+
+def test_a_regrade_never_calls_the_agent_also_where_not_all_was_answered(service: Service, agent: EchoAgent) -> None:
+    agent.seconds = 0.02
+    run = start(service, suite_of(agent, 4, concurrency=1), repeats=2)
+    agent.wait_for(3)
+    service.evaluations.cancel(run)
+    ended(service, run)
+    calls = agent.total
+    answered = service.evaluations.get(run).result_count
+    regraded = service.evaluations.regrade(run, [{"id": "contains", "name": "has it"}])
+    done = ended(service, regraded.id)
+    assert (done.status, done.parent, done.total) == ("completed", run, answered)
+    assert set(outcomes(service, regraded.id).values()) == {"pass"}
+    assert agent.total == calls
+
+
+def test_a_run_made_by_the_command_line_can_be_regraded_here(
+    service: Service, tmp_path: Path, agent: EchoAgent
+) -> None:
+    import json
+
+    from gradeline.cli import run as gradeline
+
+    file = tmp_path / "suite.json"
+    file.write_text(json.dumps(suite_of(agent, 2)))
+    gradeline(["--store", service.settings.store, "run", str(file), "--quiet"])
+    (made,) = service.storage.list_runs()
+    regraded = service.evaluations.regrade(made.id, ["contains"])
+    assert ended(service, regraded.id).status == "completed"
+    assert agent.total == 2
+    assert regraded.target == service.evaluations.get(made.id).target
+
+
+def test_a_run_that_waits_here_can_be_resumed_by_the_command_line(settings: ServeSettings, agent: EchoAgent) -> None:
+    from gradeline.cli import run as gradeline
+
+    idle = build(settings)
+    try:
+        run = start(idle, suite_of(agent, 3))
+        assert gradeline(["--store", settings.store, "resume", run, "--quiet"]) == 0
+        assert agent.calls == {"q 0": 1, "q 1": 1, "q 2": 1}
+        idle.start()
+        assert ended(idle, run).status == "completed"
+        assert agent.total == 3
+    finally:
+        idle.stop()
+
+
+def test_an_address_that_is_refused_by_then_is_not_dialled(
+    settings: ServeSettings, service: Service, agent: EchoAgent
+) -> None:
+    from gradeline.service.access import Scope
+
+    service.runner.stop(0)
+    run = start(service, suite_of(agent, 2))
+    service.keys.create(Scope.ADMIN)  # key mode: loopback is out of bounds from now on
+    service.runner.start()
+    assert ended(service, run).status == "completed"
+    assert outcomes(service, run) == {"q0": "skipped", "q1": "skipped"}
+    assert agent.total == 0
+
+
+def test_a_secret_reaches_the_agent_and_nothing_else(
+    service: Service, settings: ServeSettings, agent: EchoAgent
+) -> None:
+    value = "Bearer the-very-secret-value"
+    host = agent.url.split("/")[2]
+    service.secrets.put("AGENT", value, host)
+    suite = suite_of(agent, 2)
+    suite["target"]["headers"] = {"Authorization": {"secret": "AGENT"}}
+    run = start(service, suite)
+    assert ended(service, run).status == "completed"
+    assert agent.authorization == {value}
+    assert "${AGENT}" in service.evaluations.suite(run)
+    kept = service.storage.get_run(run)
+    assert kept is not None
+    assert "very-secret" not in repr(kept) + repr(list(service.storage.records(run)))
+    if settings.store.endswith(".db"):
+        folder = Path(settings.store).parent
+        assert not any(b"very-secret" in file.read_bytes() for file in folder.iterdir() if file.is_file())
+
+
+def test_a_run_that_can_never_be_stored_is_given_up(service: Service, agent: EchoAgent) -> None:
+    service.runner.stop(0)
+    run = start(service, suite_of(agent, 1))
+    service.database.transact(lambda transaction: transaction.run("UPDATE jobs SET tries = 5"))
+    service.runner.start()
+    given_up = ended(service, run)
+    assert given_up.status == "failed"
+    assert given_up.error_message is not None
+    assert given_up.error_message.startswith("given up: 5 times")
+    assert agent.total == 0
+
+
+def test_a_run_goes_on_when_the_store_works_again(
+    service: Service, agent: EchoAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_PAUSE_S", 0.01)
+    broken = [StoreError("the disk is full")] * 2
+    commit = type(service.storage)._commit  # type: ignore[attr-defined]
+
+    def failing(self: object, rows: object, beside: object = None) -> Any:
+        if broken:
+            raise broken.pop()
+        return commit(self, rows, beside)
+
+    monkeypatch.setattr(type(service.storage), "_commit", failing)
+    run = start(service, suite_of(agent, 3))
+    assert ended(service, run).status == "completed"
+    assert outcomes(service, run) == {"q0": "pass", "q1": "pass", "q2": "pass"}
+    assert broken == []
+
+
+def test_the_finished_run_carries_the_comparison_with_its_baseline(service: Service, agent: EchoAgent) -> None:
+    before = start(service, suite_of(agent, 20))
+    ended(service, before)
+    agent.says = "not {}"
+    after = start(service, suite_of(agent, 20), baseline_id=before)
+    ended(service, after)
+    shown = service.evaluations.get(after)
+    assert (shown.baseline_id, shown.comparison["baseline"]["id"], shown.comparison["comparable"]) == (
+        before,
+        before,
+        True,
+    )
+    assert shown.comparison["graders"]["exact"]["decision"] == "worse"
+    assert shown.verdict["result"] == "fail"
+
+
+def test_several_models_make_one_run_each_in_one_group(service: Service, agent: EchoAgent) -> None:
+    suite = suite_of(agent, 1)
+    suite["target"] |= {"models": ["small", "large"]}
+    run = start(service, suite)
+    runs = service.storage.list_runs()
+    assert [one.name for one in runs] == ["q [large]", "q [small]"]
+    assert len({one.group for one in runs}) == 1
+    assert run == runs[1].id
+    assert [ended(service, one.id).status for one in runs] == ["completed"] * 2
