@@ -13,7 +13,7 @@ from pathlib import Path
 
 from measure import EXIT_MISSED, MACHINE_SAID, flags, print_machine
 
-PARTS = ("peers", "startup", "overhead", "concurrency", "memory", "graders", "judges", "pool", "store")
+PARTS = ("peers", "startup", "overhead", "concurrency", "memory", "graders", "judges", "pool", "store", "service")
 
 
 def main() -> int:

@@ -25,6 +25,7 @@ def loaded_by(statement: str) -> set[str]:
 
 def test_the_public_names_of_the_package() -> None:
     assert gradeline.__all__ == [
+        "Client",
         "GradeContext",
         "GradeResult",
         "Grader",

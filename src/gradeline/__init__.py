@@ -13,11 +13,13 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from gradeline.api import Suite, arun_suite, compare, run_suite
+    from gradeline.client import Client
     from gradeline.graders import Grader, StringMatchGrader, TrueFalseGrader
     from gradeline.model import GradeContext, GradeResult, Outcome, Response, Sample
     from gradeline.usercode.marks import agent_factory, extractor, grader, reward_composer, suite_setup
 
 __all__ = [
+    "Client",
     "GradeContext",
     "GradeResult",
     "Grader",
@@ -39,6 +41,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Client": "gradeline.client",
     "GradeContext": "gradeline.model",
     "GradeResult": "gradeline.model",
     "Grader": "gradeline.graders",
