@@ -160,7 +160,7 @@ def test_what_failed_is_tried_again_and_stays_in_the_history(service: Service, a
 
 def test_a_regrade_never_calls_the_agent_also_where_not_all_was_answered(service: Service, agent: EchoAgent) -> None:
     agent.seconds = 0.02
-    run = start(service, suite_of(agent, 4, concurrency=1), repeats=2)
+    run = start(service, suite_of(agent, 100, concurrency=1), repeats=2)
     agent.wait_for(3)
     service.evaluations.cancel(run)
     ended(service, run)

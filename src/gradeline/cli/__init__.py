@@ -30,6 +30,7 @@ _COMMANDS = {
     "show": "gradeline.cli.runs:show",
     "export": "gradeline.cli.exporting:export",
     "ledger": "gradeline.cli.ledger:ledger",
+    "view": "gradeline.cli.view:view",
     "serve": "gradeline.cli.serve:serve",
     "keys": "gradeline.cli.keys:keys",
     "grade": "gradeline.cli.grade:grade",

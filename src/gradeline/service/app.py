@@ -12,15 +12,18 @@ from starlette.types import ASGIApp
 from gradeline import __version__
 from gradeline.service.errors_http import answer_errors
 from gradeline.service.guard import Guard
+from gradeline.service.head import HeadAsGet
 from gradeline.service.headers import SecurityHeaders
 from gradeline.service.limits import BodyLimits, Crowd, Limits
 from gradeline.service.logs import Observed
 from gradeline.service.openapi import operations_of
 from gradeline.service.routes import (
+    audit,
     compare,
     evaluations,
     events,
     graders,
+    labels,
     results,
     secrets,
     session,
@@ -34,10 +37,12 @@ ROUTERS: tuple[APIRouter, ...] = (
     system.router,
     session.router,
     secrets.router,
+    audit.router,
     test_cases.router,
     graders.router,
     compare.router,
     events.router,
+    labels.router,
     results.router,
     evaluations.router,
 )
@@ -82,4 +87,4 @@ def application(service: Service, limits: Limits | None = None) -> ASGIApp:
     app: ASGIApp = BodyLimits(routes, limits, settings.max_body, {_IMPORT: settings.max_import})
     app = Guard(app, routes.router.routes, service, limits)
     routes.state.guard = app
-    return SecurityHeaders(Observed(Crowd(app, limits), service.metrics))
+    return SecurityHeaders(Observed(Crowd(HeadAsGet(app), limits), service.metrics))

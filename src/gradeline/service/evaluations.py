@@ -228,8 +228,9 @@ class Evaluations:
 
     def cancel(self, run_id: str) -> Evaluation:
         """End a run; what is in flight is finished first."""
-        run = self._required(run_id)
+        self._required(run_id)
         if self._queue.cancel(run_id, CANCELLED) is None:
+            run = self._required(run_id)
             raise _conflict(run, "cannot be cancelled" if run.status in ENDED else _NO_JOB)
         self._events.changed(run_id)
         self._runner.wake()

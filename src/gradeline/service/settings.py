@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
+
+from gradeline.errors import ConfigError
+from gradeline.store.postgres_url import read_url
+
+_HIDDEN = "<hidden>"
 
 
 class ServeSettings(Struct, frozen=True, kw_only=True):
@@ -30,3 +36,24 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
     """How long a run stays claimed without a heartbeat."""
     drain_s: float = 8.0
     """How long a stop waits for what is in flight."""
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
+        return f"{type(self).__name__}({told})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """What may stand in a log or a traceback: no secret key, and no password of a database."""
+        told = {name: getattr(self, name) for name in self.__struct_fields__}
+        told["secret_key"] = None if self.secret_key is None else _HIDDEN
+        told["store"] = _place(self.store)
+        return list(told.items())
+
+
+def _place(store: str) -> str:
+    """Where a store is, without who connects to it and how."""
+    if "://" not in store or store.startswith(("sqlite:", "memory:")):
+        return store
+    try:
+        return read_url(store).place
+    except ConfigError:
+        return _HIDDEN

@@ -15,11 +15,13 @@ from starlette.requests import Request
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import Storage
 from gradeline.service.audit import Audit
+from gradeline.service.audit_list import AuditList
 from gradeline.service.caller import Caller
 from gradeline.service.egress import ServiceEgress
 from gradeline.service.evaluations import Evaluations
 from gradeline.service.events import Events
 from gradeline.service.keys import Keys
+from gradeline.service.labels import Labels
 from gradeline.service.metrics import Gauge, Metrics
 from gradeline.service.readiness import Readiness
 from gradeline.service.results import Results
@@ -53,6 +55,7 @@ class Service:
     keys: Keys
     sessions: Sessions
     audit: Audit
+    audit_list: AuditList
     egress: ServiceEgress
     metrics: Metrics
     readiness: Readiness
@@ -60,6 +63,7 @@ class Service:
     graders: StoredGraders
     events: Events
     results: Results
+    labels: Labels
     runner: Runner
     evaluations: Evaluations
     _closing: ExitStack = field(default_factory=ExitStack)
@@ -130,6 +134,7 @@ def _assembled(settings: ServeSettings, storage: SharedStorage) -> Service:
         keys=keys,
         sessions=Sessions(database, keys, settings),
         audit=Audit(database),
+        audit_list=AuditList(database),
         egress=egress,
         metrics=_metrics(database, runner, events),
         readiness=Readiness(database),
@@ -137,6 +142,7 @@ def _assembled(settings: ServeSettings, storage: SharedStorage) -> Service:
         graders=graders,
         events=events,
         results=Results(database, storage, settings),
+        labels=Labels(database),
         runner=runner,
         evaluations=Evaluations(settings, storage, database, cases, graders, egress, secrets, events, runner),
     )

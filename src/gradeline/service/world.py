@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from gradeline.adapters.registry import PROVIDERS
+from gradeline.adapters.registry import PROVIDERS, Provider
 from gradeline.engine.prepare import Definition, Outside
 from gradeline.model import quote
 from gradeline.service.egress import ServiceEgress
@@ -64,11 +64,15 @@ def check_judges(graders: object, egress: ServiceEgress, secrets: Secrets) -> No
     """Where judges are and which keys they name; a provider's own key goes to the provider alone."""
     for options in _asking(graders):
         base_url, name = options.get("base_url"), options.get("api_key_env")
+        own: tuple[str, ...] = ()
         if isinstance(base_url, str):
             egress.check_url(base_url, "base_url")
-            if name in _PROVIDER_KEYS:
-                reason = "belongs to its provider; store a secret for this base_url and name that"
-                raise ApiError(Code.INVALID_GRADER, f"Field 'api_key_env': {quote(name)} {reason}")
+        else:
+            provider = _provider(options)
+            own = provider.key_names if provider else ()
+        if name in _PROVIDER_KEYS and name not in own:
+            reason = "goes to its own provider alone; store a secret for this judge's host and name that"
+            raise ApiError(Code.INVALID_GRADER, f"Field 'api_key_env': {quote(name)} {reason}")
     for name, host in _judges_keys(graders):
         if not os.environ.get(name) or name not in _PROVIDER_KEYS:
             secrets.check({"secret": name}, host)
@@ -96,8 +100,13 @@ def _judges_keys(graders: object) -> Iterator[tuple[str, str]]:
     for options in _asking(graders):
         name, url = options.get("api_key_env"), options.get("base_url")
         if isinstance(name, str):
-            provider = PROVIDERS.get(str(options.get("provider", "openai")))
+            provider = _provider(options)
             yield name, _host(url if isinstance(url, str) else provider.base_url if provider else "")
+
+
+def _provider(options: Mapping[str, Any]) -> Provider | None:
+    name = str(options.get("provider", "openai"))
+    return PROVIDERS.get("gemini" if name == "google" else name)
 
 
 def _asking(tree: object) -> Iterator[Mapping[str, Any]]:

@@ -1,0 +1,227 @@
+"""Human verdicts: what a person says about a grader's word on one result. They stand beside grades, never over them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from msgspec import Struct
+
+from gradeline.errors import Outcome
+from gradeline.model import Grade, Record, Run, case_digest, clean_text, digest_of, to_json
+from gradeline.service.failures import ApiError, Code, not_found
+from gradeline.service.moments import moment
+from gradeline.service.paging import Page, decode_cursor, encode_cursor
+from gradeline.service.result_shapes import result_id
+from gradeline.store.database import Database, Dialect, Row, Transaction, migrate
+
+Verdict = Literal["pass", "fail"]
+
+_WRITTEN = (
+    "case_key, repeat, grader, verdict, score, reason, author, at, grade_outcome, grade_score, grader_fingerprint,"
+    " case_digest, response_digest"
+)
+_LATEST = (
+    "NOT EXISTS (SELECT 1 FROM labels later WHERE later.run = labels.run AND later.case_key = labels.case_key"
+    " AND later.repeat = labels.repeat AND later.grader = labels.grader AND later.n > labels.n)"
+)
+_STANDING = f"FROM labels WHERE run = ? AND verdict IS NOT NULL AND {_LATEST}"
+_SELECT = f"SELECT n, {_WRITTEN} {_STANDING}"
+
+
+def _tables(transaction: Transaction, dialect: Dialect) -> None:
+    """A change is a new row; one without a verdict takes the label back."""
+    transaction.run(
+        f"CREATE TABLE labels (n {dialect.serial}, run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,"
+        " case_key TEXT NOT NULL, repeat INTEGER NOT NULL, grader TEXT NOT NULL, verdict TEXT,"
+        " score DOUBLE PRECISION, reason TEXT, author TEXT, at TEXT NOT NULL, grade_outcome TEXT,"
+        " grade_score DOUBLE PRECISION, grader_fingerprint TEXT, case_digest TEXT, response_digest TEXT)"
+    )
+    transaction.run("CREATE INDEX labels_of_result ON labels (run, case_key, repeat, grader, n)")
+    transaction.run("CREATE INDEX labels_of_run ON labels (run, n)")
+
+
+STEPS = (_tables,)
+
+
+class Opinion(NamedTuple):
+    """What a person says."""
+
+    verdict: Verdict
+    reason: str
+    score: float | None = None
+
+
+class Label(Struct, frozen=True, kw_only=True):
+    """The verdict that stands, with what it was about when it was given."""
+
+    result_id: str
+    test_case_id: str
+    repeat: int
+    grader_id: str
+    verdict: Verdict
+    score: float | None
+    reason: str
+    author: str | None
+    """The id of the key; null in local mode, where there are no keys."""
+    labelled_at: str
+    grade_outcome: Outcome
+    """What the grader said then."""
+    grade_score: float | None
+    grader_fingerprint: str
+    case_digest: str
+    response_digest: str
+    """Tells whether the answer was replaced since."""
+
+
+class LabelChange(Struct, frozen=True, kw_only=True):
+    """One act of a person. Without a verdict it took the label back."""
+
+    grader_id: str
+    verdict: Verdict | None
+    score: float | None
+    reason: str | None
+    author: str | None
+    at: str
+
+
+class ResultLabels(Struct, frozen=True, kw_only=True):
+    """The labels of one result, and every change of them, the oldest first."""
+
+    labels: list[Label]
+    history: list[LabelChange]
+
+
+class LabelPage(Struct, frozen=True, kw_only=True):
+    """Some labels of a run, the latest change last."""
+
+    labels: list[Label]
+    count: int
+    total: int
+    next_cursor: str | None
+
+
+class Labels:
+    """The human verdicts of a store. They go with their run."""
+
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._clock = clock
+        migrate(database, "labels", STEPS)
+
+    def put(self, run: Run, record: Record, grader: str, said: Opinion, author: str | None) -> Label:
+        """Store a verdict on a grader's word, or replace it; the one before stays in the history."""
+        grade = _graded(run, record, grader)
+        values = (
+            said.verdict,
+            said.score,
+            said.reason,
+            author,
+            moment(self._clock()),
+            grade.outcome.value,
+            grade.score,
+            grade.fingerprint,
+            case_digest(record.sample),
+            digest_of(to_json(record.response)),
+        )
+        key = (run.id, record.case, record.repeat, grader)
+        places = ", ".join("?" * (len(key) + len(values)))
+
+        def add(transaction: Transaction) -> Label:
+            if not transaction.run("SELECT id FROM runs WHERE id = ?", run.id):
+                raise not_found("evaluation", run.id)
+            rows = transaction.run(
+                f"INSERT INTO labels (run, {_WRITTEN}) VALUES ({places}) RETURNING n, {_WRITTEN}",  # noqa: S608
+                *key,
+                *values,
+            )
+            return _label(rows[0])
+
+        return self._database.transact(add)
+
+    def withdraw(self, run: Run, record: Record, grader: str, author: str | None) -> None:
+        """Take a label back; `ApiError` NOT_FOUND where there is none. The history keeps both."""
+        key = (run.id, record.case, record.repeat, grader)
+        now = moment(self._clock())
+
+        def add(transaction: Transaction) -> bool:
+            found = transaction.run(f"{_SELECT} AND case_key = ? AND repeat = ? AND grader = ?", *key)
+            if found:
+                transaction.run(
+                    "INSERT INTO labels (run, case_key, repeat, grader, author, at) VALUES (?, ?, ?, ?, ?, ?)",
+                    *key,
+                    author,
+                    now,
+                )
+            return bool(found)
+
+        if clean_text(grader).changed or not self._database.transact(add):
+            raise not_found("label of the grader", grader)
+
+    def of_result(self, run: str, case: str, repeat: int) -> list[Label]:
+        """The labels that stand, in the order in which they were given."""
+        rows = self._database.read(f"{_SELECT} AND case_key = ? AND repeat = ? ORDER BY n", run, case, repeat)
+        return [_label(row) for row in rows]
+
+    def history(self, run: str, case: str, repeat: int) -> list[LabelChange]:
+        """All that was ever said about a result, the oldest first."""
+        rows = self._database.read(
+            "SELECT grader, verdict, score, reason, author, at FROM labels"
+            " WHERE run = ? AND case_key = ? AND repeat = ? ORDER BY n",
+            run,
+            case,
+            repeat,
+        )
+        return [
+            LabelChange(grader_id=grader, verdict=verdict, score=score, reason=reason, author=author, at=at)
+            for grader, verdict, score, reason, author, at in rows
+        ]
+
+    def page(self, run: str, page: Page) -> LabelPage:
+        """A page of the labels of a run that stand; one that is changed moves to the end."""
+        after = decode_cursor(page.cursor, int)[0] if page.cursor is not None else 0
+        rows = self._database.read(
+            f"{_SELECT} AND n > ? ORDER BY n LIMIT ? OFFSET ?",
+            run,
+            after,
+            page.limit + 1,
+            page.skip,
+        )
+        shown = rows[: page.limit]
+        # people make labels, one by one: there are never so many that counting them is dear
+        ((total,),) = self._database.read(f"SELECT count(*) {_STANDING}", run)
+        following = encode_cursor(shown[-1][0]) if len(rows) > page.limit else None
+        labels = [_label(row) for row in shown]
+        return LabelPage(labels=labels, count=len(labels), total=total, next_cursor=following)
+
+
+def _graded(run: Run, record: Record, grader: str) -> Grade:
+    grade = record.grades.get(grader)
+    if grade is not None:
+        return grade
+    if grader not in run.graders:
+        raise not_found("grader of this evaluation", grader)
+    raise ApiError(
+        Code.CONFLICT, f"The grader {grader!r} has not graded this result yet; label it when the evaluation has ended"
+    )
+
+
+def _label(row: Row) -> Label:
+    _, case, repeat, grader, verdict, score, reason, author, at, outcome, grade_score, fingerprint, digest, answer = row
+    return Label(
+        result_id=result_id(case, repeat),
+        test_case_id=case,
+        repeat=repeat,
+        grader_id=grader,
+        verdict=verdict,
+        score=score,
+        reason=reason,
+        author=author,
+        labelled_at=at,
+        grade_outcome=Outcome(outcome),
+        grade_score=grade_score,
+        grader_fingerprint=fingerprint,
+        case_digest=digest,
+        response_digest=answer,
+    )
