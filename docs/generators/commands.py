@@ -25,11 +25,20 @@ def _lines() -> Iterator[str]:
     yield "The variable `GRADELINE_STORE` says the same as `--store`. A shell completes commands, options and runs"
     yield from ('after `eval "$(_GRADELINE_COMPLETE=bash_source gradeline)"` (or `zsh_source`).', "")
     yield from (f"{cli.epilog} [What each means](errors.md#exit-codes).", "")
-    for name in cli.list_commands(context):
-        command = cli.get_command(context, name)
+    yield from _commands(cli, context, common)
+
+
+def _commands(group: click.Group, context: click.Context, common: set[str | None]) -> Iterator[str]:
+    """Each command of a group, and those of a command that is a group itself, a heading lower."""
+    level = "#" * (len(context.command_path.split()) + 1)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
         assert command is not None
-        yield from (f"## gradeline {name}", "")
-        yield from _command(command, click.Context(command, info_name=name, parent=context), common)
+        inner = click.Context(command, info_name=name, parent=context)
+        yield from (f"{level} {inner.command_path}", "")
+        yield from _command(command, inner, common)
+        if isinstance(command, click.Group):
+            yield from _commands(command, inner, common)
 
 
 def _command(command: click.Command, context: click.Context, common: set[str | None]) -> Iterator[str]:

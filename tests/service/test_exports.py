@@ -170,7 +170,7 @@ def test_a_failure_before_the_first_byte_is_an_error_answer(
 
 def test_no_more_than_some_exports_at_once(service: Service) -> None:
     run = saved(service, 300)
-    exports = Exports(service.storage, service.results)
+    exports = Exports(service.storage, service.results, service.labels)
     monkey = [exports.export(run, Format.JSONL) for _ in range(EXPORTS_AT_ONCE)]
     with pytest.raises(Exception, match="exports are being made") as refused:
         exports.export(run, Format.JSONL)

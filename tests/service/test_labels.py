@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from msgspec.structs import asdict
 
 from gradeline.model import (
     ErrorInfo,
@@ -27,6 +28,7 @@ from gradeline.model import (
     digest_of,
     to_json,
 )
+from gradeline.service.labels import labelled
 from gradeline.service.settings import ServeSettings
 from gradeline.service.state import Service
 
@@ -116,6 +118,18 @@ def test_a_label_changes_no_grade_and_no_summary(service: Service, call: Call, r
     before = seen()
     put(call, run)
     assert seen() == before
+
+
+def test_a_result_can_be_shown_with_its_labels(service: Service, call: Call, run: str) -> None:
+    put(call, run)
+    put(call, run, "c")
+    call("DELETE", path_of(run, "c"))
+    labels = service.labels.of_result(run, "a", 0)
+    assert [label.grader_id for label in labels] == ["exact"]
+    assert service.labels.of_run(run) == {("a", 0): labels}
+    plain = service.results.detail(run, "a~0")
+    shown = labelled(plain, labels)
+    assert asdict(shown) == {**asdict(plain), "labels": labels}
 
 
 def test_a_grader_that_failed_can_be_labelled_and_still_has_no_score(call: Call, run: str) -> None:
@@ -329,3 +343,11 @@ class TestInPostgres:
         assert call("GET", "/api/audit", params={"actor": "nobody"}).data["entries"] == []
         assert call("DELETE", f"/api/evaluations/{run}").status == 204
         assert service.database.read("SELECT * FROM labels") == []
+
+
+def test_detail_and_export_carry_labels(call: Call, run: str) -> None:
+    label = put(call, run).data
+    detail = call("GET", f"/api/evaluations/{run}/results/a~0").data
+    assert detail["labels"] == [label]
+    exported = call("GET", f"/api/evaluations/{run}/export", params={"format": "json"}).body
+    assert [one["labels"] for one in exported["results"]] == [[label], [], []]

@@ -15,6 +15,7 @@ from gradeline.report.csv_table import write_csv
 from gradeline.report.html import write_html
 from gradeline.report.junit import write_junit
 from gradeline.service.failures import ApiError, Code
+from gradeline.service.labels import Labels, labelled
 from gradeline.service.parquet import parquet_chunks
 from gradeline.service.results import EXPORTS_AT_ONCE, Results
 from gradeline.service.streams import Chunks, streamed
@@ -61,9 +62,10 @@ class Export(NamedTuple):
 class Exports:
     """Makes exports, some at a time."""
 
-    def __init__(self, storage: Storage, results: Results) -> None:
+    def __init__(self, storage: Storage, results: Results, labels: Labels) -> None:
         self._storage = storage
         self._results = results
+        self._labels = labels
         self._slots = results.export_slots
 
     def export(self, evaluation_id: str, wanted: Format) -> Export:
@@ -116,9 +118,11 @@ class Exports:
             file.write(f'{"{" if name == "evaluation" else ","}"{name}":{_json(part)}')
         file.write(',"results":[')
         names, replaced = self._results.names(run), self._results.has_history(run)
+        labels = self._labels.of_run(run.id)
         separator = "\n"
         for record in self._storage.records(run.id):
-            file.write(f"{separator}{_json(self._results.of_record(run, record, names, with_history=replaced))}")
+            detail = self._results.of_record(run, record, names, with_history=replaced)
+            file.write(f"{separator}{_json(labelled(detail, labels.get((record.case, record.repeat), [])))}")
             separator = ",\n"
         file.write("\n]}\n")
 

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from gradeline.errors import Outcome
 from gradeline.model import Grade, Record, Run, case_digest, clean_text, digest_of, to_json
 from gradeline.service.failures import ApiError, Code, not_found
 from gradeline.service.moments import moment
 from gradeline.service.paging import Page, decode_cursor, encode_cursor
-from gradeline.service.result_shapes import result_id
+from gradeline.service.result_shapes import ResultDetail, result_id
 from gradeline.store.database import Database, Dialect, Row, Transaction, migrate
 
 Verdict = Literal["pass", "fail"]
@@ -93,6 +94,12 @@ class ResultLabels(Struct, frozen=True, kw_only=True):
     history: list[LabelChange]
 
 
+class LabelledResult(ResultDetail, frozen=True, kw_only=True):
+    """A result with all there is to know of it, and what people say of its grades."""
+
+    labels: list[Label]
+
+
 class LabelPage(Struct, frozen=True, kw_only=True):
     """Some labels of a run, the latest change last."""
 
@@ -164,6 +171,14 @@ class Labels:
         rows = self._database.read(f"{_SELECT} AND case_key = ? AND repeat = ? ORDER BY n", run, case, repeat)
         return [_label(row) for row in rows]
 
+    def of_run(self, run: str) -> dict[tuple[str, int], list[Label]]:
+        """The labels of a run that stand, by case and repeat: people make them one by one, so they are few."""
+        found: dict[tuple[str, int], list[Label]] = {}
+        for row in self._database.read(f"{_SELECT} ORDER BY n", run):
+            label = _label(row)
+            found.setdefault((label.test_case_id, label.repeat), []).append(label)
+        return found
+
     def history(self, run: str, case: str, repeat: int) -> list[LabelChange]:
         """All that was ever said about a result, the oldest first."""
         rows = self._database.read(
@@ -194,6 +209,11 @@ class Labels:
         following = encode_cursor(shown[-1][0]) if len(rows) > page.limit else None
         labels = [_label(row) for row in shown]
         return LabelPage(labels=labels, count=len(labels), total=total, next_cursor=following)
+
+
+def labelled(detail: ResultDetail, labels: list[Label]) -> LabelledResult:
+    """A result with its labels."""
+    return LabelledResult(**asdict(detail), labels=labels)
 
 
 def _graded(run: Run, record: Record, grader: str) -> Grade:

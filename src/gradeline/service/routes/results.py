@@ -17,9 +17,9 @@ from gradeline.service.documented import documented
 from gradeline.service.envelope import success
 from gradeline.service.exports import KINDS, Export, Exports, Format
 from gradeline.service.failures import ApiError, Code
+from gradeline.service.labels import LabelledResult, labelled
 from gradeline.service.paging import Page
 from gradeline.service.result_scan import ResultFilter
-from gradeline.service.result_shapes import ResultDetail
 from gradeline.service.results import ResultPage, Results
 from gradeline.service.state import service_of
 
@@ -83,6 +83,7 @@ _DETAIL: dict[str, Any] = {
     "submissions": {},
     "grades": {"string-match": {"schema": 1, "kind": "exact", "fingerprint": "9f…", "outcome": "pass", "score": 1.0}},
     "history": [],
+    "labels": [],
 }
 
 EvaluationId = Annotated[str, Path(description="The id of an evaluation.")]
@@ -123,13 +124,15 @@ def list_results(
     return success(_results(request).page(evaluation_id, where, Page.of(limit, skip, cursor, max_skip=MAX_SKIP)))
 
 
-@router.get("/results/{result_id:path}", responses=documented(ResultDetail, errors=(404,), example=_DETAIL))
+@router.get("/results/{result_id:path}", responses=documented(LabelledResult, errors=(404,), example=_DETAIL))
 @requires(Scope.READ)
 def get_result(
     request: Request, evaluation_id: EvaluationId, result_id: Annotated[str, Path(description="The id of a result.")]
 ) -> Response:
-    """One result whole: the case, the trajectory, what judges were asked, tracebacks, and attempts it replaced."""
-    return success(_results(request).detail(evaluation_id, result_id))
+    """One result whole: the case, the trajectory, what judges were asked, tracebacks, attempts it replaced, labels."""
+    service = service_of(request)
+    detail = service.results.detail(evaluation_id, result_id)
+    return success(labelled(detail, service.labels.of_result(detail.evaluation_id, detail.test_case_id, detail.repeat)))
 
 
 def _export_responses() -> dict[int | str, dict[str, Any]]:
@@ -161,7 +164,7 @@ def export_evaluation(
     spreadsheet would run has an apostrophe in front.
     """
     service = service_of(request)
-    made = Exports(service.storage, _results(request)).export(evaluation_id, format)
+    made = Exports(service.storage, _results(request), service.labels).export(evaluation_id, format)
     return _Attachment(made)
 
 

@@ -1,0 +1,107 @@
+"""``gradeline view``: a store in a browser, on this machine alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from gradeline.cli import view as view_module
+from gradeline.model import Run
+from gradeline.store.sqlite import SqliteStorage
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts the command in a folder of its own."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(*options: str, **environment: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gradeline", "view", *options],
+            cwd=tmp_path,
+            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def get(url: str) -> Any:
+    with urlopen(url, timeout=10) as answer:
+        return answer.read()
+
+
+def test_it_serves_the_store_of_the_project_until_it_is_interrupted(tmp_path: Path, start: Start) -> None:
+    (tmp_path / ".gradeline").mkdir()
+    with SqliteStorage(tmp_path / ".gradeline" / "store.db") as storage:
+        run = storage.save_run(Run(name="mine", suite="s", status="completed", total=0))
+    process = start("--no-browser", "--json")
+    url = json.loads(line(process))["url"]
+    assert url.startswith("http://127.0.0.1:")
+    listed = json.loads(get(f"{url}/api/evaluations"))["data"]["evaluations"]
+    assert [(one["id"], one["name"]) for one in listed] == [(run, "mine")]
+    assert b"<html" in get(f"{url}/").lower()
+    process.send_signal(signal.SIGINT)
+    assert (process.wait(timeout=15), process.communicate()) == (0, ("", ""))
+
+
+def test_two_of_them_have_ports_of_their_own(start: Start) -> None:
+    urls = {line(start("--no-browser", "--quiet", "--store", "memory://")).strip() for _ in range(2)}
+    assert len(urls) == 2
+
+
+def test_it_says_where_it_is_and_opens_that_in_the_browser(tmp_path: Path, start: Start) -> None:
+    seen = tmp_path / "seen"
+    browser = tmp_path / "browser"
+    # the pipe is opened for reading below: the test goes on when the browser was called
+    os.mkfifo(seen)
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > "{seen}"\n')
+    browser.chmod(0o755)
+    process = start("--store", "memory://", BROWSER=str(browser))
+    told = line(process)
+    url = told.split()[3].rstrip(";")
+    assert told == f"gradeline is at {url}; Ctrl-C stops it\n"
+    assert seen.read_text() == url
+
+
+def test_no_browser_opens_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    import webbrowser
+
+    called: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", called.append)
+    monkeypatch.setattr(view_module, "_announce", called.append)
+    view_module._opener("http://127.0.0.1:1", browse=False)()
+    assert called == ["http://127.0.0.1:1"]
+
+
+def test_a_store_that_cannot_be_opened_is_told_in_one_line(tmp_path: Path, start: Start) -> None:
+    (tmp_path / "no.db").write_text("this is no database, however long one looks at it" * 10)
+    process = start("--no-browser", "--store", str(tmp_path / "no.db"))
+    told, error = process.communicate(timeout=15)
+    assert (told, process.returncode) == ("", 4)
+    assert error.startswith("gradeline: ")
+    assert "Traceback" not in error

@@ -1,0 +1,39 @@
+import { gzipSync } from "node:zlib";
+import type { Plugin } from "vite";
+
+export interface Part {
+  fileName: string;
+  code: string;
+  isEntry: boolean;
+  /** What the browser fetches together with it. */
+  imports: readonly string[];
+}
+
+/** The JavaScript a first visit has to fetch, in bytes after gzip. */
+export function firstLoad(parts: readonly Part[]): number {
+  const byName = new Map(parts.map((part) => [part.fileName, part]));
+  const wanted = new Set<string>();
+  const queue = parts.filter((part) => part.isEntry).map((part) => part.fileName);
+  for (let name = queue.pop(); name !== undefined; name = queue.pop()) {
+    if (wanted.has(name)) continue;
+    wanted.add(name);
+    queue.push(...(byName.get(name)?.imports ?? []));
+  }
+  return [...wanted].reduce((sum, name) => sum + gzipSync(byName.get(name)?.code ?? "").length, 0);
+}
+
+/** Fails the build when the first load outgrows `limit` bytes. */
+export function firstLoadBudget(limit: number): Plugin {
+  return {
+    name: "first-load-budget",
+    apply: "build",
+    writeBundle(_, bundle) {
+      const size = firstLoad(Object.values(bundle).filter((part) => part.type === "chunk"));
+      const shown = `${(size / 1000).toFixed(1)} KB gz of ${(limit / 1000).toFixed(0)} KB`;
+      if (size > limit) {
+        throw new Error(`The first load has ${shown} of JavaScript: load a page or a part of one lazily`);
+      }
+      console.log(`first load: ${shown}`);
+    },
+  };
+}

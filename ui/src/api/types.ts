@@ -1,0 +1,102 @@
+/**
+ * The shapes of the API under short names. They are those of the generated `schema.ts`; what the document leaves open (free
+ * JSON, a status as any text) is said more closely here, as the contract has it.
+ */
+import type { components, operations } from "./schema.ts";
+
+type Schemas = components["schemas"];
+
+/** The data in the answer of an operation. */
+type Data<Operation extends keyof operations> = operations[Operation] extends {
+  responses: { 200: { content: { "application/json": { data: infer Found } } } };
+}
+  ? Found
+  : never;
+
+export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+export type JsonObject = { [key: string]: Json };
+/** A JSON Schema. */
+export type Schema = JsonObject;
+
+export type ErrorCode = Schemas["Failure"]["error"]["code"];
+
+export interface Page {
+  count: number;
+  total: number;
+  next_cursor?: string | null;
+  /** There are more than `total`: counting stopped there. */
+  total_is_capped?: boolean;
+}
+
+export type TestCasePage = Data<"list_test_cases">;
+export type TestCase = TestCasePage["test_cases"][number];
+export type TestCaseFields = Pick<TestCase, "input" | "expected_output" | "description" | "tags">;
+
+/** A bad row of an imported file. */
+export interface RowError {
+  line: number;
+  field: string | null;
+  message: string;
+}
+
+export type RunStatus = "pending" | "running" | "completed" | "failed" | "cancelled";
+export type Progress = Schemas["Progress"];
+
+/** An id of a grader, or one with options of its own. */
+export type GraderChoice = string | { id: string; name?: string; config?: JsonObject };
+
+export interface Verdict {
+  result: string;
+  reasons: string[];
+}
+
+export type Evaluation = Omit<Schemas["Evaluation"], "status" | "target" | "verdict" | "comparison"> & {
+  status: RunStatus;
+  target: JsonObject;
+  /** By the suite's gate, once the run is completed. */
+  verdict?: Verdict | null;
+  comparison?: Comparison | null;
+};
+
+export type EvaluationPage = Omit<Schemas["EvaluationPage"], "evaluations"> & { evaluations: Evaluation[] };
+
+export interface NewEvaluation {
+  suite?: JsonObject;
+  test_case_ids?: string[];
+  tag?: string;
+  agent_endpoint_url?: string;
+  target?: JsonObject;
+  grader_ids?: GraderChoice[];
+  name?: string;
+  repeats?: number;
+  concurrency?: number;
+  timeout_s?: number;
+  baseline_id?: string;
+}
+
+export type Outcome = Schemas["Outcome"];
+export type Score = Omit<Schemas["Score"], "details"> & { details: JsonObject };
+export type Result = Omit<Schemas["Result"], "scores"> & { scores: Score[] };
+export type ResponseStatus = Result["response_status"];
+
+export type ToolCall = Schemas["ToolCall"];
+export type Message = Schemas["Message"];
+export type Trajectory = Schemas["Trajectory"];
+export type StoredGrade = Schemas["Grade"];
+export type ResultDetail = Omit<Schemas["ResultDetail"], "scores"> & { scores: Score[] };
+
+export type Figure = Schemas["Figure"];
+export type Summary = Schemas["Summary"];
+export type ResultPage = Omit<Schemas["ResultPage"], "results"> & { results: Result[] };
+
+export type Comparison = Schemas["Compared"];
+
+export type Grader = Omit<Schemas["GraderInfo"], "config_schema"> & { config_schema: Schema };
+export type GraderPage = Omit<Schemas["GraderList"], "graders"> & { graders: Grader[] };
+
+export type Session = Schemas["SessionState"];
+
+/** What is sent is what the document allows: these lines do not compile otherwise. */
+type Sendable<Sent extends Allowed, Allowed> = Sent;
+export type SentEvaluation = Sendable<NewEvaluation, Schemas["NewEvaluation"]>;
+export type SentCase = Sendable<TestCaseFields, Schemas["NewTestCase"]>;

@@ -1,0 +1,118 @@
+import { useQuery } from "@tanstack/react-query";
+import { useId, useMemo, useState } from "react";
+import { useNavigate } from "react-router";
+import { api } from "../api/calls.ts";
+import { visibleText } from "../lib/visible.ts";
+import { Dialog } from "../parts/Dialog.tsx";
+import { PLACES } from "./pages.ts";
+import { chooseTheme } from "./theme.ts";
+
+interface Command {
+  id: string;
+  title: string;
+  words: string;
+  act: () => void;
+}
+
+/** ⌘K: to any page and any recent run, by a few letters. */
+export function Palette({ open, onClose }: { open: boolean; onClose: () => void }) {
+  return (
+    <Dialog open={open} onClose={onClose} title="Go to">
+      <Commands onClose={onClose} />
+    </Dialog>
+  );
+}
+
+function Commands({ onClose }: { onClose: () => void }) {
+  const [sought, setSought] = useState("");
+  const [at, setAt] = useState(0);
+  const listId = useId();
+  const commands = useCommands();
+  const found = commands.filter((command) => matches(command, sought)).slice(0, 12);
+  const current = found[Math.min(at, found.length - 1)];
+  const run = (command: Command | undefined) => {
+    if (command === undefined) return;
+    onClose();
+    command.act();
+  };
+  return (
+    <div>
+      <input
+        data-first
+        className="field"
+        role="combobox"
+        aria-label="Search pages and runs"
+        aria-expanded="true"
+        aria-controls={listId}
+        aria-activedescendant={current ? `${listId}-${current.id}` : undefined}
+        placeholder="Page, run or action"
+        value={sought}
+        onChange={(event) => {
+          setSought(event.target.value);
+          setAt(0);
+        }}
+        onKeyDown={(event) => {
+          if (event.key === "ArrowDown") setAt(Math.min(found.length - 1, at + 1));
+          else if (event.key === "ArrowUp") setAt(Math.max(0, at - 1));
+          else if (event.key === "Enter") run(current);
+          else return;
+          event.preventDefault();
+        }}
+      />
+      <ul id={listId} role="listbox" aria-label="Matches" className="mt-2">
+        {found.map((command) => (
+          // oxlint-disable-next-line jsx-a11y/click-events-have-key-events -- the keys are the input's
+          <li
+            key={command.id}
+            id={`${listId}-${command.id}`}
+            role="option"
+            aria-selected={command === current}
+            onClick={() => run(command)}
+            className={`cursor-pointer truncate rounded px-3 py-2 text-sm ${command === current ? "bg-accent-soft text-accent" : "hover:bg-raised"}`}
+          >
+            {command.title}
+          </li>
+        ))}
+      </ul>
+      {found.length === 0 && <p className="p-3 text-sm text-muted">Nothing has these letters.</p>}
+    </div>
+  );
+}
+
+function useCommands(): Command[] {
+  const navigate = useNavigate();
+  const runs = useQuery({
+    queryKey: ["runs", "recent"],
+    queryFn: ({ signal }) => api.runs({ limit: 50 }, signal),
+    staleTime: 10_000,
+  });
+  return useMemo(() => {
+    const places = PLACES.map((place) => ({
+      id: place.path,
+      title: place.title,
+      words: place.words,
+      act: () => navigate(place.path),
+    }));
+    const recent = (runs.data?.evaluations ?? []).map((run) => ({
+      id: run.id,
+      title: `Run: ${visibleText(run.name ?? run.id)} (${run.status})`,
+      words: run.id,
+      act: () => navigate(`/runs/${encodeURIComponent(run.id)}`),
+    }));
+    const others: Command[] = [
+      { id: "new-case", title: "New test case", words: "create add", act: () => navigate("/cases?open=new") },
+      { id: "import", title: "Import test cases", words: "jsonl csv file", act: () => navigate("/cases?open=import") },
+      { id: "dark", title: "Dark colours", words: "theme night", act: () => chooseTheme("dark") },
+      { id: "light", title: "Light colours", words: "theme day", act: () => chooseTheme("light") },
+    ];
+    return [...places, ...others, ...recent];
+  }, [navigate, runs.data]);
+}
+
+function matches(command: Command, sought: string): boolean {
+  const text = `${command.title} ${command.words}`.toLowerCase();
+  return sought
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => text.includes(word));
+}

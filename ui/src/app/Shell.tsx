@@ -1,0 +1,123 @@
+import { useQuery } from "@tanstack/react-query";
+import { Suspense, useEffect, useRef, useState } from "react";
+import { NavLink, Outlet, useLocation } from "react-router";
+import { api } from "../api/calls.ts";
+import { useSession } from "../api/session.ts";
+import { Button } from "../parts/Button.tsx";
+import { Loading } from "../parts/Notice.tsx";
+import { Toasts } from "../parts/toast.tsx";
+import { KeyHelp } from "./KeyHelp.tsx";
+import { useKeys } from "./keys.ts";
+import { PLACES } from "./pages.ts";
+import { Palette } from "./Palette.tsx";
+import { SignIn } from "./SignIn.tsx";
+import { chooseTheme, nextTheme, useTheme } from "./theme.ts";
+
+/** What is around every page. */
+export function Shell() {
+  const [shown, setShown] = useState<"palette" | "keys" | null>(null);
+  const main = useRef<HTMLElement>(null);
+  const { signedOut } = useSession();
+  // nothing waits for it: whoever is not signed in learns that from any other call too
+  useQuery({ queryKey: ["session"], queryFn: ({ signal }) => api.session(signal), refetchOnWindowFocus: true });
+  useKeys({ "mod+k": () => setShown("palette"), "?": () => setShown("keys"), "/": focusSearch });
+  useFocusOnNewPage(main);
+  if (signedOut) return <SignIn />;
+  return (
+    <div className="flex min-h-dvh flex-col">
+      <a
+        href="#main"
+        className="sr-only z-50 rounded-md bg-accent px-3 py-2 text-accent-ink focus:not-sr-only focus:fixed focus:top-2 focus:left-2"
+        onClick={(event) => {
+          // the address after # is the page's own
+          event.preventDefault();
+          main.current?.focus();
+        }}
+      >
+        Skip to the content
+      </a>
+      <Header onPalette={() => setShown("palette")} onKeys={() => setShown("keys")} />
+      <main id="main" ref={main} tabIndex={-1} className="mx-auto w-full max-w-[1500px] flex-1 p-3 outline-none sm:p-5">
+        <Suspense fallback={<Loading />}>
+          <Outlet />
+        </Suspense>
+      </main>
+      <Palette open={shown === "palette"} onClose={() => setShown(null)} />
+      <KeyHelp open={shown === "keys"} onClose={() => setShown(null)} />
+      <Toasts />
+    </div>
+  );
+}
+
+function Header({ onPalette, onKeys }: { onPalette: () => void; onKeys: () => void }) {
+  const theme = useTheme();
+  const { current } = useSession();
+  const signedIn = current !== null && !current.local && current.csrf_token !== null;
+  return (
+    <header className="sticky top-0 z-20 border-b border-line bg-surface">
+      <div className="mx-auto flex max-w-[1500px] flex-wrap items-center gap-x-4 gap-y-1 px-3 py-1.5 sm:px-5">
+        <NavLink to="/runs" className="text-base font-bold tracking-tight text-accent">
+          gradeline
+        </NavLink>
+        <nav
+          aria-label="Main"
+          className="order-last flex w-full gap-0.5 overflow-x-auto sm:gap-1 sm:order-none sm:w-auto"
+        >
+          {PLACES.map((place) => (
+            <NavLink
+              key={place.path}
+              to={place.path}
+              className={({ isActive }) =>
+                `rounded-md px-1.5 py-1.5 text-sm sm:px-2.5 font-medium whitespace-nowrap ${isActive ? "bg-accent-soft text-accent" : "text-muted hover:bg-raised"}`
+              }
+            >
+              {place.title}
+            </NavLink>
+          ))}
+        </nav>
+        <div className="ml-auto flex items-center gap-1">
+          <Button
+            look="quiet"
+            onClick={onPalette}
+            aria-label="⌘K: go to a page or run"
+            title="Go to a page or run (⌘K)"
+          >
+            ⌘K
+          </Button>
+          <Button
+            look="quiet"
+            onClick={() => chooseTheme(nextTheme(theme))}
+            aria-label={`Colours: ${theme}`}
+            title="Light, dark, or as the system has it"
+          >
+            {theme === "system" ? "◐" : theme === "light" ? "☀" : "☾"}
+          </Button>
+          <Button look="quiet" onClick={onKeys} aria-label="Keys" title="Keys (?)">
+            ?
+          </Button>
+          {signedIn && (
+            <Button look="quiet" onClick={() => void api.signOut().catch(() => undefined)}>
+              Sign out
+            </Button>
+          )}
+        </div>
+      </div>
+    </header>
+  );
+}
+
+function focusSearch(): void {
+  document.querySelector<HTMLInputElement>("input[type=search]")?.focus();
+}
+
+/** Who reads by ear or keyboard starts at the top of the new page. Not for a change of the page's own state. */
+function useFocusOnNewPage(main: React.RefObject<HTMLElement | null>): void {
+  const { pathname } = useLocation();
+  const last = useRef(pathname);
+  useEffect(() => {
+    if (last.current === pathname) return;
+    last.current = pathname;
+    main.current?.focus({ preventScroll: true });
+    window.scrollTo(0, 0);
+  }, [pathname, main]);
+}

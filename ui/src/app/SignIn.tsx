@@ -1,0 +1,42 @@
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { api } from "../api/calls.ts";
+import { Button } from "../parts/Button.tsx";
+import { Field } from "../parts/Field.tsx";
+import { Failure } from "../parts/Notice.tsx";
+
+/** Shown instead of any page while the service wants a key; afterwards the page is the one that was asked for. */
+export function SignIn() {
+  const [key, setKey] = useState("");
+  const queries = useQueryClient();
+  const signIn = useMutation({
+    mutationFn: () => api.signIn(key.trim()),
+    onSuccess: () => queries.invalidateQueries(),
+  });
+  return (
+    <main className="mx-auto flex min-h-dvh max-w-sm flex-col justify-center p-4">
+      <form
+        className="card flex flex-col gap-4 p-6"
+        onSubmit={(event) => {
+          event.preventDefault();
+          signIn.mutate();
+        }}
+      >
+        <h1 className="text-xl font-semibold">Sign in to gradeline</h1>
+        <Field label="Key" help="Whoever runs this service makes one with: gradeline keys create" required>
+          <input
+            className="field font-mono"
+            type="password"
+            autoComplete="current-password"
+            value={key}
+            onChange={(event) => setKey(event.target.value)}
+          />
+        </Field>
+        {signIn.error && <Failure error={signIn.error} />}
+        <Button look="main" type="submit" disabled={key.trim() === "" || signIn.isPending}>
+          Sign in
+        </Button>
+      </form>
+    </main>
+  );
+}

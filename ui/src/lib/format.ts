@@ -1,0 +1,88 @@
+/** Numbers for people: every rate with its interval and its denominator. */
+
+const NONE = "–";
+const WHOLE = new Intl.NumberFormat("en");
+const MOMENT = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+
+export function count(value: number | null | undefined): string {
+  return value === null || value === undefined ? NONE : WHOLE.format(value);
+}
+
+/** "1 case", "2 cases". */
+export function counted(value: number, noun: string, plural = `${noun}s`): string {
+  return `${WHOLE.format(value)} ${value === 1 ? noun : plural}`;
+}
+
+/** A share of one as a percentage: short, and never 0 % or 100 % unless it is exactly that. */
+export function percent(share: number | null | undefined, digits = 0): string {
+  if (share === null || share === undefined || !Number.isFinite(share)) return NONE;
+  return `${percentNumber(share, digits)} %`;
+}
+
+function percentNumber(share: number, digits: number): string {
+  const text = (share * 100).toFixed(digits);
+  const rounded = Number(text) / 100;
+  if ((rounded === 1 && share < 1) || (rounded === 0 && share > 0)) {
+    return digits >= 4 ? text : percentNumber(share, digits + 1);
+  }
+  return text;
+}
+
+export interface Estimate {
+  value: number | null;
+  low: number | null;
+  high: number | null;
+}
+
+/** "82 % (74–88 %)"; without an interval the value alone. */
+export function rate({ value, low, high }: Estimate): string {
+  if (value === null) return NONE;
+  if (low === null || high === null) return percent(value);
+  return `${percent(value)} (${percentNumber(low, 0)}–${percent(high)})`;
+}
+
+/** "0.82 (0.74–0.88)". */
+export function mean({ value, low, high }: Estimate): string {
+  if (value === null) return NONE;
+  if (low === null || high === null) return score(value);
+  return `${score(value)} (${score(low)}–${score(high)})`;
+}
+
+export function score(value: number | null | undefined): string {
+  if (value === null || value === undefined) return NONE;
+  return Number.isInteger(value) ? value.toFixed(0) : value.toFixed(2);
+}
+
+/** A duration in the unit that needs the fewest digits. */
+export function duration(ms: number | null | undefined): string {
+  if (ms === null || ms === undefined || !Number.isFinite(ms)) return NONE;
+  if (ms > 0 && ms < 1) return "< 1 ms";
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  const seconds = ms / 1000;
+  if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} min ${Math.round(seconds % 60)} s`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+export function moment(iso: string | null | undefined): string {
+  const time = iso ? new Date(iso) : null;
+  return time === null || Number.isNaN(time.getTime()) ? NONE : MOMENT.format(time);
+}
+
+/** How long ago, coarsely: "just now", "5 min ago", "3 days ago". */
+export function ago(iso: string | null | undefined, now = Date.now()): string {
+  const time = iso ? Date.parse(iso) : Number.NaN;
+  if (Number.isNaN(time)) return NONE;
+  const minutes = Math.floor((now - time) / 60_000);
+  if (minutes < 1) return "just now";
+  if (minutes < 60) return `${minutes} min ago`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 24) return `${hours} h ago`;
+  return `${counted(Math.floor(hours / 24), "day")} ago`;
+}
+
+export function cost(value: number | null | undefined): string {
+  if (value === null || value === undefined) return NONE;
+  return `$${value.toFixed(value < 0.01 ? 5 : value < 1 ? 3 : 2)}`;
+}

@@ -1,0 +1,84 @@
+/** State that lives in the address: shared by a link, kept by a reload, undone by "back". */
+
+export interface Codec<T> {
+  /** What holds where the address says nothing, or nothing sensible. */
+  initial: T;
+  read: (text: string) => T | undefined;
+  write: (value: T) => string;
+}
+
+export const text = (initial = ""): Codec<string> => ({ initial, read: (value) => value, write: (value) => value });
+
+export const oneOf = <T extends string>(choices: readonly T[], initial: T): Codec<T> => ({
+  initial,
+  read: (value) => choices.find((choice) => choice === value),
+  write: (value) => value,
+});
+
+export const integer = (initial: number, low = 0, high = Number.MAX_SAFE_INTEGER): Codec<number> => ({
+  initial,
+  read: (value) => {
+    const number = Number(value);
+    return /^-?\d+$/.test(value) && number >= low && number <= high ? number : undefined;
+  },
+  write: String,
+});
+
+export const list = (): Codec<readonly string[]> => ({
+  initial: [],
+  read: (value) => value.split(",").map(decodeURIComponent).filter(Boolean),
+  write: (value) => value.map(encodeURIComponent).join(","),
+});
+
+export interface Range {
+  low: number;
+  high: number;
+}
+
+/** "0.5..0.6". */
+export const range = (): Codec<Range | null> => ({
+  initial: null,
+  read: (value) => {
+    const [low, high, ...more] = value.split("..").map((end) => (end.trim() === "" ? Number.NaN : Number(end)));
+    if (low === undefined || high === undefined || more.length > 0) return undefined;
+    return Number.isFinite(low) && Number.isFinite(high) && low <= high ? { low, high } : undefined;
+  },
+  write: (value) => (value === null ? "" : `${value.low}..${value.high}`),
+});
+
+// oxlint-disable-next-line typescript/no-explicit-any -- each codec has its own type; `StateOf` keeps them apart
+export type Spec = Record<string, Codec<any>>;
+export type StateOf<S extends Spec> = { [K in keyof S]: S[K] extends Codec<infer T> ? T : never };
+
+export function readState<S extends Spec>(spec: S, params: URLSearchParams): StateOf<S> {
+  const entries = Object.entries(spec).map(([key, codec]) => {
+    const given = params.get(key);
+    return [key, given === null ? codec.initial : (safely(() => codec.read(given)) ?? codec.initial)];
+  });
+  return Object.fromEntries(entries) as StateOf<S>;
+}
+
+/** The parameters with a change made; what is as at first is left out, what is not of the spec is kept. */
+export function writeState<S extends Spec>(
+  spec: S,
+  params: URLSearchParams,
+  change: Partial<StateOf<S>>,
+): URLSearchParams {
+  const next = new URLSearchParams(params);
+  for (const [key, value] of Object.entries(change)) {
+    const codec = spec[key];
+    if (codec === undefined) continue;
+    const written = value === undefined ? codec.write(codec.initial) : codec.write(value);
+    if (written === codec.write(codec.initial)) next.delete(key);
+    else next.set(key, written);
+  }
+  return next;
+}
+
+function safely<T>(read: () => T): T | undefined {
+  try {
+    return read();
+  } catch {
+    return undefined;
+  }
+}

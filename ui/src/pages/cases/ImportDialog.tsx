@@ -1,0 +1,187 @@
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useState, type ReactNode } from "react";
+import { api } from "../../api/calls.ts";
+import { ApiFailure } from "../../api/failure.ts";
+import { formatOf, readCaseFile, type CaseFile, type CaseFormat, type RowFault } from "../../lib/caseFile.ts";
+import { count, counted } from "../../lib/format.ts";
+import { Button } from "../../parts/Button.tsx";
+import { Dialog } from "../../parts/Dialog.tsx";
+import { Field } from "../../parts/Field.tsx";
+import { Failure } from "../../parts/Notice.tsx";
+import { SafeText } from "../../parts/SafeText.tsx";
+import { Tags } from "../../parts/Tags.tsx";
+import { toast } from "../../parts/toast.tsx";
+
+interface Chosen {
+  file: File;
+  format: CaseFormat;
+  /** Null where the file is too large to look into here. */
+  preview: CaseFile | null;
+}
+
+const LARGEST_PREVIEW = 5_000_000;
+const SHOWN = 10;
+const FAULTS_SHOWN = 50;
+
+export function ImportDialog({ open, onClose }: { open: boolean; onClose: () => void }) {
+  return (
+    <Dialog
+      open={open}
+      onClose={onClose}
+      title="Import test cases"
+      description="All rows of a file are stored, or none."
+      width="max-w-3xl"
+    >
+      <Import onClose={onClose} />
+    </Dialog>
+  );
+}
+
+function Import({ onClose }: { onClose: () => void }) {
+  const [chosen, setChosen] = useState<Chosen | null>(null);
+  const queries = useQueryClient();
+  const send = useMutation({
+    mutationFn: ({ file, format }: Chosen) => api.importCases(file, format),
+    onSuccess: async ({ imported }) => {
+      await queries.invalidateQueries({ queryKey: ["cases"] });
+      toast(`${counted(imported, "test case")} imported`);
+      onClose();
+    },
+  });
+  const choose = async (file: File | undefined) => {
+    send.reset();
+    if (file === undefined) return setChosen(null);
+    const format = formatOf(file.name) ?? "jsonl";
+    return setChosen({ file, format, preview: await previewOf(file, format) });
+  };
+  const faults = chosen?.preview?.faults ?? [];
+  const refused = send.error instanceof ApiFailure ? send.error.rows : [];
+  return (
+    <div className="flex flex-col gap-4">
+      <Field
+        label="File"
+        help="JSONL: one object a line with input, expected_output, description, tags. CSV: columns of these names, tags joined by ;"
+      >
+        <input
+          data-first
+          type="file"
+          className="field"
+          accept=".jsonl,.ndjson,.csv"
+          onChange={(event) => void choose(event.target.files?.[0])}
+        />
+      </Field>
+      {chosen && (
+        <Field label="Format">
+          <select
+            className="field max-w-40"
+            value={chosen.format}
+            onChange={async (event) => {
+              const format = event.target.value === "csv" ? "csv" : "jsonl";
+              send.reset();
+              setChosen({ ...chosen, format, preview: await previewOf(chosen.file, format) });
+            }}
+          >
+            <option value="jsonl">JSONL</option>
+            <option value="csv">CSV</option>
+          </select>
+        </Field>
+      )}
+      {chosen && chosen.preview === null && (
+        <p className="text-sm text-muted">Too large to look into here; the service checks every row.</p>
+      )}
+      {chosen?.preview && <Preview file={chosen.preview} />}
+      {faults.length > 0 && <Faults title={`${counted(faults.length, "fault")} in this file`} faults={faults} />}
+      {send.error &&
+        (refused.length > 0 ? (
+          <Faults title="The service refused these rows; nothing was stored" faults={refused} />
+        ) : (
+          <Failure error={send.error} />
+        ))}
+      <div className="flex justify-end gap-2">
+        <Button onClick={onClose}>Cancel</Button>
+        <Button
+          look="main"
+          disabled={chosen === null || faults.length > 0 || chosen.preview?.rows.length === 0 || send.isPending}
+          onClick={() => chosen && send.mutate(chosen)}
+        >
+          {send.isPending
+            ? "Importing…"
+            : chosen?.preview && faults.length === 0
+              ? `Import ${counted(chosen.preview.rows.length, "case")}`
+              : "Import"}
+        </Button>
+      </div>
+    </div>
+  );
+}
+
+async function previewOf(file: File, format: CaseFormat): Promise<CaseFile | null> {
+  return file.size > LARGEST_PREVIEW ? null : readCaseFile(await file.text(), format);
+}
+
+function Preview({ file }: { file: CaseFile }) {
+  if (file.rows.length === 0)
+    return <p className="text-sm text-muted">No row of this file can be read as a test case.</p>;
+  return (
+    <section aria-label="Rows">
+      <p className="mb-1 text-sm text-muted">
+        {counted(file.rows.length, "good row")}
+        {file.rows.length > SHOWN && `, the first ${SHOWN} of them`}
+      </p>
+      <div className="max-h-72 overflow-auto rounded-md border border-line">
+        <table className="w-full text-sm">
+          <thead className="text-muted">
+            <tr>
+              <th className="p-2">Line</th>
+              <th className="p-2">Input</th>
+              <th className="p-2">Expected</th>
+              <th className="p-2">Tags</th>
+            </tr>
+          </thead>
+          <tbody>
+            {file.rows.slice(0, SHOWN).map((row) => (
+              <tr key={row.line} className="border-t border-line align-top">
+                <td className="num p-2 text-muted">{row.line}</td>
+                <Cell>
+                  <SafeText text={row.input} className="line-clamp-2" />
+                </Cell>
+                <Cell>
+                  <SafeText text={row.expected_output} className="line-clamp-2" />
+                </Cell>
+                <Cell>
+                  <Tags tags={row.tags} />
+                </Cell>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </section>
+  );
+}
+
+function Cell({ children }: { children: ReactNode }) {
+  return <td className="p-2">{children}</td>;
+}
+
+function Faults({ title, faults }: { title: string; faults: readonly RowFault[] }) {
+  return (
+    <div role="alert" className="rounded-md border border-fail bg-fail-soft p-3 text-sm">
+      <p className="font-semibold text-fail">{title}</p>
+      <ul className="mt-1 max-h-52 overflow-auto">
+        {faults.slice(0, FAULTS_SHOWN).map((fault) => (
+          <li key={`${fault.line} ${fault.field} ${fault.message}`} className="num">
+            line {count(fault.line)}
+            {fault.field && (
+              <>
+                , <SafeText text={fault.field} className="font-mono" />
+              </>
+            )}
+            : <SafeText text={fault.message} />
+          </li>
+        ))}
+      </ul>
+      {faults.length > FAULTS_SHOWN && <p>and {count(faults.length - FAULTS_SHOWN)} more</p>}
+    </div>
+  );
+}

@@ -1,0 +1,216 @@
+import { useQuery } from "@tanstack/react-query";
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { useMemo, useRef } from "react";
+import type { Comparison } from "../../api/types.ts";
+import { useKeys } from "../../app/keys.ts";
+import { count, score } from "../../lib/format.ts";
+import { useMedia } from "../../lib/useMedia.ts";
+import { visibleText } from "../../lib/visible.ts";
+import { Badge } from "../../parts/Badge.tsx";
+import { Button } from "../../parts/Button.tsx";
+import { Empty } from "../../parts/Notice.tsx";
+import { SafeText } from "../../parts/SafeText.tsx";
+import { resultId, resultIn } from "./calls.ts";
+import { changeBy, countsFor, difference, tellingDifference, type CaseChange } from "./changes.ts";
+import { FilterButton } from "./GraderDifferences.tsx";
+import { CHANGES, type Change, type ChangeState, type CompareState } from "./state.ts";
+import { CHANGE_HELP, CHANGE_WORDS, signed } from "./wording.ts";
+
+const ROW_HEIGHT = 58;
+const MOST_COLUMNS = 6;
+
+interface Props {
+  comparison: Comparison;
+  cases: readonly CaseChange[];
+  state: CompareState;
+  onChange: ChangeState;
+}
+
+/** The cases, the largest loss first, and what filters them. */
+export function CaseChanges({ comparison, cases, state, onChange }: Props) {
+  const counts = countsFor(comparison, state.grader);
+  return (
+    <section aria-labelledby="cases" className="flex flex-col gap-2">
+      <div className="flex flex-wrap items-center gap-2">
+        <h2 id="cases" className="mr-2 text-lg font-semibold">
+          Cases
+        </h2>
+        {CHANGES.filter((change) => counts[change] > 0 || state.show === change).map((change) => (
+          <FilterButton
+            key={change}
+            change={change}
+            number={counts[change]}
+            of="in all"
+            chosen={state.show === change}
+            onClick={() => onChange({ show: state.show === change ? "" : change })}
+          />
+        ))}
+        <select
+          className="field max-w-48"
+          aria-label="By the word of"
+          value={state.grader}
+          onChange={(event) => onChange({ grader: event.target.value })}
+        >
+          <option value="">all graders</option>
+          {Object.keys(comparison.graders).map((grader) => (
+            <option key={grader} value={grader}>
+              {visibleText(grader)}
+            </option>
+          ))}
+        </select>
+        <span role="status" className="num ml-auto text-sm text-muted">
+          {count(cases.length)} of {count(comparison.cases.length + comparison.cases_omitted)}
+        </span>
+      </div>
+      {comparison.cases_omitted > 0 && (
+        <p className="text-sm text-muted">
+          {count(comparison.cases_omitted)} more cases, most of them without a change, are not listed.
+        </p>
+      )}
+      {cases.length > 0 ? (
+        <List comparison={comparison} cases={cases} state={state} onChange={onChange} />
+      ) : (
+        <Empty
+          title="No case fits this filter"
+          actions={<Button onClick={() => onChange({ show: "", grader: "" })}>Show all cases</Button>}
+        />
+      )}
+    </section>
+  );
+}
+
+function List({ comparison, cases, state, onChange }: Props) {
+  const scroller = useRef<HTMLDivElement>(null);
+  const narrow = useMedia("(max-width: 760px)");
+  const graders = useMemo(
+    () => (narrow ? [] : Object.keys(comparison.graders).slice(0, MOST_COLUMNS)),
+    [narrow, comparison.graders],
+  );
+  const virtual = useVirtualizer({
+    count: cases.length,
+    getScrollElement: () => scroller.current,
+    estimateSize: () => ROW_HEIGHT,
+    overscan: 5,
+  });
+  const move = (step: number) => {
+    const rows = [...(scroller.current?.querySelectorAll<HTMLElement>("[data-index]") ?? [])];
+    const now = Number(document.activeElement?.getAttribute("data-index") ?? -step);
+    const next = Math.min(cases.length - 1, Math.max(0, now + step));
+    virtual.scrollToIndex(next);
+    (rows.find((row) => row.dataset["index"] === String(next)) ?? rows[0])?.focus();
+  };
+  useKeys({ j: () => move(1), k: () => move(-1) });
+  const template = {
+    gridTemplateColumns: [
+      "minmax(9rem, 3fr)",
+      "6.5rem",
+      ...(narrow ? ["4rem"] : graders.map(() => "minmax(6.5rem, 1fr)")),
+    ].join(" "),
+  };
+  return (
+    // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- it scrolls, and must do so by keyboard too
+    <div
+      ref={scroller}
+      tabIndex={0}
+      role="table"
+      aria-label="Cases"
+      aria-rowcount={cases.length + 1}
+      className="card max-h-[75vh] min-h-40 overflow-auto text-sm"
+    >
+      <div role="rowgroup" className="sticky top-0 z-10 min-w-fit border-b border-line bg-surface text-muted">
+        <div role="row" aria-rowindex={1} className="grid" style={template}>
+          {["Case", "Change", ...(narrow ? ["Moved"] : graders.map(visibleText))].map((title) => (
+            <div key={title} role="columnheader" className="truncate p-2 font-semibold">
+              {title}
+            </div>
+          ))}
+        </div>
+      </div>
+      <div role="rowgroup" className="relative min-w-fit" style={{ height: virtual.getTotalSize() }}>
+        {virtual.getVirtualItems().map((item) => {
+          const one = cases[item.index];
+          if (one === undefined) return null;
+          const open = () => onChange({ row: one.test_case_id, repeat: 0 });
+          return (
+            <div
+              key={one.test_case_id}
+              role="row"
+              aria-rowindex={item.index + 2}
+              data-index={item.index}
+              tabIndex={0}
+              onClick={open}
+              onKeyDown={(event) => event.key === "Enter" && open()}
+              className={`absolute inset-x-0 top-0 grid cursor-pointer items-center overflow-hidden border-b border-line outline-offset-[-2px] hover:bg-raised ${state.row === one.test_case_id ? "bg-accent-soft" : ""}`}
+              style={{ ...template, height: item.size, transform: `translateY(${item.start}px)` }}
+            >
+              <div role="cell" className="min-w-0 p-2">
+                <CaseText comparison={comparison} testCase={one.test_case_id} />
+              </div>
+              <div role="cell" className="p-2">
+                <ChangeBadge change={changeBy(one, state.grader)} />
+              </div>
+              {narrow ? (
+                <div role="cell" className="num p-2">
+                  {signed(tellingDifference(one, state.grader))}
+                </div>
+              ) : (
+                graders.map((grader) => (
+                  <div key={grader} role="cell" className="num p-2">
+                    <Moved one={one} grader={grader} />
+                  </div>
+                ))
+              )}
+            </div>
+          );
+        })}
+      </div>
+    </div>
+  );
+}
+
+export function ChangeBadge({ change }: { change: Change }) {
+  const { sign, told, tone } = CHANGE_WORDS[change];
+  return (
+    <Badge tone={tone} title={CHANGE_HELP[change]}>
+      <span aria-hidden>{sign}</span>
+      {told}
+    </Badge>
+  );
+}
+
+/** The comparison names cases by their ids; the question is fetched for the rows in sight. */
+function CaseText({ comparison, testCase }: { comparison: Comparison; testCase: string }) {
+  const id = resultId(testCase, 0);
+  const found = useQuery({
+    queryKey: ["compared case", comparison.candidate_id, comparison.baseline_id, id],
+    queryFn: async ({ signal }) =>
+      (await resultIn(comparison.candidate_id, id, signal)) ?? resultIn(comparison.baseline_id, id, signal),
+    staleTime: 60_000,
+    select: (detail) => detail?.test_case_input ?? null,
+  });
+  return (
+    <>
+      <SafeText text={(found.data ?? testCase).slice(0, 300)} className="line-clamp-1" />
+      <span className="block truncate text-xs text-muted">{visibleText(testCase)}</span>
+    </>
+  );
+}
+
+function Moved({ one, grader }: { one: CaseChange; grader: string }) {
+  const moved = difference(one, grader);
+  const before = one.baseline[grader] ?? null;
+  const after = one.candidate[grader] ?? null;
+  if (moved === null) {
+    return (
+      <span className="text-muted" title="A missing score is not a zero">
+        {score(before)} → {score(after)}
+      </span>
+    );
+  }
+  const colour = moved > 0 ? "text-pass" : moved < 0 ? "text-fail" : "text-muted";
+  return (
+    <span className={colour}>
+      {score(before)} → {score(after)} {moved !== 0 && <b>{signed(moved)}</b>}
+    </span>
+  );
+}

@@ -1,0 +1,203 @@
+import { useQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { Link } from "react-router";
+import type { Comparison, ResultDetail } from "../../api/types.ts";
+import { useKeys } from "../../app/keys.ts";
+import { count, duration, score as written } from "../../lib/format.ts";
+import { visibleText } from "../../lib/visible.ts";
+import { OutcomeBadge, ResponseBadge } from "../../parts/Badge.tsx";
+import { Button } from "../../parts/Button.tsx";
+import { Dialog } from "../../parts/Dialog.tsx";
+import { DiffText } from "../../parts/DiffText.tsx";
+import { Failure, Loading } from "../../parts/Notice.tsx";
+import { SafeText, TextBlock } from "../../parts/SafeText.tsx";
+import { resultId, resultIn } from "./calls.ts";
+import { ChangeBadge } from "./CaseChanges.tsx";
+import { changeBy, type CaseChange } from "./changes.ts";
+import type { ChangeState, CompareState } from "./state.ts";
+
+interface Props {
+  comparison: Comparison;
+  cases: readonly CaseChange[];
+  repeats: number;
+  state: CompareState;
+  onChange: ChangeState;
+}
+
+/** One case in both runs, over the list it was chosen from. */
+export function CaseDrawer({ comparison, cases, repeats, state, onChange }: Props) {
+  const at = cases.findIndex((one) => one.test_case_id === state.row);
+  const step = (by: number) => {
+    const next = at < 0 ? undefined : cases[at + by];
+    if (next) onChange({ row: next.test_case_id, repeat: 0 }, { replace: true });
+  };
+  useKeys({ j: () => step(1), k: () => step(-1) }, { inDialog: true });
+  const one = comparison.cases.find((each) => each.test_case_id === state.row);
+  return (
+    <Dialog
+      open
+      onClose={() => onChange({ row: "", repeat: 0 })}
+      title={`Case ${visibleText(state.row)}`}
+      side
+      width="lg:w-[75%] lg:min-w-[640px]"
+    >
+      <div className="mb-3 flex flex-wrap items-center gap-2 text-sm">
+        <Button disabled={at <= 0} onClick={() => step(-1)} title="Previous (k)">
+          Previous
+        </Button>
+        <Button disabled={at < 0 || at >= cases.length - 1} onClick={() => step(1)} title="Next (j)">
+          Next
+        </Button>
+        {at >= 0 && (
+          <span className="num text-muted">
+            {count(at + 1)} of {count(cases.length)}
+          </span>
+        )}
+        {one && <ChangeBadge change={changeBy(one, state.grader)} />}
+        {repeats > 1 && (
+          <select
+            className="field max-w-36"
+            aria-label="Repeat"
+            value={state.repeat}
+            onChange={(event) => onChange({ repeat: Number(event.target.value) }, { replace: true })}
+          >
+            {Array.from({ length: repeats }, (_, repeat) => (
+              <option key={repeat} value={repeat}>
+                repeat {repeat}
+              </option>
+            ))}
+          </select>
+        )}
+      </div>
+      <BothSides comparison={comparison} state={state} onChange={onChange} />
+    </Dialog>
+  );
+}
+
+function useSide(run: string, state: CompareState) {
+  const id = resultId(state.row, state.repeat);
+  return useQuery({
+    queryKey: ["compared result", run, id],
+    queryFn: ({ signal }) => resultIn(run, id, signal),
+    staleTime: 60_000,
+  });
+}
+
+function BothSides({ comparison, state, onChange }: Omit<Props, "cases" | "repeats">) {
+  const before = useSide(comparison.baseline_id, state);
+  const after = useSide(comparison.candidate_id, state);
+  const error = before.error ?? after.error;
+  if (error) return <Failure error={error} onRetry={() => void Promise.all([before.refetch(), after.refetch()])} />;
+  if (before.data === undefined || after.data === undefined) return <Loading />;
+  const either = after.data ?? before.data;
+  if (either === null) return <p className="text-muted">Neither run has this case.</p>;
+  const texts = { before: before.data?.agent_response ?? null, after: after.data?.agent_response ?? null };
+  const diffed = state.view === "diff" && texts.before !== null && texts.after !== null;
+  return (
+    <div className="flex flex-col gap-4">
+      <Part title="Input">
+        <TextBlock text={either.test_case_input} label="Input" />
+      </Part>
+      {either.test_case_expected !== null && (
+        <Part title="Expected">
+          <TextBlock text={either.test_case_expected} label="Expected output" />
+        </Part>
+      )}
+      {texts.before !== null && texts.after !== null && (
+        <label className="flex items-center gap-1.5 text-sm">
+          <input
+            type="checkbox"
+            checked={diffed}
+            onChange={(event) => onChange({ view: event.target.checked ? "diff" : "sides" }, { replace: true })}
+          />
+          show what changed, word by word
+        </label>
+      )}
+      {diffed && texts.before === texts.after && (
+        <p className="text-sm text-muted">Both runs gave the same answer, letter by letter.</p>
+      )}
+      {diffed && texts.before !== null && texts.after !== null && (
+        <Part title="Candidate's output against the baseline's">
+          <DiffText before={texts.before} after={texts.after} label="What the candidate left out and what it added" />
+        </Part>
+      )}
+      <div className="grid gap-4 lg:grid-cols-2">
+        <Side title="Baseline" run={comparison.baseline_id} detail={before.data} withText={!diffed} />
+        <Side title="Candidate" run={comparison.candidate_id} detail={after.data} withText={!diffed} />
+      </div>
+    </div>
+  );
+}
+
+function Side({
+  title,
+  run,
+  detail,
+  withText,
+}: {
+  title: string;
+  run: string;
+  detail: ResultDetail | null;
+  withText: boolean;
+}) {
+  if (detail === null) {
+    return (
+      <Part title={title}>
+        <p className="text-sm text-muted">This run does not have the case. A missing case is not a passing one.</p>
+      </Part>
+    );
+  }
+  const link = `/runs/${encodeURIComponent(run)}?row=${encodeURIComponent(detail.result_id)}`;
+  return (
+    <Part
+      title={title}
+      aside={
+        <Link
+          className="font-normal text-accent underline"
+          to={link}
+          aria-label={`Open the result of the ${title.toLowerCase()}`}
+        >
+          open the result
+        </Link>
+      }
+    >
+      <p className="num mb-1 flex flex-wrap items-center gap-2 text-xs text-muted">
+        <ResponseBadge status={detail.response_status} /> {duration(detail.response_latency_ms)}
+      </p>
+      {detail.error_message && (
+        <p className="mb-1 text-sm">
+          <SafeText text={detail.error_message} />
+        </p>
+      )}
+      {withText && detail.agent_response !== null && (
+        <TextBlock text={detail.agent_response} label={`${title}'s output`} />
+      )}
+      <ul className="mt-2 flex flex-col gap-1 text-sm">
+        {detail.scores.map((score) => (
+          <li key={score.grader_id} className="flex flex-wrap items-baseline gap-2">
+            <OutcomeBadge
+              outcome={score.score_status}
+              score={score.score_value === null ? score.score_status : written(score.score_value)}
+            />
+            <span className="font-medium">
+              <SafeText text={score.grader_id} />
+            </span>
+            <SafeText text={score.rationale ?? score.error_message ?? ""} className="text-muted" />
+          </li>
+        ))}
+      </ul>
+    </Part>
+  );
+}
+
+function Part({ title, aside, children }: { title: string; aside?: ReactNode; children: ReactNode }) {
+  return (
+    <section className="min-w-0" aria-label={title}>
+      <h3 className="mb-1 flex flex-wrap items-center justify-between gap-2 text-sm font-semibold">
+        {title}
+        {aside}
+      </h3>
+      {children}
+    </section>
+  );
+}

@@ -1,0 +1,136 @@
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { useId, useState } from "react";
+import { Link } from "react-router";
+import { api } from "../../api/calls.ts";
+import { count, counted } from "../../lib/format.ts";
+import { Failure } from "../../parts/Notice.tsx";
+import { SafeText } from "../../parts/SafeText.tsx";
+import { SearchBox } from "../../parts/SearchBox.tsx";
+import { Tags } from "../../parts/Tags.tsx";
+import type { Draft } from "./draft.ts";
+
+const SAMPLE = 1000;
+const SHOWN = 100;
+
+/** The cases at hand: how many, which tags they have. Of very many, the first thousand speak for all. */
+export function useCaseSample() {
+  return useQuery({
+    queryKey: ["cases", "sample"],
+    queryFn: async ({ signal }) => {
+      const page = await api.cases({ limit: SAMPLE }, signal);
+      const tags = new Map<string, number>();
+      for (const tag of page.test_cases.flatMap((one) => one.tags)) tags.set(tag, (tags.get(tag) ?? 0) + 1);
+      return { total: page.total, complete: page.next_cursor === null, tags };
+    },
+  });
+}
+
+type Chosen = Pick<Draft, "by" | "tag" | "ids">;
+
+export function CaseChooser({
+  chosen,
+  onChange,
+  fault,
+}: {
+  chosen: Chosen;
+  onChange: (chosen: Partial<Chosen>) => void;
+  fault: string | undefined;
+}) {
+  const sample = useCaseSample();
+  const tags = useId();
+  const total = sample.data?.total ?? null;
+  return (
+    <fieldset className="flex flex-col gap-2">
+      <legend className="sr-only">Which cases</legend>
+      {total === 0 && (
+        <p className="rounded-md bg-warn-soft p-3 text-sm text-warn">
+          There are no test cases yet.{" "}
+          <Link className="underline" to="/cases?open=new">
+            Write one
+          </Link>{" "}
+          or{" "}
+          <Link className="underline" to="/cases?open=import">
+            import a file
+          </Link>{" "}
+          first.
+        </p>
+      )}
+      <Choice
+        checked={chosen.by === "all"}
+        onChoose={() => onChange({ by: "all" })}
+        label={`All cases${total === null ? "" : ` (${count(total)})`}`}
+      />
+      <Choice checked={chosen.by === "tag"} onChoose={() => onChange({ by: "tag" })} label="All cases of a tag" />
+      {chosen.by === "tag" && (
+        <div className="ml-6 flex flex-wrap items-center gap-2">
+          <input
+            className="field max-w-64"
+            list={tags}
+            aria-label="Tag"
+            aria-invalid={fault !== undefined}
+            placeholder="tag"
+            value={chosen.tag}
+            onChange={(event) => onChange({ tag: event.target.value })}
+          />
+          <datalist id={tags}>
+            {[...(sample.data?.tags.keys() ?? [])].map((tag) => (
+              <option key={tag} value={tag} />
+            ))}
+          </datalist>
+          <Tags tags={[...(sample.data?.tags.keys() ?? [])].slice(0, 12)} onChoose={(tag) => onChange({ tag })} />
+        </div>
+      )}
+      <Choice
+        checked={chosen.by === "ids"}
+        onChoose={() => onChange({ by: "ids" })}
+        label={`Chosen cases${chosen.ids.length > 0 ? ` (${count(chosen.ids.length)})` : ""}`}
+      />
+      {chosen.by === "ids" && <Picker ids={chosen.ids} onChange={(ids) => onChange({ ids })} />}
+      {fault && <p className="text-xs font-medium text-fail">{fault}</p>}
+    </fieldset>
+  );
+}
+
+function Choice({ checked, onChoose, label }: { checked: boolean; onChoose: () => void; label: string }) {
+  return (
+    <label className="flex items-center gap-2 text-sm">
+      <input type="radio" name="cases-by" checked={checked} onChange={onChoose} />
+      {label}
+    </label>
+  );
+}
+
+function Picker({ ids, onChange }: { ids: readonly string[]; onChange: (ids: readonly string[]) => void }) {
+  const [q, setQ] = useState("");
+  const found = useQuery({
+    queryKey: ["cases", { q, limit: SHOWN }],
+    queryFn: ({ signal }) => api.cases({ q, limit: SHOWN }, signal),
+    placeholderData: keepPreviousData,
+  });
+  const chosen = new Set(ids);
+  return (
+    <div className="ml-6 flex flex-col gap-2">
+      <SearchBox label="Search cases" value={q} onSearch={setQ} />
+      {found.error && <Failure error={found.error} />}
+      <ul aria-label="Cases to choose from" className="max-h-64 overflow-auto rounded-md border border-line">
+        {found.data?.test_cases.map((one) => (
+          <li key={one.id} className="border-b border-line last:border-0">
+            <label className="flex items-start gap-2 p-2 text-sm hover:bg-raised">
+              <input
+                type="checkbox"
+                className="mt-1"
+                checked={chosen.has(one.id)}
+                onChange={() => onChange(chosen.has(one.id) ? ids.filter((id) => id !== one.id) : [...ids, one.id])}
+              />
+              <SafeText text={one.input} className="line-clamp-2 min-w-0 flex-1" />
+              <Tags tags={one.tags} />
+            </label>
+          </li>
+        ))}
+      </ul>
+      <p className="text-xs text-muted">
+        {counted(ids.length, "case")} chosen{found.data?.next_cursor && `; the first ${SHOWN} that fit are shown`}
+      </p>
+    </div>
+  );
+}

@@ -1,0 +1,216 @@
+import { useMutation, useQuery } from "@tanstack/react-query";
+import { useRef, useState, type ReactNode } from "react";
+import { useNavigate } from "react-router";
+import { api } from "../../api/calls.ts";
+import { randomToken } from "../../lib/token.ts";
+import { visibleText } from "../../lib/visible.ts";
+import { Button } from "../../parts/Button.tsx";
+import { Field } from "../../parts/Field.tsx";
+import { Failure } from "../../parts/Notice.tsx";
+import { AgentForm } from "./AgentForm.tsx";
+import { CaseChooser } from "./CaseChooser.tsx";
+import { bodyOf, faultsOf, type Draft } from "./draft.ts";
+import { GraderChooser, useGraders } from "./GraderChooser.tsx";
+import { Plan } from "./Plan.tsx";
+
+interface Link {
+  tag?: string;
+  cases?: readonly string[];
+  url?: string;
+  graders?: readonly string[];
+  name?: string;
+  baseline?: string;
+}
+
+/** The form; what a link can carry of it is kept in the address as it is filled in. */
+export function EvaluateForm({ initial, onLink }: { initial: Draft; onLink: (link: Link) => void }) {
+  const [draft, setDraft] = useState(initial);
+  const [tried, setTried] = useState(false);
+  const graders = useGraders();
+  const navigate = useNavigate();
+  // the same start, sent again after a cut line, must not make a second run
+  const attempt = useRef({ body: "", key: "" });
+  const faults = faultsOf(draft, graders.data ?? []);
+  const shown = tried ? faults : {};
+  const change = (next: Partial<Draft>) => {
+    const now = { ...draft, ...next };
+    setDraft(now);
+    onLink({
+      tag: now.by === "tag" ? now.tag : "",
+      cases: now.by === "ids" ? now.ids : [],
+      url: now.url,
+      graders: now.graders.map((one) => one.id),
+      name: now.name,
+      baseline: now.baseline,
+    });
+  };
+  const start = useMutation({
+    mutationFn: async () => {
+      const ids = draft.by === "all" ? await allCases() : draft.ids;
+      const body = bodyOf(draft, graders.data ?? [], ids);
+      const written = JSON.stringify(body);
+      if (attempt.current.body !== written) attempt.current = { body: written, key: randomToken() };
+      return api.startRun(body, attempt.current.key);
+    },
+    onSuccess: (run) => navigate(`/runs/${encodeURIComponent(run.id)}`),
+  });
+  return (
+    <form
+      noValidate
+      className="flex flex-col gap-4"
+      onSubmit={(event) => {
+        event.preventDefault();
+        setTried(true);
+        if (Object.keys(faults).length === 0) start.mutate();
+      }}
+    >
+      <Step number={1} title="Cases">
+        <CaseChooser chosen={draft} onChange={change} fault={shown["cases"]} />
+      </Step>
+      <Step number={2} title="Agent">
+        <AgentForm draft={draft} faults={tried ? faults : onlyIf(draft.url !== "", faults)} onChange={change} />
+      </Step>
+      <Step number={3} title="Graders">
+        <GraderChooser chosen={draft.graders} onChange={(chosen) => change({ graders: chosen })} showFaults={tried} />
+        {shown["graders"] && <p className="text-xs font-medium text-fail">{shown["graders"]}</p>}
+      </Step>
+      <Step number={4} title="Run">
+        <Options draft={draft} onChange={change} />
+      </Step>
+      <Plan draft={draft} />
+      {tried && Object.keys(faults).length > 0 && (
+        <p role="alert" className="text-sm font-medium text-fail">
+          Not started:{" "}
+          {Object.entries(faults)
+            .map(([part, fault]) => `${part}: ${fault}`)
+            .join("; ")}
+        </p>
+      )}
+      {start.error && <Failure error={start.error} />}
+      <div className="flex justify-end">
+        <Button look="main" type="submit" disabled={start.isPending}>
+          {start.isPending ? "Starting…" : "Start evaluation"}
+        </Button>
+      </div>
+    </form>
+  );
+}
+
+function onlyIf(condition: boolean, faults: Record<string, string>): Record<string, string> {
+  return condition ? faults : { ...faults, url: "" };
+}
+
+async function allCases(): Promise<string[]> {
+  const ids: string[] = [];
+  let cursor: string | null = "";
+  while (cursor !== null) {
+    const page = await api.cases({ limit: 1000, cursor });
+    ids.push(...page.test_cases.map((one) => one.id));
+    cursor = page.next_cursor;
+  }
+  return ids;
+}
+
+function Step({ number, title, children }: { number: number; title: string; children: ReactNode }) {
+  return (
+    <section className="card flex flex-col gap-3 p-4">
+      <h2 className="flex items-center gap-2 font-semibold">
+        <span
+          aria-hidden
+          className="num grid size-6 place-items-center rounded-full bg-accent-soft text-sm text-accent"
+        >
+          {number}
+        </span>
+        {title}
+      </h2>
+      {children}
+    </section>
+  );
+}
+
+function Options({ draft, onChange }: { draft: Draft; onChange: (change: Partial<Draft>) => void }) {
+  const runs = useQuery({
+    queryKey: ["runs", "completed"],
+    queryFn: ({ signal }) => api.runs({ status: "completed", limit: 50 }, signal),
+  });
+  return (
+    <div className="grid gap-3 sm:grid-cols-2">
+      <Field label="Name" help="How you will find the run again.">
+        <input
+          className="field"
+          maxLength={200}
+          value={draft.name}
+          onChange={(event) => onChange({ name: event.target.value })}
+        />
+      </Field>
+      <Field label="Compare with" help="A finished run; the verdict then says better, worse or undecided.">
+        <select
+          className="field"
+          value={draft.baseline}
+          onChange={(event) => onChange({ baseline: event.target.value })}
+        >
+          <option value="">(nothing)</option>
+          {runs.data?.evaluations.map((run) => (
+            <option key={run.id} value={run.id}>
+              {visibleText(run.name ?? run.id)} · {run.id.slice(0, 8)}
+            </option>
+          ))}
+        </select>
+      </Field>
+      <NumberField
+        label="Repeats"
+        help="How often each case is asked; more than once shows how steady the agent is."
+        value={draft.repeats}
+        placeholder="1"
+        max={100}
+        onChange={(repeats) => onChange({ repeats })}
+      />
+      <NumberField
+        label="Calls at once"
+        help="How many calls may be under way."
+        value={draft.concurrency}
+        placeholder="as the service has it"
+        max={200}
+        onChange={(concurrency) => onChange({ concurrency })}
+      />
+      <NumberField
+        label="Seconds for an answer"
+        help="In all, retries included."
+        value={draft.timeout}
+        placeholder="30"
+        max={3600}
+        onChange={(timeout) => onChange({ timeout })}
+      />
+    </div>
+  );
+}
+
+function NumberField({
+  label,
+  help,
+  value,
+  placeholder,
+  max,
+  onChange,
+}: {
+  label: string;
+  help: string;
+  value: number | null;
+  placeholder: string;
+  max: number;
+  onChange: (value: number | null) => void;
+}) {
+  return (
+    <Field label={label} help={help}>
+      <input
+        type="number"
+        className="field num"
+        min={1}
+        max={max}
+        placeholder={placeholder}
+        value={value ?? ""}
+        onChange={(event) => onChange(event.target.value === "" ? null : event.target.valueAsNumber)}
+      />
+    </Field>
+  );
+}

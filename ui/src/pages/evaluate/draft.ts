@@ -1,0 +1,180 @@
+import type { Evaluation, Grader, GraderChoice, Json, JsonObject, NewEvaluation } from "../../api/types.ts";
+import { faultsIn, fieldsOf, pruned } from "../../lib/schemaForm.ts";
+
+/** A grader that was picked, with the options that were set. */
+export interface ChosenGrader {
+  /** Tells two uses of one grader apart. */
+  key: string;
+  id: string;
+  config: JsonObject;
+}
+
+/** How the agent is asked and where its answer is, as typed. */
+export interface Mapping {
+  method: string;
+  /** JSON texts. */
+  headers: string;
+  request: string;
+  /** JMESPaths; empty: found by itself. */
+  output: string;
+  toolCalls: string;
+}
+
+export interface Draft {
+  by: "tag" | "ids" | "all";
+  tag: string;
+  ids: readonly string[];
+  url: string;
+  mapping: Mapping;
+  graders: readonly ChosenGrader[];
+  name: string;
+  repeats: number | null;
+  concurrency: number | null;
+  timeout: number | null;
+  baseline: string;
+}
+
+export const DEFAULT_REQUEST = '{\n  "input": "{{input}}"\n}';
+export const PLAIN_MAPPING: Mapping = {
+  method: "POST",
+  headers: "{}",
+  request: DEFAULT_REQUEST,
+  output: "",
+  toolCalls: "",
+};
+
+export function chosenFrom(choices: readonly GraderChoice[]): ChosenGrader[] {
+  return choices.map((choice) =>
+    typeof choice === "string"
+      ? { key: choice, id: choice, config: {} }
+      : { key: choice.name ?? choice.id, id: choice.id, config: choice.config ?? {} },
+  );
+}
+
+/** A key that none of the chosen has: the id, or the id with a number. */
+export function freshKey(id: string, chosen: readonly ChosenGrader[]): string {
+  const taken = new Set(chosen.map((one) => one.key));
+  if (!taken.has(id)) return id;
+  let number = 2;
+  while (taken.has(`${id}-${number}`)) number += 1;
+  return `${id}-${number}`;
+}
+
+/** The picked graders as the service takes them; options that are as by default are left out. */
+export function choicesOf(chosen: readonly ChosenGrader[], graders: readonly Grader[]): GraderChoice[] {
+  return chosen.map(({ key, id, config }) => {
+    const schema = graders.find((grader) => grader.id === id)?.config_schema;
+    const set = schema ? pruned(fieldsOf(schema), config) : config;
+    const choice: Exclude<GraderChoice, string> = { id };
+    if (key !== id) choice.name = key;
+    if (Object.keys(set).length > 0) choice.config = set;
+    return Object.keys(choice).length === 1 ? id : choice;
+  });
+}
+
+export type Parsed = { value: Json; fault: null } | { value: null; fault: string };
+
+export function parseJson(text: string): Parsed {
+  try {
+    return { value: JSON.parse(text) as Json, fault: null };
+  } catch (error) {
+    return { value: null, fault: `is not JSON: ${error instanceof Error ? error.message : String(error)}` };
+  }
+}
+
+/** The agent as a target of the suite format; null where the plain endpoint says it all. */
+export function targetOf(draft: Pick<Draft, "url" | "mapping" | "timeout">): JsonObject | null {
+  const { method, headers, request, output, toolCalls } = draft.mapping;
+  const sent = parseJson(request).value;
+  const target: JsonObject = {};
+  if (method !== "POST") target["method"] = method;
+  const given = parseJson(headers || "{}").value;
+  if (given !== null && JSON.stringify(given) !== "{}") target["headers"] = given;
+  if (sent !== null && JSON.stringify(sent) !== JSON.stringify(JSON.parse(DEFAULT_REQUEST))) target["request"] = sent;
+  const response: JsonObject = {};
+  if (output.trim()) response["output"] = output.trim();
+  if (toolCalls.trim()) response["tool_calls"] = toolCalls.trim();
+  if (Object.keys(response).length > 0) target["response"] = response;
+  if (Object.keys(target).length === 0) return null;
+  return {
+    kind: "http",
+    url: draft.url.trim(),
+    ...target,
+    ...(draft.timeout === null ? {} : { timeout: draft.timeout }),
+  };
+}
+
+/** What the agent is sent for an input: the tree with its placeholders filled in. */
+export function requestFor(mapping: Mapping, input: string): string {
+  const { value, fault } = parseJson(mapping.request);
+  return fault === null ? JSON.stringify(filled(value, input), null, 2) : mapping.request;
+}
+
+function filled(value: Json, input: string): Json {
+  if (typeof value === "string") return value.replaceAll(/\{\{\s*input\s*\}\}/g, () => input);
+  if (Array.isArray(value)) return value.map((item) => filled(item, input));
+  if (typeof value === "object" && value !== null) {
+    return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, filled(item, input)]));
+  }
+  return value;
+}
+
+/** What is still wrong, by the part of the form it is in. */
+export function faultsOf(draft: Draft, graders: readonly Grader[]): Record<string, string> {
+  const faults: Record<string, string> = {};
+  if (draft.by === "tag" && draft.tag.trim() === "") faults["cases"] = "Name a tag";
+  if (draft.by === "ids" && draft.ids.length === 0) faults["cases"] = "Pick at least one case";
+  if (!/^https?:\/\/[^\s/]+/i.test(draft.url.trim())) faults["url"] = "An address that begins with http:// or https://";
+  for (const part of ["request", "headers"] as const) {
+    const { fault } = parseJson(draft.mapping[part] || "null");
+    if (fault) faults[part] = fault;
+  }
+  if (draft.graders.length === 0) faults["graders"] = "Add at least one grader";
+  for (const { key, id, config } of draft.graders) {
+    const schema = graders.find((grader) => grader.id === id)?.config_schema;
+    const wrong = schema ? Object.entries(faultsIn(fieldsOf(schema), config)) : [];
+    if (wrong.length > 0) faults[`grader ${key}`] = wrong.map(([field, fault]) => `${field} ${fault}`).join("; ");
+  }
+  return faults;
+}
+
+/** The request that starts the run. `ids` are the cases where they are not chosen by tag. */
+export function bodyOf(draft: Draft, graders: readonly Grader[], ids: readonly string[]): NewEvaluation {
+  const target = targetOf(draft);
+  return {
+    ...(draft.by === "tag" ? { tag: draft.tag.trim() } : { test_case_ids: [...ids] }),
+    ...(target === null ? { agent_endpoint_url: draft.url.trim() } : { target }),
+    grader_ids: choicesOf(draft.graders, graders),
+    ...(draft.name.trim() ? { name: draft.name.trim() } : {}),
+    ...(draft.repeats !== null && draft.repeats > 1 ? { repeats: draft.repeats } : {}),
+    ...(draft.concurrency === null ? {} : { concurrency: draft.concurrency }),
+    // a target has its own
+    ...(draft.timeout === null || target !== null ? {} : { timeout_s: draft.timeout }),
+    ...(draft.baseline ? { baseline_id: draft.baseline } : {}),
+  };
+}
+
+/** A draft that does again what a run did. */
+export function draftFrom(run: Evaluation): Partial<Draft> {
+  const target = run.target ?? {};
+  const url = run.agent_endpoint_url ?? (typeof target["url"] === "string" ? target["url"] : "");
+  const response = target["response"];
+  const paths = typeof response === "object" && response !== null && !Array.isArray(response) ? response : {};
+  return {
+    by: run.tag ? "tag" : "ids",
+    tag: run.tag ?? "",
+    ids: run.test_case_ids ?? [],
+    url,
+    mapping: {
+      method: typeof target["method"] === "string" ? target["method"] : "POST",
+      headers: JSON.stringify(target["headers"] ?? {}, null, 2),
+      request: target["request"] == null ? DEFAULT_REQUEST : JSON.stringify(target["request"], null, 2),
+      output: typeof paths["output"] === "string" ? paths["output"] : "",
+      toolCalls: typeof paths["tool_calls"] === "string" ? paths["tool_calls"] : "",
+    },
+    name: run.name ?? "",
+    repeats: run.repeats ?? null,
+    concurrency: run.concurrency ?? null,
+    timeout: run.timeout_s ?? null,
+  };
+}

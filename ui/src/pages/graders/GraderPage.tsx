@@ -1,0 +1,250 @@
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { useNavigate, useParams } from "react-router";
+import { api } from "../../api/calls.ts";
+import { ApiFailure } from "../../api/failure.ts";
+import type { Grader } from "../../api/types.ts";
+import { useTitle } from "../../app/useTitle.ts";
+import { faultsIn, fieldsOf, type Field } from "../../lib/schemaForm.ts";
+import { useUrlState } from "../../lib/useUrlState.ts";
+import { visibleText } from "../../lib/visible.ts";
+import { Button, LinkButton } from "../../parts/Button.tsx";
+import { Confirm } from "../../parts/Dialog.tsx";
+import { JsonBlock } from "../../parts/JsonBlock.tsx";
+import { Empty, Failure, Loading } from "../../parts/Notice.tsx";
+import { SafeText } from "../../parts/SafeText.tsx";
+import { SchemaForm } from "../../parts/SchemaForm.tsx";
+import { Tabs } from "../../parts/Tabs.tsx";
+import { toast } from "../../parts/toast.tsx";
+import { graderCalls } from "./calls.ts";
+import { configOf } from "./draft.ts";
+import { SourceBadge } from "./GradersPage.tsx";
+import { GraderVersions } from "./GraderVersions.tsx";
+import { asksModel, FAMILIES, familyOf } from "./kinds.ts";
+import { PreviewPanel } from "./PreviewPanel.tsx";
+import { GRADER_STATE } from "./state.ts";
+
+export function GraderPage() {
+  const { id = "" } = useParams();
+  const grader = useQuery({ queryKey: ["grader", id], queryFn: ({ signal }) => api.grader(id, signal) });
+  useTitle(grader.data ? visibleText(grader.data.name) : "Grader");
+  if (grader.error instanceof ApiFailure && grader.error.code === "NOT_FOUND") {
+    return <Empty title="There is no such grader" actions={<LinkButton to="/graders">To the graders</LinkButton>} />;
+  }
+  if (grader.error) return <Failure error={grader.error} onRetry={() => void grader.refetch()} />;
+  return grader.data ? <Loaded key={id} grader={grader.data} /> : <Loading what="Loading the grader" />;
+}
+
+function Loaded({ grader }: { grader: Grader }) {
+  const [state, change] = useUrlState(GRADER_STATE);
+  return (
+    <div className="flex flex-col gap-4">
+      <Header grader={grader} />
+      <Tabs
+        label="Parts of the grader"
+        value={state.tab}
+        onChange={(tab) => change({ tab })}
+        tabs={[
+          { value: "about", label: "About", content: <About grader={grader} /> },
+          { value: "try", label: "Try it", content: <TryIt grader={grader} state={state} onChange={change} /> },
+          {
+            value: "versions",
+            label: "Versions",
+            content: (
+              <GraderVersions
+                grader={grader}
+                version={state.version}
+                against={state.against}
+                onChange={(next) => change(next)}
+              />
+            ),
+          },
+        ]}
+      />
+    </div>
+  );
+}
+
+function Header({ grader }: { grader: Grader }) {
+  const [asking, setAsking] = useState(false);
+  const queries = useQueryClient();
+  const navigate = useNavigate();
+  const path = encodeURIComponent(grader.id);
+  const remove = useMutation({
+    mutationFn: () => graderCalls.remove(grader.id),
+    onSuccess: async () => {
+      queries.removeQueries({ queryKey: ["graders"] });
+      await navigate("/graders");
+      toast("Grader deleted");
+    },
+  });
+  const own = grader.source === "stored" && grader.status !== "deleted";
+  return (
+    <header className="flex flex-col gap-2">
+      <div className="flex flex-wrap items-center gap-2">
+        <h1 className="text-xl font-semibold">
+          <SafeText text={grader.name} />
+        </h1>
+        <SourceBadge grader={grader} />
+        <span className="text-sm text-muted">{FAMILIES[familyOf(grader)]}</span>
+        <span className="ml-auto flex flex-wrap gap-2">
+          {grader.source !== "python" && (
+            <LinkButton to={`/graders/new?copy=${path}`}>{own ? "Copy" : "Make your own of it"}</LinkButton>
+          )}
+          {own && (
+            <>
+              <LinkButton look="main" to={`/graders/${path}/edit`}>
+                Edit
+              </LinkButton>
+              <Button look="danger" onClick={() => setAsking(true)}>
+                Delete
+              </Button>
+            </>
+          )}
+        </span>
+      </div>
+      {grader.description && (
+        <p className="max-w-prose text-muted">
+          <SafeText text={grader.description} />
+        </p>
+      )}
+      {grader.error && (
+        <p role="alert" className="rounded-md border border-fail bg-fail-soft p-2 text-sm">
+          <SafeText text={grader.error} />
+        </p>
+      )}
+      {remove.error && <Failure error={remove.error} />}
+      <Confirm
+        open={asking}
+        onClose={() => setAsking(false)}
+        title="Delete this grader?"
+        action="Delete grader"
+        onConfirm={() => {
+          setAsking(false);
+          remove.mutate();
+        }}
+      >
+        New runs can no longer use it, and its id stays taken. Runs that used it keep their grades and the version they
+        used.
+      </Confirm>
+    </header>
+  );
+}
+
+function About({ grader }: { grader: Grader }) {
+  const fields = fieldsOf(grader.config_schema);
+  const config = configOf(grader);
+  const caveats = grader.caveats ?? [];
+  return (
+    <div className="grid items-start gap-4 lg:grid-cols-2">
+      <div className="flex min-w-0 flex-col gap-4">
+        <section className="card p-3">
+          <h2 className="mb-1 font-semibold">How it scores</h2>
+          <SafeText text={grader.scoring_guide || "Nothing is said about it."} className="text-sm" />
+        </section>
+        {caveats.length > 0 && (
+          <section className="rounded-[10px] border border-warn bg-warn-soft p-3">
+            <h2 className="mb-1 font-semibold text-warn">What to beware of</h2>
+            <ul className="list-disc ps-5 text-sm">
+              {caveats.map((caveat) => (
+                <li key={caveat}>
+                  <SafeText text={caveat} />
+                </li>
+              ))}
+            </ul>
+          </section>
+        )}
+        {Object.keys(config).length > 0 && (
+          <section className="card p-3">
+            <h2 className="mb-1 font-semibold">Its options</h2>
+            <JsonBlock value={config} label="Options" />
+          </section>
+        )}
+        <section className="card p-3 text-sm">
+          <h2 className="mb-1 font-semibold">Identity</h2>
+          <dl className="grid grid-cols-[auto_1fr] gap-x-4 gap-y-1">
+            <dt className="text-muted">Id</dt>
+            <dd className="min-w-0 font-mono break-all">{grader.id}</dd>
+            <dt className="text-muted">Kind</dt>
+            <dd className="font-mono">{grader.type}</dd>
+            <dt className="text-muted">Version</dt>
+            <dd className="num">{grader.version}</dd>
+            <dt className="text-muted">Fingerprint</dt>
+            <dd className="min-w-0 font-mono break-all">{grader.fingerprint}</dd>
+          </dl>
+        </section>
+      </div>
+      <section className="card min-w-0 p-3">
+        <h2 className="mb-2 font-semibold">Options it takes</h2>
+        <Options fields={fields} />
+        <details className="mt-3 text-sm">
+          <summary className="text-muted">As JSON Schema</summary>
+          <div className="mt-1">
+            <JsonBlock value={grader.config_schema} label="JSON Schema of the options" />
+          </div>
+        </details>
+      </section>
+    </div>
+  );
+}
+
+function Options({ fields }: { fields: readonly Field[] }) {
+  if (fields.length === 0) return <p className="text-sm text-muted">None.</p>;
+  return (
+    <dl className="flex flex-col gap-2 text-sm">
+      {fields.map((field) => (
+        <div key={field.key}>
+          <dt className="flex flex-wrap items-baseline gap-2">
+            <code className="font-medium">{field.key}</code>
+            <span className="text-xs text-muted">
+              {KINDS[field.kind]}
+              {field.required
+                ? ", required"
+                : field.initial === undefined || field.initial === null
+                  ? ""
+                  : `, ${JSON.stringify(field.initial)} unless said`}
+            </span>
+          </dt>
+          <dd className="text-muted">
+            {field.kind === "choice" ? `${field.help} One of ${field.choices.join(", ")}.` : field.help}
+          </dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+const KINDS: Record<Field["kind"], string> = {
+  switch: "yes or no",
+  choice: "one of",
+  number: "number",
+  text: "text",
+  texts: "texts",
+  object: "object",
+  list: "list",
+  json: "JSON",
+};
+
+function TryIt({
+  grader,
+  state,
+  onChange,
+}: { grader: Grader } & Pick<Parameters<typeof PreviewPanel>[0], "state" | "onChange">) {
+  const [config, setConfig] = useState(() => configOf(grader));
+  const fields = fieldsOf(grader.config_schema);
+  const fit = Object.keys(faultsIn(fields, config)).length === 0;
+  return (
+    <div className="grid items-start gap-4 lg:grid-cols-2">
+      <section className="card min-w-0 p-3" aria-label="Options for this try">
+        <h2 className="mb-2 font-semibold">Options for this try</h2>
+        <SchemaForm fields={fields} values={config} onChange={setConfig} faults={{}} />
+      </section>
+      <PreviewPanel
+        grader={fit ? { id: grader.id, config } : null}
+        costly={asksModel(grader)}
+        state={state}
+        onChange={onChange}
+      />
+    </div>
+  );
+}

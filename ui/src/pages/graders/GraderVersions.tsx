@@ -1,0 +1,118 @@
+import { useQuery } from "@tanstack/react-query";
+import type { Grader } from "../../api/types.ts";
+import { moment } from "../../lib/format.ts";
+import { Badge } from "../../parts/Badge.tsx";
+import { DiffText } from "../../parts/DiffText.tsx";
+import { Failure, Loading } from "../../parts/Notice.tsx";
+import { SafeText } from "../../parts/SafeText.tsx";
+import { graderCalls } from "./calls.ts";
+import { configOf } from "./draft.ts";
+
+interface Props {
+  grader: Grader;
+  /** 0: the newest. */
+  version: number;
+  /** 0: the one before. */
+  against: number;
+  onChange: (change: { version?: number; against?: number }) => void;
+}
+
+/** Every change is a version, and none is ever lost: runs keep the one they used. */
+export function GraderVersions({ grader, version, against, onChange }: Props) {
+  const shown = Math.min(version || grader.version, grader.version);
+  const other = against > 0 && against <= grader.version ? against : Math.max(1, shown - 1);
+  const now = useVersion(grader.id, shown);
+  const before = useVersion(grader.id, other);
+  const error = now.error ?? before.error;
+  const all = Array.from({ length: grader.version }, (_, index) => grader.version - index);
+  if (grader.source !== "stored")
+    return (
+      <p className="text-sm text-muted">
+        Only graders of your own have versions here; this one comes with the program or the operator's folder.
+      </p>
+    );
+  return (
+    <div className="flex flex-col gap-3">
+      <div className="flex flex-wrap items-end gap-3 text-sm">
+        <VersionSelect label="Version" value={shown} versions={all} onChange={(next) => onChange({ version: next })} />
+        <VersionSelect
+          label="compared with"
+          value={other}
+          versions={all}
+          onChange={(next) => onChange({ against: next })}
+        />
+      </div>
+      {error && <Failure error={error} />}
+      {now.data && before.data ? <Between now={now.data} before={before.data} /> : !error && <Loading />}
+    </div>
+  );
+}
+
+function VersionSelect({
+  label,
+  value,
+  versions,
+  onChange,
+}: {
+  label: string;
+  value: number;
+  versions: readonly number[];
+  onChange: (version: number) => void;
+}) {
+  return (
+    <label className="flex items-center gap-2">
+      {label}
+      <select className="field max-w-28" value={value} onChange={(event) => onChange(Number(event.target.value))}>
+        {versions.map((version) => (
+          <option key={version} value={version}>
+            {version}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+function useVersion(id: string, version: number) {
+  return useQuery({
+    queryKey: ["grader", id, version],
+    queryFn: ({ signal }) => graderCalls.version(id, version, signal),
+    staleTime: Number.POSITIVE_INFINITY,
+  });
+}
+
+function Between({ now, before }: { now: Grader; before: Grader }) {
+  const same = now.fingerprint === before.fingerprint;
+  return (
+    <>
+      <dl className="grid grid-cols-[auto_1fr] gap-x-4 gap-y-1 text-sm">
+        <dt className="text-muted">Saved</dt>
+        <dd>{moment(now.modified_at)}</dd>
+        <dt className="text-muted">Name</dt>
+        <dd>
+          <SafeText text={now.name} />
+        </dd>
+        <dt className="text-muted">Fingerprint</dt>
+        <dd className="flex flex-wrap items-center gap-2">
+          <code className="text-xs">{now.fingerprint.slice(0, 16)}</code>
+          {now.version !== before.version && (
+            <Badge tone={same ? "good" : "open"}>{same ? "measures the same" : "measures something else"}</Badge>
+          )}
+        </dd>
+      </dl>
+      <DiffText
+        before={written(before)}
+        after={written(now)}
+        label={`Version ${before.version} against version ${now.version}`}
+      />
+    </>
+  );
+}
+
+function written(grader: Grader): string {
+  return JSON.stringify(
+    { name: grader.name, description: grader.description, type: grader.type, config: configOf(grader) },
+    null,
+    2,
+  );
+}

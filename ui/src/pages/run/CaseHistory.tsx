@@ -1,0 +1,123 @@
+import { useQueries, useQuery } from "@tanstack/react-query";
+import { Link } from "react-router";
+import { api } from "../../api/calls.ts";
+import { ApiFailure } from "../../api/failure.ts";
+import type { Evaluation, ResultDetail } from "../../api/types.ts";
+import { ago, count, score as written } from "../../lib/format.ts";
+import { OutcomeBadge, ResponseBadge } from "../../parts/Badge.tsx";
+import { Failure, Loading } from "../../parts/Notice.tsx";
+import { SafeText, TextBlock } from "../../parts/SafeText.tsx";
+
+const RUNS = 10;
+
+/** The same case in the latest runs, and the answers that were replaced in this one. */
+export function CaseHistory({ detail, run }: { detail: ResultDetail; run: Evaluation }) {
+  return (
+    <div className="flex flex-col gap-5">
+      <OverRuns detail={detail} run={run} />
+      <Replaced detail={detail} />
+    </div>
+  );
+}
+
+function OverRuns({ detail, run }: { detail: ResultDetail; run: Evaluation }) {
+  const runs = useQuery({
+    queryKey: ["runs", "latest", RUNS],
+    queryFn: ({ signal }) => api.runs({ limit: RUNS }, signal),
+  });
+  const others = (runs.data?.evaluations ?? []).filter((one) => one.id !== run.id);
+  const found = useQueries({
+    queries: others.map((other) => ({
+      queryKey: ["result", other.id, detail.result_id],
+      // a run that does not have this case is no fault
+      queryFn: ({ signal }: { signal: AbortSignal }) => api.result(other.id, detail.result_id, signal).catch(absent),
+      staleTime: 60_000,
+    })),
+  });
+  if (runs.error) return <Failure error={runs.error} />;
+  if (runs.isPending || found.some((one) => one.isPending)) return <Loading what="Looking into the latest runs" />;
+  const rows = [
+    { run, result: detail },
+    ...others.map((other, index) => ({ run: other, result: found[index]?.data ?? null })),
+  ];
+  const having = rows.flatMap(({ run: of, result }) => (result ? [{ run: of, result }] : []));
+  return (
+    <section>
+      <h3 className="mb-1 text-sm font-semibold">This case in the latest runs</h3>
+      {having.length === 1 && <p className="mb-1 text-sm text-muted">No other of the latest runs has it.</p>}
+      <div className="overflow-x-auto">
+        <table className="w-full text-sm">
+          <thead className="text-muted">
+            <tr>
+              <th className="p-1.5">Run</th>
+              <th className="p-1.5">Answer</th>
+              <th className="p-1.5">Grades</th>
+              <th className="p-1.5">Started</th>
+            </tr>
+          </thead>
+          <tbody>
+            {having.map(({ run: of, result }) => (
+              <tr key={of.id} className="border-t border-line">
+                <td className="p-1.5">
+                  {of.id === run.id ? (
+                    <span className="font-medium">this run</span>
+                  ) : (
+                    <Link
+                      className="text-accent underline"
+                      to={`/runs/${encodeURIComponent(of.id)}?row=${encodeURIComponent(result.result_id)}`}
+                    >
+                      <SafeText text={of.name || of.id.slice(0, 8)} />
+                    </Link>
+                  )}
+                </td>
+                <td className="p-1.5">
+                  <ResponseBadge status={result.response_status} />
+                </td>
+                <td className="p-1.5">
+                  <span className="flex flex-wrap gap-1">
+                    {result.scores.map((score) => (
+                      <span key={score.grader_id} title={score.grader_name}>
+                        <OutcomeBadge
+                          outcome={score.score_status}
+                          score={score.score_value === null ? score.score_status : written(score.score_value)}
+                        />
+                      </span>
+                    ))}
+                  </span>
+                </td>
+                <td className="p-1.5 text-muted">{ago(of.started_at)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </section>
+  );
+}
+
+function absent(error: unknown): null {
+  if (error instanceof ApiFailure && error.code === "NOT_FOUND") return null;
+  throw error;
+}
+
+function Replaced({ detail }: { detail: ResultDetail }) {
+  if (detail.history.length === 0) return null;
+  return (
+    <section>
+      <h3 className="mb-1 text-sm font-semibold">Answers that were replaced in this run</h3>
+      <ol className="flex flex-col gap-2">
+        {detail.history.map((attempt) => (
+          <li key={attempt.attempt} className="card p-2 text-sm">
+            <p className="mb-1 flex gap-2 text-muted">
+              <ResponseBadge status={attempt.response.status ?? "success"} /> attempt {count(attempt.attempt)}
+            </p>
+            <TextBlock
+              text={attempt.response.text ?? attempt.response.error?.message ?? ""}
+              label="A replaced answer"
+            />
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}

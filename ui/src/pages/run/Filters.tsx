@@ -1,0 +1,88 @@
+import type { Outcome, ResponseStatus } from "../../api/types.ts";
+import { count, duration, score } from "../../lib/format.ts";
+import { visibleText } from "../../lib/visible.ts";
+import { Button } from "../../parts/Button.tsx";
+import { SearchBox } from "../../parts/SearchBox.tsx";
+import { isFiltered, NO_FILTER, type ChangeRun, type RunState } from "./state.ts";
+import type { Rows } from "./useRun.ts";
+
+interface Props {
+  graders: readonly string[];
+  state: RunState;
+  onChange: ChangeRun;
+  rows: Rows;
+  total: number | null;
+}
+
+export function Filters({ graders, state, onChange, rows, total }: Props) {
+  return (
+    <div className="flex flex-wrap items-center gap-2">
+      <SearchBox label="Search results" value={state.q} onSearch={(q) => onChange({ q }, { replace: true })} />
+      <select
+        className="field max-w-40"
+        aria-label="Answer"
+        value={state.status}
+        onChange={(event) => onChange({ status: event.target.value as ResponseStatus | "" })}
+      >
+        <option value="">any answer</option>
+        <option value="success">answered</option>
+        <option value="error">agent error</option>
+        <option value="timeout">timeout</option>
+      </select>
+      <select
+        className="field max-w-44"
+        aria-label="Grader"
+        value={state.grader}
+        onChange={(event) => onChange({ grader: event.target.value, score: null })}
+      >
+        <option value="">any grader</option>
+        {graders.map((grader) => (
+          <option key={grader} value={grader}>
+            {visibleText(grader)}
+          </option>
+        ))}
+      </select>
+      <select
+        className="field max-w-40"
+        aria-label="Outcome"
+        value={state.outcome}
+        onChange={(event) => onChange({ outcome: event.target.value as Outcome | "" })}
+      >
+        <option value="">any outcome</option>
+        <option value="pass">pass</option>
+        <option value="fail">fail</option>
+        <option value="error">grader error</option>
+        <option value="skipped">skipped</option>
+      </select>
+      <input
+        className="field max-w-32"
+        aria-label="Tag"
+        placeholder="tag"
+        defaultValue={state.tag}
+        key={state.tag}
+        onBlur={(event) => onChange({ tag: event.target.value.trim() })}
+        onKeyDown={(event) => event.key === "Enter" && event.currentTarget.blur()}
+      />
+      {state.score && (
+        <Button
+          onClick={() => onChange({ score: null })}
+        >{`score ${score(state.score.low)}–${score(state.score.high)} ✕`}</Button>
+      )}
+      {state.latency && (
+        <Button
+          onClick={() => onChange({ latency: null })}
+        >{`latency ${duration(state.latency.low)}–${duration(state.latency.high)} ✕`}</Button>
+      )}
+      {isFiltered(state) && (
+        <Button look="quiet" onClick={() => onChange(NO_FILTER)}>
+          Clear filters
+        </Button>
+      )}
+      <span role="status" className="num ml-auto text-sm text-muted">
+        {rows.loading && rows.rows.length === 0
+          ? "searching…"
+          : `${count(rows.rows.length)}${rows.more ? "+" : ""} of ${count(total)}`}
+      </span>
+    </div>
+  );
+}

@@ -1,0 +1,148 @@
+import type { Outcome, Summary } from "../../api/types.ts";
+import { count, duration, mean, percent, rate } from "../../lib/format.ts";
+import { OUTCOMES } from "../../parts/Badge.tsx";
+import { IntervalBar } from "../../parts/Interval.tsx";
+import { SafeText } from "../../parts/SafeText.tsx";
+import { NO_FILTER, type ChangeRun, type RunState } from "./state.ts";
+
+interface Props {
+  summary: Summary;
+  state: RunState;
+  onChange: ChangeRun;
+}
+
+/** What each grader says: with its interval, over how many, and the four outcomes apart. Every count is a filter. */
+export function GraderTable({ summary, state, onChange }: Props) {
+  const graders = Object.keys(summary.pass_rates);
+  if (graders.length === 0) return null;
+  return (
+    <section aria-label="Graders" className="card overflow-x-auto">
+      <table className="w-full text-sm">
+        <thead className="border-b border-line text-muted">
+          <tr>
+            <th className="p-2">Grader</th>
+            <th className="p-2">Pass rate, 95 % interval</th>
+            <th className="hidden p-2 md:table-cell">Mean score</th>
+            <th className="hidden p-2 lg:table-cell">Coverage</th>
+            {(["pass", "fail", "error", "skipped"] as const).map((outcome) => (
+              <th key={outcome} className="p-2 text-end">
+                {outcome}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {graders.map((grader) => (
+            <GraderRow key={grader} grader={grader} summary={summary} state={state} onChange={onChange} />
+          ))}
+        </tbody>
+      </table>
+      <AgentLine summary={summary} state={state} onChange={onChange} />
+    </section>
+  );
+}
+
+function GraderRow({ grader, summary, state, onChange }: Props & { grader: string }) {
+  const passes = summary.pass_rates[grader];
+  const scores = summary.average_scores[grader];
+  const coverage = summary.coverage[grader];
+  const counts: Record<Outcome, number> = {
+    pass: summary.grader_pass_counts[grader] ?? 0,
+    fail: summary.grader_fail_counts[grader] ?? 0,
+    error: summary.grader_error_counts[grader] ?? 0,
+    skipped: summary.grader_skipped_counts[grader] ?? 0,
+  };
+  return (
+    <tr className="border-b border-line last:border-0">
+      <td className="min-w-28 p-2 font-medium">
+        <SafeText text={grader} />
+      </td>
+      <td className="p-2">
+        {passes && (
+          <span className="flex flex-wrap items-center gap-x-3">
+            <IntervalBar figure={passes} label={`Pass rate of ${grader}`} />
+            <span className="num whitespace-nowrap">{rate(passes)}</span>
+          </span>
+        )}
+      </td>
+      <td className="num hidden p-2 whitespace-nowrap md:table-cell">{scores && mean(scores)}</td>
+      <td className="num hidden p-2 whitespace-nowrap lg:table-cell">
+        {coverage && `${percent(coverage.share)} (${count(coverage.scored)} of ${count(coverage.total)})`}
+      </td>
+      {(Object.keys(counts) as Outcome[]).map((outcome) => {
+        const on = state.grader === grader && state.outcome === outcome;
+        return (
+          <td key={outcome} className="p-1 text-end">
+            <CountButton
+              on={on}
+              value={counts[outcome]}
+              label={`${grader}: ${OUTCOMES[outcome].told}`}
+              tone={outcome === "pass" ? "text-pass" : outcome === "fail" ? "text-fail" : "text-none"}
+              onClick={() => onChange(on ? { grader: "", outcome: "" } : { ...NO_FILTER, grader, outcome })}
+            />
+          </td>
+        );
+      })}
+    </tr>
+  );
+}
+
+/** What the agent did: its errors are not the graders'. */
+function AgentLine({ summary, state, onChange }: Props) {
+  const kinds = [
+    ["success", "answered", summary.successful_responses, "text-ink"],
+    ["error", "agent errors", summary.failed_responses, "text-warn"],
+    ["timeout", "timeouts", summary.timeout_responses, "text-warn"],
+  ] as const;
+  return (
+    <div className="flex flex-wrap items-center gap-x-5 gap-y-1 border-t border-line px-2 py-1.5 text-sm">
+      <span className="font-medium">Agent</span>
+      {kinds.map(([status, label, value, tone]) => {
+        const on = state.status === status;
+        return (
+          <span key={status} className="flex items-center gap-1 text-muted">
+            <CountButton
+              on={on}
+              value={value}
+              label={label}
+              tone={tone}
+              onClick={() => onChange(on ? { status: "" } : { ...NO_FILTER, status })}
+            />
+            {label}
+          </span>
+        );
+      })}
+      <span className="num text-muted">
+        latency p50 {duration(summary.p50_latency_ms)} · p95 {duration(summary.p95_latency_ms)} · p99{" "}
+        {duration(summary.p99_latency_ms)}
+      </span>
+    </div>
+  );
+}
+
+function CountButton({
+  on,
+  value,
+  label,
+  tone,
+  onClick,
+}: {
+  on: boolean;
+  value: number;
+  label: string;
+  tone: string;
+  onClick: () => void;
+}) {
+  return (
+    <button
+      type="button"
+      aria-pressed={on}
+      aria-label={`${label}: ${count(value)}; show these`}
+      disabled={value === 0 && !on}
+      onClick={onClick}
+      className={`num rounded-md px-2 py-1 font-semibold ${value === 0 ? "text-muted" : tone} ${on ? "bg-accent-soft ring-1 ring-accent" : "enabled:hover:bg-raised"}`}
+    >
+      {count(value)}
+    </button>
+  );
+}

@@ -1,0 +1,188 @@
+import { useQuery } from "@tanstack/react-query";
+import { Fragment, type ReactNode } from "react";
+import { api } from "../../api/calls.ts";
+import type { Evaluation, ResultDetail } from "../../api/types.ts";
+import { useKeys } from "../../app/keys.ts";
+import { HumanVerdict } from "../../features/labels/HumanVerdict.tsx";
+import { cost, count, duration } from "../../lib/format.ts";
+import { visibleText } from "../../lib/visible.ts";
+import { ResponseBadge } from "../../parts/Badge.tsx";
+import { Button } from "../../parts/Button.tsx";
+import { Dialog } from "../../parts/Dialog.tsx";
+import { DiffText } from "../../parts/DiffText.tsx";
+import { JsonBlock } from "../../parts/JsonBlock.tsx";
+import { Failure, Loading } from "../../parts/Notice.tsx";
+import { SafeText, TextBlock } from "../../parts/SafeText.tsx";
+import { Tabs } from "../../parts/Tabs.tsx";
+import { CaseHistory } from "./CaseHistory.tsx";
+import { GraderCard } from "./GraderCard.tsx";
+import type { ChangeRun, RunState } from "./state.ts";
+import { TrajectoryView } from "./TrajectoryView.tsx";
+import type { Rows } from "./useRun.ts";
+
+interface Props {
+  run: Evaluation;
+  rows: Rows;
+  state: RunState;
+  onChange: ChangeRun;
+}
+
+/** One result whole, over the list it was chosen from; next and previous follow the current filter. */
+export function ResultDrawer({ run, rows, state, onChange }: Props) {
+  const detail = useQuery({
+    queryKey: ["result", run.id, state.row],
+    queryFn: ({ signal }) => api.result(run.id, state.row, signal),
+  });
+  const at = rows.rows.findIndex((row) => row.result_id === state.row);
+  const step = (by: number) => {
+    const next = at < 0 ? undefined : rows.rows[at + by];
+    if (next) onChange({ row: next.result_id }, { replace: true });
+    if (by > 0 && at >= rows.rows.length - 2) rows.loadMore();
+  };
+  useKeys({ j: () => step(1), k: () => step(-1) }, { inDialog: true });
+  const title = detail.data ? `Case ${visibleText(detail.data.test_case_id)}` : "Result";
+  return (
+    <Dialog open onClose={() => onChange({ row: "", tab: "result" })} title={title} side>
+      <div className="mb-3 flex items-center gap-2 text-sm">
+        <Button disabled={at <= 0} onClick={() => step(-1)} title="Previous (k)">
+          Previous
+        </Button>
+        <Button disabled={at < 0 || at >= rows.rows.length - 1} onClick={() => step(1)} title="Next (j)">
+          Next
+        </Button>
+        {at >= 0 && (
+          <span className="num text-muted">
+            {count(at + 1)} of {count(rows.rows.length)}
+            {rows.more && "+"}
+          </span>
+        )}
+      </div>
+      {detail.error && <Failure error={detail.error} onRetry={() => void detail.refetch()} />}
+      {detail.isPending && <Loading />}
+      {detail.data && <Detail detail={detail.data} state={state} onChange={onChange} run={run} />}
+    </Dialog>
+  );
+}
+
+function Detail({
+  detail,
+  state,
+  onChange,
+  run,
+}: {
+  detail: ResultDetail;
+  state: RunState;
+  onChange: ChangeRun;
+  run: Evaluation;
+}) {
+  return (
+    <Tabs
+      label="Parts of the result"
+      value={state.tab}
+      onChange={(tab) => onChange({ tab }, { replace: true })}
+      tabs={[
+        { value: "result", label: "Result", content: <Overview detail={detail} state={state} onChange={onChange} /> },
+        {
+          value: "trajectory",
+          label: "Trajectory",
+          content: <TrajectoryView trajectory={detail.response.trajectory} />,
+        },
+        { value: "history", label: "History", content: <CaseHistory detail={detail} run={run} /> },
+        { value: "raw", label: "Raw", content: <JsonBlock value={detail} label="The result as JSON" /> },
+      ]}
+    />
+  );
+}
+
+function Overview({ detail, state, onChange }: { detail: ResultDetail; state: RunState; onChange: ChangeRun }) {
+  const { response } = detail;
+  const expected = detail.test_case_expected;
+  const comparable = expected !== null && detail.agent_response !== null;
+  const diffed = state.diff === "on" && comparable;
+  return (
+    <div className="flex flex-col gap-4">
+      <Section title="Input">
+        <TextBlock text={detail.test_case_input} label="Input" />
+      </Section>
+      <div className={diffed ? "" : "grid gap-4 lg:grid-cols-2"}>
+        {!diffed && (
+          <Section title="Expected">
+            {expected === null ? (
+              <p className="text-sm text-muted">Nothing is expected in particular.</p>
+            ) : (
+              <TextBlock text={expected} label="Expected output" />
+            )}
+          </Section>
+        )}
+        <Section
+          title={diffed ? "Output against expected" : "Output"}
+          aside={
+            comparable && (
+              <label className="flex items-center gap-1.5 text-sm font-normal">
+                <input
+                  type="checkbox"
+                  checked={diffed}
+                  onChange={(event) => onChange({ diff: event.target.checked ? "on" : "off" }, { replace: true })}
+                />
+                diff against expected
+              </label>
+            )
+          }
+        >
+          {detail.response_status !== "success" && (
+            <div className="mb-2 flex flex-wrap items-center gap-2 text-sm">
+              <ResponseBadge status={detail.response_status} />
+              <SafeText text={detail.error_message ?? ""} />
+            </div>
+          )}
+          {diffed && (
+            <DiffText
+              before={expected}
+              after={detail.agent_response ?? ""}
+              label="What was expected, and what came instead"
+            />
+          )}
+          {!diffed && detail.agent_response !== null && <TextBlock text={detail.agent_response} label="Output" />}
+          <p className="num mt-1 text-xs text-muted">
+            {duration(detail.response_latency_ms)}
+            {response.usage &&
+              ` · ${count(response.usage.input_tokens)} tokens in, ${count(response.usage.output_tokens)} out · ${cost(response.usage.cost)}`}
+            {response.cleaned && " · held characters that cannot be stored; they were replaced"}
+          </p>
+        </Section>
+      </div>
+      <Section title="Graders">
+        <div className="flex flex-col gap-2">
+          {detail.scores.map((score) => (
+            <Fragment key={`${detail.result_id} ${score.grader_id}`}>
+              <GraderCard
+                score={score}
+                grade={detail.grades[score.grader_id]}
+                submission={other(detail.submissions[score.grader_id], detail.agent_response)}
+              />
+              <HumanVerdict run={detail.evaluation_id} result={detail.result_id} score={score} />
+            </Fragment>
+          ))}
+          {detail.scores.length === 0 && <p className="text-sm text-muted">Not graded yet.</p>}
+        </div>
+      </Section>
+    </div>
+  );
+}
+
+/** What a grader read is worth showing where it is not the answer itself. */
+function other(submission: string | undefined, answer: string | null): string | undefined {
+  return submission === answer ? undefined : submission;
+}
+
+function Section({ title, aside, children }: { title: string; aside?: ReactNode; children: ReactNode }) {
+  return (
+    <section className="min-w-0">
+      <h3 className="mb-1 flex flex-wrap items-center justify-between gap-2 text-sm font-semibold">
+        {title}
+        {aside}
+      </h3>
+      {children}
+    </section>
+  );
+}

@@ -1,0 +1,165 @@
+import { useTable } from "@tanstack/react-table";
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { useEffect, useMemo, useRef, useState } from "react";
+import type { Evaluation, Result } from "../../api/types.ts";
+import { useKeys } from "../../app/keys.ts";
+import { useStored } from "../../lib/stored.ts";
+import { useMedia } from "../../lib/useMedia.ts";
+import { isGoing } from "../../lib/progress.ts";
+import { Button } from "../../parts/Button.tsx";
+import { Empty } from "../../parts/Notice.tsx";
+import { columnsFor, features, widthOf } from "./columns.tsx";
+import { isFiltered, NO_FILTER, type ChangeRun, type RunState } from "./state.ts";
+import type { Rows } from "./useRun.ts";
+
+const HEIGHTS = { low: { rem: 40, lines: 1 }, middle: { rem: 62, lines: 2 }, high: { rem: 126, lines: 5 } } as const;
+type Height = keyof typeof HEIGHTS;
+const AHEAD = 40;
+
+interface Props {
+  run: Evaluation;
+  graders: readonly string[];
+  rows: Rows;
+  state: RunState;
+  onChange: ChangeRun;
+}
+
+export function ResultsGrid(props: Props) {
+  const { rows, state, onChange, run } = props;
+  if (rows.rows.length > 0) return <Grid {...props} />;
+  if (rows.loading || rows.error) return null;
+  if (isFiltered(state)) {
+    return (
+      <Empty
+        title="No result fits these filters"
+        actions={<Button onClick={() => onChange(NO_FILTER)}>Clear filters</Button>}
+      />
+    );
+  }
+  return (
+    <Empty title="No results yet">
+      {isGoing(run.status)
+        ? "The first answers show up here as they arrive."
+        : "This run ended before any answer arrived; resume it to go on."}
+    </Empty>
+  );
+}
+
+/** Only the rows in sight are in the page, however many there are. */
+function Grid({ run, graders, rows, state, onChange }: Props) {
+  const [height, setHeight] = useStored<Height>("gradeline.rows", ["low", "middle", "high"], "middle");
+  const narrow = useMedia("(max-width: 760px)");
+  const scroller = useRef<HTMLDivElement>(null);
+  const [at, setAt] = useState(-1);
+  const repeated = (run.repeats ?? 1) > 1;
+  const names = graders.join("\n");
+  const columns = useMemo(() => columnsFor(names === "" ? [] : names.split("\n"), repeated), [names, repeated]);
+  const visibility = useMemo(() => ({ expected: !narrow, latency: !narrow }), [narrow]);
+  const table = useTable({
+    features,
+    columns,
+    data: rows.rows as Result[],
+    getRowId: (result) => result.result_id,
+    state: { columnVisibility: visibility },
+  });
+  const models = table.getRowModel().rows;
+  const { rem, lines } = HEIGHTS[height];
+  const virtual = useVirtualizer({
+    count: models.length,
+    getScrollElement: () => scroller.current,
+    estimateSize: () => rem,
+    overscan: 8,
+  });
+  useEffect(() => virtual.measure(), [rem, virtual]);
+  const items = virtual.getVirtualItems();
+  const last = items.at(-1)?.index ?? 0;
+  const { loadMore, more } = rows;
+  useEffect(() => {
+    if (more && last >= models.length - AHEAD) loadMore();
+  }, [more, last, models.length, loadMore]);
+
+  const move = (step: number) => {
+    const next = Math.min(models.length - 1, Math.max(0, at + step));
+    setAt(next);
+    virtual.scrollToIndex(next);
+    requestAnimationFrame(() => scroller.current?.querySelector<HTMLElement>(`[data-index="${next}"]`)?.focus());
+  };
+  useKeys({ j: () => move(1), k: () => move(-1) });
+
+  const template = {
+    gridTemplateColumns: table
+      .getVisibleLeafColumns()
+      .map((column) => widthOf(column.id))
+      .join(" "),
+  };
+  return (
+    <div>
+      {/* it scrolls, and must do so by keyboard too */}
+      <div
+        ref={scroller}
+        tabIndex={0}
+        role="table"
+        aria-label="Results"
+        aria-rowcount={rows.more ? -1 : models.length + 1}
+        className="card max-h-[75vh] min-h-40 overflow-auto text-sm"
+        style={{ "--lines": lines }}
+      >
+        <div className="sticky top-0 z-10 min-w-fit border-b border-line bg-surface text-muted" role="rowgroup">
+          <div role="row" aria-rowindex={1} className="grid" style={template}>
+            {table.getHeaderGroups().flatMap((group) =>
+              group.headers.map((header) => (
+                <div key={header.id} role="columnheader" className="truncate p-2 font-semibold">
+                  <table.FlexRender header={header} />
+                </div>
+              )),
+            )}
+          </div>
+        </div>
+        <div role="rowgroup" className="relative min-w-fit" style={{ height: virtual.getTotalSize() }}>
+          {items.map((item) => {
+            const row = models[item.index];
+            if (row === undefined) return null;
+            const open = () => onChange({ row: row.id });
+            return (
+              <div
+                key={row.id}
+                role="row"
+                aria-rowindex={item.index + 2}
+                data-index={item.index}
+                tabIndex={0}
+                onClick={open}
+                onKeyDown={(event) => {
+                  if (event.key === "Enter") open();
+                }}
+                onFocus={() => setAt(item.index)}
+                className={`absolute inset-x-0 top-0 grid cursor-pointer overflow-hidden border-b border-line outline-offset-[-2px] hover:bg-raised ${state.row === row.id ? "bg-accent-soft" : ""}`}
+                style={{ ...template, height: item.size, transform: `translateY(${item.start}px)` }}
+              >
+                {row.getVisibleCells().map((cell) => (
+                  <div key={cell.id} role="cell" className="min-w-0 overflow-hidden p-2">
+                    <table.FlexRender cell={cell} />
+                  </div>
+                ))}
+              </div>
+            );
+          })}
+        </div>
+      </div>
+      <div className="flex flex-wrap items-center justify-between gap-2 py-1 text-xs text-muted">
+        <span>{rows.loading ? "loading…" : rows.more ? "more load as you scroll" : "all results are here"}</span>
+        <label className="flex items-center gap-1">
+          Row height
+          <select
+            className="rounded border border-line bg-surface px-1 py-0.5"
+            value={height}
+            onChange={(event) => setHeight(event.target.value as Height)}
+          >
+            <option value="low">low</option>
+            <option value="middle">middle</option>
+            <option value="high">high</option>
+          </select>
+        </label>
+      </div>
+    </div>
+  );
+}

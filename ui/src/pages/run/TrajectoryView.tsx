@@ -1,0 +1,87 @@
+import { useMemo, useState } from "react";
+import type { Message, ToolCall, Trajectory } from "../../api/types.ts";
+import { count, counted } from "../../lib/format.ts";
+import { Badge } from "../../parts/Badge.tsx";
+import { Button } from "../../parts/Button.tsx";
+import { SafeText, TextBlock } from "../../parts/SafeText.tsx";
+
+const AT_ONCE = 50;
+
+/** What the agent did on its way: messages and tool calls, turn by turn. */
+export function TrajectoryView({ trajectory }: { trajectory: Trajectory | null | undefined }) {
+  const [sought, setSought] = useState("");
+  const [shown, setShown] = useState(AT_ONCE);
+  const messages = useMemo(
+    () => (trajectory?.turns ?? []).flatMap((turn, index) => turn.map((message) => ({ turn: index + 1, message }))),
+    [trajectory],
+  );
+  if (messages.length === 0)
+    return <p className="text-sm text-muted">The agent told nothing of its way; it only answered.</p>;
+  const found = sought === "" ? messages : messages.filter(({ message }) => holds(message, sought.toLowerCase()));
+  return (
+    <div className="flex flex-col gap-2">
+      <div className="flex flex-wrap items-center gap-2">
+        <input
+          className="field max-w-64"
+          aria-label="Search the trajectory"
+          placeholder="Search"
+          value={sought}
+          onChange={(event) => setSought(event.target.value)}
+        />
+        <span className="text-sm text-muted">{counted(found.length, "message")}</span>
+      </div>
+      <ol className="flex flex-col gap-2">
+        {found.slice(0, shown).map(({ turn, message }, index) => (
+          // oxlint-disable-next-line react/no-array-index-key -- a trajectory never changes
+          <li key={index} className="card p-2">
+            <p className="flex items-center gap-2 text-xs text-muted">
+              <Badge tone={message.is_error ? "bad" : message.role === "assistant" ? "accent" : "none"}>
+                {message.role}
+              </Badge>
+              {message.name && <SafeText text={message.name} />}
+              <span>turn {count(turn)}</span>
+            </p>
+            <Content message={message} />
+            {(message.tool_calls ?? []).map((call, number) => (
+              // oxlint-disable-next-line react/no-array-index-key -- nor do its calls
+              <Call key={number} call={call} />
+            ))}
+          </li>
+        ))}
+      </ol>
+      {found.length > shown && (
+        <Button onClick={() => setShown(shown + AT_ONCE)}>
+          Show {count(Math.min(AT_ONCE, found.length - shown))} more
+        </Button>
+      )}
+    </div>
+  );
+}
+
+function Content({ message }: { message: Message }) {
+  const text = message.content ?? "";
+  if (text === "") return null;
+  if (message.role !== "system") return <TextBlock text={text} label={`Message of ${message.role}`} className="mt-1" />;
+  return (
+    <details className="mt-1 text-sm">
+      <summary className="text-muted">System prompt, {counted(text.length, "character")}</summary>
+      <TextBlock text={text} label="System prompt" />
+    </details>
+  );
+}
+
+function Call({ call }: { call: ToolCall }) {
+  return (
+    <div className="mt-1 text-sm">
+      <p>
+        calls <SafeText text={call.name} className="font-mono font-semibold" />
+      </p>
+      <TextBlock text={call.arguments ?? "{}"} label={`Arguments of ${call.name}`} />
+    </div>
+  );
+}
+
+function holds({ content, tool_calls, name }: Message, sought: string): boolean {
+  const texts = [content ?? "", name ?? "", ...(tool_calls ?? []).flatMap((call) => [call.name, call.arguments ?? ""])];
+  return texts.some((text) => text.toLowerCase().includes(sought));
+}

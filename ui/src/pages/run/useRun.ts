@@ -1,0 +1,132 @@
+import { useInfiniteQuery, useQuery, useQueryClient, type QueryClient } from "@tanstack/react-query";
+import { useEffect, useMemo, useState } from "react";
+import { api } from "../../api/calls.ts";
+import { follow, type Connection } from "../../api/events.ts";
+import { address } from "../../api/request.ts";
+import type { Evaluation, Result } from "../../api/types.ts";
+import { applyEvent, isGoing } from "../../lib/progress.ts";
+import { keptHere, serverFilter, type RunState } from "./state.ts";
+
+/** The first page is small, so that a filter answers at once. */
+const FIRST_PAGE = 100;
+const PAGE = 500;
+/** No more rows than this are gathered for a filter that is applied here. */
+export const MOST_ROWS = 10_000;
+const REFRESH_MS = 1_500;
+const FIRST_PAGES = 2;
+const NO_ROWS: readonly Result[] = [];
+
+export function useRun(id: string) {
+  return useQuery({ queryKey: ["run", id], queryFn: ({ signal }) => api.run(id, signal) });
+}
+
+/** The numbers of the whole run, whatever is filtered. */
+export function useSummary(id: string) {
+  return useQuery({
+    queryKey: ["summary", id],
+    queryFn: async ({ signal }) => (await api.results(id, { limit: 1 }, signal)).summary,
+  });
+}
+
+export interface Rows {
+  rows: readonly Result[];
+  /** Before what is filtered here. */
+  loaded: readonly Result[];
+  more: boolean;
+  loading: boolean;
+  error: Error | null;
+  loadMore: () => void;
+}
+
+/** The results that fit, page by page as they are wanted. */
+export function useRows(id: string, state: RunState): Rows {
+  const filter = serverFilter(state);
+  const query = useInfiniteQuery({
+    queryKey: ["results", id, filter],
+    queryFn: ({ pageParam, signal }) =>
+      api.results(id, { ...filter, limit: pageParam === "" ? FIRST_PAGE : PAGE, cursor: pageParam }, signal),
+    initialPageParam: "",
+    getNextPageParam: (last) => last.next_cursor ?? undefined,
+  });
+  const { data, hasNextPage, isFetching, fetchNextPage } = query;
+  const loaded = useMemo(() => data?.pages.flatMap((page) => page.results) ?? NO_ROWS, [data]);
+  const here = state.score !== null || state.latency !== null;
+  const rows = useMemo(
+    () => (here ? loaded.filter((result) => keptHere(result, state)) : loaded),
+    [here, loaded, state],
+  );
+  useEffect(() => {
+    if (here && hasNextPage && !isFetching && loaded.length < MOST_ROWS) void fetchNextPage();
+  }, [here, hasNextPage, isFetching, loaded.length, fetchNextPage]);
+  return {
+    rows,
+    loaded,
+    more: hasNextPage,
+    loading: isFetching,
+    error: query.error,
+    loadMore: () => {
+      if (hasNextPage && !isFetching) void fetchNextPage();
+    },
+  };
+}
+
+/** Keeps a run that goes on up to date, by its stream or else by polling. */
+export function useLive(run: Evaluation | undefined): Connection {
+  const queries = useQueryClient();
+  const [connection, setConnection] = useState<Connection>("ended");
+  const id = run?.id;
+  const going = run !== undefined && isGoing(run.status);
+  useEffect(() => {
+    if (id === undefined || !going) return;
+    const abort = new AbortController();
+    const refresh = throttled(() => refreshResults(queries, id), REFRESH_MS, abort.signal);
+    void follow({
+      url: address(`evaluations/${encodeURIComponent(id)}/events`),
+      signal: abort.signal,
+      onConnection: setConnection,
+      onPoll: () => {
+        void queries.invalidateQueries({ queryKey: ["run", id] });
+        refresh();
+      },
+      onEvent: (event) => {
+        queries.setQueryData<Evaluation>(["run", id], (now) => now && applyEvent(now, event));
+        if (event.event === "done" || event.event === "status")
+          void queries.invalidateQueries({ queryKey: ["run", id] });
+        refresh();
+      },
+    });
+    return () => {
+      abort.abort();
+      // the last events may still be waiting for their refresh
+      refreshResults(queries, id);
+      void queries.invalidateQueries({ queryKey: ["runs"] });
+    };
+  }, [id, going, queries]);
+  return going ? connection : "ended";
+}
+
+/** New numbers always; new rows only where few pages are loaded, as every one of them is fetched again. */
+function refreshResults(queries: QueryClient, id: string): void {
+  void queries.invalidateQueries({ queryKey: ["summary", id] });
+  void queries.invalidateQueries({
+    queryKey: ["results", id],
+    predicate: ({ state: { data } }) => pagesIn(data) <= FIRST_PAGES,
+  });
+}
+
+function pagesIn(data: unknown): number {
+  if (typeof data !== "object" || data === null || !("pages" in data)) return 0;
+  return Array.isArray(data.pages) ? data.pages.length : 0;
+}
+
+function throttled(act: () => void, ms: number, signal: AbortSignal): () => void {
+  let waiting = false;
+  return () => {
+    if (waiting) return;
+    waiting = true;
+    setTimeout(() => {
+      waiting = false;
+      if (!signal.aborted) act();
+    }, ms);
+  };
+}

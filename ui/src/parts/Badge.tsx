@@ -1,0 +1,69 @@
+import type { ReactNode } from "react";
+import type { Outcome, ResponseStatus, RunStatus } from "../api/types.ts";
+
+const TONES = {
+  good: "bg-pass-soft text-pass",
+  bad: "bg-fail-soft text-fail",
+  open: "bg-warn-soft text-warn",
+  none: "bg-none-soft text-none",
+  accent: "bg-accent-soft text-accent",
+} as const;
+
+export type Tone = keyof typeof TONES;
+
+export function Badge({ tone, children, title }: { tone: Tone; children: ReactNode; title?: string }) {
+  return (
+    <span
+      className={`inline-flex items-center gap-1 rounded-full px-2 py-0.5 text-xs font-medium whitespace-nowrap ${TONES[tone]}`}
+      title={title}
+    >
+      {children}
+    </span>
+  );
+}
+
+const RUN_TONES: Record<RunStatus, Tone> = {
+  pending: "none",
+  running: "accent",
+  completed: "good",
+  failed: "bad",
+  cancelled: "none",
+};
+
+export function RunBadge({ status }: { status: RunStatus }) {
+  return (
+    <Badge tone={RUN_TONES[status]}>
+      {status === "running" && <span aria-hidden className="size-1.5 animate-pulse rounded-full bg-current" />}
+      {status}
+    </Badge>
+  );
+}
+
+/** Four things, four looks: an error is grey, because it says nothing about the answer. */
+export const OUTCOMES: Record<Outcome, { sign: string; tone: Tone; told: string }> = {
+  pass: { sign: "✓", tone: "good", told: "pass" },
+  fail: { sign: "✗", tone: "bad", told: "fail" },
+  error: { sign: "!", tone: "none", told: "grader error: no score" },
+  skipped: { sign: "–", tone: "none", told: "skipped: nothing to grade" },
+};
+
+export function OutcomeBadge({ outcome, score }: { outcome: Outcome; score?: string }) {
+  const { sign, tone, told } = OUTCOMES[outcome];
+  return (
+    <Badge tone={tone} title={told}>
+      <span aria-hidden>{sign}</span>
+      <span className="num">{score ?? outcome}</span>
+      {score !== undefined && <span className="sr-only">{told}</span>}
+    </Badge>
+  );
+}
+
+const RESPONSE_TONES: Record<ResponseStatus, Tone> = { success: "good", error: "open", timeout: "open" };
+
+export function ResponseBadge({ status }: { status: ResponseStatus }) {
+  return (
+    <Badge tone={RESPONSE_TONES[status]}>
+      {status === "success" ? "answered" : status === "error" ? "agent error" : "timeout"}
+    </Badge>
+  );
+}

@@ -1,0 +1,38 @@
+import type { ReactNode } from "react";
+import { told } from "../api/failure.ts";
+import { Button } from "./Button.tsx";
+import { SafeText } from "./SafeText.tsx";
+
+/** A list with nothing in it: says what belongs there and what to do next. */
+export function Empty({ title, children, actions }: { title: string; children?: ReactNode; actions?: ReactNode }) {
+  return (
+    <div className="card flex flex-col items-center gap-3 px-6 py-12 text-center">
+      <h2 className="text-lg font-semibold">{title}</h2>
+      {children && <div className="max-w-prose text-muted">{children}</div>}
+      {actions && <div className="flex flex-wrap justify-center gap-2">{actions}</div>}
+    </div>
+  );
+}
+
+export function Failure({ error, onRetry }: { error: unknown; onRetry?: () => void }) {
+  const { headline, message } = told(error);
+  return (
+    <div role="alert" className="rounded-md border border-fail bg-fail-soft p-3 text-sm">
+      <p className="font-semibold text-fail">{headline}</p>
+      <SafeText text={message} />
+      {onRetry && (
+        <div className="mt-2">
+          <Button onClick={onRetry}>Try again</Button>
+        </div>
+      )}
+    </div>
+  );
+}
+
+export function Loading({ what = "Loading" }: { what?: string }) {
+  return (
+    <p role="status" className="p-4 text-muted">
+      {what}…
+    </p>
+  );
+}

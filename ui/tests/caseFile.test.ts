@@ -1,0 +1,51 @@
+import { expect, test } from "vitest";
+import { csvRecords, formatOf, readCaseFile } from "../src/lib/caseFile.ts";
+
+test("the format is in the name", () => {
+  expect(["a.CSV", "a.jsonl", "a.ndjson", "a.txt"].map(formatOf)).toEqual(["csv", "jsonl", "jsonl", null]);
+});
+
+test("JSONL: good rows are read, every fault is told with its line", () => {
+  const file =
+    '\ufeff{"input":"a","expected_output":"b","tags":["x"]}\n\n{"input":""}\nno json\n[1]\n{"input":"a","expected_output":1,"more":2}\n';
+  const { rows, faults } = readCaseFile(file, "jsonl");
+  expect(rows).toEqual([{ line: 1, input: "a", expected_output: "b", description: null, tags: ["x"] }]);
+  expect(faults.map(({ line, field }) => [line, field])).toEqual([
+    [3, "input"],
+    [3, "expected_output"],
+    [4, null],
+    [5, null],
+    [6, "more"],
+    [6, "expected_output"],
+  ]);
+});
+
+test("CSV: quotes, line breaks in cells, CRLF and defused cells; lines are physical", () => {
+  const file = 'input,expected_output,description,tags\r\n"a ""b""\nc",d,,x;y\r\n\'=1+1,e,why,\r\n';
+  expect(readCaseFile(file, "csv")).toEqual({
+    rows: [
+      { line: 2, input: 'a "b"\nc', expected_output: "d", description: null, tags: ["x", "y"] },
+      { line: 4, input: "=1+1", expected_output: "e", description: "why", tags: [] },
+    ],
+    faults: [],
+  });
+});
+
+test("CSV without the columns says which", () => {
+  expect(readCaseFile("question,answer\na,b\n", "csv").faults).toEqual([
+    { line: 1, field: "input", message: "is not among the columns" },
+    { line: 1, field: "expected_output", message: "is not among the columns" },
+  ]);
+});
+
+test("lengths are counted in code points, tags have their alphabet", () => {
+  const row = (input: string, tags: string[]) =>
+    readCaseFile(JSON.stringify({ input, expected_output: "b", tags }), "jsonl").faults;
+  expect(row("😀".repeat(10_000), [])).toEqual([]);
+  expect(row("😀".repeat(10_001), []).map((fault) => fault.field)).toEqual(["input"]);
+  expect(row("a", ["ok-1_", "not ok", "ü"]).map((fault) => fault.field)).toEqual(["tags", "tags"]);
+});
+
+test("records are empty for an empty file", () => {
+  expect(csvRecords("")).toEqual([]);
+});

@@ -1,0 +1,166 @@
+import { expect, test } from "vitest";
+import type { Comparison } from "../src/api/types.ts";
+import { readState, writeState } from "../src/lib/urlState.ts";
+import { resultId } from "../src/pages/compare/calls.ts";
+import { changeBy, countsFor, shownCases, tellingDifference, type CaseChange } from "../src/pages/compare/changes.ts";
+import { asCode, asMarkdown } from "../src/pages/compare/markdown.ts";
+import { COMPARE_STATE } from "../src/pages/compare/state.ts";
+import { outlook, sentenceOf, signed, signedInterval } from "../src/pages/compare/wording.ts";
+
+type Scores = Record<string, number | null>;
+
+function one(id: string, change: CaseChange["change"], baseline: Scores, candidate: Scores): CaseChange {
+  return { test_case_id: id, change, baseline, candidate };
+}
+
+const CASES = [
+  one("same", "same", { a: 1, b: 1 }, { a: 1, b: 1 }),
+  one("up", "improved", { a: 0, b: 1 }, { a: 1, b: 1 }),
+  one("gone", "missing", { a: 1, b: null }, { a: null, b: 1 }),
+  one("little loss", "worse", { a: 1, b: 0.5 }, { a: 1, b: 0.4 }),
+  one("great loss", "worse", { a: 1, b: 1 }, { a: 0, b: 1 }),
+  one("both ways", "mixed", { a: 0, b: 1 }, { a: 1, b: 0 }),
+  one("edited", "edited", { a: 0, b: 0 }, { a: 1, b: 1 }),
+];
+
+const GRADER = {
+  difference: 0.1,
+  low: -0.05,
+  high: 0.25,
+  decision: "undecided",
+  n: 40,
+  cases_to_decide: 220,
+  baseline: 0.6,
+  candidate: 0.7,
+  p_value: 0.2,
+  p_adjusted: 0.4,
+  improved: 2,
+  worse: 1,
+  same: 3,
+  missing: 1,
+} as const;
+
+function comparison(changes: Partial<Comparison> = {}): Comparison {
+  return {
+    baseline_id: "A",
+    candidate_id: "B",
+    comparability: { comparable: true, reasons: [] },
+    margin: 0.02,
+    decision: "undecided",
+    graders: { a: GRADER, b: { ...GRADER, decision: "worse", cases_to_decide: null } },
+    cases: CASES,
+    case_counts: { improved: 1, worse: 2, mixed: 1, same: 1, missing: 1, edited: 1 },
+    cases_omitted: 0,
+    ...changes,
+  };
+}
+
+test("the largest loss comes first, what is the same last", () => {
+  expect(shownCases(CASES, "", "").map((row) => row.test_case_id)).toEqual([
+    "great loss",
+    "little loss",
+    "both ways",
+    "gone",
+    "edited",
+    "up",
+    "same",
+  ]);
+});
+
+test("one grader's word decides where one is named; a missing score is not a zero", () => {
+  expect(CASES.map((row) => changeBy(row, "b"))).toEqual([
+    "same",
+    "same",
+    "missing",
+    "worse",
+    "same",
+    "worse",
+    "edited",
+  ]);
+  expect(shownCases(CASES, "b", "worse").map((row) => row.test_case_id)).toEqual(["both ways", "little loss"]);
+  expect(tellingDifference(CASES[2] as CaseChange, "")).toBeNull();
+});
+
+test("what floating point adds is no change", () => {
+  expect(changeBy(one("x", "same", { a: 0.1 + 0.2 }, { a: 0.3 }), "a")).toBe("same");
+});
+
+test("cases that are not listed are counted all the same", () => {
+  expect(countsFor(comparison(), "b")).toEqual({ improved: 0, worse: 2, mixed: 0, same: 3, missing: 1, edited: 1 });
+  const many = comparison({
+    cases_omitted: 9,
+    case_counts: { improved: 1, worse: 2, mixed: 1, same: 10, missing: 1, edited: 1 },
+  });
+  expect(countsFor(many, "").same).toBe(10);
+  expect(countsFor(many, "a")).toEqual({ improved: 2, worse: 1, mixed: 0, same: 3, missing: 1, edited: 0 });
+});
+
+test("a difference shows its sign, also where it is very small", () => {
+  expect([0.16, -0.03, 0, 0.001, -1, null].map(signed)).toEqual(["+0.16", "−0.03", "0", "+0.001", "−1", "–"]);
+  expect(signedInterval(GRADER)).toBe("+0.10 (−0.05 to +0.25)");
+});
+
+test("what is undecided says what would settle it", () => {
+  expect(outlook(GRADER)).toBe("About 180 more cases would settle it.");
+  expect(outlook({ ...GRADER, n: 0 })).toBe("No case has a score in both runs.");
+  expect(outlook({ ...GRADER, decision: "better" })).toBe("");
+  expect(sentenceOf(comparison())).toBe(
+    "The candidate is worse on 1, undecided on 1 of 2 graders, over 40 cases that both runs have.",
+  );
+});
+
+test("the name of a result is the service's", () => {
+  expect(resultId("what's (this)? ü/~", 2)).toBe("what%27s%20%28this%29%3F%20%C3%BC%2F~~2");
+});
+
+test("all that is shown is in the address", () => {
+  const state = {
+    baseline: "A",
+    candidate: "B",
+    force: "on",
+    show: "worse",
+    grader: "a",
+    row: "case 1",
+    repeat: 2,
+    view: "sides",
+  } as const;
+  const params = writeState(COMPARE_STATE, new URLSearchParams(), state);
+  expect(readState(COMPARE_STATE, new URLSearchParams(params.toString()))).toEqual(state);
+  expect(
+    writeState(COMPARE_STATE, params, {
+      show: "",
+      force: "off",
+      grader: "",
+      row: "",
+      repeat: 0,
+      view: "diff",
+    }).toString(),
+  ).toBe("baseline=A&candidate=B");
+});
+
+test("as Markdown nothing foreign is markup", () => {
+  expect(asCode("a|b `c` <img> @someone\n[x](javascript:1) \u202eevil", true)).toBe(
+    "``a\\|b `c` <img> @someone [x](javascript:1) ⟦RLO⟧evil``",
+  );
+  expect(asCode("`edge")).toBe("`` `edge ``");
+  const text = asMarkdown(
+    comparison({ comparability: { comparable: true, reasons: ["suite: 'x'"] } }),
+    { baseline: "old", candidate: "new" },
+    "http://h/#/compare",
+  );
+  expect(text).toBe(
+    [
+      "### `new` against `old`",
+      "The candidate is worse on 1, undecided on 1 of 2 graders, over 40 cases that both runs have.",
+      [
+        "| grader | baseline | candidate | difference (95 % interval) | decision | improved / worse / same / missing |",
+        "|---|---|---|---|---|---|",
+        "| `a` | 0.60 | 0.70 | +0.10 (−0.05 to +0.25) | **Undecided**. About 180 more cases would settle it. | 2 / 1 / 3 / 1 |",
+        "| `b` | 0.60 | 0.70 | +0.10 (−0.05 to +0.25) | **Worse** | 2 / 1 / 3 / 1 |",
+      ].join("\n"),
+      "What else differs:\n- `suite: 'x'`",
+      "Worse or mixed: `great loss`, `little loss`, `both ways`",
+      "<http://h/#/compare>\n",
+    ].join("\n\n"),
+  );
+});

@@ -1,0 +1,63 @@
+import { expect, test } from "vitest";
+import { ago, cost, count, counted, duration, mean, percent, rate, score } from "../src/lib/format.ts";
+
+test("a rate comes with its interval", () => {
+  expect(rate({ value: 0.82, low: 0.741, high: 0.879 })).toBe("82 % (74–88 %)");
+  expect(rate({ value: 0.82, low: null, high: null })).toBe("82 %");
+  expect(mean({ value: 0.8234, low: 0.7, high: 0.9 })).toBe("0.82 (0.70–0.90)");
+});
+
+test("no value is no zero", () => {
+  expect([
+    rate({ value: null, low: null, high: null }),
+    percent(null),
+    score(null),
+    duration(null),
+    count(null),
+    cost(null),
+  ]).toEqual(Array.from({ length: 6 }, () => "–"));
+});
+
+test("a share is 0 % or 100 % only where it is exactly that", () => {
+  expect([1, 0.999, 0.9996, 0.001, 0, 0.5].map((share) => percent(share))).toEqual([
+    "100 %",
+    "99.9 %",
+    "99.96 %",
+    "0.1 %",
+    "0 %",
+    "50 %",
+  ]);
+});
+
+test("durations are written in the unit that suits them", () => {
+  expect([0, 0.4, 12.4, 999, 1500, 59_000, 61_000, 3_700_000].map(duration)).toEqual([
+    "0 ms",
+    "< 1 ms",
+    "12 ms",
+    "999 ms",
+    "1.5 s",
+    "59 s",
+    "1 min 1 s",
+    "1 h 1 min",
+  ]);
+});
+
+test("nouns follow their number", () => {
+  expect([counted(1, "case"), counted(0, "case"), counted(12_345, "case")]).toEqual([
+    "1 case",
+    "0 cases",
+    "12,345 cases",
+  ]);
+});
+
+test("how long ago is told coarsely", () => {
+  const now = Date.parse("2026-01-15T12:00:00Z");
+  const at = (iso: string | null) => ago(iso, now);
+  expect([
+    at("2026-01-15T11:59:40Z"),
+    at("2026-01-15T11:30:00Z"),
+    at("2026-01-15T02:00:00Z"),
+    at("2026-01-12T12:00:00Z"),
+    at(null),
+  ]).toEqual(["just now", "30 min ago", "10 h ago", "3 days ago", "–"]);
+});

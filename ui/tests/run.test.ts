@@ -1,0 +1,170 @@
+import { expect, test } from "vitest";
+import type { Evaluation, Figure, Result, Summary } from "../src/api/types.ts";
+import { applyEvent, remaining } from "../src/lib/progress.ts";
+import { verdictOf } from "../src/lib/verdict.ts";
+import { keptHere, RUN_STATE } from "../src/pages/run/state.ts";
+import { readState } from "../src/lib/urlState.ts";
+
+const RUN: Evaluation = {
+  id: "r",
+  name: "capitals",
+  status: "completed",
+  agent_endpoint_url: "http://127.0.0.1:1/ask",
+  target: {},
+  test_case_ids: null,
+  tag: null,
+  grader_ids: ["right"],
+  repeats: 1,
+  concurrency: null,
+  timeout_s: null,
+  baseline_id: null,
+  started_at: "2026-01-15T12:00:00Z",
+  completed_at: null,
+  result_count: 0,
+  error_message: null,
+  group: null,
+  parent: null,
+};
+
+function summary(passRates: Record<string, Figure>, total = 10): Summary {
+  return {
+    total_results: total,
+    successful_responses: total,
+    failed_responses: 0,
+    timeout_responses: 0,
+    grader_pass_counts: {},
+    grader_fail_counts: {},
+    grader_error_counts: {},
+    grader_skipped_counts: {},
+    average_scores: {},
+    pass_rates: passRates,
+    average_latency_ms: null,
+    p50_latency_ms: null,
+    p95_latency_ms: null,
+    p99_latency_ms: null,
+    coverage: {},
+    sentence: "",
+  };
+}
+
+const figure = (value: number | null, scored: number, total: number): Figure => ({
+  value,
+  low: 0.5,
+  high: 0.9,
+  scored,
+  total,
+});
+
+test("the verdict names the lowest grader with its interval and what it speaks of", () => {
+  const verdict = verdictOf(RUN, summary({ a: figure(0.9, 10, 10), b: figure(0.75, 8, 10) }));
+  expect(verdict).toEqual({
+    tone: "none",
+    sentence:
+      "Lowest of 2 graders is b: it passes 75 % (50–90 %) of 8 scored answers; 80 % of 10 results have a score.",
+  });
+});
+
+test("a run without any score is not a run that failed everything", () => {
+  expect(verdictOf(RUN, summary({ a: figure(null, 0, 10) }))).toEqual({
+    tone: "none",
+    sentence: "Nothing could be graded: no answer has a score.",
+  });
+});
+
+test("while it goes on, the verdict says so", () => {
+  expect(verdictOf({ ...RUN, status: "running" }, summary({ a: figure(1, 3, 3) }))).toEqual({
+    tone: "open",
+    sentence: "So far: a passes 100 % (50–90 %) of 3 scored answers.",
+  });
+});
+
+test("a gate's word goes first", () => {
+  const verdict = { result: "undecided", reasons: ["coverage 80 % is below 95 %"] };
+  expect(verdictOf({ ...RUN, verdict }, summary({ a: figure(1, 3, 3) }))).toEqual({
+    tone: "open",
+    sentence: "Undecided: coverage 80 % is below 95 %.",
+  });
+});
+
+test("events bring the run up to date, whatever part of it they carry", () => {
+  const going: Evaluation = { ...RUN, status: "pending" };
+  const snapshot = {
+    id: "1",
+    event: "snapshot",
+    data: '{"evaluation_id":"r","status":"running","progress":{"total":9,"answered":2,"graded":1,"errors":0}}',
+  };
+  const progress = { id: "2", event: "progress", data: '{"answered":3,"graded":3}' };
+  const done = { id: "3", event: "done", data: '{"status":"completed","total":9,"answered":9,"graded":9,"errors":1}' };
+  const steps = [snapshot, progress, done].map(
+    (
+      (run) => (event) =>
+        (run = applyEvent(run, event))
+    )(going),
+  );
+  expect(steps.map((run) => [run.status, run.progress])).toEqual([
+    ["running", { total: 9, answered: 2, graded: 1, errors: 0 }],
+    ["running", { total: 9, answered: 3, graded: 3, errors: 0 }],
+    ["completed", { total: 9, answered: 9, graded: 9, errors: 1 }],
+  ]);
+});
+
+test("an event that is not understood changes nothing", () => {
+  expect(applyEvent(RUN, { id: "1", event: "progress", data: "not json" })).toBe(RUN);
+  expect(applyEvent(RUN, { id: "1", event: "status", data: '{"status":"exploded"}' })).toEqual(RUN);
+});
+
+test("what is left is told from the pace so far", () => {
+  const now = Date.parse("2026-01-15T12:00:10Z");
+  const run: Evaluation = { ...RUN, status: "running", progress: { total: 30, answered: 12, graded: 10, errors: 0 } };
+  expect(remaining(run, now)).toBe(20_000);
+  expect(remaining({ ...run, progress: { total: null, answered: 12, graded: 10, errors: 0 } }, now)).toBeNull();
+});
+
+const RESULT: Result = {
+  result_id: "c~0",
+  test_case_id: "c",
+  repeat: 0,
+  test_case_input: "",
+  test_case_expected: "",
+  agent_response: "",
+  response_status: "success",
+  response_latency_ms: 120,
+  error_message: null,
+  scores: [
+    {
+      grader_id: "a",
+      grader_name: "a",
+      score_value: 1,
+      score_status: "pass",
+      rationale: null,
+      details: {},
+      error_type: null,
+      error_message: null,
+      latency_ms: null,
+    },
+    {
+      grader_id: "b",
+      grader_name: "b",
+      score_value: null,
+      score_status: "error",
+      rationale: null,
+      details: {},
+      error_type: "x",
+      error_message: "y",
+      latency_ms: null,
+    },
+  ],
+  scores_succeeded: 1,
+  scores_failed: 1,
+};
+
+test.each([
+  ["grader=a&score=0.9..1", true],
+  ["grader=a&score=0.8..0.9", false],
+  ["grader=b&score=0..0.1", false],
+  ["latency=100..200", true],
+  ["latency=200..300", false],
+  ["", true],
+])("the filter %j keeps the result: %s", (address, kept) => {
+  expect(keptHere(RESULT, readState(RUN_STATE, new URLSearchParams(address)))).toBe(kept);
+});
