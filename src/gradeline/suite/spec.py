@@ -44,7 +44,7 @@ class BudgetSpec(Config, frozen=True):
     """What a run may spend before it is ended."""
 
     cost: Annotated[
-        Annotated[float, Meta(gt=0)] | None, described("The sum of what the agent's answers say they cost.")
+        Annotated[float, Meta(gt=0)] | None, described("What the agent's answers and its judges may cost in all.")
     ] = None
     calls: Annotated[Annotated[int, Meta(ge=1)] | None, described("How often the agent is asked.")] = None
 
