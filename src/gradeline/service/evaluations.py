@@ -30,6 +30,7 @@ from gradeline.service.stored_graders import StoredGraders
 from gradeline.service.suite_yaml import suite_yaml
 from gradeline.service.suites_of import MOST_RESULTS, Asked, Made, SuiteMaker, refused
 from gradeline.service.test_cases import TestCases
+from gradeline.service.verdicts import Verdicts
 from gradeline.service.world import outside_of, suite_for_run
 from gradeline.store.database import Database, Transaction
 from gradeline.store.rows import new_id
@@ -111,6 +112,7 @@ class Evaluations:
         self._maker = SuiteMaker(settings, storage, cases, graders, egress, secrets)
         self._keys = IdempotencyKeys(database)
         self._list = RunList(database)
+        self._elsewhere = Verdicts(storage)
 
     def start(self, asked: Asked, caller: str = "local", key: str | None = None) -> tuple[Evaluation, bool]:
         """Start a run, and say whether it was started before by the same request."""
@@ -200,6 +202,8 @@ class Evaluations:
         asked, outcome = self._list.kept([run]).get(run, (None, None))
         shown = _shown(now_.run, asked, now_.progress.answered)
         verdict, comparison = (outcome or {}).get("verdict"), (outcome or {}).get("comparison")
+        if asked is None and now_.run.status == "completed":
+            verdict = self._elsewhere.of(now_.run)
         return replace(shown, progress=now_.progress, verdict=verdict, comparison=comparison)
 
     def page(self, page: Page, wanted: RunFilter) -> EvaluationPage:

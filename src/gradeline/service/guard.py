@@ -29,6 +29,7 @@ from gradeline.service.state import Service, is_loopback
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _KEY_PARAMETERS = frozenset({"key", "api_key", "apikey", "access_token", "token", "authorization"})
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
+HEALTH = "/api/health"
 _NO_KEY = "A key is needed: Authorization: Bearer gl_…; whoever runs this makes one with: gradeline keys create"
 
 
@@ -68,7 +69,7 @@ class Guard:
     async def _admitted(self, scope: Scope, headers: Headers) -> Caller:
         found = self._route(scope)
         scope["state"]["route"] = found.path if found is not None else "unknown"
-        local = await self._local()
+        local = await self._local(look=found is None or found.path != HEALTH)
         if local:
             _check_host(scope, headers, self._service.settings.host)
         _check_query(scope)
@@ -93,12 +94,15 @@ class Guard:
                 return Found(path, access.scope_of(inner.get("endpoint")), _takes_json(route))
         return None
 
-    async def _local(self) -> bool:
+    async def _local(self, *, look: bool) -> bool:
+        """Whether this is local mode; without ``look`` the store is not asked, and so not waited for."""
         keys = self._service.keys
         if not is_loopback(self._service.settings.host):
             return False
+        if keys.looked_lately or not look:
+            return not keys.exist(look=False)
         # the store may be slow to answer: not in the event loop
-        return not (keys.exist(look=False) if keys.looked_lately else await run_in_threadpool(keys.exist))
+        return not await run_in_threadpool(keys.exist)
 
     async def _caller(self, scope: Scope, headers: Headers, local: bool, found: Found | None) -> Caller:
         request_id: str = scope["state"]["request_id"]

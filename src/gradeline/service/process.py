@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from threading import Timer
 from types import FrameType
 
@@ -17,6 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gradeline.errors import ConfigError, Problem
 from gradeline.service.app import application
+from gradeline.service.failures import Code
 from gradeline.service.headers import security_headers
 from gradeline.service.state import Service
 
@@ -27,7 +30,10 @@ HEAD_S = 15.0
 LINGER_S = 3.0
 """How long the rest of a refused body is still taken, so that its sender gets to read why."""
 MOST_CONNECTIONS = 2000
+"""Where the process may have so many descriptors; else a third of those, since runs and the store need some too."""
+_MOST_DESCRIPTORS = 65_536
 _GRACE_S = 1.5
+_LATER = {"Retry-After": "5"}
 
 
 def require_keys(service: Service) -> None:
@@ -74,6 +80,7 @@ def url_of(bound: socket.socket, host: str) -> str:
 
 def serve(service: Service, bound: socket.socket, announce: Callable[[], None]) -> None:
     """Serve until SIGTERM or SIGINT; a second signal ends it at once. ``announce`` is called once it answers."""
+    _raise_descriptors()
     config = uvicorn.Config(
         application(service),
         http=PatientProtocol,
@@ -86,6 +93,21 @@ def serve(service: Service, bound: socket.socket, announce: Callable[[], None]) 
         timeout_graceful_shutdown=max(1, int(service.settings.drain_s)),
     )
     Server(config, service, announce).run(sockets=[bound])
+
+
+def _raise_descriptors() -> None:
+    """As many as this process may have: what a shell grants by default, 1,024, is for older programs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _room() -> tuple[int, int]:
+    """How many connections are served, and how many more are told to come again."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, soft // 3)
+    return most, most // 3
 
 
 class Server(uvicorn.Server):
@@ -119,12 +141,15 @@ class PatientProtocol(H11Protocol):
     """uvicorn's, which waits for a request's head for ever, and answers what is no HTTP in its own words."""
 
     _head: asyncio.TimerHandle | None = None
+    _too_many = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > MOST_CONNECTIONS:
+        most, told = _room()
+        if len(self.connections) > most + told:
             transport.close()
             return
+        self._too_many = len(self.connections) > most
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -132,6 +157,9 @@ class PatientProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._too_many:
+            self._send_last(503, Code.RATE_LIMITED, "Too many connections are open; come again in 5 s", _LATER)
+            return
         if self._head is None and (self.cycle is None or self.cycle.response_complete):
             self._await_head()
         super().data_received(data)
@@ -145,14 +173,18 @@ class PatientProtocol(H11Protocol):
             self.loop.call_later(LINGER_S, self._hang_up, self.cycle)
 
     def send_400_response(self, msg: str) -> None:
-        failure = {"success": False, "data": None, "error": {"code": "INVALID_INPUT", "message": msg}}
-        headers = {**security_headers("none"), "Content-Type": "application/json", "Connection": "close"}
+        self._send_last(400, Code.INVALID_INPUT, msg, {})
+
+    def _send_last(self, status: int, code: Code, message: str, more: Mapping[str, str]) -> None:
+        """Answer without the application, and hang up."""
+        failure = {"success": False, "data": None, "error": {"code": code.value, "message": message}}
+        headers = {**security_headers("none"), "Content-Type": "application/json", "Connection": "close", **more}
         body = msgspec.json.encode(failure)
         head = h11.Response(
-            status_code=400,
+            status_code=status,
             headers=[(name.encode(), value.encode()) for name, value in headers.items()]
             + [(b"Content-Length", str(len(body)).encode())],
-            reason=b"Bad Request",
+            reason=HTTPStatus(status).phrase.encode(),
         )
         try:
             for event in (head, h11.Data(data=body), h11.EndOfMessage()):

@@ -1,0 +1,43 @@
+"""What the service says of runs that the command line made."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from gradeline.engine.suites import Order, run_suite
+from gradeline.model import Run
+from gradeline.service.verdicts import Verdicts
+from gradeline.store import SqliteStorage
+
+SUITE = """\
+name: echo
+dataset: [{id: a, input: yes, ground_truth: "yes"}, {id: b, input: no, ground_truth: "yes"}]
+target: {kind: command, command: [cat]}
+graders: {same: {kind: exact_match}}
+"""
+GATE = "gate: {kind: simple, metric_key: same, aggregation: accuracy, op: gte, value: 0.9}\n"
+
+
+def ran(folder: Path, storage: SqliteStorage, text: str) -> Run:
+    file = folder / "suite.yaml"
+    file.write_text(text)
+    return asyncio.run(run_suite(storage, Order(file))).runs[0].report.run
+
+
+@pytest.mark.parametrize(("gate", "result"), [(GATE, "fail"), (GATE.replace("0.9", "0.4"), "pass")])
+def test_a_run_of_the_command_line_has_the_verdict_that_was_printed(tmp_path: Path, gate: str, result: str) -> None:
+    with SqliteStorage(tmp_path / "store.db") as storage:
+        run = ran(tmp_path, storage, SUITE + gate)
+        verdicts = Verdicts(storage)
+        found = verdicts.of(run)
+        assert found is not None
+        assert found["result"] == result
+        assert verdicts.of(run) is found
+
+
+def test_a_run_without_a_gate_has_none(tmp_path: Path) -> None:
+    with SqliteStorage(tmp_path / "store.db") as storage:
+        assert Verdicts(storage).of(ran(tmp_path, storage, SUITE)) is None
