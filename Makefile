@@ -62,7 +62,7 @@ lock: $(UV) ## Resolve the dependencies anew
 	$(UV) lock
 
 clean: ## Remove what the targets made
-	rm -rf .venv .tools src/gradeline/web ui/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .site dist
+	rm -rf .venv .tools src/gradeline/web ui/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .site .artefacts dist
 
 $(READY): pyproject.toml uv.lock | $(UV)
 	$(UV) sync --locked --quiet

@@ -21,14 +21,13 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "service"))
+sys.path.insert(0, str(Path(__file__).parent))
 
+from browsing import ROOT, WIDE, Complaints
 from live import Server
 
-ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PATIENCE_MS = 20_000
-WIDE = (1440, 900)
-NARROW = (390, 844)
 
 
 def _lacking() -> str | None:
@@ -53,13 +52,6 @@ def browser() -> Iterator[Browser]:
         made = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         yield made
         made.close()
-
-
-class Complaints(list[str]):
-    """What the browser said aloud: errors of scripts, refusals by the content security policy, failed requests."""
-
-    def without(self, *patterns: str) -> list[str]:
-        return [one for one in self if not any(re.search(pattern, one) for pattern in patterns)]
 
 
 OpenPage = Callable[..., "Page"]

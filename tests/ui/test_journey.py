@@ -23,7 +23,7 @@ def test_cases_are_written_run_filtered_compared_and_exported(
     _look_at_failures(page)
     second = _evaluate(page, agent, "small", body='{"input": "{{input}}", "model": "small"}')
     page.get_by_role("link", name="Compare", exact=True).last.click()
-    page.get_by_label("Baseline").select_option(first)
+    page.get_by_label("Baseline", exact=True).select_option(first)
     assert f"baseline={first}" in page.url
     assert f"candidate={second}" in page.url
     _compare(page)
@@ -48,8 +48,8 @@ def _evaluate(page: Page, agent: str, name: str, body: str | None) -> str:
     page.get_by_role("navigation", name="Main").get_by_role("link", name="New evaluation").click()
     page.get_by_label("Endpoint").fill(agent)
     if body is not None:
-        page.get_by_text("How to ask it", exact=False).first.click()
-        page.get_by_label("Request body").fill(body)
+        page.get_by_text("Request and answer").click()
+        page.get_by_role("textbox", name="Request body").fill(body)
     page.get_by_label("Add a grader").select_option("string-match")
     page.get_by_label("Name", exact=True).fill(name)
     page.get_by_role("button", name="Start evaluation").click()

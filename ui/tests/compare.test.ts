@@ -3,6 +3,7 @@ import type { Comparison } from "../src/api/types.ts";
 import { readState, writeState } from "../src/lib/urlState.ts";
 import { resultId } from "../src/pages/compare/calls.ts";
 import { changeBy, countsFor, shownCases, tellingDifference, type CaseChange } from "../src/pages/compare/changes.ts";
+import { scoreBins } from "../src/pages/compare/distribution.ts";
 import { asCode, asMarkdown } from "../src/pages/compare/markdown.ts";
 import { COMPARE_STATE } from "../src/pages/compare/state.ts";
 import { outlook, sentenceOf, signed, signedInterval } from "../src/pages/compare/wording.ts";
@@ -163,4 +164,21 @@ test("as Markdown nothing foreign is markup", () => {
       "<http://h/#/compare>\n",
     ].join("\n\n"),
   );
+});
+
+test("scores of both runs are counted into the same bins, those that are missing into none", () => {
+  expect(scoreBins(CASES, "a")).toBeNull();
+  const bins = scoreBins(CASES, "b");
+  expect(bins?.map((bin) => [bin.baseline, bin.candidate])).toEqual([
+    [1, 1],
+    [0, 0],
+    [0, 0],
+    [0, 0],
+    [0, 1],
+    [1, 0],
+    [0, 0],
+    [0, 0],
+    [0, 0],
+    [4, 5],
+  ]);
 });

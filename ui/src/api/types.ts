@@ -83,7 +83,7 @@ export type ToolCall = Schemas["ToolCall"];
 export type Message = Schemas["Message"];
 export type Trajectory = Schemas["Trajectory"];
 export type StoredGrade = Schemas["Grade"];
-export type ResultDetail = Omit<Schemas["ResultDetail"], "scores"> & { scores: Score[] };
+export type ResultDetail = Omit<Schemas["LabelledResult"], "scores"> & { scores: Score[] };
 
 export type Figure = Schemas["Figure"];
 export type Summary = Schemas["Summary"];

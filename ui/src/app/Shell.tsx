@@ -68,7 +68,7 @@ function Header({ onPalette, onKeys }: { onPalette: () => void; onKeys: () => vo
               key={place.path}
               to={place.path}
               className={({ isActive }) =>
-                `rounded-md px-1.5 py-1.5 text-sm sm:px-2.5 font-medium whitespace-nowrap ${isActive ? "bg-accent-soft text-accent" : "text-muted hover:bg-raised"}`
+                `rounded-md px-1 py-1.5 text-sm sm:px-2.5 font-medium whitespace-nowrap ${isActive ? "bg-accent-soft text-accent" : "text-muted hover:bg-raised"}`
               }
             >
               {place.title}

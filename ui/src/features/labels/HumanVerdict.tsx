@@ -47,21 +47,14 @@ export function HumanVerdict({ run, result, score }: Props) {
         />
       ) : (
         <div className="flex flex-wrap gap-2">
-          <Button
-            look="quiet"
-            aria-label={`${label ? "Change your" : "Give your"} verdict on ${name}`}
-            onClick={() => setWriting(true)}
-          >
-            {label ? "Change the verdict" : "Is that right? Give your verdict"}
+          <Button look="quiet" onClick={() => setWriting(true)}>
+            {label ? "Change the verdict" : "Give your verdict"}
+            <span className="sr-only"> on {name}</span>
           </Button>
           {label && (
-            <Button
-              look="quiet"
-              disabled={takeBack.isPending}
-              aria-label={`Take back the verdict on ${name}`}
-              onClick={() => takeBack.mutate()}
-            >
-              Take it back
+            <Button look="quiet" disabled={takeBack.isPending} onClick={() => takeBack.mutate()}>
+              Take the verdict back
+              <span className="sr-only"> on {name}</span>
             </Button>
           )}
         </div>

@@ -1,42 +1,15 @@
 import { request } from "../../api/request.ts";
-import type { Outcome } from "../../api/types.ts";
+import type { components } from "../../api/schema.ts";
 
-export type HumanVerdictValue = "pass" | "fail";
+type Schemas = components["schemas"];
 
 /** A person's word on a grader's word about one result. */
-export interface Label {
-  grader_id: string;
-  verdict: HumanVerdictValue;
-  score: number | null;
-  reason: string;
-  /** The id of a key; null where no keys are used. */
-  author: string | null;
-  labelled_at: string;
-  /** What the grader said then. */
-  grade_outcome: Outcome;
-  grade_score: number | null;
-}
-
+export type Label = Schemas["Label"];
 /** One act; without a verdict it took the label back. */
-export interface LabelChange {
-  grader_id: string;
-  verdict: HumanVerdictValue | null;
-  score: number | null;
-  reason: string | null;
-  author: string | null;
-  at: string;
-}
-
-export interface ResultLabels {
-  labels: Label[];
-  history: LabelChange[];
-}
-
-export interface NewLabel {
-  verdict: HumanVerdictValue;
-  reason: string;
-  score?: number;
-}
+export type LabelChange = Schemas["LabelChange"];
+export type ResultLabels = Schemas["ResultLabels"];
+export type NewLabel = Schemas["LabelBody"];
+export type HumanVerdictValue = Label["verdict"];
 
 export const labelCalls = {
   of: (run: string, result: string, signal?: AbortSignal) =>

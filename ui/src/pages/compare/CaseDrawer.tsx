@@ -192,7 +192,7 @@ function Side({
 
 function Part({ title, aside, children }: { title: string; aside?: ReactNode; children: ReactNode }) {
   return (
-    <section className="min-w-0" aria-label={title}>
+    <section className="min-w-0">
       <h3 className="mb-1 flex flex-wrap items-center justify-between gap-2 text-sm font-semibold">
         {title}
         {aside}

@@ -27,6 +27,8 @@ export function ComparePage() {
   const runs = useQuery({
     queryKey: ["runs", "latest", LATEST],
     queryFn: ({ signal }) => api.runs({ limit: LATEST }, signal),
+    // whoever comes here may just have started one elsewhere
+    staleTime: 0,
   });
   const baseline = useOne(state.baseline);
   const candidate = useOne(state.candidate);
@@ -66,7 +68,7 @@ export function ComparePage() {
       {both ? (
         <Compared state={state} onChange={change} baseline={baseline.data} candidate={candidate.data} />
       ) : (
-        <ChooseTwo runs={runs.data?.evaluations} onChange={change} />
+        <ChooseTwo runs={runs.data?.evaluations} state={state} onChange={change} />
       )}
     </div>
   );
@@ -76,16 +78,27 @@ function useOne(id: string) {
   return useQuery({ queryKey: ["run", id], queryFn: ({ signal }) => api.run(id, signal), enabled: id !== "" });
 }
 
-function ChooseTwo({ runs, onChange }: { runs: readonly Evaluation[] | undefined; onChange: ChangeState }) {
+/** Says what is missing, and offers the likeliest. */
+function ChooseTwo({
+  runs,
+  state,
+  onChange,
+}: {
+  runs: readonly Evaluation[] | undefined;
+  state: CompareState;
+  onChange: ChangeState;
+}) {
   if (runs === undefined) return null;
-  const [candidate, baseline] = runs.filter((run) => run.status === "completed");
-  if (candidate === undefined || baseline === undefined) {
+  const chosen = state.candidate || state.baseline;
+  const [latest, before] = runs.filter((run) => run.status === "completed" && run.id !== chosen);
+  const missing = chosen === "" ? before : latest;
+  if (latest === undefined || missing === undefined) {
     return (
       <Empty
         title="It takes two finished runs"
         actions={
-          <LinkButton look="main" to="/new">
-            Start an evaluation
+          <LinkButton look="main" to={chosen === "" ? "/new" : `/new?from=${encodeURIComponent(chosen)}`}>
+            {chosen === "" ? "Start an evaluation" : "Run the same cases again"}
           </LinkButton>
         }
       >
@@ -93,12 +106,22 @@ function ChooseTwo({ runs, onChange }: { runs: readonly Evaluation[] | undefined
       </Empty>
     );
   }
+  const offer =
+    chosen === ""
+      ? { baseline: missing.id, candidate: latest.id }
+      : state.baseline === ""
+        ? { baseline: latest.id }
+        : { candidate: latest.id };
   return (
     <Empty
-      title="Choose two runs of the same cases"
+      title={
+        chosen === ""
+          ? "Choose two runs of the same cases"
+          : `Now choose the ${state.baseline === "" ? "baseline" : "candidate"}`
+      }
       actions={
-        <Button look="main" onClick={() => onChange({ baseline: baseline.id, candidate: candidate.id })}>
-          Compare the latest two
+        <Button look="main" onClick={() => onChange(offer)}>
+          {chosen === "" ? "Compare the latest two" : `Compare with ${titleOf(latest)}`}
         </Button>
       }
     >

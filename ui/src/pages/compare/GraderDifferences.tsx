@@ -5,6 +5,7 @@ import { Badge } from "../../parts/Badge.tsx";
 import { SafeText } from "../../parts/SafeText.tsx";
 import { countsFor } from "./changes.ts";
 import { DifferenceBar, reachOf } from "./DifferenceBar.tsx";
+import { ScoreShift } from "./ScoreShift.tsx";
 import type { Change, ChangeState, CompareState } from "./state.ts";
 import {
   CHANGE_HELP,
@@ -84,6 +85,9 @@ function Card({
         <DifferenceBar told={told} reach={reach} margin={comparison.margin} label={visibleText(grader)} />
         <span className="num text-sm">{signedInterval(told)}</span>
       </div>
+      {comparison.cases_omitted === 0 && (
+        <ScoreShift cases={comparison.cases} grader={grader} label={visibleText(grader)} />
+      )}
       <p className="num text-xs text-muted">
         {counted(told.n, "paired case")}
         {told.p_adjusted !== null && `, p = ${told.p_adjusted.toPrecision(2)} over all graders`}. {outlook(told)}
@@ -118,13 +122,13 @@ export function FilterButton({ change, number, of, chosen, onClick }: FilterProp
     <button
       type="button"
       aria-pressed={chosen}
-      aria-label={`${told} ${of}: ${count(number)}`}
       title={CHANGE_HELP[change]}
       disabled={number === 0 && !chosen}
       onClick={onClick}
       className={`num rounded-full border px-2.5 py-1 text-xs font-medium disabled:text-muted ${chosen ? "border-accent bg-accent-soft text-accent" : "border-line bg-surface enabled:hover:bg-raised"}`}
     >
       <span aria-hidden>{sign}</span> {count(number)} {told}
+      <span className="sr-only"> {of}</span>
     </button>
   );
 }

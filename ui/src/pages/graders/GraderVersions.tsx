@@ -60,7 +60,7 @@ function VersionSelect({
   onChange: (version: number) => void;
 }) {
   return (
-    <label className="flex items-center gap-2">
+    <label className="flex items-center gap-2 whitespace-nowrap">
       {label}
       <select className="field max-w-28" value={value} onChange={(event) => onChange(Number(event.target.value))}>
         {versions.map((version) => (

@@ -182,9 +182,11 @@ function TypedPreview({ grader, costly }: { grader: Previewed | null; costly: bo
 
 /** Graded at once where that costs nothing, else when asked to; a change makes the last word stale. */
 function Outcome({ grader, costly, subject }: { grader: Previewed | null; costly: boolean; subject: Subject }) {
-  const wanted = useSettled(JSON.stringify({ grader, subject }));
+  const now = JSON.stringify({ grader, subject });
+  const settled = useSettled(now);
   const [asked, setAsked] = useState<string | null>(null);
-  const enabled = grader !== null && (!costly || asked === wanted);
+  const wanted = costly ? now : settled;
+  const enabled = grader !== null && (!costly || asked === now);
   const graded = useQuery({
     queryKey: ["preview", wanted],
     queryFn: ({ signal }) => {
@@ -198,6 +200,7 @@ function Outcome({ grader, costly, subject }: { grader: Previewed | null; costly
   if (grader === null) return <p className="text-sm text-muted">Fill in what is required to see what it says.</p>;
   return (
     <div role="status" aria-live="polite" className="flex flex-col gap-2">
+      <h3 className="text-sm font-semibold">What it says</h3>
       {costly && graded.data === undefined && (
         <div className="flex flex-wrap items-center gap-2">
           <Button

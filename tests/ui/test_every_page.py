@@ -1,0 +1,111 @@
+"""Every page, wide in light and narrow in dark colours: no fault that axe knows, nothing beside the window, a picture kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from browsing import NARROW, ROOT, WIDE
+from live import EchoAgent, Server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Page
+
+AXE = ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js"
+RUN_AXE = "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']})"
+WORDS = ["alpha", "beta", "gamma", "delta"]
+
+
+@pytest.fixture(scope="module")
+def filled(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[str, str]]]:
+    """A service that has something on every page: its address, and the pages."""
+    with Server(tmp_path_factory.mktemp("filled") / "store.db") as server, EchoAgent() as agent:
+        cases = [
+            server.data(
+                "POST",
+                "/api/test-cases",
+                {"input": f"{word} {n}", "expected_output": f"{word} {n}", "tags": ["words", word]},
+            )["id"]
+            for word in WORDS
+            for n in range(5)
+        ]
+        rules = {"id": "rules", "name": "Says alpha", "type": "custom-rules"}
+        config = {"rules": [{"condition": "contains", "value": "alpha"}]}
+        server.data("POST", "/api/graders", {**rules, "config": config})
+        server.data("PUT", "/api/graders/rules", {"config": {**config, "mode": "any"}})
+        agent.failing = {"gamma 3"}
+        first = _run(server, agent.url, "old agent")
+        agent.failing, agent.says = {"delta 4"}, "{} and more"
+        second = _run(server, agent.url, "new agent")
+        label = {"verdict": "pass", "reason": "It says more, and that is right."}
+        server.data("PUT", f"/api/evaluations/{second}/results/{cases[0]}~0/labels/string-match", label)
+        yield server.url, _places(first, second, cases)
+
+
+def _run(server: Server, agent: str, name: str) -> str:
+    graders = ["string-match", "similarity", "rules"]
+    body = {"tag": "words", "agent_endpoint_url": agent, "grader_ids": graders, "name": name}
+    run: str = server.data("POST", "/api/evaluations", body)["id"]
+    server.until_ended(run)
+    return run
+
+
+def _places(first: str, second: str, cases: list[str]) -> dict[str, str]:
+    both = f"baseline={first}&candidate={second}"
+    return {
+        "runs": "/runs",
+        "cases": "/cases",
+        "case": f"/cases?open={cases[0]}",
+        "import": "/cases?open=import",
+        "evaluate": "/new",
+        "run": f"/runs/{second}",
+        "result": f"/runs/{second}?row={cases[0]}~0",
+        "difference": f"/runs/{second}?row={cases[0]}~0&diff=on",
+        "history": f"/runs/{second}?row={cases[0]}~0&tab=history",
+        "choose-two": "/compare",
+        "comparison": f"/compare?{both}",
+        "compared-case": f"/compare?{both}&row={cases[0]}",
+        "graders": "/graders",
+        "judge": "/graders/model_judge",
+        "grader-try": "/graders/rules?tab=try",
+        "grader-versions": "/graders/rules?tab=versions",
+        "grader-edit": "/graders/rules/edit",
+        "grader-new": "/graders/new",
+        "nowhere": "/nowhere",
+    }
+
+
+@pytest.mark.parametrize(("size", "theme"), [(WIDE, "light"), (NARROW, "dark")], ids=["wide", "narrow"])
+def test_every_page_is_accessible_and_fits(
+    filled: tuple[str, dict[str, str]],
+    open_page: Callable[..., Page],
+    complaints: list[str],
+    artefacts: Path,
+    size: tuple[int, int],
+    theme: str,
+) -> None:
+    if not AXE.is_file():
+        pytest.skip("axe-core is absent; run: npm ci --ignore-scripts in ui/")
+    url, places = filled
+    page = open_page(size, color_scheme=theme)
+    faults: list[str] = []
+    for name, place in places.items():
+        page.goto("about:blank")
+        page.goto(f"{url}/#{place}")
+        page.get_by_role("heading").first.wait_for()
+        page.wait_for_load_state("networkidle")
+        page.screenshot(path=artefacts / f"{name}-{size[0]}-{theme}.png")
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+        faults += [f"{name}: {_told(violation)}" for violation in page.evaluate(RUN_AXE)["violations"]]
+        if page.evaluate("document.documentElement.scrollWidth") > size[0]:
+            faults.append(f"{name}: the page is wider than the window")
+    assert not faults, "\n".join(faults)
+    assert complaints == []
+
+
+def _told(violation: dict[str, Any]) -> str:
+    places = [node["target"][-1] for node in violation["nodes"][:3]]
+    return f"{violation['id']}: {violation['help']} at {places}"

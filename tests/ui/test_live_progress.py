@@ -1,0 +1,57 @@
+"""A run that goes on, seen in the page: live, and through an end of the service."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from live import EchoAgent, Server, suite_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Page, Request
+
+CASES = 30
+
+
+def test_progress_is_live_and_goes_on_where_it_was_cut(
+    browser: Browser, open_page: Callable[..., Page], tmp_path: Path
+) -> None:
+    asked: list[Request] = []
+    with EchoAgent() as agent:
+        agent.may_answer.clear()
+        with Server(tmp_path / "store.db") as server:
+            run = server.data("POST", "/api/evaluations", {"suite": suite_of(agent, CASES, concurrency=4)})["id"]
+            agent.wait_for(4)
+            page = open_page()
+            page.on("request", lambda request: asked.append(request) if request.url.endswith("/events") else None)
+            page.goto(f"{server.url}/#/runs/{run}")
+            page.get_by_text("running", exact=True).wait_for()
+            page.get_by_text("live", exact=True).wait_for()
+            page.get_by_text(f"0 of {CASES} answered").wait_for()
+            _let_some_answer(agent, page)
+            cut = len(asked)
+            port = str(urlsplit(server.url).port)
+            agent.may_answer.set()
+            server.terminate()
+        page.get_by_text("live", exact=True).wait_for(state="detached")
+        with Server(tmp_path / "store.db", "--port", port) as again:
+            assert again.url == server.url
+            page.get_by_text("completed", exact=True).wait_for(timeout=60_000)
+            page.get_by_text(f"of {CASES} scored answers").wait_for()
+            summary = again.data("GET", f"/api/evaluations/{run}/results?limit=1")["summary"]
+    assert summary["total_results"] == CASES
+    resumed = [request.headers.get("last-event-id") for request in asked[cut:]]
+    assert resumed
+    assert None not in resumed, "the stream began anew instead of where it was cut"
+
+
+def _let_some_answer(agent: EchoAgent, page: Page) -> None:
+    """Until the page shows that some are answered; then the rest wait again."""
+    calls = agent.total
+    agent.may_answer.set()
+    agent.wait_for(calls + 1)
+    agent.may_answer.clear()
+    page.get_by_text(f"0 of {CASES} answered").wait_for(state="detached")
