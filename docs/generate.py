@@ -15,6 +15,7 @@ from generators.commands import command_line
 from generators.failures import failures
 from generators.graders import graders_and_extractors
 from generators.python_names import python_names
+from generators.rest_api import rest_api
 from generators.suite_file import suite_file
 
 DOCS = Path(__file__).resolve().parent
@@ -24,6 +25,7 @@ MADE = {
     "reference.md": graders_and_extractors,
     "python-reference.md": python_names,
     "errors.md": failures,
+    "rest-api.md": rest_api,
 }
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http.client import HTTPConnection, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -30,6 +30,8 @@ class EchoAgent:
         self.says = "{}"
         self.calls: Counter[str] = Counter()
         self.authorization: set[str | None] = set()
+        self.received: list[str] = []
+        """Every request whole, as it came."""
         self.may_answer = Event()
         self.may_answer.set()
         self._changed = Condition()
@@ -84,8 +86,10 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        raw = self.rfile.read(int(self.headers["Content-Length"]))
+        asked = json.loads(raw)
         agent = cast(_Server, self.server).agent
+        agent.received.append(f"{self.requestline}\n{self.headers}{raw.decode()}")
         agent.authorization.add(self.headers["Authorization"])
         status, body = agent.answer(asked["input"])
         self.send_response(status)
@@ -123,11 +127,17 @@ class Server:
     """``gradeline serve`` in a process of its own."""
 
     def __init__(
-        self, store: str | Path, *options: str, lease_s: float | None = None, failpoint: str | None = None
+        self,
+        store: str | Path,
+        *options: str,
+        lease_s: float | None = None,
+        failpoint: str | None = None,
+        through: Sequence[str] = (),
     ) -> None:
+        """``through`` is a program that runs the server under some limit, and becomes it."""
         command = ["-m", "gradeline"] if lease_s is None else ["-c", _WITH_LEASE.format(lease_s=lease_s)]
         self._process = subprocess.Popen(
-            [sys.executable, *command, "serve", "--port", "0", "--store", str(store), *options],
+            [*through, sys.executable, *command, "serve", "--port", "0", "--store", str(store), *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -194,6 +204,28 @@ class Server:
         status, answer = self.call(method, path, body, **headers)
         assert status < 300, answer
         return answer["data"]
+
+    def error(self, method: str, path: str, body: object = None) -> tuple[int, str, str, str | None]:
+        """Status, code, message and ``Retry-After`` of a failure."""
+        connection, response = self._sent(method, path, body, {})
+        try:
+            told = json.loads(response.read())["error"]
+            return response.status, told["code"], told["message"], response.getheader("Retry-After")
+        finally:
+            connection.close()
+
+    def until_ready(self) -> None:
+        """Until it answers that its store can be written."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not self._is_ready():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    def _is_ready(self) -> bool:
+        try:
+            return self.call("GET", "/api/ready")[0] == 200
+        except OSError:
+            return False
 
     def until(self, run: str, settled: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """The run, once it is as it should be."""

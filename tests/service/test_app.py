@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -245,6 +246,30 @@ def test_health_is_told_whatever_the_store_does_and_ready_is_not(service: Servic
     assert (answer.status, answer.error["code"]) == (503, "STORAGE_UNAVAILABLE")
     assert answer.headers["retry-after"] == "5"
     assert call("GET", "/api/health").status == 200
+
+
+def test_health_does_not_wait_for_the_store(service: Service, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[None] = []
+
+    class Watched:
+        def read(self, *_: object) -> list[Any]:
+            looks.append(None)
+            return []
+
+    monkeypatch.setattr(service.keys, "_database", Watched())
+    monkeypatch.setattr(service.keys, "_looked", float("-inf"))
+    assert (call("GET", "/api/health").status, looks) == (200, [])
+    assert (call("GET", "/api/graders?limit=1").status, looks) == (200, [None])
+
+
+def test_a_store_without_room_is_not_ready(service: Service, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise StoreError("the store /x cannot grow: the disk is full; free some space, then resume")
+
+    monkeypatch.setattr(service.readiness, "_database", SimpleNamespace(transact=full))
+    answer = call("GET", "/api/ready")
+    assert (answer.status, answer.error["code"], answer.headers["retry-after"]) == (503, "STORAGE_UNAVAILABLE", "5")
+    assert answer.error["message"].startswith("The store cannot grow: the disk is full.")
 
 
 def test_ready_is_told_by_a_write(service: Service, call: Call) -> None:

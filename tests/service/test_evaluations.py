@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from gradeline.service.evaluations import DEFAULT_TIMEOUT_S
 from gradeline.service.settings import ServeSettings
 from gradeline.service.state import Service, build
 from gradeline.store import SqliteStorage
+from gradeline.targets.http import HttpConfig
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -90,6 +92,12 @@ class TestStarting:
             {"total": 2, "answered": 2, "graded": 2, "errors": 0},
         )
         assert agent.calls == {"hello": 2}
+
+    def test_the_time_limit_that_holds_is_told_whoever_said_it(self, call: Call, asked: dict[str, Any]) -> None:
+        assert start(call, asked).data["timeout_s"] == DEFAULT_TIMEOUT_S == HttpConfig(url="http://x/").timeout
+        target = {"kind": "http", "url": asked["agent_endpoint_url"], "timeout": 7}
+        told = start(call, {**without(asked, "agent_endpoint_url"), "target": target}).data
+        assert told["timeout_s"] == 7.0
 
     def test_cases_can_be_chosen_by_a_whole_tag(self, call: Call, asked: dict[str, Any], agent: EchoAgent) -> None:
         call("POST", "/api/test-cases", json={"input": "other", "expected_output": "x", "tags": ["smoke-2"]})
@@ -336,8 +344,12 @@ class TestOverload:
         first = start(call, asked).data["id"]
         agent.wait_for(1)
         waiting = [start(call, asked).data["id"] for _ in range(2)]
-        refused = start(call, asked)
-        assert (refused.status, refused.error["code"], refused.headers["Retry-After"]) == (429, "RATE_LIMITED", "5")
+        for _ in range(20):
+            refused = start(call, asked)
+            told = (refused.status, refused.error["code"], refused.headers["Retry-After"])
+            assert told == (429, "RATE_LIMITED", "5")
+        metrics = call("GET", "/api/metrics").body.splitlines()
+        assert {"gradeline_queue_length 2", "gradeline_runs_here 1"} <= set(metrics)
         agent.may_answer.set()
         assert {ended(call, run)["status"] for run in [first, *waiting]} == {"completed"}
         assert start(call, asked).status == 201

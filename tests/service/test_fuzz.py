@@ -21,15 +21,16 @@ from gradeline.service.state import build
 
 from .conftest import BASE_URL, MASTER_KEY
 
-EXAMPLES = 15
+EXAMPLES = 8
 _FROM_THE_PATH = {404, 405}
 """Text in the place of an id may be another path, or none."""
 
 
-@pytest.fixture(scope="module")
-def fuzzed() -> Iterator[tuple[Any, Any]]:
-    """The application and its description."""
-    service = build(ServeSettings(store="memory://", secret_key=MASTER_KEY))
+@pytest.fixture(params=["sqlite", "postgresql"])
+def fuzzed(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Any]]:
+    """The application on either database, and its description."""
+    store = "memory://" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    service = build(ServeSettings(store=store, secret_key=MASTER_KEY))
     app = application(service, Limits(rate=1e9, burst=10**9))
     try:
         with TestClient(app, base_url=BASE_URL, raise_server_exceptions=False):

@@ -95,6 +95,7 @@ def test_every_operation_tells_a_success_and_the_failures_that_any_has(document:
             assert "401" in statuses, (method, path)
         if "requestBody" in operation:
             assert statuses >= {"400", "408", "413", "415"}, (method, path)
+        assert ("507" in statuses) is (method != "get"), (method, path)
 
 
 def test_every_operation_tells_who_may_call_it(document: dict[str, Any]) -> None:
@@ -128,6 +129,22 @@ def test_every_body_has_an_example_that_fits_it(document: dict[str, Any]) -> Non
                 checker = jsonschema_rs.validator_for(whole(content["schema"], document))
                 for example in examples:
                     assert [str(error) for error in checker.iter_errors(example)] == [], (method, path)
+
+
+def test_the_service_takes_the_bodies_that_are_given_as_examples(document: dict[str, Any], call: Call) -> None:
+    """Only the ids in them are made up."""
+    for method, path, operation in operations(document):
+        for kind, content in operation.get("requestBody", {}).get("content", {}).items():
+            example, filled = content["example"], path.replace("{", "").replace("}", "")
+            if kind == "application/json":
+                answer = call(method.upper(), filled, json=example)
+            elif kind == "multipart/form-data":
+                answer = call(method.upper(), filled, files={"file": ("cases.csv", example["file"], "text/csv")})
+            else:
+                answer = call(method.upper(), filled, content=example.encode(), headers={"Content-Type": kind})
+            if answer.status not in (200, 201):
+                code = answer.error["code"]
+                assert code in ("NOT_FOUND", "UNAUTHORIZED", "INVALID_TEST_CASE_ID"), (method, path, answer.body)
 
 
 def test_every_example_of_an_answer_fits_its_schema(document: dict[str, Any]) -> None:
@@ -166,7 +183,7 @@ def test_parameters_have_types_and_numbers_have_bounds(document: dict[str, Any])
             assert any("type" in kind or "$ref" in kind or "enum" in kind for kind in kinds), (method, path, parameter)
             for kind in kinds:
                 if kind.get("type") == "integer":
-                    assert "minimum" in kind or "exclusiveMinimum" in kind, (method, path, parameter["name"])
+                    assert {"minimum", "maximum"} <= kind.keys(), (method, path, parameter["name"])
 
 
 def test_the_headers_of_the_contract_are_told(document: dict[str, Any]) -> None:

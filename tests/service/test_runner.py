@@ -239,6 +239,34 @@ def test_a_secret_reaches_the_agent_and_nothing_else(
         assert not any(b"very-secret" in file.read_bytes() for file in folder.iterdir() if file.is_file())
 
 
+def test_a_secret_that_the_agent_says_back_is_kept_nowhere(
+    service: Service, settings: ServeSettings, agent: EchoAgent
+) -> None:
+    value = "Bearer the-very-secret-value"
+    service.secrets.put("AGENT", value, agent.url.split("/")[2])
+    suite = suite_of(agent, 2)
+    suite["target"]["headers"] = {"Authorization": {"secret": "AGENT"}}
+    agent.says = f"{{}}: I was sent {value}"
+    run = start(service, suite)
+    assert ended(service, run).status == "completed"
+    texts = [record.response.text or "" for record in service.storage.records(run)]
+    assert [text.startswith("q ") and "very-secret" not in text for text in texts] == [True, True]
+    events = service.database.read("SELECT data FROM run_events WHERE run = ?", run)
+    assert "very-secret" not in repr(events)
+    if settings.store.endswith(".db"):
+        folder = Path(settings.store).parent
+        assert not any(b"very-secret" in file.read_bytes() for file in folder.iterdir() if file.is_file())
+
+
+def test_nothing_that_is_sent_to_the_agent_tells_what_is_expected(service: Service, agent: EchoAgent) -> None:
+    suite = suite_of(agent, 5)
+    for n, case in enumerate(suite["dataset"]):
+        case |= {"ground_truth": f"ANSWER-KEY-{n}", "metadata": {"hint": f"ANSWER-KEY-{n}"}}
+    assert ended(service, start(service, suite)).status == "completed"
+    assert len(agent.received) == 5
+    assert not any("ANSWER-KEY" in request for request in agent.received)
+
+
 def test_a_run_that_can_never_be_stored_is_given_up(service: Service, agent: EchoAgent) -> None:
     service.runner.stop(0)
     run = start(service, suite_of(agent, 1))

@@ -389,7 +389,9 @@ class TestRegradedRuns:
             Record(grandchild, "1", 0, sample(1), response("1/0"), {"exact": "new"}, {"exact": scored(1.0, "f2")})
         ]
         asked = digest_of(to_json(sample(1)))
-        assert list(store.keys_of(grandchild)) == [(ResponseKey(grandchild, "1"), "success", {"exact": "f2"}, asked, set())]
+        assert list(store.keys_of(grandchild)) == [
+            (ResponseKey(grandchild, "1"), "success", {"exact": "f2"}, asked, set())
+        ]
         assert list(store.keys_of(child)) == [(ResponseKey(child, "1"), "success", {}, asked, set())]
         assert store.get_response(ResponseKey(child, "1")) == response("1/0")
         assert store.get_sample(child, "1") == sample(1)

@@ -75,7 +75,7 @@ def failure_response(status: int) -> dict[str, Any]:
             }
         },
     }
-    if status in (429, 503):
+    if status in (429, 503, 507):
         told["headers"] = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}}
     return told
 

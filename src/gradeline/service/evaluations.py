@@ -36,6 +36,8 @@ from gradeline.store.database import Database, Transaction
 from gradeline.store.rows import new_id
 from gradeline.store.shared import SharedStorage
 
+DEFAULT_TIMEOUT_S = 30.0
+"""Of a call of an agent over HTTP for which nobody said another one."""
 _RETRY = {"Retry-After": "5"}
 _NO_JOB = "was not started here but by the command line; go on there: gradeline resume"
 
@@ -225,9 +227,7 @@ class Evaluations:
         run = self._required(run_id)
         document = Definition.of(run).document if run.definition else None
         if document is None:
-            raise ApiError(
-                Code.NOT_FOUND, f"The evaluation {quote(run_id, 60)} keeps no suite: it has a file"
-            )
+            raise ApiError(Code.NOT_FOUND, f"The evaluation {quote(run_id, 60)} keeps no suite: it has a file")
         return suite_yaml(document, self._storage.samples(source_of(self._database.read, run_id)))
 
     def cancel(self, run_id: str) -> Evaluation:
@@ -345,6 +345,14 @@ def _plain(entry: str | Mapping[str, Any]) -> str | dict[str, Any]:
     return entry if isinstance(entry, str) else dict(entry)
 
 
+def _timeout_s(run: Run, asked: Asked) -> float | None:
+    """What bounds each call of the agent; None where the target has another way to say it."""
+    said = asked.timeout_s if asked.timeout_s is not None else run.target.get("timeout")
+    if isinstance(said, int | float):
+        return float(said)
+    return DEFAULT_TIMEOUT_S if run.target.get("kind") == "http" else None
+
+
 def _shown(run: Run, asked: Asked | None, results: int) -> Evaluation:
     asked = asked or Asked()
     url = run.target.get("url")
@@ -359,7 +367,7 @@ def _shown(run: Run, asked: Asked | None, results: int) -> Evaluation:
         grader_ids=list(run.graders),
         repeats=run.repeats,
         concurrency=asked.concurrency,
-        timeout_s=asked.timeout_s,
+        timeout_s=_timeout_s(run, asked),
         baseline_id=asked.baseline_id,
         started_at=run.started_at,
         completed_at=run.completed_at,

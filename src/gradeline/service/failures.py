@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+from gradeline.model import quote
+
 
 class Code(StrEnum):
     """Why a request failed. A client may rely on these words; the list only grows."""
@@ -71,4 +73,4 @@ class ApiError(Exception):
 
 def not_found(what: str, wanted: str) -> ApiError:
     """No such thing; a malformed id is an unknown one."""
-    return ApiError(Code.NOT_FOUND, f"No {what} {wanted!r}")
+    return ApiError(Code.NOT_FOUND, f"No {what} {quote(wanted, 120)}")

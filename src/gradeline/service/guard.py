@@ -83,6 +83,9 @@ class Guard:
             _check_scope(found, caller)
             if found.takes_json:
                 _check_content_type(headers)
+        if "\0" in scope["path"]:
+            # no id has it, and not every database can even be asked for it
+            raise ApiError(Code.NOT_FOUND, f"There is nothing at {quote(scope['path'], 120)}")
         return caller
 
     def _route(self, scope: Scope) -> Found | None:

@@ -73,7 +73,7 @@ def _completed(operation: dict[str, Any], method: str, path: str, scope: Scope |
     elif "Idempotency" not in responses.get("422", {}).get("description", ""):
         responses["422"] = failure_response(422)
     _without_stray_success(responses)
-    for status in _everywhere(operation, scope):
+    for status in _everywhere(operation, method, scope):
         responses.setdefault(str(status), failure_response(status))
     operation["security"] = [] if scope is Scope.PUBLIC else [{"key": []}, {"session": []}]
     if scope is not None and scope is not Scope.PUBLIC:
@@ -89,9 +89,11 @@ def _completed(operation: dict[str, Any], method: str, path: str, scope: Scope |
     return found
 
 
-def _everywhere(operation: dict[str, Any], scope: Scope | None) -> list[int]:
+def _everywhere(operation: dict[str, Any], method: str, scope: Scope | None) -> list[int]:
     """What any operation may answer, whether its author thought of it or not."""
     wanted = [403, 421, 429, 500, 503]
+    if method != "get":
+        wanted.append(507)
     if scope is not Scope.PUBLIC:
         wanted.append(401)
     if operation.get("parameters") or "requestBody" in operation:

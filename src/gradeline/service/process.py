@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from threading import Timer
 from types import FrameType
+from typing import NamedTuple
 
 import h11
 import msgspec
@@ -30,8 +31,9 @@ HEAD_S = 15.0
 LINGER_S = 3.0
 """How long the rest of a refused body is still taken, so that its sender gets to read why."""
 MOST_CONNECTIONS = 2000
-"""Where the process may have so many descriptors; else a third of those, since runs and the store need some too."""
+"""Where the process may have so many descriptors; else a quarter of those, since runs and the store need some too."""
 _MOST_DESCRIPTORS = 65_536
+_BACKLOG = 2048
 _GRACE_S = 1.5
 _LATER = {"Retry-After": "5"}
 
@@ -89,6 +91,7 @@ def serve(service: Service, bound: socket.socket, announce: Callable[[], None]) 
         log_config=None,
         access_log=False,
         server_header=False,
+        backlog=Room.here().at_once,
         timeout_keep_alive=20,
         timeout_graceful_shutdown=max(1, int(service.settings.drain_s)),
     )
@@ -103,11 +106,22 @@ def _raise_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _room() -> tuple[int, int]:
-    """How many connections are served, and how many more are told to come again."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, soft // 3)
-    return most, most // 3
+class Room(NamedTuple):
+    """How the descriptors of the process are divided; what is left is for runs and the store."""
+
+    most: int
+    """Connections that are served."""
+    told: int
+    """As many more are told to come again; those beyond are closed."""
+    at_once: int
+    """Connections that are taken in one go, before any of them can be closed."""
+
+    @classmethod
+    def here(cls) -> Room:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        limit = _MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+        most = min(MOST_CONNECTIONS, limit // 4)
+        return cls(most, most // 2, min(_BACKLOG, limit // 8))
 
 
 class Server(uvicorn.Server):
@@ -145,11 +159,11 @@ class PatientProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        most, told = _room()
-        if len(self.connections) > most + told:
+        room = Room.here()
+        if len(self.connections) > room.most + room.told:
             transport.close()
             return
-        self._too_many = len(self.connections) > most
+        self._too_many = len(self.connections) > room.most
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from gradeline.store.rows import ResponseRow, Row
 
-_CHUNKS = (64, 8, 1)
+_CHUNKS = (64, 32, 16, 8, 4, 2, 1)
 """Rows of a statement: few sizes, so that each is prepared once."""
 
 

@@ -1,7 +1,7 @@
 """SQL that SQLite and PostgreSQL both understand, for tables that stand beside those of runs.
 
-Statements have ``?`` for their values. They keep to what both databases know: TEXT, INTEGER, BIGINT and DOUBLE PRECISION columns,
-``INSERT … ON CONFLICT``, ``RETURNING``, row values; flags are 0 and 1.
+Statements have ``?`` for their values. They keep to what both databases know: TEXT, INTEGER, BIGINT and DOUBLE
+PRECISION columns, ``INSERT … ON CONFLICT``, ``RETURNING``, row values; flags are 0 and 1.
 """
 
 from __future__ import annotations

@@ -323,9 +323,7 @@ class SqliteStorage:
                 _digest(asked),
                 frozenset(grader for grader, _, outcome in grades if outcome == Outcome.ERROR.value),
             )
-            for key, status, asked, grades in self._joined(
-                _KEY_PAGE, _FINGERPRINTS, run, self._source(run), _BEGINNING
-            )
+            for key, status, asked, grades in self._joined(_KEY_PAGE, _FINGERPRINTS, run, self._source(run), _BEGINNING)
         )
 
     def measures(self, run: str, *, digests: bool = False) -> Iterator[Measure]:

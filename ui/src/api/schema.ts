@@ -1722,6 +1722,7 @@ export interface operations {
         parameters: {
             query?: {
                 limit?: number;
+                /** @description Not together with cursor. */
                 skip?: number | null;
                 /** @description The `next_cursor` of the page before. */
                 cursor?: string | null;
@@ -1956,6 +1957,17 @@ export interface operations {
             };
             /** @description The store does not work now; try again later. */
             503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The disk is full. */
+            507: {
                 headers: {
                     /** @description Seconds to wait. */
                     "Retry-After"?: number;
@@ -2283,6 +2295,17 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
+            /** @description The disk is full. */
+            507: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
         };
     };
     cancel_evaluation: {
@@ -2386,6 +2409,17 @@ export interface operations {
             };
             /** @description The store does not work now; try again later. */
             503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The disk is full. */
+            507: {
                 headers: {
                     /** @description Seconds to wait. */
                     "Retry-After"?: number;
@@ -2854,6 +2888,17 @@ export interface operations {
             };
             /** @description The store does not work now; try again later. */
             503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The disk is full. */
+            507: {
                 headers: {
                     /** @description Seconds to wait. */
                     "Retry-After"?: number;
@@ -3343,6 +3388,17 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
+            /** @description The disk is full. */
+            507: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
         };
     };
     delete_label: {
@@ -3435,6 +3491,17 @@ export interface operations {
             };
             /** @description The store does not work now; try again later. */
             503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The disk is full. */
+            507: {
                 headers: {
                     /** @description Seconds to wait. */
                     "Retry-After"?: number;
@@ -3556,6 +3623,17 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
+            /** @description The disk is full. */
+            507: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
         };
     };
     retry_failed_results: {
@@ -3659,6 +3737,17 @@ export interface operations {
             };
             /** @description The store does not work now; try again later. */
             503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The disk is full. */
+            507: {
                 headers: {
                     /** @description Seconds to wait. */
                     "Retry-After"?: number;
@@ -3996,6 +4085,17 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
+            /** @description The disk is full. */
+            507: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
         };
     };
     get_grader: {
@@ -4236,6 +4336,17 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
+            /** @description The disk is full. */
+            507: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
         };
     };
     delete_grader: {
@@ -4323,6 +4434,17 @@ export interface operations {
             };
             /** @description The store does not work now; try again later. */
             503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The disk is full. */
+            507: {
                 headers: {
                     /** @description Seconds to wait. */
                     "Retry-After"?: number;
@@ -4457,6 +4579,17 @@ export interface operations {
             };
             /** @description The store does not work now; try again later. */
             503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The disk is full. */
+            507: {
                 headers: {
                     /** @description Seconds to wait. */
                     "Retry-After"?: number;
@@ -4770,15 +4903,6 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The disk is full. */
-            507: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Failure"];
-                };
-            };
         };
     };
     list_secrets: {
@@ -4988,6 +5112,17 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
+            /** @description The disk is full. */
+            507: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
         };
     };
     delete_secret: {
@@ -5076,6 +5211,17 @@ export interface operations {
             };
             /** @description The store does not work now; try again later. */
             503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The disk is full. */
+            507: {
                 headers: {
                     /** @description Seconds to wait. */
                     "Retry-After"?: number;
@@ -5291,6 +5437,17 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
+            /** @description The disk is full. */
+            507: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
         };
     };
     sign_out: {
@@ -5358,6 +5515,17 @@ export interface operations {
             };
             /** @description The store does not work now; try again later. */
             503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The disk is full. */
+            507: {
                 headers: {
                     /** @description Seconds to wait. */
                     "Retry-After"?: number;
@@ -5620,6 +5788,17 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
+            /** @description The disk is full. */
+            507: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
         };
     };
     export_test_cases: {
@@ -5838,6 +6017,17 @@ export interface operations {
             };
             /** @description The store does not work now; try again later. */
             503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The disk is full. */
+            507: {
                 headers: {
                     /** @description Seconds to wait. */
                     "Retry-After"?: number;
@@ -6100,6 +6290,17 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
+            /** @description The disk is full. */
+            507: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
         };
     };
     delete_test_case: {
@@ -6187,6 +6388,17 @@ export interface operations {
             };
             /** @description The store does not work now; try again later. */
             503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The disk is full. */
+            507: {
                 headers: {
                     /** @description Seconds to wait. */
                     "Retry-After"?: number;

@@ -16,7 +16,7 @@ from gradeline.service.envelope import nothing, success
 from gradeline.service.evaluations import Evaluation, EvaluationPage, Evaluations
 from gradeline.service.failures import ApiError, Code
 from gradeline.service.idempotency import MOST_CHARS
-from gradeline.service.paging import Page
+from gradeline.service.paging import MAX_NUMBER, Page
 from gradeline.service.run_list import RunFilter, moment_of
 from gradeline.service.state import caller_of, service_of
 from gradeline.service.suites_of import Asked
@@ -164,7 +164,7 @@ def start_evaluation(
 def list_evaluations(
     request: Request,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 50,
-    skip: Annotated[int | None, Query(ge=0)] = None,
+    skip: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="Not together with cursor.")] = None,
     cursor: Annotated[str | None, Query(description="The `next_cursor` of the page before.")] = None,
     status: Annotated[Status | None, Query()] = None,
     from_: Annotated[str | None, Query(alias="from", description="Created then or later (ISO 8601).")] = None,

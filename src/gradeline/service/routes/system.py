@@ -8,9 +8,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from gradeline import __version__
+from gradeline.errors import StoreError
 from gradeline.service.access import Scope, requires
 from gradeline.service.documented import documented
 from gradeline.service.envelope import success
+from gradeline.service.errors_http import error_of
+from gradeline.service.failures import ApiError
 from gradeline.service.metrics import CONTENT_TYPE
 from gradeline.service.openapi import openapi_of
 from gradeline.service.pages import Pages
@@ -38,11 +41,16 @@ async def get_health() -> Response:
     return success(_HEALTHY)
 
 
-@router.get("/api/ready", responses=documented(Health, errors=(503, 507), example=_READY))
+@router.get("/api/ready", responses=documented(Health, errors=(503,), example=_READY))
 @requires(Scope.PUBLIC)
 def get_ready(request: Request) -> Response:
     """Whether the service can work: its store was written to within the last second."""
-    service_of(request).readiness.check()
+    try:
+        service_of(request).readiness.check()
+    except StoreError as error:
+        told = error_of(error, request.method, request.url.path)
+        # one status for whoever only asks whether it is ready, a full disk included
+        raise ApiError(told.code, told.message, status=503, headers=told.headers) from None
     return success(_READY)
 
 
