@@ -490,3 +490,10 @@ class TestGraders:
         }
         assert found["half"].submissions == {"same": "[Turn 0] a | [Turn 1] b"}
         assert len(calls(folder)) == 7
+
+
+def test_a_suite_that_is_refused_while_the_http_client_loads_ends_in_order(tmp_path: Path) -> None:
+    """The import goes on in a thread; an interpreter that ended in the middle of it crashed now and then."""
+    (tmp_path / "suite.yaml").write_text("name: x\ntarget: {kind: http, url: 'http://127.0.0.1:9'}\n")
+    codes = [gradeline(tmp_path, "run", "suite.yaml").code for _ in range(8)]
+    assert codes == [2] * 8

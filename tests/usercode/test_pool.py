@@ -126,7 +126,7 @@ def closes_pipes(sample, submission):
 
 @grader
 def forges(sample, submission):
-    for fd in range(3, 30):
+    for fd in range(3, 1024):
         try:
             os.write(fd, b"\\xff" * 64)
         except OSError:

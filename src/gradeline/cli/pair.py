@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradeline.cli.runs import BudgetType
+from gradeline.cli.runs import BudgetType, suite_file
 from gradeline.cli.settings import Settings, complete_run, current_settings, global_options
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class JudgeType(click.ParamType[str]):
 
 
 @click.command()
-@click.argument("suite", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@suite_file
 @click.option("--baseline", metavar="MODEL", help="The model to compare with.")
 @click.option("--candidate", metavar="MODEL", help="The model that is judged.")
 @click.option("--baseline-run", metavar="RUN", shell_complete=complete_run, help="Stored answers to compare with.")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gradeline.engine.execute import Budget
     from gradeline.model import Run, Storage
 
-_suite_file = click.argument("suite", type=click.Path(path_type=Path))
+suite_file = click.argument("suite", type=click.Path(path_type=Path))
 
 
 _set = click.option(
@@ -23,7 +23,7 @@ _set = click.option(
 
 
 @click.command()
-@_suite_file
+@suite_file
 @_set
 @global_options
 def validate(suite: Path, overrides: tuple[str, ...]) -> int:
@@ -76,7 +76,7 @@ _concurrency = click.option("--concurrency", type=click.IntRange(1), metavar="N"
 
 
 @click.command()
-@_suite_file
+@suite_file
 @click.option("--limit", type=click.IntRange(0), metavar="N", help="Run the first N cases alone.")
 @click.option("--sample", "samples", multiple=True, metavar="ID", help="Run this case alone (repeatable).")
 @click.option("--tag", "tags", multiple=True, metavar="T", help="Run the cases that have this tag (repeatable).")
