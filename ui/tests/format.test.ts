@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { ago, cost, count, counted, duration, mean, percent, rate, score } from "../src/lib/format.ts";
+import { ago, between, cost, count, counted, duration, mean, percent, rate, score } from "../src/lib/format.ts";
 
 test("a rate comes with its interval", () => {
   expect(rate({ value: 0.82, low: 0.741, high: 0.879 })).toBe("82 % (74–88 %)");
@@ -26,6 +26,15 @@ test("a share is 0 % or 100 % only where it is exactly that", () => {
     "0.1 %",
     "0 %",
     "50 %",
+  ]);
+});
+
+test("a time that is known in whole seconds is not told in milliseconds", () => {
+  const start = "2026-01-15T10:00:00Z";
+  expect([start, "2026-01-15T10:00:01Z", "2026-01-15T10:02:05Z"].map((end) => between(start, end))).toEqual([
+    "under 1 s",
+    "1 s",
+    "2 min 5 s",
   ]);
 });
 

@@ -65,6 +65,12 @@ export function duration(ms: number | null | undefined): string {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
+/** How long something took whose times are kept in whole seconds. */
+export function between(start: string, end: string): string {
+  const ms = Date.parse(end) - Date.parse(start);
+  return ms < 1000 ? "under 1 s" : duration(ms).replace(".0 s", " s");
+}
+
 export function moment(iso: string | null | undefined): string {
   const time = iso ? new Date(iso) : null;
   return time === null || Number.isNaN(time.getTime()) ? NONE : MOMENT.format(time);

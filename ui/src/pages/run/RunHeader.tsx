@@ -1,7 +1,7 @@
 import { Link } from "react-router";
 import type { Connection } from "../../api/events.ts";
 import type { Evaluation, Summary } from "../../api/types.ts";
-import { ago, count, counted, duration, moment } from "../../lib/format.ts";
+import { ago, between, count, counted, duration, moment } from "../../lib/format.ts";
 import { isGoing, remaining } from "../../lib/progress.ts";
 import { agentOf, gradersOf } from "../../lib/runFacts.ts";
 import { verdictOf, type Verdict } from "../../lib/verdict.ts";
@@ -49,9 +49,7 @@ export function RunHeader({
               <Badge tone={connection === "live" ? "accent" : "open"}>{CONNECTIONS[connection]}</Badge>
             )}
             <span title={moment(run.started_at)}>started {ago(run.started_at)}</span>
-            {run.started_at && run.completed_at && (
-              <span>took {duration(Date.parse(run.completed_at) - Date.parse(run.started_at))}</span>
-            )}
+            {run.started_at && run.completed_at && <span>took {between(run.started_at, run.completed_at)}</span>}
           </p>
         </div>
         <RunActions run={run} failed={summary ? failuresIn(summary) : 0} />

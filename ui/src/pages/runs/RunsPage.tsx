@@ -4,7 +4,7 @@ import { api } from "../../api/calls.ts";
 import type { Evaluation, RunStatus } from "../../api/types.ts";
 import { useRowKeys } from "../../app/rows.ts";
 import { useTitle } from "../../app/useTitle.ts";
-import { ago, count, duration, moment } from "../../lib/format.ts";
+import { ago, between, count, moment } from "../../lib/format.ts";
 import { isGoing } from "../../lib/progress.ts";
 import { agentOf, gradersOf } from "../../lib/runFacts.ts";
 import { integer, oneOf, text } from "../../lib/urlState.ts";
@@ -156,5 +156,5 @@ function Row({ run }: { run: Evaluation }) {
 
 function took(run: Evaluation): string {
   if (!run.started_at || !run.completed_at) return "–";
-  return duration(Date.parse(run.completed_at) - Date.parse(run.started_at));
+  return between(run.started_at, run.completed_at);
 }
