@@ -262,10 +262,12 @@ class TestEveryFault:
             name = slug(fault, number)
             response = everything.records[name].response
             grade = everything.records[name].grades["exact"]
-            assert everything.attempts[name] == expected.attempts
             if expected.type is None:
+                # a kept connection may end just as it is used again, which is rightly tried once more
+                assert everything.attempts[name] - expected.attempts in (0, 1)
                 assert (response.status, response.text, response.error) == ("success", expected.says, None)
                 continue
+            assert everything.attempts[name] == expected.attempts
             assert response.error is not None, response
             assert response.error.type == expected.type
             assert response.status == ("timeout" if expected.type == "timeout" else "error")
