@@ -12,10 +12,9 @@ from gradeline.adapters import blocking
 from gradeline.adapters.chat import ChatRequest, ChatResponse, Note
 from gradeline.judges.replies import ReplyError, TruncatedReply
 from gradeline.model.llm import LLMAdapter, LLMResponse, RunConfig
-from gradeline.model.response import Usage
+from gradeline.model.response import Usage, total_usage
 
 T = TypeVar("T")
-N = TypeVar("N", int, float)
 
 _LEAST_LIMIT = 1024
 """What a limit that nobody set is taken to have been, at least, before it is made larger."""
@@ -123,7 +122,7 @@ class _Inquiry(Generic[T]):
         """What the response says; None where it was cut off and is to be asked for again."""
         self._used.append(response.usage)
         self._latency_ms += took_ms if response.latency_ms is None else response.latency_ms
-        usage, calls = total_usage(self._used), len(self._used)
+        usage, calls = told_usage(self._used), len(self._used)
         try:
             value = self._read(response)
         except ReplyError as error:
@@ -143,21 +142,10 @@ class _Inquiry(Generic[T]):
         return max(said or 0, _LEAST_LIMIT)
 
 
-def total_usage(used: Sequence[Usage | None]) -> Usage | None:
-    """The sum of what calls used; whatever one of them does not tell is unknown of all."""
-    known = [one or Usage() for one in used]
-    total = Usage(
-        _sum([one.input_tokens for one in known]),
-        _sum([one.output_tokens for one in known]),
-        _sum([one.cached_tokens for one in known]),
-        _sum([one.cost for one in known]),
-    )
+def told_usage(used: Sequence[Usage | None]) -> Usage | None:
+    """The sum of what calls used, of which one that told nothing makes all unknown; None where nothing is known."""
+    total = total_usage(one or Usage() for one in used)
     return None if total == Usage() else total
-
-
-def _sum(numbers: Sequence[N | None]) -> N | None:
-    known = [number for number in numbers if number is not None]
-    return sum(known) if known and len(known) == len(numbers) else None
 
 
 def _sync(adapter: LLMAdapter) -> Callable[[str | ChatRequest, RunConfig], LLMResponse]:

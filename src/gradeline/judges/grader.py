@@ -20,7 +20,7 @@ from gradeline.adapters.failures import ModelError
 from gradeline.adapters.registry import PROVIDERS
 from gradeline.errors import BudgetExceeded, ConfigError, GraderError, Problem
 from gradeline.graders.base import C, DeclaredGrader, Surroundings
-from gradeline.judges.asking import Answered, ask, total_usage
+from gradeline.judges.asking import Answered, ask
 from gradeline.judges.options import DEFAULT_MODELS
 from gradeline.judges.replies import ReplyError
 from gradeline.model import GradeContext, GradeResult, Judged, quote
@@ -253,12 +253,6 @@ async def together(questions: Iterable[Awaitable[T]]) -> list[T]:
         if isinstance(answer, BaseException):
             raise answer
     return [answer for answer in answers if not isinstance(answer, BaseException)]
-
-
-def all_usage(used: Iterable[Usage | None]) -> Usage | None:
-    """The sum of what several questions used; None where nothing was."""
-    known = [usage for usage in used if usage is not None]
-    return total_usage(known) or Usage() if known else None
 
 
 def usage_shown(usage: Usage | None) -> dict[str, Any] | None:

@@ -19,7 +19,6 @@ from gradeline.judges.grader import (
     Failed,
     JudgeGrader,
     Place,
-    all_usage,
     collected,
     notes_shown,
     put_question,
@@ -52,6 +51,7 @@ from gradeline.model import GradeContext, GradeResult, Judged, Message, Sample, 
 from gradeline.model.config import canonical_options
 from gradeline.model.grade import PASS_SCORE
 from gradeline.model.llm import Budget, LLMAdapter, LLMResponse, RunConfig
+from gradeline.model.response import total_usage
 
 SCHEMA_NAME = "JudgeResponse"
 _ONLY_QUESTIONS = "Answer the questions about the submission."
@@ -163,7 +163,7 @@ class ModelJudge(JudgeGrader[ModelJudgeConfig]):
         rubric, case = self.question(ctx)
         count = (self.options.samples or DEFAULT_SAMPLES) if self.options.scoring == "samples" else 1
         outcomes = await together(self._asked(rubric, case, number) for number in range(count))
-        usage = all_usage(outcome.usage for outcome in outcomes)
+        usage = total_usage(outcome.usage for outcome in outcomes)
         answers: list[Answered[Verdict]] = []
         for outcome in outcomes:
             if isinstance(outcome, Failed):
@@ -199,7 +199,7 @@ class ModelJudge(JudgeGrader[ModelJudgeConfig]):
             "model": answers[0].model,
             "prompt": fingerprint("prompt", self.options.system_prompt, rubric.text, rubric.form.instruction),
             **scoring,
-            "usage": usage_shown(all_usage(answered.usage for answered in answers)),
+            "usage": usage_shown(total_usage(answered.usage for answered in answers)),
         }
         if rubric.id is not None:
             metadata["rubric"] = rubric.id

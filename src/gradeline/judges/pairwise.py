@@ -19,7 +19,6 @@ from gradeline.judges.grader import (
     Failed,
     JudgeGrader,
     Place,
-    all_usage,
     collected,
     notes_shown,
     put_question,
@@ -49,6 +48,7 @@ from gradeline.judges.replies import InvalidReply, bounded_notes, read_object, r
 from gradeline.model import GradeContext, GradeResult, Judged, Message, Sample, described, fingerprint, quote
 from gradeline.model.config import canonical_options
 from gradeline.model.llm import Budget, LLMAdapter, LLMResponse
+from gradeline.model.response import total_usage
 
 SCHEMA_NAME = "PairResponse"
 FIRST, SECOND, WINNER = "score_first", "score_second", "winner"
@@ -174,7 +174,7 @@ class PairwiseGrader(JudgeGrader[PairwiseConfig]):
         rubric = sample_rubric(ctx.sample, self.surroundings.folder) or self._text
         shown = [(case.submission, other), (other, case.submission)]
         outcomes = await together(self._asked(rubric, case, first, second) for first, second in shown)
-        usage = all_usage(outcome.usage for outcome in outcomes)
+        usage = total_usage(outcome.usage for outcome in outcomes)
         answers: list[Answered[PairVerdict]] = []
         for outcome in outcomes:
             if isinstance(outcome, Failed):
@@ -206,7 +206,7 @@ class PairwiseGrader(JudgeGrader[PairwiseConfig]):
             "difference": both.difference,
             "differences": both._asdict(),
             "flipped": both.flipped,
-            "usage": usage_shown(all_usage(answered.usage for answered in answers)),
+            "usage": usage_shown(total_usage(answered.usage for answered in answers)),
         }
         notes = notes_shown(answers)
         if notes:

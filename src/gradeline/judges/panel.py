@@ -13,12 +13,13 @@ from msgspec import Meta
 from gradeline.errors import ConfigError, GraderError, Problem
 from gradeline.graders.base import Remark
 from gradeline.judges.families import family, one_family
-from gradeline.judges.grader import JudgeGrader, all_usage, together
+from gradeline.judges.grader import JudgeGrader, together
 from gradeline.judges.model_judge import ModelJudge, prompt_remarks
 from gradeline.judges.options import ApiKeyEnv, BaseUrl, Model, PromptOptions, Provider, model_faults
 from gradeline.model import Config, GradeContext, GradeResult, Judged, Sample, described, fingerprint
 from gradeline.model.config import canonical_options
 from gradeline.model.llm import Budget, LLMAdapter
+from gradeline.model.response import total_usage
 
 _OWN = ("judges", "aggregation", "quorum")
 """Options of the panel that are none of its members'."""
@@ -140,7 +141,7 @@ class PanelGrader(JudgeGrader[PanelConfig]):
     async def judged(self, ctx: GradeContext) -> Judged:
         rubric, _ = self._members[0].question(ctx)
         words = await together(member.agrade(ctx) for member in self._members)
-        usage = all_usage(word.usage for word in words)
+        usage = total_usage(word.usage for word in words)
         scored = [word.result for word in words if isinstance(word.result, GradeResult)]
         failed = [
             (judge, word.result)

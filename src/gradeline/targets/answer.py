@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 from gradeline.errors import AgentError, Problem, UngradableError
 from gradeline.extractors.base import compact_json
 from gradeline.model import Config, Message, Response, Trajectory, clean_text, described
-from gradeline.model.response import Usage
+from gradeline.model.response import Usage, total_usage
 from gradeline.model.text import quote
 from gradeline.model.trajectory import Role, ToolCall, Turn
 from gradeline.parsing.jmes import BadPathError, JmesPath
@@ -219,7 +219,7 @@ def response_of(found: Sequence[Found], latency_ms: float | None = None) -> Resp
     return Response(
         text=last.text,
         trajectory=trajectory,
-        usage=total_usage([one.usage for one in found if one.usage is not None]),
+        usage=total_usage(one.usage for one in found),
         latency_ms=latency_ms,
         cleaned=any(one.cleaned for one in found),
     )
@@ -235,17 +235,6 @@ def _split_turns(messages: Sequence[Message]) -> Iterator[Turn]:
         turn.append(message)
     if turn:
         yield tuple(turn)
-
-
-def total_usage(usages: Sequence[Usage]) -> Usage | None:
-    if len(usages) < 2:
-        return usages[0] if usages else None
-
-    def total(name: str) -> Any:
-        values = [getattr(usage, name) for usage in usages]
-        return None if None in values else sum(values)
-
-    return Usage(*(total(name) for name in Usage.__struct_fields__))
 
 
 @dataclass(slots=True)

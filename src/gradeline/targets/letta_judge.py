@@ -20,14 +20,14 @@ from gradeline.extractors.base import assistant_texts
 from gradeline.graders.base import Remark
 from gradeline.judges.fence import Fence
 from gradeline.judges.forms import RATIONALE, SCORE
-from gradeline.judges.grader import JudgeFailedError, JudgeGrader, all_usage, collected, usage_shown
+from gradeline.judges.grader import JudgeFailedError, JudgeGrader, collected, usage_shown
 from gradeline.judges.model_judge import case_of, placeholder_remarks, sample_rubric, unfilled
 from gradeline.judges.options import Prompt, PromptPath, RubricVars, file_text, one_source, reserved_names
 from gradeline.judges.prompts import judge_prompt
 from gradeline.judges.replies import InvalidReply, ReplyError, Verdict, read_verdict
 from gradeline.model import Config, GradeContext, GradeResult, Judged, Sample, described, fingerprint, quote
 from gradeline.model.config import canonical_options
-from gradeline.model.response import Usage
+from gradeline.model.response import Usage, total_usage
 from gradeline.targets.base import hide, spellings
 from gradeline.targets.letta_file import ENDING, AgentFile
 from gradeline.targets.letta_server import Connection, Deadline, LettaServer, Reply
@@ -249,10 +249,10 @@ class LettaJudge(JudgeGrader[LettaJudgeConfig]):
                 verdict = await self._answer(inquiry)
             except AgentError as error:
                 told = f"{self.judges[0]} could not be asked ({error.type}, {inquiry.attempts} attempts): {error}"
-                return Judged(JudgeFailedError(hide(told, self._hidden)), all_usage(inquiry.used))
+                return Judged(JudgeFailedError(hide(told, self._hidden)), total_usage(inquiry.used))
             except ReplyError as error:
-                return Judged(error, all_usage(inquiry.used))
-        usage = all_usage(inquiry.used)
+                return Judged(error, total_usage(inquiry.used))
+        usage = total_usage(inquiry.used)
         metadata: dict[str, Any] = {
             "judge": self.judges[0],
             "judge_agent_id": inquiry.agent,

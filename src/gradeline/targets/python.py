@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from gradeline.errors import AgentError, ConfigError, Problem
 from gradeline.model import Response, Sample, Trajectory, described
 from gradeline.model.fingerprint import fingerprint
-from gradeline.targets.answer import total_usage
+from gradeline.model.response import total_usage
 from gradeline.targets.base import DeclaredTarget, TargetConfig
 from gradeline.usercode.calling import as_response, call_target
 from gradeline.usercode.messages import Job, Task
@@ -72,7 +72,7 @@ class PythonTarget(DeclaredTarget[PythonConfig]):
             return await self._turn(sample, sample.input)
         answers = [await self._turn(sample, turn) for turn in sample.input]
         steps = tuple(tuple(answer.steps.messages()) for answer in answers)
-        usage = total_usage([answer.usage for answer in answers if answer.usage is not None])
+        usage = total_usage(answer.usage for answer in answers)
         return Response(text=answers[-1].text if answers else "", trajectory=Trajectory(steps), usage=usage)
 
     async def _turn(self, sample: Sample, text: str) -> Response:
