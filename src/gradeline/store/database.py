@@ -53,11 +53,6 @@ class Database(Protocol):
 
 def migrate(database: Database, part: str, steps: Sequence[Step]) -> None:
     """Bring the tables of one part of the program to their newest version; processes may do it at the same time."""
-    database.transact(
-        lambda transaction: transaction.run(
-            "CREATE TABLE IF NOT EXISTS parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL)"
-        )
-    )
 
     def advance(transaction: Transaction) -> bool:
         transaction.run("INSERT INTO parts (name, version) VALUES (?, 0) ON CONFLICT (name) DO NOTHING", part)

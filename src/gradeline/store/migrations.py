@@ -277,6 +277,11 @@ def keep_replaced_responses(connection: sqlite3.Connection) -> None:
     )
 
 
+def create_parts(connection: sqlite3.Connection) -> None:
+    """The versions of the tables that stand beside these (`database.migrate`); older stores may know some."""
+    connection.execute("CREATE TABLE IF NOT EXISTS parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL)")
+
+
 MIGRATIONS: Sequence[Migration] = (
     create_test_cases,
     create_runs,
@@ -288,6 +293,7 @@ MIGRATIONS: Sequence[Migration] = (
     create_ledger,
     roll_up_observations,
     keep_replaced_responses,
+    create_parts,
 )
 
 

@@ -326,6 +326,14 @@ async def keep_replaced_responses(connection: Connection) -> None:
     )
 
 
+async def create_parts(connection: Connection) -> None:
+    """The versions of the tables that stand beside these (`database.migrate`); older stores may know some.
+
+    Created here, under the lock: two that create a table at the same moment clash, even where it may exist.
+    """
+    await connection.execute("CREATE TABLE IF NOT EXISTS parts (name text PRIMARY KEY, version integer NOT NULL)")
+
+
 MIGRATIONS: Sequence[Migration] = (
     create_test_cases,
     create_runs,
@@ -336,6 +344,7 @@ MIGRATIONS: Sequence[Migration] = (
     create_ledger,
     roll_up_observations,
     keep_replaced_responses,
+    create_parts,
 )
 
 
