@@ -33,7 +33,8 @@ from crash_harness import (
 )
 
 from gradeline.engine.execute import Pace
-from gradeline.engine.local import RunTask, run_local
+from gradeline.engine.local import run_local
+from gradeline.engine.pipeline import RunTask
 from gradeline.errors import StoreError
 from gradeline.failpoints import FAILPOINTS
 from gradeline.model import Response, Run, Sample

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from gradeline.engine.carry_out import RunResult
 from gradeline.engine.execute import Budget, Pace, Rate
 from gradeline.engine.grade import GraderUse, UserExtractor, UserGrader
-from gradeline.engine.local import RunResult, RunTask, run_local
+from gradeline.engine.local import run_local
+from gradeline.engine.pipeline import RunTask
 from gradeline.engine.plan import Work
 from gradeline.engine.stop import Stop
 from gradeline.errors import ConfigError, Fault

@@ -23,7 +23,7 @@ from gradeline.api.results import RunGroup, RunResult
 from gradeline.api.stores import OpenStore
 from gradeline.api.threads import wait_for
 from gradeline.engine import suites
-from gradeline.engine.local import CaseDone
+from gradeline.engine.pipeline import CaseDone
 from gradeline.engine.prepare import Choice, Prepared, prepare
 from gradeline.engine.stop import Stop
 from gradeline.engine.suites import STOPPED_BY_HAND, Advance, Order, SuiteRan, Watcher

@@ -12,7 +12,7 @@ import click
 
 from gradeline.cli.settings import Settings
 from gradeline.cli.terminal import console
-from gradeline.engine.local import CaseDone
+from gradeline.engine.pipeline import CaseDone
 from gradeline.errors import Outcome
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, Self
 
 from gradeline.engine.plan import Planned
 from gradeline.engine.stop import Stop
@@ -67,26 +67,68 @@ class Spending:
             self._cost += usage.cost
 
 
+class Turns(Protocol):
+    """Keeps calls to a rate."""
+
+    async def wait(self, stop: Stop) -> None:
+        """Return when a call may be made, or when the run is to end."""
+
+
+class RatedTurns:
+    """Turns for the calls of this event loop."""
+
+    def __init__(self, rate: Rate) -> None:
+        self._rate = rate
+        self._starts: deque[float] = deque(maxlen=rate.calls)
+        self._turn = asyncio.Lock()
+
+    async def wait(self, stop: Stop) -> None:
+        clock = asyncio.get_running_loop().time
+        async with self._turn:
+            if len(self._starts) == self._rate.calls:
+                pause = self._starts[0] + self._rate.per - clock()
+                if pause > 0:
+                    await stop.sleep(pause)
+            self._starts.append(clock())
+
+
+class Slots:
+    """The calls that may be in flight at the same time, and when each may begin."""
+
+    def __init__(self, concurrency: int, turns: Turns | None = None) -> None:
+        self.free = asyncio.Semaphore(concurrency)
+        self.turns = turns
+
+    @classmethod
+    def of(cls, pace: Pace) -> Self:
+        return cls(pace.concurrency, None if pace.rate is None else RatedTurns(pace.rate))
+
+
 class Executor:
     """Calls a target. A slot is held until the answer is committed, so no more is in flight than the concurrency."""
 
     def __init__(
-        self, target: Target, storage: Storage, writer: StoreWriter, pace: Pace, spending: Spending, stop: Stop
+        self,
+        target: Target,
+        storage: Storage,
+        writer: StoreWriter,
+        slots: Slots,
+        spending: Spending,
+        stop: Stop,
+        *,
+        cache: bool = False,
     ) -> None:
         self._stop = stop
         self._target = target
         self._storage = storage
         self._writer = writer
-        self._cache = pace.cache
+        self._cache = cache
         self._spending = spending
-        self._slots = asyncio.Semaphore(pace.concurrency)
-        self._rate = pace.rate
-        self._starts: deque[float] = deque(maxlen=pace.rate.calls if pace.rate else 1)
-        self._turn = asyncio.Lock()
+        self._slots = slots
 
     async def execute(self, planned: Planned) -> Response | None:
         """The agent's response, stored; None where the run was stopped before it was asked."""
-        async with self._slots:
+        async with self._slots.free:
             cache_key = self._target.cache_key(planned.sample, planned.key.repeat) if self._cache else None
             response = None if cache_key is None else self._storage.cached_response(cache_key)
             if response is None:
@@ -106,8 +148,8 @@ class Executor:
             raise
 
     async def _ask(self, planned: Planned) -> Response | None:
-        if self._rate is not None:
-            await self._wait_for_turn(self._rate)
+        if self._slots.turns is not None:
+            await self._slots.turns.wait(self._stop)
         if self._stop.reason is not None:
             return None
         spent = self._spending.begin()
@@ -117,12 +159,3 @@ class Executor:
         response = await self._target.respond(planned.sample)
         self._spending.paid(response.usage)
         return response
-
-    async def _wait_for_turn(self, rate: Rate) -> None:
-        clock = asyncio.get_running_loop().time
-        async with self._turn:
-            if len(self._starts) == rate.calls:
-                pause = self._starts[0] + rate.per - clock()
-                if pause > 0:
-                    await self._stop.sleep(pause)
-            self._starts.append(clock())

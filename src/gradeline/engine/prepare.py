@@ -13,10 +13,11 @@ from msgspec.structs import replace
 
 from gradeline import extractors, graders, targets
 from gradeline.engine.baselines import answers_of
+from gradeline.engine.carry_out import now
 from gradeline.engine.conclude import Rules
 from gradeline.engine.execute import Budget, Pace, Rate
 from gradeline.engine.grade import GraderUse, UserExtractor, UserGrader, UserReward
-from gradeline.engine.local import RunTask, now
+from gradeline.engine.pipeline import RunTask
 from gradeline.errors import ConfigError, Problem
 from gradeline.graders.base import Surroundings
 from gradeline.model import AskingGrader, Extractor, Grader, ResponseKey, Run, RunGrader, Sample, Storage, quote

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gradeline.engine.conclude import INTERRUPTED, RunReport, conclude, worst_of
-from gradeline.engine.local import CaseDone, run_local
+from gradeline.engine.local import run_local
 from gradeline.engine.owner import is_alive
+from gradeline.engine.pipeline import CaseDone
 from gradeline.engine.prepare import Choice, Definition, Prepared, prepare
 from gradeline.engine.stop import Stop
 from gradeline.errors import ConfigError, Outcome, Problem

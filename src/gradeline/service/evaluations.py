@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from gradeline.engine.local import now
+from gradeline.engine.carry_out import now
 from gradeline.engine.prepare import Choice, Definition, Prepared, prepare
 from gradeline.engine.suites import against
 from gradeline.errors import ConfigError

@@ -16,7 +16,8 @@ from threading import Event as Signal
 from threading import Lock, Thread
 from time import monotonic
 
-from gradeline.engine.local import RunTask, run_local
+from gradeline.engine.local import run_local
+from gradeline.engine.pipeline import RunTask
 from gradeline.engine.prepare import Definition, Prepared, prepare
 from gradeline.engine.suites import answered_samples
 from gradeline.errors import GradelineError, StoreError
