@@ -23,10 +23,10 @@ from gradeline.api.results import RunGroup, RunResult
 from gradeline.api.stores import OpenStore
 from gradeline.api.threads import wait_for
 from gradeline.engine import suites
-from gradeline.engine.pipeline import CaseDone
 from gradeline.engine.prepare import Choice, Prepared, prepare
 from gradeline.engine.stop import Stop
-from gradeline.engine.suites import STOPPED_BY_HAND, Advance, Order, SuiteRan, Watcher
+from gradeline.engine.suites import STOPPED_BY_HAND, Order, SuiteRan, Watcher
+from gradeline.engine.tally import Advance, CaseDone, Tally
 from gradeline.errors import ConfigError
 from gradeline.model import Run, Storage
 from gradeline.suite import spec
@@ -208,8 +208,10 @@ def _watched(options: RunOptions, begun: list[Run], prepared: Prepared, run: Run
         return
     total, done = prepared.expected(run), 0
 
-    def advance(case: CaseDone) -> None:
+    def advance(case: CaseDone | Tally) -> None:
         nonlocal done
+        if isinstance(case, Tally):
+            return  # of cases that were done elsewhere, which nobody here can tell of one by one
         done += 1
         grades = {key: one.grade for key, one in case.graded.items()}
         tell(Progress(run, done, total, case.planned.key.case, case.planned.key.repeat, case.response, grades))

@@ -12,8 +12,7 @@ import click
 
 from gradeline.cli.settings import Settings
 from gradeline.cli.terminal import console
-from gradeline.engine.pipeline import CaseDone
-from gradeline.errors import Outcome
+from gradeline.engine.tally import Advance, CaseDone, Tally
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -39,22 +38,14 @@ class Progress:
         """So many more cases will come; None is not known."""
         self._total = None if self._total is None or more is None else self._total + more
 
-    def __call__(self, case: CaseDone) -> None:
-        self.done += 1
-        if case.response is None:
-            self.reused += 1
-            return
-        if case.response.error is not None:
-            self.errors += 1
-        elif case.graded:
-            outcomes = [one.grade.outcome for one in case.graded.values()]
-            if Outcome.ERROR in outcomes:
-                self.errors += 1
-            elif Outcome.FAIL in outcomes:
-                self.failed += 1
-        for usage in (case.response.usage, *(one.grade.usage for one in case.graded.values())):
-            if usage is not None and usage.cost is not None:
-                self.cost = (self.cost or 0.0) + usage.cost
+    def __call__(self, done: CaseDone | Tally) -> None:
+        tally = done if isinstance(done, Tally) else Tally.of(done)
+        self.done += tally.done
+        self.reused += tally.reused
+        self.failed += tally.failed
+        self.errors += tally.errors
+        if tally.cost is not None:
+            self.cost = (self.cost or 0.0) + tally.cost
 
     def line(self) -> str:
         """All that is known, in one line."""
@@ -96,11 +87,11 @@ class SharedProgress:
         self._settings = settings
         self._display = ExitStack()
         self._progress = Progress(0)
-        self._advance: Callable[[CaseDone], None] = lambda _: None
+        self._advance: Advance = lambda _: None
         self._running = 0
 
     @contextmanager
-    def __call__(self, total: Callable[[], int | None]) -> Iterator[Callable[[CaseDone], None]]:
+    def __call__(self, total: Callable[[], int | None]) -> Iterator[Advance]:
         """Shows one more run."""
         more = total() if sys.stderr.isatty() and not self._settings.quiet else None
         self._progress.expect(more)
@@ -116,7 +107,7 @@ class SharedProgress:
 
 
 @contextmanager
-def shown(settings: Settings, total: Callable[[], int | None]) -> Iterator[Callable[[CaseDone], None]]:
+def shown(settings: Settings, total: Callable[[], int | None]) -> Iterator[Advance]:
     """Shows the progress of what the block runs; ``total`` is asked only where somebody looks."""
     looked_at = not settings.quiet and sys.stderr.isatty()
     with _display(settings, Progress(total() if looked_at else None)) as advance:
@@ -124,7 +115,7 @@ def shown(settings: Settings, total: Callable[[], int | None]) -> Iterator[Calla
 
 
 @contextmanager
-def _display(settings: Settings, progress: Progress) -> Iterator[Callable[[CaseDone], None]]:
+def _display(settings: Settings, progress: Progress) -> Iterator[Advance]:
     if settings.quiet:
         yield lambda _: None
     elif not sys.stderr.isatty():
@@ -136,12 +127,12 @@ def _display(settings: Settings, progress: Progress) -> Iterator[Callable[[CaseD
             yield progress
 
 
-def _lines(progress: Progress) -> Callable[[CaseDone], None]:
+def _lines(progress: Progress) -> Advance:
     said = monotonic()
 
-    def advance(case: CaseDone) -> None:
+    def advance(done: CaseDone | Tally) -> None:
         nonlocal said
-        progress(case)
+        progress(done)
         now = monotonic()
         if now - said >= LINE_EVERY:
             said = now

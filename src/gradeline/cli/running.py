@@ -20,7 +20,7 @@ from gradeline.engine import suites
 from gradeline.engine.conclude import conclude, worst_of
 from gradeline.engine.prepare import Choice, prepare
 from gradeline.engine.stop import Stop
-from gradeline.engine.suites import STOPPED_BY_HAND, Order, Ran, Watcher
+from gradeline.engine.suites import STOPPED_BY_HAND, Engine, Order, Ran, Watcher, in_this_process
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import Run, Storage
 from gradeline.suite.places import PlacedError
@@ -46,14 +46,16 @@ async def check_suite(path: Path, warnings: list[str], overrides: tuple[str, ...
     return []
 
 
-async def run_suite(settings: Settings, storage: Storage, order: Order, output: Path | None) -> int:
+async def run_suite(
+    settings: Settings, storage: Storage, order: Order, output: Path | None, engine: Engine = in_this_process
+) -> int:
     """One run, or one for each model; what they come to is printed."""
     if output is not None:
         try:
             output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(Problem("--output", f"{output} cannot be made a folder: {error.strerror}")) from None
-    done = await suites.run_suite(storage, order, watcher(settings))
+    done = await suites.run_suite(storage, order, watcher(settings), engine)
     folder = output or done.suite.output
     if folder is not None:
         from gradeline.report.letta_layout import LettaRun, write_letta_layout  # few runs write letta's results
@@ -62,15 +64,25 @@ async def run_suite(settings: Settings, storage: Storage, order: Order, output: 
     return print_runs(settings, storage, done.runs)
 
 
-async def resume_run(settings: Settings, storage: Storage, wanted: str, choice: Choice, allow_changed: bool) -> int:
-    ran = await suites.resume_run(storage, wanted, choice, watcher(settings), allow_changed=allow_changed)
+async def resume_run(
+    settings: Settings, storage: Storage, wanted: str, choice: Choice, allow_changed: bool, engine: Engine
+) -> int:
+    ran = await suites.resume_run(
+        storage, wanted, choice, watcher(settings), allow_changed=allow_changed, engine=engine
+    )
     return print_runs(settings, storage, [ran])
 
 
 async def regrade_run(
-    settings: Settings, storage: Storage, wanted: str, path: Path | None, choice: Choice, name: str | None
+    settings: Settings,
+    storage: Storage,
+    wanted: str,
+    path: Path | None,
+    choice: Choice,
+    name: str | None,
+    engine: Engine,
 ) -> int:
-    ran = await suites.regrade_run(storage, wanted, path, choice, name, watcher(settings))
+    ran = await suites.regrade_run(storage, wanted, path, choice, name, watcher(settings), engine=engine)
     return print_runs(settings, storage, [ran])
 
 

@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from gradeline.cli.engines import EngineChoice, engine_options, open_engine
 from gradeline.cli.settings import Settings, complete_run, current_settings, global_options, run_argument, run_or_latest
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ _concurrency = click.option("--concurrency", type=click.IntRange(1), metavar="N"
     help="The gate also wants the run not to be worse than that one.",
 )
 @click.option("--fail-fast", is_flag=True, help="End at the first case that does not pass.")
-@click.option("--engine", type=click.Choice(["local"]), default="local", help="Where the run happens.")
+@engine_options
 @click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Write letta's result files there too.")
 @click.option(
     "--cached",
@@ -128,10 +129,10 @@ def run(**options: Any) -> int:
     chosen = {key: options.pop(key) for key in Choice._fields if key in options}
     choice = Choice(**chosen, cached=None if cached is None else str(cached.resolve()))
     output: Path | None = options.pop("output")
-    del options["engine"]  # there is one
+    engine_choice = EngineChoice(**{key: options.pop(key) for key in EngineChoice._fields})
     order = Order(options.pop("suite"), choice, **options)
-    with open_store(settings) as storage:
-        return asyncio.run(run_suite(settings, storage, order, output))
+    with open_engine(settings, engine_choice) as engine, open_store(settings) as storage:
+        return asyncio.run(run_suite(settings, storage, order, output, engine))
 
 
 @click.command()
@@ -139,8 +140,11 @@ def run(**options: Any) -> int:
 @click.option("--allow-changed", is_flag=True, help="Go on although the suite or its graders changed.")
 @_concurrency
 @_budget
+@engine_options
 @global_options
-def resume(run_name: str, allow_changed: bool, concurrency: int | None, budget: Budget | None) -> int:
+def resume(
+    run_name: str, allow_changed: bool, concurrency: int | None, budget: Budget | None, **engine_choice: Any
+) -> int:
     """Go on with a run that was stopped: what is answered and graded is not done again."""
     import asyncio
 
@@ -150,8 +154,8 @@ def resume(run_name: str, allow_changed: bool, concurrency: int | None, budget: 
 
     settings = current_settings()
     choice = Choice(concurrency=concurrency, budget=budget)
-    with open_store(settings) as storage:
-        return asyncio.run(resume_run(settings, storage, run_name, choice, allow_changed))
+    with open_engine(settings, EngineChoice(**engine_choice)) as engine, open_store(settings) as storage:
+        return asyncio.run(resume_run(settings, storage, run_name, choice, allow_changed, engine))
 
 
 @click.command()
@@ -160,9 +164,15 @@ def resume(run_name: str, allow_changed: bool, concurrency: int | None, budget: 
 @click.option("--grader", "graders", multiple=True, metavar="G", help="Use this grader alone (repeatable).")
 @_set
 @click.option("--name", metavar="TEXT", help="The new run's name; by default the suite's.")
+@engine_options
 @global_options
 def regrade(
-    run_name: str, suite: Path | None, graders: tuple[str, ...], overrides: tuple[str, ...], name: str | None
+    run_name: str,
+    suite: Path | None,
+    graders: tuple[str, ...],
+    overrides: tuple[str, ...],
+    name: str | None,
+    **engine_choice: Any,
 ) -> int:
     """Grade a run's answers again, as the suite's graders are now. The agent is not called."""
     import asyncio
@@ -173,8 +183,8 @@ def regrade(
 
     settings = current_settings()
     choice = Choice(graders=graders, overrides=overrides)
-    with open_store(settings) as storage:
-        return asyncio.run(regrade_run(settings, storage, run_name, suite, choice, name))
+    with open_engine(settings, EngineChoice(**engine_choice)) as engine, open_store(settings) as storage:
+        return asyncio.run(regrade_run(settings, storage, run_name, suite, choice, name, engine))
 
 
 @click.command("list")

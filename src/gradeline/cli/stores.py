@@ -15,9 +15,13 @@ from gradeline.store import open_storage
 @contextmanager
 def open_store(settings: Settings) -> Iterator[Storage]:
     """The store that the call names, else that of the project folder."""
-    url = settings.store or os.environ.get("GRADELINE_STORE") or str(_project_folder() / ".gradeline" / "store.db")
-    with open_storage(url) as storage:
+    with open_storage(store_url(settings)) as storage:
         yield storage
+
+
+def store_url(settings: Settings) -> str:
+    """Where the store is that the call names, else that of the project folder. It may hold a password."""
+    return settings.store or os.environ.get("GRADELINE_STORE") or str(_project_folder() / ".gradeline" / "store.db")
 
 
 def _project_folder() -> Path:

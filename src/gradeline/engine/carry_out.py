@@ -45,8 +45,9 @@ async def carry_out(storage: Storage, task: RunTask, stop: Stop | None, work_thr
     try:
         done = await work_through(keeper, run, stop)
     except BaseException as error:
-        # the first fault ended the others
-        cause = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
+        cause = error
+        while isinstance(cause, BaseExceptionGroup):  # the first fault ended the others
+            cause = cause.exceptions[0]
         interrupted = isinstance(cause, asyncio.CancelledError | KeyboardInterrupt)
         status = "cancelled" if interrupted else "failed"
         with suppress(StoreError):  # most likely the cause itself, which is told

@@ -9,33 +9,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from gradeline.engine.conclude import FAIL_FAST
 from gradeline.engine.execute import Budget, Executor, Pace, Slots, Spending
-from gradeline.engine.grade import Graded, GraderUse, Grading
+from gradeline.engine.grade import GraderUse, Grading
 from gradeline.engine.keeper import Keeper
 from gradeline.engine.plan import Planned, Work, plan
 from gradeline.engine.stop import Stop
+from gradeline.engine.tally import Advance, CaseDone
 from gradeline.errors import ConfigError, Outcome
 from gradeline.failpoints import failpoint
-from gradeline.model import AskingGrader, Response, Run, Sample, Storage, Target, quote
+from gradeline.model import AskingGrader, Run, Sample, Storage, Target, quote
 from gradeline.model.protocols import StoreWriter
 from gradeline.usercode.pool import WorkerPool
 
 _GRADING = 64
 """Cases that may be in grading beyond those that wait for the agent."""
 _REUSED_AT_ONCE = 256
-
-
-class CaseDone(NamedTuple):
-    """A (case, repeat) that is done with."""
-
-    planned: Planned
-    response: Response | None
-    """None where all was there already."""
-    graded: Mapping[str, Graded]
 
 
 class RunTask(NamedTuple):
@@ -54,7 +46,7 @@ class RunTask(NamedTuple):
     """False: what was not answered is left out; a regrade never asks."""
     fail_fast: bool = False
     """End at the first case that does not pass."""
-    on_progress: Callable[[CaseDone], None] = lambda _: None
+    on_progress: Advance = lambda _: None
     keeper: Keeper | None = None
     """None: the run is kept for this process."""
     slots: Slots | None = None

@@ -53,18 +53,20 @@ def plan(
             found = known if known is not None and known.key[1:] == key[1:] else None
             if found is not None:
                 known = next(there, None)
-            yield _planned(key, sample, position, graders, found, retry_failed, asking)
+            yield planned_for(key, sample, position, graders, found, retry_failed=retry_failed, asking=asking)
 
 
-def _planned(
+def planned_for(
     key: ResponseKey,
     sample: Sample,
     position: int,
     graders: Mapping[str, str],
     found: StoredKey | None,
-    retry_failed: bool,
-    asking: Collection[str],
+    *,
+    retry_failed: bool = True,
+    asking: Collection[str] = (),
 ) -> Planned:
+    """What one (case, repeat) needs beside what the store has of it."""
     if found is None:
         return Planned(key, sample, position, Work.RERUN, "not answered yet", tuple(graders))
     if found.digest != digest_of(to_json(sample)):

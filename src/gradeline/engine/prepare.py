@@ -82,6 +82,29 @@ class Outside(NamedTuple):
 _EVERYWHERE = Outside()
 
 
+class NotedEnvironment(Mapping[str, str]):
+    """Variables, and which of them were asked for: a process elsewhere needs no others."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+        self._asked: set[str] = set()
+
+    def __getitem__(self, name: str) -> str:
+        self._asked.add(name)
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self._asked.update(self._values)
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def asked(self) -> dict[str, str]:
+        return {name: self._values[name] for name in self._asked if name in self._values}
+
+
 class Definition(Struct, frozen=True):
     """What a run was asked to do, as the run keeps it."""
 
@@ -113,6 +136,8 @@ class Prepared(NamedTuple):
     pool: WorkerPool
     rules: Rules
     baselines: Mapping[str, str] = {}
+    environment: NotedEnvironment = NotedEnvironment({})
+    policy: EgressPolicy | None = None
 
     def samples(self) -> Iterator[Sample]:
         """The chosen cases, read anew each time."""
@@ -279,8 +304,9 @@ async def prepare(
         pool = await stack.enter_async_context(WorkerPool(spec, most=min(_MOST_WORKERS, int(at_once))))
         entries = (await pool.start()).entries if spec is not None else ()
         loaded = {(entry.role, entry.reference): entry for entry in entries}
-        if outside.environment is None:
-            outside = outside._replace(environment=read_environment(suite.folder).values)
+        values = read_environment(suite.folder).values if outside.environment is None else outside.environment
+        environment = NotedEnvironment(values)
+        outside = outside._replace(environment=environment)
         surroundings = Surroundings(suite.folder, outside.environment, outside.open_transport)
         compared = {} if storage is None else _baselines(chosen, baselines or {}, storage)
         uses = [_use(_settled(grader, compared), loaded, surroundings) for grader in chosen]
@@ -289,7 +315,7 @@ async def prepare(
             uses = [use._replace(baseline=answers.get(use.key)) for use in uses]
         if suite.reward is not None:
             uses.append(_reward_use(suite, suite.reward, loaded))
-        given = _given(suite, target_spec, pool, loaded, storage)
+        given = _given(suite, target_spec, pool, loaded, storage, environment)
         if outside.policy is not None and target_spec.kind == "http" and asking:
             from gradeline.transport import Transport  # loads aiohttp
 
@@ -305,7 +331,7 @@ async def prepare(
         rules = _rules(suite, storage if choice.comparing else None)
         if not choice.comparing:
             rules = replace(rules, gate=None)
-        yield Prepared(suite, choice, target, tuple(uses), pool, rules, compared)
+        yield Prepared(suite, choice, target, tuple(uses), pool, rules, compared, environment, outside.policy)
 
 
 def _rules(suite: Suite, storage: Storage | None) -> Rules:
@@ -443,6 +469,7 @@ def _given(
     pool: WorkerPool,
     loaded: dict[tuple[str, str], Entry],
     storage: Storage | None,
+    environment: Mapping[str, str],
 ) -> dict[str, Any]:
     """What a target takes beside its config."""
     config = spec.config
@@ -458,7 +485,7 @@ def _given(
         factory = loaded.get((FACTORY, str(config.get("agent_script"))))
         return {
             "folder": suite.folder,
-            "environment": read_environment(suite.folder).values,
+            "environment": environment,
             "pool": pool,
             "code": "" if factory is None else factory.fingerprint,
             "cleanup": suite.cleanup,

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from gradeline.engine.carry_out import RunResult
 from gradeline.engine.conclude import INTERRUPTED, RunReport, conclude, worst_of
 from gradeline.engine.local import run_local
 from gradeline.engine.owner import is_alive
-from gradeline.engine.pipeline import CaseDone
+from gradeline.engine.pipeline import RunTask
 from gradeline.engine.prepare import Choice, Definition, Prepared, prepare
 from gradeline.engine.stop import Stop
+from gradeline.engine.tally import Advance
 from gradeline.errors import ConfigError, Outcome, Problem
 from gradeline.model import Run, Sample, Storage
 from gradeline.store.rows import new_id
@@ -44,7 +46,21 @@ class Order(NamedTuple):
     """Adds to what was made ready what stands in no file."""
 
 
-Advance = Callable[[CaseDone], None]
+class Engine(Protocol):
+    """Where the cases of runs are worked on."""
+
+    async def __call__(
+        self, storage: Storage, prepared: Prepared, task: RunTask, stop: Stop | None = None
+    ) -> RunResult: ...
+
+
+async def in_this_process(
+    storage: Storage,
+    prepared: Prepared,  # noqa: ARG001 - all that is needed of it is in the task
+    task: RunTask,
+    stop: Stop | None = None,
+) -> RunResult:
+    return await run_local(storage, task, stop)
 
 
 class Watcher(NamedTuple):
@@ -83,7 +99,9 @@ class SuiteRan(NamedTuple):
         return worst_of([ran.exit_code for ran in self.runs])
 
 
-async def run_suite(storage: Storage, order: Order, watcher: Watcher = NOBODY) -> SuiteRan:
+async def run_suite(
+    storage: Storage, order: Order, watcher: Watcher = NOBODY, engine: Engine = in_this_process
+) -> SuiteRan:
     """One run, or one for each model, which are a group."""
     suite = order.suite if isinstance(order.suite, Suite) else _read(order.suite, order.choice, watcher)
     baselines: dict[str, str] = {}
@@ -107,7 +125,7 @@ async def run_suite(storage: Storage, order: Order, watcher: Watcher = NOBODY) -
             name = order.name or suite.name
             new = prepared.new_run(name if group is None else f"{name} [{model}]", seed=order.seed, group=group)
             run = msgspec.structs.replace(new, id=storage.save_run(new))
-            done.append(await _execute(storage, prepared, run, watcher, fail_fast=order.fail_fast))
+            done.append(await _execute(storage, prepared, run, watcher, engine, fail_fast=order.fail_fast))
         if done[-1].stopped == STOPPED_BY_HAND:
             break
     return SuiteRan(suite, done)
@@ -120,6 +138,7 @@ async def resume_run(
     watcher: Watcher = NOBODY,
     *,
     allow_changed: bool = False,
+    engine: Engine = in_this_process,
 ) -> Ran:
     """Go on with a run. Of the choice only budget and concurrency may be others than they were."""
     run = storage.find_run(wanted)
@@ -139,8 +158,9 @@ async def resume_run(
         if allow_changed:
             run = _as_it_is_now(storage, run, prepared, watcher, definition.document)
         if definition.document is not None and asking:
-            return await _execute(storage, prepared, run, watcher, samples=lambda: storage.samples(run.id))
-        return await _execute(storage, prepared, run, watcher, storage.get_run(run.parent) if run.parent else None)
+            return await _execute(storage, prepared, run, watcher, engine, samples=lambda: storage.samples(run.id))
+        parent = storage.get_run(run.parent) if run.parent else None
+        return await _execute(storage, prepared, run, watcher, engine, parent)
 
 
 async def regrade_run(
@@ -151,6 +171,7 @@ async def regrade_run(
     name: str | None = None,
     watcher: Watcher = NOBODY,
     baselines: Mapping[str, str] | None = None,
+    engine: Engine = in_this_process,
 ) -> Ran:
     """A new run that grades a run's answers, by its suite as it is now or by another.
 
@@ -171,7 +192,7 @@ async def regrade_run(
         if path is None and definition.document is not None:
             new = msgspec.structs.replace(new, definition=prepared.definition(definition.document))
         run = msgspec.structs.replace(new, id=storage.save_run(new))
-        return await _execute(storage, prepared, run, watcher, parent)
+        return await _execute(storage, prepared, run, watcher, engine, parent)
 
 
 def suite_of_run(definition: Definition, overrides: tuple[str, ...] | None = None) -> Suite:
@@ -194,6 +215,7 @@ async def _execute(
     prepared: Prepared,
     run: Run,
     watcher: Watcher,
+    engine: Engine,
     parent: Run | None = None,
     *,
     fail_fast: bool = False,
@@ -210,7 +232,7 @@ async def _execute(
         elif samples is not None:
             task = task._replace(samples=samples)
         try:
-            result = await run_local(storage, task, watcher.stop)
+            result = await engine(storage, prepared, task, watcher.stop)
         except ConfigError:
             watcher.warn(f"the run is kept; when this is mended, go on with: gradeline resume {run.id}")
             raise

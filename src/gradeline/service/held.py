@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -12,9 +13,10 @@ import msgspec
 
 from gradeline.engine.compare import compare
 from gradeline.engine.conclude import Rules, conclude
+from gradeline.engine.keeper import OpenWriter
 from gradeline.engine.stop import Stop
 from gradeline.errors import ConfigError, Outcome, StoreError
-from gradeline.model import ResponseKey, Run, canonical_json
+from gradeline.model import ResponseKey, Run, Storage, canonical_json
 from gradeline.model.protocols import StoreWriter
 from gradeline.service.event_log import EventLog, Happened
 from gradeline.service.queue import Claim, LostClaimError, Queue
@@ -73,6 +75,9 @@ class HeldRun:
 
     def writer(self) -> StoreWriter:
         return self._storage.writer(self._beside)
+
+    def writer_elsewhere(self) -> OpenWriter:
+        return partial(_claimed_writer, claim=self.claim, lease_s=self._queue.lease_s)
 
     def end(self, cause: BaseException | None = None, **changes: Any) -> Run:
         """Tell how the run ended, or give it back: where it is only broken off here, it goes on elsewhere or later."""
@@ -163,6 +168,14 @@ class HeldRun:
         except ConfigError as error:
             found["error"] = str(error)
         return msgspec.json.encode(found).decode() if found else None
+
+
+def _claimed_writer(storage: Storage, *, claim: Claim, lease_s: float) -> StoreWriter:
+    """Writes under a claim that another process holds; here nobody waits to be told of events."""
+    if not isinstance(storage, SharedStorage):
+        raise StoreError("only a store in a database can be written to from elsewhere")
+    log = EventLog(storage.database)
+    return HeldRun(storage, Queue(storage.database, log, lease_s), log, claim).writer()
 
 
 def give_back_quietly(held: HeldRun) -> None:

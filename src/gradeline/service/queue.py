@@ -83,7 +83,7 @@ class Queue:
         migrate(database, "queue", STEPS)
         self._database = database
         self._log = log
-        self._lease_s = lease_s
+        self.lease_s = lease_s
         self._clock = clock
         self._seen: dict[str, _Sighting] = {}
         self.owner = f"{_namespace()}|{this_process()}|{uuid4().hex[:8]}"
@@ -160,7 +160,7 @@ class Queue:
             if last is None or (last.token, last.beat) != (token, beat):
                 last = _Sighting(token, beat, now)
             seen[run] = last
-            if now - last.since >= self._lease_s or _is_gone(owner):
+            if now - last.since >= self.lease_s or _is_gone(owner):
                 yield run, token, beat
         self._seen = seen
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from gradeline.model import Storage
 from gradeline.model.protocols import StoreWriter
@@ -15,6 +15,7 @@ Beside: TypeAlias = Callable[[Transaction, Sequence[Row]], None]
 where it raises `StoreError` nothing of the batch is stored."""
 
 
+@runtime_checkable
 class SharedStorage(Storage, Protocol):
     """`Storage` in a database."""
 

@@ -1,0 +1,194 @@
+"""Does chunks of a run, wherever in the cluster it is put. Nothing of Ray is used in here."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from gradeline import __version__
+from gradeline.engine.execute import Budget, Slots
+from gradeline.engine.keeper import OpenWriter
+from gradeline.engine.pipeline import Pipeline, RunTask
+from gradeline.engine.plan import Planned
+from gradeline.engine.prepare import Choice, Outside, Prepared, prepare
+from gradeline.engine.ray.chunks import Chunk, ChunkDone, replanned
+from gradeline.engine.ray.turns import LeasedTurns, Lessor
+from gradeline.engine.stop import Stop
+from gradeline.engine.tally import CaseDone, Tally
+from gradeline.errors import ConfigError, Problem, StoreError
+from gradeline.model import Run
+from gradeline.store import open_storage
+from gradeline.suite.spec import Suite
+
+if TYPE_CHECKING:
+    from gradeline.model import Storage
+    from gradeline.transport import EgressPolicy
+
+
+class Job(NamedTuple):
+    """All that a worker needs to know of a run. It holds secrets, and is never shown."""
+
+    run: Run
+    suite: Suite
+    choice: Choice
+    baselines: Mapping[str, str]
+    store: str
+    """Its URL."""
+    environment: Mapping[str, str]
+    """The variables that the run's keys are in."""
+    policy: EgressPolicy | None
+    shipped: bool
+    """Whether the suite's folder was sent to the node, and is the current one there."""
+    retry_failed: bool
+    asking: bool
+    fail_fast: bool
+    open_writer: OpenWriter
+    version: str = __version__
+
+    def __repr__(self) -> str:
+        return f"Job({self.run.id!r})"
+
+
+class Opened(NamedTuple):
+    """A worker that is ready, or why it is not."""
+
+    node: str
+    process: int
+    problems: tuple[Problem, ...] = ()
+    lost_store: str | None = None
+
+
+class Heard(NamedTuple):
+    """What happened in a worker since it was last asked."""
+
+    tally: Tally
+    stopped: str | None
+
+
+class ChunkWorker:
+    """Works on chunks of one run, several at the same time; together they have this many calls in flight."""
+
+    def __init__(self, job: Job, share: int, lessor: Lessor | None = None) -> None:
+        self._job = job
+        self._share = share
+        self._lessor = lessor
+        self._stack = AsyncExitStack()
+        self._stop = Stop()
+        self._stops: set[Stop] = set()
+        self._tally = Tally()
+        self._storage: Storage | None = None
+        self._task: RunTask | None = None
+
+    async def open(self) -> Opened:
+        """Make everything ready: code, graders, target, store."""
+        opened = Opened(socket.gethostname(), os.getpid())
+        job = self._job
+        if job.version != __version__:
+            reason = (
+                f"has gradeline {__version__}, and the run was begun by {job.version}; install the same on every node"
+            )
+            return opened._replace(problems=(Problem(opened.node, reason),))
+        try:
+            self._storage = self._stack.enter_context(open_storage(job.store))
+            prepared = await self._prepare(self._storage)
+        except ConfigError as error:
+            return opened._replace(problems=tuple(error.problems))
+        except StoreError as error:
+            return opened._replace(lost_store=str(error))
+        other = _other_code(job.run, prepared)
+        if other:
+            reason = (
+                f"{', '.join(other)}: the code there is not what the run was begun with; install the same packages on"
+                " every node"
+            )
+            return opened._replace(problems=(Problem(opened.node, reason),))
+        slots = Slots(self._share, None if self._lessor is None else LeasedTurns(self._lessor))
+        pace = prepared.pace()._replace(concurrency=self._share, rate=None, budget=Budget())
+        self._task = prepared.task(job.run)._replace(
+            pace=pace,
+            slots=slots,
+            retry_failed=job.retry_failed,
+            asking=job.asking,
+            fail_fast=job.fail_fast,
+            on_progress=self._advance,
+        )
+        return opened
+
+    async def work(self, chunk: Chunk) -> ChunkDone:
+        """Do what is missing of a chunk; all of that is stored when this returns."""
+        began = monotonic()
+        storage, task = self._storage, self._task
+        if storage is None or task is None:
+            raise RuntimeError("the worker was not opened")
+        stop = Stop()
+        if self._stop.reason is not None:
+            stop.set(self._stop.reason)
+        self._stops.add(stop)
+        done = ChunkDone({}, 0.0)
+        try:
+            planned: Iterator[Planned] = replanned(chunk, task, storage) if chunk.tries else iter(chunk.planned)
+            async with self._job.open_writer(storage) as writer:
+                pipeline = Pipeline(storage, writer, task, stop)
+                await pipeline.work_through(planned)
+            done = done._replace(work=dict(pipeline.done), stopped=stop.reason)
+        except ConfigError as error:
+            done = done._replace(faults=tuple(error.problems))
+        except StoreError as error:
+            done = done._replace(lost_store=str(error))
+        except BaseExceptionGroup as group:  # the first fault ended the others
+            first = group.exceptions[0]
+            if not isinstance(first, StoreError):
+                raise first from None
+            done = done._replace(lost_store=str(first))
+        finally:
+            self._stops.discard(stop)
+        return done._replace(seconds=monotonic() - began)
+
+    async def hear(self) -> Heard:
+        """What happened since this was last asked."""
+        tally, self._tally = self._tally, Tally()
+        return Heard(tally, next((stop.reason for stop in self._stops if stop.reason is not None), None))
+
+    async def stop(self, reason: str) -> None:
+        """Finish what is in flight, begin nothing new."""
+        self._stop.set(reason)
+        for stop in self._stops:
+            stop.set(reason)
+
+    async def close(self) -> None:
+        """Let go of connections and processes."""
+        await self._stack.aclose()
+
+    def _advance(self, case: CaseDone | Tally) -> None:
+        if isinstance(case, CaseDone) and case.response is not None:  # what was there already was told of before
+            self._tally = self._tally.plus(Tally.of(case))
+
+    async def _prepare(self, storage: Storage) -> Prepared:
+        job = self._job
+        suite = job.suite
+        if job.shipped:
+            suite = msgspec.structs.replace(suite, file=Path.cwd() / suite.file.name)
+        preparing = prepare(
+            suite,
+            job.choice._replace(concurrency=self._share),
+            storage,
+            set_up=False,  # once was enough
+            asking=job.asking,
+            baselines=job.baselines,
+            outside=Outside(job.environment, job.policy),
+        )
+        return await self._stack.enter_async_context(preparing)
+
+
+def _other_code(run: Run, prepared: Prepared) -> list[str]:
+    """What is not the same here as where the run was begun."""
+    here = prepared.run_graders()
+    other = [key for key, grader in run.graders.items() if here.get(key) != grader]
+    return other if prepared.target.fingerprint == run.target.get("fingerprint") else ["the target", *other]
