@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,9 +34,13 @@ _GUARD = 'cat; "$0" -D "$1" -m immediate -w stop; rm -rf "$2"'
 
 
 class Server:
-    """A server of our own, stopped by `stop`. It may be stopped and started again."""
+    """A server of our own, stopped by `stop`. It may be stopped and started again.
 
-    def __init__(self) -> None:
+    ``options`` stand over those of the tests.
+    """
+
+    def __init__(self, options: Mapping[str, str] | None = None) -> None:
+        self._options = {**_OPTIONS, **(options or {})}
         found = _binaries()
         assert found is not None, why_no_server()
         # not under pytest's own folder: the path of a socket has about a hundred characters at most
@@ -52,6 +57,10 @@ class Server:
         except BaseException:
             self.stop()
             raise
+
+    @property
+    def pid(self) -> int:
+        return int((self._data / "postmaster.pid").read_text().split()[0])
 
     def start(self) -> None:
         self._run("pg_ctl", "-D", self._data, "-l", self._folder / "log", "-w", "-t", "60", "start")
@@ -79,7 +88,7 @@ class Server:
 
     def _make(self) -> None:
         self._run("initdb", "-D", self._data, "-U", "gradeline", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
-        settings = "".join(f"{name} = '{value}'\n" for name, value in _OPTIONS.items())
+        settings = "".join(f"{name} = '{value}'\n" for name, value in self._options.items())
         with (self._data / "postgresql.conf").open("a") as file:
             file.write(f"{settings}unix_socket_directories = '{self._folder}'\n")
         self.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import signal
 import subprocess
@@ -10,22 +11,35 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import asyncpg
 import pytest
 
 from gradeline.errors import ConfigError
 from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Sample
 from gradeline.model.observation import new_observation
-from gradeline.store import PostgresStorage, Run, StoreError, open_storage
-from gradeline.store.postgres_link import Link
+from gradeline.store import PostgresStorage, Run, StoreError, deletion, open_storage
+from gradeline.store.postgres_database import numbered
+from gradeline.store.postgres_link import Link, take_time
 from gradeline.store.postgres_migrations import MIGRATIONS, migrate
-from gradeline.store.postgres_pages import PAGE_ROWS, RECORD_PAGE
-from gradeline.store.postgres_url import read_url
+from gradeline.store.postgres_pages import (
+    KEY_PAGE,
+    KEYS_OF_CASES,
+    MEASURE_PAGE,
+    PAGE_ROWS,
+    RECORD,
+    RECORD_PAGE,
+    SAMPLE_PAGE,
+)
+from gradeline.store.postgres_url import PostgresUrl, read_url
 from gradeline.store.rows import Tally, counts_of, score_units
-from postgres_server import Server, execute
+from postgres_server import Server, execute, why_no_server
+
+RESPONSES, GRADES = "responses_pkey", "grades_pkey"
 
 
 @pytest.fixture
@@ -36,6 +50,16 @@ def store(postgres_url: str) -> Iterator[PostgresStorage]:
 
 def put(storage: PostgresStorage, run: str, case: int | str, text: str = "Paris") -> None:
     storage.put_response(ResponseKey(run, str(case)), Response(text=text), Sample(case, "capital of France?"))
+
+
+def reached_by(plan: dict[str, Any]) -> Iterator[str]:
+    """The indexes of a plan; a table that is read as a whole counts as one."""
+    if "Index Name" in plan:
+        yield plan["Index Name"]
+    elif plan["Node Type"] == "Seq Scan":
+        yield f"all of {plan['Relation Name']}"
+    for part in plan.get("Plans", ()):
+        yield from reached_by(part)
 
 
 def check_whole(url: str, run: str) -> set[tuple[str, int]]:
@@ -89,6 +113,23 @@ class TestTheUrl:
         assert message in str(caught.value)
         assert "secret" not in str(caught.value)
         assert caught.value.__cause__ is None
+
+    def test_what_is_meant_for_the_store_is_not_sent_to_the_server(self) -> None:
+        plain = read_url("postgresql://me@db/evals?sslmode=require")
+        assert (plain.pool_size, plain.statement_seconds) == (8, 60.0)
+        url = read_url("postgresql://me@db/evals?pool_size=3&sslmode=require&statement_timeout=1500")
+        assert url == PostgresUrl("postgresql://me@db/evals?sslmode=require", "postgresql://db/evals", 3, 1.5)
+        assert read_url("postgresql://me@db/evals?pool_size=3").dsn == "postgresql://me@db/evals"
+
+    @pytest.mark.parametrize("option", ["pool_size=0", "pool_size=101", "pool_size=-1", "pool_size=many"])
+    def test_a_wrong_number_of_connections_is_told(self, option: str) -> None:
+        with pytest.raises(ConfigError, match="pool_size in the URL of the PostgreSQL store must be a whole number"):
+            open_storage(f"postgresql://me:secret@db/evals?{option}")
+
+    @pytest.mark.parametrize("option", ["statement_timeout=0", "statement_timeout=1s", "statement_timeout=²"])
+    def test_a_wrong_timeout_is_told(self, option: str) -> None:
+        with pytest.raises(ConfigError, match=r"statement_timeout .* a whole number .* \(milliseconds\)"):
+            open_storage(f"postgresql://me:secret@db/evals?{option}")
 
     def test_a_server_that_is_not_there(self, tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="cannot be reached; see that the server runs") as caught:
@@ -171,6 +212,30 @@ class TestTheDatabase:
             put(store, run, case, "x" * 3_000_000)
         assert len(store._read(RECORD_PAGE, run, -1, "", -1, PAGE_ROWS, run)) == 2
         assert [len(record.response.text or "") for record in store.records(run)] == [3_000_000] * 6
+
+    @pytest.mark.parametrize(
+        ("statement", "values", "indexes"),
+        [
+            (RECORD_PAGE, ("r", 700, "c", 0, 50, "r"), {"samples_run_position_case_key_key", RESPONSES, GRADES}),
+            (KEY_PAGE, ("r", 700, "c", 0, 50, "r"), {"samples_run_position_case_key_key", RESPONSES, GRADES}),
+            (MEASURE_PAGE, ("r", 700, "c", 0, 50, "r"), {"samples_run_position_case_key_key", RESPONSES, GRADES}),
+            (KEYS_OF_CASES, ("r", ["c1", "c2"], "r"), {"samples_pkey", RESPONSES, GRADES}),
+            (RECORD, ("r", "c1", 0, "r"), {"samples_pkey", RESPONSES, GRADES, "runs_id_key"}),
+            (SAMPLE_PAGE, ("r", 700, "c", 50), {"samples_run_position_case_key_key"}),
+            ("SELECT status, count FROM response_counts WHERE run = $1", ("r",), {"response_counts_pkey"}),
+            (numbered(deletion._NEXT["grades"]), ("r", "c5", 10), {GRADES}),
+            (numbered(deletion._DELETE["responses"]), ("r", "c5", "c6"), {RESPONSES}),
+        ],
+    )
+    def test_what_is_read_often_is_found_by_an_index(
+        self, store: PostgresStorage, statement: str, values: tuple[object, ...], indexes: set[str]
+    ) -> None:
+        async def explained(connection: Any) -> str:
+            await connection.execute("SET LOCAL enable_seqscan = off")  # so few rows are read faster without one
+            return str(await connection.fetchval(f"EXPLAIN (FORMAT JSON) {statement}", *values))
+
+        found = reached_by(json.loads(store._link.write(explained))[0]["Plan"])
+        assert set(found) == indexes
 
     def test_a_batch_of_large_texts_goes_in_parts(self, store: PostgresStorage) -> None:
         run = store.save_run(Run(name="n", suite="s"))
@@ -437,6 +502,99 @@ class TestALostServer:
             execute(postgres_url, cut)
             put(store, run, case)
         assert store.counts(run).responses["success"] == 3
+
+
+def with_options(url: str, options: str) -> str:
+    return f"{url}{'&' if '?' in url else '?'}{options}"
+
+
+class TestAStatementThatTakesTooLong:
+    def test_the_server_ends_it(self, postgres_url: str) -> None:
+        with (
+            PostgresStorage(with_options(postgres_url, "statement_timeout=100"), patience_seconds=0) as store,
+            pytest.raises(StoreError, match=r"stopped a statement that took too long; .*\?statement_timeout=") as told,
+        ):
+            store._link.read("SELECT pg_sleep(60)")
+        assert told.value.retryable
+
+    def test_the_store_goes_on_afterwards(self, postgres_url: str) -> None:
+        with PostgresStorage(with_options(postgres_url, "statement_timeout=100"), patience_seconds=0) as store:
+            run = store.save_run(Run(name="n", suite="s"))
+            with pytest.raises(StoreError, match="took too long"):
+                store._link.write(lambda connection: connection.execute("SELECT pg_sleep(60)"))
+            put(store, run, 1)
+            assert store.counts(run).responses["success"] == 1
+
+    def test_every_connection_has_the_timeouts_of_the_server(self, store: PostgresStorage) -> None:
+        names = ("statement_timeout", "idle_in_transaction_session_timeout")
+        found = [store._read("SELECT current_setting($1)", name)[0][0] for name in names]
+        assert found == ["1min", "1min"]
+
+    def test_what_may_take_long_may_do_so_on_the_server_too(self, postgres_url: str) -> None:
+        async def long(connection: Any) -> Any:
+            await take_time(connection)
+            await connection.execute("SELECT pg_sleep(0.3)")
+            return await connection.fetchval("SELECT current_setting('statement_timeout')")
+
+        with PostgresStorage(with_options(postgres_url, "statement_timeout=100"), patience_seconds=0) as store:
+            assert store._link.write(long) == "1h"
+            assert store._read("SELECT current_setting('statement_timeout')")[0][0] == "100ms"
+
+
+class TestAServerWithFewConnections:
+    @pytest.fixture
+    def server(self) -> Iterator[Server]:
+        if reason := why_no_server():
+            pytest.skip(reason)
+        server = Server({"max_connections": "4", "superuser_reserved_connections": "0"})
+        yield server
+        server.stop()
+
+    @staticmethod
+    async def _taken(url: str, number: int) -> list[Any]:
+        return [await asyncpg.connect(url) for _ in range(number)]
+
+    def test_whoever_finds_none_free_is_told_what_to_do(self, server: Server) -> None:
+        async def act() -> None:
+            others = await self._taken(server.url, 4)
+            with pytest.raises(StoreError, match=r"has no connection free; .* \?pool_size=2 in the URL") as told:
+                await asyncio.to_thread(PostgresStorage, server.url)
+            assert told.value.retryable
+            await others.pop().close()
+            await asyncio.to_thread(self._until_opened, server.url)
+            for other in others:
+                await other.close()
+
+        asyncio.run(act())
+
+    @staticmethod
+    def _until_opened(url: str) -> None:
+        """The server notices a moment later that a connection is closed."""
+        while True:
+            with suppress(StoreError):
+                return PostgresStorage(url).close()
+
+    def test_a_store_makes_do_with_those_it_has(self, server: Server) -> None:
+        """It would take eight for eight threads, and finds one."""
+
+        async def act() -> None:
+            with PostgresStorage(server.url, patience_seconds=60) as store:
+                run = store.save_run(Run(name="n", suite="s"))
+                others = await self._taken(server.url, 3)
+                with ThreadPoolExecutor(8) as threads:
+                    await asyncio.to_thread(list, threads.map(lambda case: put(store, run, case), range(40)))
+                assert store.counts(run).responses["success"] == 40
+                for other in others:
+                    await other.close()
+
+        asyncio.run(act())
+
+    def test_it_takes_no_more_than_it_is_allowed(self, server: Server) -> None:
+        with PostgresStorage(with_options(server.url, "pool_size=2")) as store, ThreadPoolExecutor(8) as threads:
+            run = store.save_run(Run(name="n", suite="s"))
+            list(threads.map(lambda number: put(store, run, number), range(40)))
+            found = store._read("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'gradeline'")
+            assert (store.counts(run).responses["success"], found[0][0]) == (40, 2)
 
 
 OPENING = """

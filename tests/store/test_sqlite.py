@@ -32,7 +32,7 @@ from gradeline.model import (
 from gradeline.store import Run, SqliteStorage, StoreError
 from gradeline.store.migrations import APPLICATION_ID, MIGRATIONS, migrate
 from gradeline.store.rows import Tally, counts_of, score_units
-from gradeline.store.sqlite import _KEY_PAGE, _RECORD_PAGE
+from gradeline.store.sqlite_pages import KEY_PAGE, RECORD_PAGE
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ class TestTheFile:
         with SqliteStorage(path) as storage:
             assert [record.response for record in storage.records(run)] == [Response(text="Paris")]
 
-    @pytest.mark.parametrize("page", [_RECORD_PAGE, _KEY_PAGE])
+    @pytest.mark.parametrize("page", [RECORD_PAGE, KEY_PAGE])
     def test_pages_are_read_in_order_without_sorting(self, path: Path, page: str) -> None:
         with SqliteStorage(path) as storage:
             plan = storage._read(f"EXPLAIN QUERY PLAN {page}", "r", 0, "", 0, 10)

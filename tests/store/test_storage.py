@@ -359,6 +359,46 @@ class TestRecords:
             (ResponseKey(run, "1", 1), "timeout", {}, asked, set()),
         ]
 
+    def test_what_is_there_already_of_some_cases(self, store: Storage) -> None:
+        run = new_run(store)
+        for case in ("z", "1", "a", "ä"):  # in an order that is not that of their names
+            put(store, run, case)
+        put(store, run, "a", repeat=1)
+        store.put_grade(GradeKey(run, "a", 1, "exact"), scored(1.0))
+        store.put_grade(GradeKey(run, "z", 0, "exact"), broken())
+        everything = list(store.keys_of(run))
+        assert [(one.key.case, one.key.repeat) for one in everything] == [
+            ("z", 0),
+            ("1", 0),
+            ("a", 0),
+            ("a", 1),
+            ("ä", 0),
+        ]
+        for wanted in (["a", "z"], ("ä",), ["1", "1", "never asked", "\0", "%"], [], ["a", "z", "1", "ä"]):
+            assert list(store.keys_of(run, wanted)) == [one for one in everything if one.key.case in wanted]
+        with pytest.raises(ConfigError, match="no run 'nope'"):
+            store.keys_of("nope", ["a"])
+
+    def test_what_is_there_already_of_more_cases_than_go_into_one_statement(self, store: Storage) -> None:
+        run = new_run(store)
+        store.put_samples(run, [sample(case) for case in reversed(range(1200))])
+        for case in range(0, 1200, 100):
+            put(store, run, case)
+        keys = list(store.keys_of(run, [str(case) for case in range(1200)]))
+        assert keys == list(store.keys_of(run))
+        assert [one.key.case for one in keys] == [str(case) for case in range(1100, -1, -100)]
+
+    def test_a_regraded_run_tells_of_some_cases_what_its_own_graders_said(self, store: Storage) -> None:
+        first = new_run(store)
+        for case in ("a", "b"):
+            put(store, first, case)
+            store.put_grade(GradeKey(first, case, 0, "exact"), scored(0.0))
+        child = new_run(store, parent=first)
+        store.put_grade(GradeKey(child, "b", 0, "exact"), scored(1.0, "f2"))
+        assert list(store.keys_of(child, ["b"])) == [
+            (ResponseKey(child, "b"), "success", {"exact": "f2"}, digest_of(to_json(sample("b"))), set())
+        ]
+
     def test_rows_of_an_unknown_run_are_refused(self, store: Storage) -> None:
         acts: list[Callable[[], None]] = [
             lambda: put(store, "nope", 1),

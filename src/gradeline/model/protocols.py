@@ -210,8 +210,11 @@ class Storage(Protocol):
         behind a record. What is written meanwhile may show up or not.
         """
 
-    def keys_of(self, run: str) -> Iterator[StoredKey]:
-        """What is there already, as (key, status of the response, fingerprint by grader), ordered as `records`."""
+    def keys_of(self, run: str, cases: Sequence[str] | None = None) -> Iterator[StoredKey]:
+        """What is there already, as (key, status of the response, fingerprint by grader), ordered as `records`.
+
+        ``cases`` asks of these alone; in a database that costs what they cost, however large the run.
+        """
 
     def measures(self, run: str, *, digests: bool = False) -> Iterator[Measure]:
         """The run's records in numbers, ordered as `records`; ``digests`` tells edited cases apart too."""

@@ -93,7 +93,10 @@ def source_of(read: Reader, run: str) -> str:
     while run not in seen:
         seen.add(run)
         rows = read(
-            "SELECT parent FROM runs WHERE id = ? AND NOT EXISTS (SELECT 1 FROM responses WHERE run = ?)", run, run
+            "SELECT parent FROM runs WHERE id = ?"
+            " AND NOT EXISTS (SELECT 1 FROM response_counts WHERE run = ? AND count > 0)",
+            run,
+            run,
         )
         if not rows or rows[0][0] is None:
             break

@@ -258,7 +258,7 @@ class InMemoryStorage:
     def records(self, run: str, after: ResponseKey | None = None) -> Iterator[Record]:
         return (self._record(run, sample, row) for sample, row in self._ordered(run, after))
 
-    def keys_of(self, run: str) -> Iterator[StoredKey]:
+    def keys_of(self, run: str, cases: Sequence[str] | None = None) -> Iterator[StoredKey]:
         return (
             StoredKey(
                 ResponseKey(run, row.case, row.repeat),
@@ -267,7 +267,7 @@ class InMemoryStorage:
                 row.digest,
                 frozenset(grade.grader for grade in self._grades(run, row) if grade.outcome == Outcome.ERROR),
             )
-            for _, row in self._ordered(run, None)
+            for _, row in self._ordered(run, None, cases)
         )
 
     def measures(self, run: str, *, digests: bool = False) -> Iterator[Measure]:
@@ -357,12 +357,16 @@ class InMemoryStorage:
             seen.add(source or "")
         return self._rows[source or run]
 
-    def _ordered(self, run: str, after: ResponseKey | None) -> list[tuple[str, ResponseRow]]:
+    def _ordered(
+        self, run: str, after: ResponseKey | None, cases: Sequence[str] | None = None
+    ) -> list[tuple[str, ResponseRow]]:
         """The responses that the run reads, each with its sample."""
         with self._lock:
             self._required(run)
             source = self._source(run)
-            rows = sorted(source.responses.values(), key=lambda row: source.place(row.case, row.repeat))
+            wanted = source.samples if cases is None else frozenset(cases)
+            found = (row for row in source.responses.values() if row.case in wanted)
+            rows = sorted(found, key=lambda row: source.place(row.case, row.repeat))
             if after is not None:
                 if after.case not in source.samples:
                     raise unknown_case(run, after.case)

@@ -282,6 +282,17 @@ def create_parts(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE TABLE IF NOT EXISTS parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL)")
 
 
+def remember_deleted_runs(connection: sqlite3.Connection) -> None:
+    """Runs whose rows are still to be removed (`deletion`). Their ids are not given to others before."""
+    connection.execute("CREATE TABLE deleted_runs (run TEXT PRIMARY KEY) WITHOUT ROWID")
+    connection.execute(
+        """CREATE TRIGGER rows_are_gone_before_an_id_is_used_again BEFORE INSERT ON runs
+        WHEN EXISTS (SELECT 1 FROM deleted_runs WHERE run = new.id) BEGIN
+            SELECT RAISE(ABORT, 'the rows of this run are still being removed');
+        END"""
+    )
+
+
 MIGRATIONS: Sequence[Migration] = (
     create_test_cases,
     create_runs,
@@ -294,6 +305,7 @@ MIGRATIONS: Sequence[Migration] = (
     roll_up_observations,
     keep_replaced_responses,
     create_parts,
+    remember_deleted_runs,
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
@@ -20,6 +21,7 @@ from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import Response
 from gradeline.model.run import Counts, GradeMeasure, Measure, Run, StoredKey
 from gradeline.model.sample import Sample
+from gradeline.store.deletion import being_deleted, removing
 from gradeline.store.observations import sums_of
 from gradeline.store.postgres_errors import RowsRefused
 from gradeline.store.postgres_ledger import (
@@ -29,11 +31,12 @@ from gradeline.store.postgres_ledger import (
     put_observations,
     sums_statement,
 )
-from gradeline.store.postgres_link import LONG_SECONDS, Link
+from gradeline.store.postgres_link import LONG_SECONDS, Link, take_time
 from gradeline.store.postgres_migrations import migrate, require_ours
 from gradeline.store.postgres_pages import (
     BEGINNING,
     KEY_PAGE,
+    KEYS_OF_CASES,
     MEASURE_PAGE,
     MEASURES_AT_ONCE,
     PAGE_ROWS,
@@ -64,6 +67,7 @@ from gradeline.store.rows import (
 )
 
 if TYPE_CHECKING:
+    from gradeline.store.database import T, Transaction
     from gradeline.store.postgres_database import PostgresDatabase
     from gradeline.store.postgres_link import Connection
     from gradeline.store.shared import Beside
@@ -90,6 +94,7 @@ class PostgresStorage:
         """The host and the database; no user and no password."""
         try:
             self._link.write(self._prepared)
+            self._go_on_deleting()
         except BaseException:
             self._link.close()
             raise
@@ -204,9 +209,18 @@ class PostgresStorage:
             children = await connection.fetch("SELECT id FROM runs WHERE parent = $1 AND id <> $1 ORDER BY n", id)
             if children:
                 raise parent_in_use(id, [row[0] for row in children])
-            return _number(await connection.execute("DELETE FROM runs WHERE id = $1", id, timeout=LONG_SECONDS)) > 0
+            await take_time(connection)
+            # what stands beside a run goes with it; of its records the next steps take leave
+            found = _number(await connection.execute("DELETE FROM runs WHERE id = $1", id, timeout=LONG_SECONDS)) > 0
+            if found:
+                await connection.execute("INSERT INTO deleted_runs (run) VALUES ($1)", id)
+            return found
 
-        return self._link.write(delete) if _storable(id) else False
+        found = self._link.write(delete) if _storable(id) else False
+        for run in self._half_deleted():
+            for _ in removing(self._transact, run):
+                pass
+        return found
 
     def put_samples(self, run: str, samples: Iterable[Sample], start: int = 0) -> None:
         rows = ((run, sample.case_key, place, to_json(sample)) for place, sample in enumerate(samples, start))
@@ -228,7 +242,11 @@ class PostgresStorage:
             place = (rows[-1][0], rows[-1][1])
 
     def get_sample(self, run: str, case: str) -> Sample | None:
-        rows = self._read("SELECT sample FROM samples WHERE run = $1 AND case_key = $2", self._source(run), case)
+        rows = self._read(
+            "SELECT sample FROM samples JOIN runs ON runs.id = samples.run WHERE samples.run = $1 AND case_key = $2",
+            self._source(run),
+            case,
+        )
         return from_json(Sample, rows[0][0]) if rows else None
 
     def put_response(
@@ -243,13 +261,16 @@ class PostgresStorage:
 
     def cached_response(self, cache_key: str) -> Response | None:
         rows = self._read(
-            "SELECT response FROM responses WHERE cache_key = $1 AND status = 'success' LIMIT 1", cache_key
+            "SELECT response FROM responses JOIN runs ON runs.id = responses.run"
+            " WHERE cache_key = $1 AND status = 'success' LIMIT 1",
+            cache_key,
         )
         return from_json(Response, rows[0][0]) if rows else None
 
     def get_response(self, key: ResponseKey) -> Response | None:
         rows = self._read(
-            "SELECT response FROM responses WHERE run = $1 AND case_key = $2 AND repeat = $3",
+            "SELECT response FROM responses JOIN runs ON runs.id = responses.run"
+            " WHERE responses.run = $1 AND case_key = $2 AND repeat = $3",
             self._source(key.run),
             key.case,
             key.repeat,
@@ -270,9 +291,13 @@ class PostgresStorage:
         pages = self._pages(RECORD_PAGE, run, source, start, PAGE_ROWS)
         return (_record(ResponseKey(run, row[1], row[2]), row[3:]) for row in pages)
 
-    def keys_of(self, run: str) -> Iterator[StoredKey]:
+    def keys_of(self, run: str, cases: Sequence[str] | None = None) -> Iterator[StoredKey]:
         self._require_run(run)
-        pages = self._pages(KEY_PAGE, run, self._source(run), BEGINNING, MEASURES_AT_ONCE)
+        source = self._source(run)
+        if cases is None:
+            rows = self._pages(KEY_PAGE, run, source, BEGINNING, MEASURES_AT_ONCE)
+        else:
+            rows = iter(self._read(KEYS_OF_CASES, source, [case for case in cases if _storable(case)], run))
         return (
             StoredKey(
                 ResponseKey(run, case, repeat),
@@ -281,7 +306,7 @@ class PostgresStorage:
                 digest,
                 frozenset(errors or ()),
             )
-            for _, case, repeat, status, digest, graders, fingerprints, errors in pages
+            for _, case, repeat, status, digest, graders, fingerprints, errors in rows
         )
 
     def measures(self, run: str, *, digests: bool = False) -> Iterator[Measure]:
@@ -372,8 +397,11 @@ class PostgresStorage:
         seen = {run}
         source = run
         while True:
+            # the counts are few; where a run has half of all responses, the database would look at all of them in turn
             rows = self._read(
-                "SELECT parent FROM runs WHERE id = $1 AND NOT EXISTS (SELECT FROM responses WHERE run = $1)", source
+                "SELECT parent FROM runs WHERE id = $1"
+                " AND NOT EXISTS (SELECT FROM response_counts WHERE run = $1 AND count > 0)",
+                source,
             )
             if not rows or rows[0][0] is None or rows[0][0] in seen:
                 return source
@@ -405,6 +433,20 @@ class PostgresStorage:
 
         return self._link.write(change)
 
+    def _transact(self, work: Callable[[Transaction], T]) -> T:
+        from gradeline.store.postgres_database import done_in  # as elsewhere here: few processes need it
+
+        return self._link.write(partial(done_in, work=work))
+
+    def _half_deleted(self) -> list[str]:
+        return [row[0] for row in self._read("SELECT run FROM deleted_runs")]
+
+    def _go_on_deleting(self) -> None:
+        """A little of what an interrupted deletion left; whoever opens the store does not want to wait for more."""
+        for run in self._half_deleted()[:1]:
+            with suppress(StoreError):  # the store is of use all the same
+                next(removing(self._transact, run), None)
+
     async def _prepared(self, connection: Connection) -> None:
         await require_ours(connection, self.place)
         await migrate(connection)
@@ -433,6 +475,8 @@ async def _save_run(connection: Connection, run: Run) -> None:
         )
     except asyncpg.ForeignKeyViolationError:
         raise unknown_parent(run) from None
+    except asyncpg.ObjectInUseError:
+        raise being_deleted(run.id) from None
 
 
 def _record(key: ResponseKey, row: Sequence[Any]) -> Record:

@@ -16,7 +16,9 @@ _LOST = (
     asyncpg.InternalClientError,  # the driver's state, when the server took leave before it was asked anything
     OSError,
 )
-_CLASHED = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+KEEPS_CONNECTIONS = (TimeoutError, asyncpg.TooManyConnectionsError)
+"""Of a server that is busy or full, the connections that there are stay good."""
+_CLASHED = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.QueryCanceledError)
 BAD_ROW = (
     asyncpg.IntegrityConstraintViolationError,
     asyncpg.ProgramLimitExceededError,
@@ -36,7 +38,10 @@ _REMEDIES: dict[type[Exception], str] = {
     asyncpg.ReadOnlySQLTransactionError: "is read-only, as a standby is; name the primary server",
     asyncpg.DiskFullError: "cannot grow: the server's disk is full; free some space, then resume",
     TimeoutError: "did not answer in time; see how busy it is, then try again",
-    asyncpg.TooManyConnectionsError: "has no connection free; raise max_connections, or run fewer processes",
+    asyncpg.TooManyConnectionsError: "has no connection free; try again when others have ended, raise max_connections,"
+    " run fewer processes, or let each take fewer with ?pool_size=2 in the URL",
+    asyncpg.QueryCanceledError: "stopped a statement that took too long; see how busy it is and try again, or allow"
+    " more with ?statement_timeout=MILLISECONDS in the URL",
 }
 
 

@@ -7,13 +7,21 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from functools import partial
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import asyncpg
 
 from gradeline.errors import ConfigError, Problem, StoreError
-from gradeline.store.postgres_errors import DATABASE_ERRORS, InDoubt, failure, may_try_again, was_lost
+from gradeline.store.postgres_errors import (
+    DATABASE_ERRORS,
+    KEEPS_CONNECTIONS,
+    InDoubt,
+    failure,
+    may_try_again,
+    was_lost,
+)
 from gradeline.store.postgres_url import PostgresUrl
 
 if TYPE_CHECKING:
@@ -25,20 +33,24 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Isolation: TypeAlias = Literal["read_committed", "repeatable_read", "serializable"]
 
-CONNECTIONS = 8
 CONNECT_SECONDS = 10.0
-STATEMENT_SECONDS = 60.0
 LONG_SECONDS = 3600.0
-"""For a migration, or the deletion of a large run."""
+"""For a migration, or what stands beside a large run that is deleted."""
 SCHEMA = "gradeline"
 _CLOSE_SECONDS = 10.0
 _PAUSE_SECONDS = 0.1
+_GRACE_SECONDS = 5.0
+"""The server's own word about a statement that takes too long is waited for."""
+_IDLE_MS = 60_000
 _SESSION = """
     SELECT set_config('search_path', $1, false), set_config('jit', 'off', false), set_config('synchronous_commit',
         CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END,
-        false)"""
+        false), set_config('statement_timeout', $2, false),
+        set_config('idle_in_transaction_session_timeout', $3, false),
+        set_config('max_parallel_workers_per_gather', '0', false)"""
 """What is acknowledged must be on disk, whatever the server does by default. No statement here is long enough for its
-compilation to pay."""
+compilation to pay, or for other processes that help with it. The timeouts are the server's: of a client that is gone,
+no statement and no lock outlives them."""
 
 
 class Link:
@@ -129,11 +141,11 @@ class Link:
             pool = asyncpg.create_pool(
                 url.dsn,
                 min_size=1,
-                max_size=CONNECTIONS,
+                max_size=url.pool_size,
                 timeout=CONNECT_SECONDS,
-                command_timeout=STATEMENT_SECONDS,
+                command_timeout=url.statement_seconds + _GRACE_SECONDS,
                 server_settings={"application_name": "gradeline"},
-                init=_begin_session,
+                init=partial(_begin_session, statement_seconds=url.statement_seconds),
                 reset=_as_it_is,
             )
             return await pool
@@ -150,7 +162,7 @@ class Link:
             except DATABASE_ERRORS as error:
                 if self._closed or not may_try_again(error) or self._loop.time() >= deadline:
                     raise self._failure(error) from error
-                if was_lost(error) and not isinstance(error, TimeoutError):  # a busy server keeps its connections
+                if was_lost(error) and not isinstance(error, KEEPS_CONNECTIONS):
                     await self._pool.expire_connections()
             await asyncio.sleep(_PAUSE_SECONDS)
 
@@ -184,9 +196,14 @@ async def _commit(transaction: asyncpg.transaction.Transaction) -> None:
         raise InDoubt from error
 
 
-async def _begin_session(connection: asyncpg.Connection[Record]) -> None:
+async def _begin_session(connection: asyncpg.Connection[Record], statement_seconds: float) -> None:
     """By a statement, since PgBouncer takes few settings with the connection itself."""
-    await connection.execute(_SESSION, SCHEMA)
+    await connection.execute(_SESSION, SCHEMA, str(round(statement_seconds * 1000)), str(_IDLE_MS))
+
+
+async def take_time(connection: Connection) -> None:
+    """Lets the statements of this transaction take long on the server; say ``timeout=LONG_SECONDS`` with each."""
+    await connection.execute("SELECT set_config('statement_timeout', $1, true)", str(round(LONG_SECONDS * 1000)))
 
 
 async def _as_it_is(connection: asyncpg.Connection[Record]) -> None:

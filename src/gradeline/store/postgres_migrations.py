@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from gradeline.errors import StoreError
-from gradeline.store.postgres_link import LONG_SECONDS, SCHEMA
+from gradeline.store.postgres_link import LONG_SECONDS, SCHEMA, take_time
 
 if TYPE_CHECKING:
     from gradeline.store.postgres_link import Connection
@@ -331,7 +331,49 @@ async def create_parts(connection: Connection) -> None:
 
     Created here, under the lock: two that create a table at the same moment clash, even where it may exist.
     """
-    await connection.execute("CREATE TABLE IF NOT EXISTS parts (name text PRIMARY KEY, version integer NOT NULL)")
+    await connection.execute(
+        'CREATE TABLE IF NOT EXISTS parts (name text COLLATE "C" PRIMARY KEY, version integer NOT NULL)'
+    )
+
+
+async def let_records_outlive_their_run(connection: Connection) -> None:
+    """Records refer to their run no longer: deleting it would delete them all in one transaction. They go some at a
+    time (`deletion`), and the run's id is not given to another before.
+
+    That a run is there is seen to once a statement, which is quicker than once a row. Responses and grades need no
+    trigger of their own: their counts still refer to the run.
+    """
+    for table in ("samples", "responses", "grades", "response_history", "grade_history"):
+        await connection.execute(f"ALTER TABLE {table} DROP CONSTRAINT {table}_run_fkey")
+    await connection.execute(
+        """CREATE TABLE deleted_runs (run text COLLATE "C" PRIMARY KEY);
+        CREATE FUNCTION require_run() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+        DECLARE wanted text COLLATE "C";
+        BEGIN
+            FOR wanted IN SELECT DISTINCT run FROM new_rows LOOP
+                PERFORM FROM runs WHERE id = wanted FOR KEY SHARE;
+                IF NOT FOUND THEN
+                    RAISE foreign_key_violation USING MESSAGE = 'there is no such run';
+                END IF;
+            END LOOP;
+            RETURN NULL;
+        END $$;
+        CREATE TRIGGER run_of_new_samples AFTER INSERT ON samples
+            REFERENCING NEW TABLE AS new_rows EXECUTE FUNCTION require_run();
+        CREATE TRIGGER run_of_changed_samples AFTER UPDATE ON samples
+            REFERENCING NEW TABLE AS new_rows EXECUTE FUNCTION require_run();
+        CREATE TRIGGER run_of_replaced_responses AFTER INSERT ON response_history
+            REFERENCING NEW TABLE AS new_rows EXECUTE FUNCTION require_run();
+        CREATE FUNCTION require_unused_id() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+        BEGIN
+            IF EXISTS (SELECT FROM deleted_runs WHERE run = new.id) THEN
+                RAISE object_in_use USING MESSAGE = 'the rows of this run are still being removed';
+            END IF;
+            RETURN NULL;
+        END $$;
+        CREATE TRIGGER rows_are_gone_before_an_id_is_used_again AFTER INSERT ON runs
+            FOR EACH ROW EXECUTE FUNCTION require_unused_id()"""
+    )
 
 
 MIGRATIONS: Sequence[Migration] = (
@@ -345,6 +387,7 @@ MIGRATIONS: Sequence[Migration] = (
     roll_up_observations,
     keep_replaced_responses,
     create_parts,
+    let_records_outlive_their_run,
 )
 
 
@@ -389,6 +432,7 @@ async def migrate(connection: Connection, migrations: Sequence[Migration] | None
     steps = MIGRATIONS if migrations is None else migrations
     if await version_of(connection) >= len(steps):
         return
+    await take_time(connection)
     await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK, timeout=LONG_SECONDS)
     version = await version_of(connection)
     if version == 0:

@@ -10,16 +10,18 @@ MEASURES_AT_ONCE = 2000
 PAGE_BYTES = 4_000_000
 BEGINNING = (-1, "", -1)
 
-_PAGE = """
+_JOINED = """
     SELECT samples.position, samples.case_key, responses.repeat, {columns}
     FROM samples JOIN responses ON responses.run = samples.run AND responses.case_key = samples.case_key
-    WHERE samples.run = $1 AND (samples.position, samples.case_key) >= ($2, $3)
+    WHERE samples.run = $1"""
+_PAGE = f"""{_JOINED}
+        AND (samples.position, samples.case_key) >= ($2, $3)
         AND (samples.position, samples.case_key, responses.repeat) > ($2, $3, $4)
     ORDER BY samples.position, samples.case_key, responses.repeat LIMIT $5"""
 _WITH_GRADES = """
     SELECT page.*, found.* FROM ({page}) AS page LEFT JOIN LATERAL (
         SELECT {grades} FROM grades
-        WHERE grades.run = $6 AND grades.case_key = page.case_key AND grades.repeat = page.repeat
+        WHERE grades.run = {owner} AND grades.case_key = page.case_key AND grades.repeat = page.repeat
     ) AS found ON true
     ORDER BY page.position, page.case_key, page.repeat"""
 _GRADES = """
@@ -35,13 +37,15 @@ _BOUNDED = f"""
 SAMPLE_PAGE = """
     SELECT position, case_key, sample FROM samples WHERE run = $1 AND (position, case_key) > ($2, $3)
     ORDER BY position, case_key LIMIT $4"""
-RECORD_PAGE = _WITH_GRADES.format(page=_BOUNDED, grades=_GRADES)
+RECORD_PAGE = _WITH_GRADES.format(page=_BOUNDED, grades=_GRADES, owner="$6")
 """Cut where its texts pass `PAGE_BYTES`, so that large answers do not gather in memory."""
-KEY_PAGE = _WITH_GRADES.format(
-    page=_PAGE.format(columns="responses.status, responses.digest"),
-    grades="""
-        array_agg(grader ORDER BY grader) AS graders, array_agg(fingerprint ORDER BY grader) AS fingerprints,
-        array_agg(grader) FILTER (WHERE outcome = 'error') AS errors""",
+_KEYS = "responses.status, responses.digest"
+_FINGERPRINTS = """
+    array_agg(grader ORDER BY grader) AS graders, array_agg(fingerprint ORDER BY grader) AS fingerprints,
+    array_agg(grader) FILTER (WHERE outcome = 'error') AS errors"""
+KEY_PAGE = _WITH_GRADES.format(page=_PAGE.format(columns=_KEYS), grades=_FINGERPRINTS, owner="$6")
+KEYS_OF_CASES = _WITH_GRADES.format(
+    page=f"{_JOINED.format(columns=_KEYS)} AND samples.case_key = ANY ($2::text[])", grades=_FINGERPRINTS, owner="$3"
 )
 MEASURE_PAGE = _WITH_GRADES.format(
     page=_PAGE.format(columns="responses.status, responses.latency_ms, responses.cost, responses.digest"),
@@ -49,10 +53,11 @@ MEASURE_PAGE = _WITH_GRADES.format(
         array_agg(grader ORDER BY grader) AS graders, array_agg(outcome ORDER BY grader) AS outcomes,
         array_agg(score ORDER BY grader) AS scores, array_agg(reported_error ORDER BY grader) AS reported,
         array_agg(cost ORDER BY grader) AS costs""",
+    owner="$6",
 )
 RECORD = f"""
     SELECT samples.sample, responses.response, found.* FROM responses JOIN samples USING (run, case_key)
-    LEFT JOIN LATERAL (
+    JOIN runs ON runs.id = responses.run LEFT JOIN LATERAL (
         SELECT {_GRADES} FROM grades WHERE grades.run = $4 AND grades.case_key = $2 AND grades.repeat = $3
     ) AS found ON true
     WHERE responses.run = $1 AND responses.case_key = $2 AND responses.repeat = $3"""  # noqa: S608 - made of constants

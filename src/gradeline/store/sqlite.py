@@ -26,6 +26,7 @@ from gradeline.model.response import Response
 from gradeline.model.run import Counts, GradeMeasure, Measure, Run, StoredKey
 from gradeline.model.sample import Sample
 from gradeline.store.bulk import put_rows, put_samples
+from gradeline.store.deletion import being_deleted, removing
 from gradeline.store.migrations import APPLICATION_ID, MIGRATIONS, migrate, version_of
 from gradeline.store.observations import (
     Cell,
@@ -45,7 +46,6 @@ from gradeline.store.rows import (
     counts_of,
     grade_row,
     new_id,
-    parent_in_use,
     record_of,
     response_row,
     steps_back,
@@ -53,6 +53,21 @@ from gradeline.store.rows import (
     unknown_parent,
     unknown_run,
     unsaved_run,
+)
+from gradeline.store.sqlite_pages import (
+    BEGINNING,
+    CASES_AT_ONCE,
+    FINGERPRINTS,
+    GRADES,
+    KEY_PAGE,
+    MEASURES,
+    MEASURES_AT_ONCE,
+    MEASURES_WITH_DIGESTS,
+    PAGE_CHARS,
+    PAGE_ROWS,
+    RECORD_PAGE,
+    SAMPLE_PAGE,
+    keys_of_cases,
 )
 
 if TYPE_CHECKING:
@@ -63,37 +78,7 @@ if TYPE_CHECKING:
 BUSY_SECONDS = 5.0
 _IDLE_READERS = 4
 _SAMPLES_AT_ONCE = 500
-_PAGE_ROWS = 200
-_MEASURES_AT_ONCE = 1000
-_PAGE_CHARS = 4_000_000
 _CANDIDATES = 20
-
-_PAGE = """
-    SELECT samples.position, samples.case_key, responses.repeat, {columns}
-    FROM samples JOIN responses ON responses.run = samples.run AND responses.case_key = samples.case_key
-    WHERE samples.run = ?1 AND samples.position >= ?2
-        AND (samples.position, samples.case_key, responses.repeat) > (?2, ?3, ?4)
-    ORDER BY samples.position, samples.case_key, responses.repeat LIMIT ?5"""
-_SAMPLE_PAGE = """
-    SELECT position, case_key, sample FROM samples WHERE run = ? AND (position, case_key) > (?, ?)
-    ORDER BY position, case_key LIMIT ?"""
-_RECORD_PAGE = _PAGE.format(columns="samples.sample, responses.response")
-_KEY_PAGE = _PAGE.format(columns="responses.status, coalesce(responses.digest, samples.sample)")
-_MEASURE_PAGE = """
-    SELECT page.*, grades.grader, grades.outcome, grades.score, grades.reported_error, grades.cost
-    FROM ({page}) AS page LEFT JOIN grades
-        ON grades.run = ?6 AND grades.case_key = page.case_key AND grades.repeat = page.repeat
-    ORDER BY page.position, page.case_key, page.repeat, grades.grader"""
-_MEASURED = "responses.status, responses.latency_ms, responses.cost"
-_MEASURES = _MEASURE_PAGE.format(page=_PAGE.format(columns=f"{_MEASURED}, ''"))
-_ASKED = "coalesce(responses.digest, samples.sample)"
-"""What an older version stored has no digest; its sample does as well."""
-_MEASURES_WITH_DIGESTS = _MEASURE_PAGE.format(page=_PAGE.format(columns=f"{_MEASURED}, {_ASKED}"))
-_GRADES = "SELECT grader, grade, submission FROM grades WHERE run = ? AND case_key = ? AND repeat = ? ORDER BY grader"
-_FINGERPRINTS = (
-    "SELECT grader, fingerprint, outcome FROM grades WHERE run = ? AND case_key = ? AND repeat = ? ORDER BY grader"
-)
-_BEGINNING = (-1, "", -1)
 
 _REMEDIES = {
     sqlite3.SQLITE_BUSY: "is locked by another process; try again when it is done, or end it",
@@ -130,6 +115,7 @@ class SqliteStorage:
         """Why nothing more is written."""
         self._closed = False
         self._connection = self._opened()
+        self._go_on_deleting()
 
     def __enter__(self) -> Self:
         return self
@@ -233,11 +219,14 @@ class SqliteStorage:
         raise self._unknown_run(id)
 
     def delete_run(self, id: str) -> bool:  # noqa: A002 - as the seed names it
-        with self._writing() as connection:
-            children = connection.execute("SELECT id FROM runs WHERE parent = ?1 AND id <> ?1 ORDER BY n", (id,))
-            if names := [name for (name,) in children]:
-                raise parent_in_use(id, names)
-            return connection.execute("DELETE FROM runs WHERE id = ?", (id,)).rowcount > 0
+        from gradeline.store.sqlite_deletion import hide_run  # runs are seldom deleted
+
+        with self._writing(cascading=False) as connection:
+            found = hide_run(connection, id)
+        for run in self._half_deleted():
+            for _ in removing(self.database.transact, run):
+                pass
+        return found
 
     def put_samples(self, run: str, samples: Iterable[Sample], start: int = 0) -> None:
         rows = ((run, sample.case_key, place, to_json(sample)) for place, sample in enumerate(samples, start))
@@ -252,7 +241,7 @@ class SqliteStorage:
         self._require_run(run)
         place: tuple[int, str] = (-1, "")
         while True:
-            rows = self._read(_SAMPLE_PAGE, run, *place, _SAMPLES_AT_ONCE)
+            rows = self._read(SAMPLE_PAGE, run, *place, _SAMPLES_AT_ONCE)
             if not rows:
                 return
             yield from (from_json(Sample, text) for _, _, text in rows)
@@ -260,7 +249,11 @@ class SqliteStorage:
 
     def get_sample(self, run: str, case: str) -> Sample | None:
         source = self._source(run)
-        rows = self._read("SELECT sample FROM samples WHERE run = ? AND case_key = ?", source, case)
+        rows = self._read(
+            "SELECT sample FROM samples JOIN runs ON runs.id = samples.run WHERE samples.run = ? AND case_key = ?",
+            source,
+            case,
+        )
         return from_json(Sample, rows[0][0]) if rows else None
 
     def put_response(
@@ -275,13 +268,16 @@ class SqliteStorage:
 
     def cached_response(self, cache_key: str) -> Response | None:
         rows = self._read(
-            "SELECT response FROM responses WHERE cache_key = ? AND status = 'success' LIMIT 1", cache_key
+            "SELECT response FROM responses JOIN runs ON runs.id = responses.run"
+            " WHERE cache_key = ? AND status = 'success' LIMIT 1",
+            cache_key,
         )
         return from_json(Response, rows[0][0]) if rows else None
 
     def get_response(self, key: ResponseKey) -> Response | None:
         rows = self._read(
-            "SELECT response FROM responses WHERE run = ? AND case_key = ? AND repeat = ?",
+            "SELECT response FROM responses JOIN runs ON runs.id = responses.run"
+            " WHERE responses.run = ? AND case_key = ? AND repeat = ?",
             self._source(key.run),
             key.case,
             key.repeat,
@@ -293,8 +289,9 @@ class SqliteStorage:
 
     def get_record(self, key: ResponseKey) -> Record | None:
         rows = self._read(
-            "SELECT samples.sample, responses.response FROM responses JOIN samples USING (run, case_key)"
-            " WHERE run = ? AND case_key = ? AND repeat = ?",
+            "SELECT samples.sample, responses.response FROM responses JOIN runs ON runs.id = responses.run"
+            " JOIN samples ON samples.run = responses.run AND samples.case_key = responses.case_key"
+            " WHERE responses.run = ? AND responses.case_key = ? AND repeat = ?",
             self._source(key.run),
             key.case,
             key.repeat,
@@ -302,19 +299,24 @@ class SqliteStorage:
         if not rows:
             return None
         sample, response = rows[0]
-        return record_of(key, sample, response, self._read(_GRADES, *key))
+        return record_of(key, sample, response, self._read(GRADES, *key))
 
     def records(self, run: str, after: ResponseKey | None = None) -> Iterator[Record]:
         self._require_run(run)
         source = self._source(run)
-        start = _BEGINNING if after is None else self._place(source, after)
+        start = BEGINNING if after is None else self._place(source, after)
         return (
             record_of(key, sample, response, grades)
-            for key, sample, response, grades in self._joined(_RECORD_PAGE, _GRADES, run, source, start)
+            for key, sample, response, grades in self._joined(RECORD_PAGE, GRADES, run, source, start)
         )
 
-    def keys_of(self, run: str) -> Iterator[StoredKey]:
+    def keys_of(self, run: str, cases: Sequence[str] | None = None) -> Iterator[StoredKey]:
         self._require_run(run)
+        source = self._source(run)
+        if cases is None:
+            found = self._joined(KEY_PAGE, FINGERPRINTS, run, source, BEGINNING)
+        else:
+            found = iter(self._keys_of_cases(run, source, cases))
         return (
             StoredKey(
                 key,
@@ -323,17 +325,17 @@ class SqliteStorage:
                 _digest(asked),
                 frozenset(grader for grader, _, outcome in grades if outcome == Outcome.ERROR.value),
             )
-            for key, status, asked, grades in self._joined(_KEY_PAGE, _FINGERPRINTS, run, self._source(run), _BEGINNING)
+            for key, status, asked, grades in found
         )
 
     def measures(self, run: str, *, digests: bool = False) -> Iterator[Measure]:
         self._require_run(run)
         source = self._source(run)
-        statement = _MEASURES_WITH_DIGESTS if digests else _MEASURES
-        place = _BEGINNING
+        statement = MEASURES_WITH_DIGESTS if digests else MEASURES
+        place = BEGINNING
         while True:
             # whole cases only: a page is cut by responses, never between the grades of one
-            rows = self._read(statement, source, *place, _MEASURES_AT_ONCE, run)
+            rows = self._read(statement, source, *place, MEASURES_AT_ONCE, run)
             if not rows:
                 return
             yield from _measures(rows, digests)
@@ -395,18 +397,38 @@ class SqliteStorage:
             page = []
             size = 0
             with self._reading() as connection:
-                rows = connection.execute(pages, (source, *place, _PAGE_ROWS))
+                rows = connection.execute(pages, (source, *place, PAGE_ROWS))
                 for position, case, repeat, first, second in rows:
                     found = connection.execute(grades, (run, case, repeat)).fetchall()
                     page.append((ResponseKey(run, case, repeat), first, second, found))
                     place = (position, case, repeat)
                     size += len(first) + len(second)
-                    if size > _PAGE_CHARS:
+                    if size > PAGE_CHARS:
                         break
                 rows.close()
             if not page:
                 return
             yield from page
+
+    def _keys_of_cases(
+        self, run: str, source: str, cases: Sequence[str]
+    ) -> list[tuple[ResponseKey, str, str, list[Any]]]:
+        wanted = list(dict.fromkeys(cases))
+        with self._reading() as connection:
+            rows: list[tuple[int, str, int, str, str]] = []
+            for start in range(0, len(wanted), CASES_AT_ONCE):
+                chunk = wanted[start : start + CASES_AT_ONCE]
+                rows += connection.execute(keys_of_cases(len(chunk)), (source, *chunk))
+            rows.sort(key=lambda row: row[:3])  # Python compares texts as SQLite does, by code points
+            return [
+                (
+                    ResponseKey(run, case, repeat),
+                    status,
+                    asked,
+                    connection.execute(FINGERPRINTS, (run, case, repeat)).fetchall(),
+                )
+                for _, case, repeat, status, asked in rows
+            ]
 
     def _source(self, run: str) -> str:
         """Whose responses a run reads: its own, or those of the run it regrades."""
@@ -414,7 +436,9 @@ class SqliteStorage:
         source = run
         while True:
             rows = self._read(
-                "SELECT parent FROM runs WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM responses WHERE run = ?1)", source
+                "SELECT parent FROM runs WHERE id = ?1"
+                " AND NOT EXISTS (SELECT 1 FROM response_counts WHERE run = ?1 AND count > 0)",
+                source,
             )
             if not rows or rows[0][0] is None or rows[0][0] in seen:
                 return source
@@ -462,14 +486,25 @@ class SqliteStorage:
                 return
         connection.close()
 
+    def _go_on_deleting(self) -> None:
+        """A little of what an interrupted deletion left; whoever opens the store does not want to wait for more."""
+        for run in self._half_deleted()[:1]:
+            with suppress(StoreError):  # another process may be at it
+                next(removing(self.database.transact, run), None)
+
+    def _half_deleted(self) -> list[str]:
+        return [run for (run,) in self._read("SELECT run FROM deleted_runs")]
+
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction; all of it is stored, or nothing."""
+    def _writing(self, *, cascading: bool = True) -> Iterator[sqlite3.Connection]:
+        """A transaction; all of it is stored, or nothing. Without ``cascading`` references are not looked after."""
         with self._write_lock:
             if self._refusal is not None:
                 raise StoreError(self._refusal)
             connection = self._connection
             try:
+                if not cascading:  # which cannot be changed within a transaction
+                    connection.execute("PRAGMA foreign_keys = OFF")
                 connection.execute("BEGIN IMMEDIATE")
                 yield connection
                 connection.execute("COMMIT")
@@ -480,6 +515,9 @@ class SqliteStorage:
                 if isinstance(error, sqlite3.Error):
                     raise self._failure(error, writing=True) from error
                 raise
+            finally:
+                if not cascading:
+                    connection.execute("PRAGMA foreign_keys = ON")
 
     def _failure(self, error: sqlite3.Error, *, writing: bool = False) -> StoreError:
         code = _code(error)
@@ -570,7 +608,9 @@ def _save_run(connection: sqlite3.Connection, run: Run) -> None:
             " ON CONFLICT (id) DO UPDATE SET name = excluded.name, parent = excluded.parent, run = excluded.run",
             (run.id, run.name, run.parent, to_json(run)),
         )
-    except sqlite3.IntegrityError:
+    except sqlite3.IntegrityError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_TRIGGER:
+            raise being_deleted(run.id) from None
         raise unknown_parent(run) from None
 
 
@@ -595,19 +635,32 @@ def _measures(rows: Iterable[Sequence[Any]], digests: bool) -> Iterator[Measure]
 
 
 def _put_rows(connection: sqlite3.Connection, rows: Sequence[Row]) -> list[StoreError | None]:
-    """Store the rows, or say of each why it cannot be: a bad row costs the others of its batch nothing."""
-    connection.execute("SAVEPOINT batch")
-    refusals: list[StoreError | None] = [None] * len(rows)
+    """Store the rows, or say of each why it cannot be: a bad row costs the others of its batch nothing.
+
+    They are the first thing in their transaction: a bad row begins it anew, since a savepoint for all of them
+    would make every batch pay for the few that need one.
+    """
     try:
         put_rows(connection, rows)
     except _BAD_ROW as error:
-        connection.execute("ROLLBACK TO batch")
+        connection.execute("ROLLBACK")
+        connection.execute("BEGIN IMMEDIATE")
         if len(rows) == 1:
-            refusals = [_refusal(rows[0], error)]
-        else:
-            refusals = [refusal for row in rows for refusal in _put_rows(connection, [row])]
-    connection.execute("RELEASE batch")
-    return refusals
+            return [_refusal(rows[0], error)]
+        return [_put_row(connection, row) for row in rows]
+    return [None] * len(rows)
+
+
+def _put_row(connection: sqlite3.Connection, row: Row) -> StoreError | None:
+    connection.execute("SAVEPOINT one")
+    try:
+        put_rows(connection, [row])
+    except _BAD_ROW as error:
+        connection.execute("ROLLBACK TO one")
+        return _refusal(row, error)
+    finally:
+        connection.execute("RELEASE one")
+    return None
 
 
 def _refusal(row: Row, error: Exception) -> StoreError:
