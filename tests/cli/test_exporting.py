@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from gradeline.errors import Outcome
-from gradeline.model import Grade, GradeKey, Record, Response, ResponseKey, Run, RunGrader, Sample, from_json
+from gradeline.model import (
+    ErrorInfo,
+    Fault,
+    Grade,
+    GradeKey,
+    Record,
+    Response,
+    ResponseKey,
+    Run,
+    RunGrader,
+    Sample,
+    from_json,
+)
+from gradeline.report.parquet import write_parquet
 from gradeline.store import SqliteStorage
 
 COMMAND = str(Path(sys.executable).with_name("gradeline"))
@@ -71,7 +86,7 @@ def test_records_are_the_default(folder: Path) -> None:
 def test_an_unknown_format_is_refused_with_those_there_are(folder: Path) -> None:
     ran = export(folder, "--format", "xml")
     assert ran.code == 2
-    assert "'xml' is not one of 'jsonl', 'csv', 'junit', 'markdown', 'html'" in ran.err
+    assert "'xml' is not one of 'jsonl', 'csv', 'parquet', 'junit', 'markdown', 'html'" in ran.err
 
 
 def test_an_unknown_run_is_refused_and_leaves_no_file(folder: Path) -> None:
@@ -107,3 +122,152 @@ def test_a_reader_that_goes_away_is_no_error(folder: Path, wanted: str) -> None:
     with running:
         assert running.stderr.read() == b""
     assert running.returncode == 0
+
+
+def rows_of_jsonl(lines: str) -> list[dict[str, Any]]:
+    """The rows of a Parquet file, made of the records that another format gives."""
+    found = []
+    for record in map(json.loads, lines.splitlines()):
+        response, sample = record["response"], record["sample"]
+        for grader in ("exact", "late"):
+            grade = record["grades"].get(grader, {})
+            error = grade.get("error") or response.get("error") or {}
+            found.append(
+                {
+                    "run": record["run"],
+                    "case": record["case"],
+                    "repeat": record["repeat"],
+                    "grader": grader,
+                    "kind": "string-match",
+                    "outcome": grade.get("outcome") or ("skipped" if response.get("error") else None),
+                    "score": grade.get("score"),
+                    "passed": grade.get("passed"),
+                    "rationale": grade.get("rationale", "") if grade else None,
+                    "error_type": error.get("type"),
+                    "error_message": error.get("message"),
+                    "fault": error.get("fault"),
+                    "response_status": response.get("status", "success"),
+                    "latency_ms": response.get("latency_ms"),
+                    "input": sample["input"] if isinstance(sample["input"], str) else "\n\n".join(sample["input"]),
+                    "expected": sample.get("ground_truth"),
+                    "submission": record.get("submissions", {}).get(grader),
+                    "text": response.get("text"),
+                    "tags": sample.get("tags", []),
+                    "metadata": grade.get("metadata", {}),
+                }
+            )
+    return found
+
+
+def test_parquet_holds_what_jsonl_holds(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    graders = {"exact": RunGrader("string-match", "f1"), "late": RunGrader("string-match", "f1")}
+    with SqliteStorage(tmp_path / "store.db") as storage:
+        run = storage.save_run(Run(name="n", suite="s", status="completed", graders=graders))
+        for case in range(5000):  # more than a group of rows
+            key = ResponseKey(run, f"=case {case} 'é' \U0001f600", case % 2)
+            sample = Sample(key.case, ["first\n", "then"] if case % 3 else "q", str(case) if case % 5 else None)
+            answer = Response(text=f"{case},\t\"'" * 9, latency_ms=case / 7)
+            if case % 50 == 0:
+                answer = Response("timeout", error=ErrorInfo("timeout", "no answer", Fault.AGENT))
+            put(storage, key, answer, sample, case)
+    lines = export(tmp_path, "--store", "store.db").out
+    assert export(tmp_path, "--store", "store.db", "--format", "parquet", "--output", "it's.parquet") == (0, "", "")
+    found = duckdb.sql(f"SELECT * FROM '{tmp_path}/it''s.parquet'")
+    rows = [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
+    assert [{**row, "metadata": json.loads(row["metadata"])} for row in rows] == rows_of_jsonl(lines)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["it's.parquet", "store.db"]
+
+
+def test_long_answers_do_not_gather_in_memory(tmp_path: Path) -> None:
+    """Together they come to more than the memory that a file is made in."""
+    duckdb = pytest.importorskip("duckdb")
+    texts = {f"c{case:02}": f"{case}" + "0123456789é" * 900_000 for case in range(30)}
+    path = tmp_path / "out.parquet"
+    records = (Record("r", case, 0, Sample(case, "q"), Response(text=text)) for case, text in texts.items())
+    write_parquet(path, records, {"exact": RunGrader("string-match", "f1")})
+    assert duckdb.sql(f"SELECT \"case\", text FROM '{path}'").fetchall() == list(texts.items())
+
+
+def put(storage: SqliteStorage, key: ResponseKey, answer: Response, sample: Sample, case: int) -> None:
+    storage.put_response(key, answer, sample, case)
+    if answer.error is None:
+        grade = Grade("string-match", "f1", Outcome.PASS, 1.0, True, f"as {case}", {"n": [case, None, "é"]})
+        if case % 7 == 0:
+            grade = Grade("string-match", "f1", Outcome.ERROR, error=ErrorInfo("timeout", "slow", Fault.GRADER))
+        storage.put_grade(GradeKey(*key, "exact"), grade, f"submission {case}")
+
+
+def test_parquet_goes_to_a_pipe_as_it_goes_to_a_file(folder: Path) -> None:
+    pytest.importorskip("duckdb")
+    command = [COMMAND, "export", "--format", "parquet"]
+    piped = subprocess.run(command, cwd=folder, capture_output=True, check=True)
+    assert export(folder, "--format", "parquet", "--output", "out") == (0, "", "")
+    assert piped.stdout == (folder / "out").read_bytes()
+    assert piped.stdout[:4] == b"PAR1"
+
+
+def test_parquet_is_not_written_to_a_terminal(folder: Path) -> None:
+    pytest.importorskip("duckdb")
+    pty = pytest.importorskip("pty")
+    master, terminal = pty.openpty()
+    done = subprocess.run(
+        [COMMAND, "export", "--format", "parquet"], cwd=folder, stdout=terminal, stderr=subprocess.PIPE, check=False
+    )
+    os.close(terminal)
+    os.close(master)
+    assert done.returncode == 2
+    assert b"Parquet is no text for a terminal; name a file with --output" in done.stderr
+
+
+def test_without_duckdb_the_extra_is_named(folder: Path) -> None:
+    (folder / "absent").mkdir()
+    (folder / "absent" / "duckdb.py").write_text("raise ImportError")
+    ran = export(folder, "--format", "parquet", "--output", "out", PYTHONPATH=str(folder / "absent"))
+    assert ran.code == 2
+    assert "'parquet' needs DuckDB: pip install 'gradeline[export]', or take another format" in ran.err
+    assert not (folder / "out").exists()
+
+
+def test_parquet_where_nothing_can_be_written_is_told(folder: Path) -> None:
+    pytest.importorskip("duckdb")
+    ran = export(folder, "--format", "parquet", "--output", "no/such/file")
+    assert ran.code == 2
+    assert "no/such/file: cannot be written: No such file or directory" in ran.err
+
+
+INTERRUPTED = """
+import signal, sys
+from gradeline.cli import main
+from gradeline.store import SqliteStorage
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may have it ignored
+records = SqliteStorage.records
+
+def stopping(self, run, after=None):
+    yield next(records(self, run, after))
+    print("begun", flush=True)
+    signal.pause()
+
+SqliteStorage.records = stopping
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("wanted", ["jsonl", "csv", "parquet"])
+def test_interrupted_it_leaves_nothing_under_the_final_name_nor_beside_it(folder: Path, wanted: str) -> None:
+    if wanted == "parquet":
+        pytest.importorskip("duckdb")
+    (folder / "out").write_text("of an earlier day")
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, "export", "--format", wanted, "--output", "out"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"begun\n"
+        running.send_signal(signal.SIGINT)
+    assert running.returncode not in (0, -signal.SIGINT)
+    assert (folder / "out").read_text() == "of an earlier day"
+    assert sorted(path.name for path in folder.iterdir()) == [".gradeline", "out"]

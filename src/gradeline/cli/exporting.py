@@ -18,7 +18,7 @@ from gradeline.errors import ConfigError, Problem
 if TYPE_CHECKING:
     from gradeline.model import Run, Storage
 
-FORMATS = ("jsonl", "csv", "junit", "markdown", "html")
+FORMATS = ("jsonl", "csv", "parquet", "junit", "markdown", "html")
 
 
 @click.command()
@@ -34,6 +34,7 @@ def export(run_name: str, wanted: str, output: Path | None) -> None:
     \b
     jsonl     every record, one JSON object a line
     csv       a row per case, repeat and grader, for spreadsheets
+    parquet   the same rows with typed columns, for data frames; needs the extra export
     junit     a test per case, repeat and grader, for continuous integration
     markdown  the verdict, the graders and the worst cases, for a pull request
     html      a page with all of that and charts, in one file
@@ -43,8 +44,11 @@ def export(run_name: str, wanted: str, output: Path | None) -> None:
     settings = current_settings()
     with open_store(settings) as storage:
         run = storage.find_run(run_name)
-        with _standard_output() if output is None else _new_file(output) as file:
-            _write(file, wanted, storage, run)
+        if wanted == "parquet":
+            _write_parquet(output, storage, run)
+        else:
+            with _standard_output() if output is None else _new_file(output) as file:
+                _write(file, wanted, storage, run)
     if output is not None and settings.json:
         import json
 
@@ -81,8 +85,30 @@ def _write(file: IO[str], wanted: str, storage: Storage, run: Run) -> None:
         write_html(file, report)
 
 
+def _write_parquet(output: Path | None, storage: Storage, run: Run) -> None:
+    """Not as the others: what is known at the end of the file is how to read its beginning."""
+    from shutil import copyfileobj
+    from tempfile import TemporaryDirectory
+
+    from gradeline.report.parquet import require_duckdb, write_parquet
+
+    require_duckdb()
+    if output is None and sys.stdout.isatty():
+        raise ConfigError(Problem("output", "Parquet is no text for a terminal; name a file with --output"))
+    replaced = None if output is None else _replaceable(output)
+    if replaced is not None:
+        with _partial(replaced) as partial:
+            write_parquet(partial, storage.records(run.id), run.graders)
+        return
+    with TemporaryDirectory(prefix="gradeline-parquet-") as folder:
+        made = Path(folder) / "results.parquet"
+        write_parquet(made, storage.records(run.id), run.graders)
+        with made.open("rb") as file, _standard_output() if output is None else _opened(output) as out:
+            copyfileobj(file, out.buffer)
+
+
 @contextmanager
-def _standard_output() -> Iterator[IO[str]]:
+def _standard_output() -> Iterator[TextIOWrapper]:
     """Standard output as UTF-8 with line ends as they are written, whatever the terminal's settings."""
     sys.stdout.flush()
     stream = TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="")
@@ -99,22 +125,39 @@ def _standard_output() -> Iterator[IO[str]]:
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[IO[str]]:
-    """A file that is there as a whole or not at all: written under another name, then renamed."""
-    path = path.resolve()
-    if path.exists() and not path.is_file():
-        if path.is_dir():
-            raise ConfigError(Problem(str(path), "is a folder; name a file"))
-        # a pipe or a device cannot be replaced
-        try:
-            with path.open("w", encoding="utf-8", newline="") as file:
-                yield file
-        except OSError as error:
-            raise _unwritable(path, error) from None
+    """A file that is there as a whole or not at all; a pipe or a device is written to as it is."""
+    replaced = _replaceable(path)
+    if replaced is None:
+        with _opened(path) as file:
+            yield file
         return
+    with _partial(replaced) as partial, partial.open("w", encoding="utf-8", newline="") as file:
+        yield file
+
+
+def _replaceable(path: Path) -> Path | None:
+    """Where the file really is; None for what cannot be replaced."""
+    path = path.resolve()
+    if path.is_dir():
+        raise ConfigError(Problem(str(path), "is a folder; name a file"))
+    return None if path.exists() and not path.is_file() else path
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[TextIOWrapper]:
+    try:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            yield file
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+@contextmanager
+def _partial(path: Path) -> Iterator[Path]:
+    """The name under which to write a file, so that its own is only ever that of a whole one."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with partial.open("w", encoding="utf-8", newline="") as file:
-            yield file
+        yield partial
         partial.replace(path)
     except OSError as error:
         raise _unwritable(path, error) from None
