@@ -9,6 +9,7 @@ from importlib import import_module
 import click
 
 from gradeline import __version__
+from gradeline.cli.garbage import look_later
 from gradeline.cli.settings import global_options
 from gradeline.errors import ConfigError, GradelineError
 
@@ -93,6 +94,7 @@ def _mute() -> None:
 
 def main() -> None:
     """Entry point of the ``gradeline`` command."""
+    look_later()
     sys.exit(run(sys.argv[1:]))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import os
 import signal
@@ -14,6 +13,7 @@ from typing import Any
 import click
 
 from gradeline.cli import progress
+from gradeline.cli.garbage import look_seldom
 from gradeline.cli.settings import Settings
 from gradeline.cli.summary import print_quietly, print_report
 from gradeline.engine import suites
@@ -103,9 +103,7 @@ async def demo_runs(settings: Settings, storage: Storage) -> tuple[Run, Run]:
 
 def watcher(settings: Settings, *, together: bool = False) -> Watcher:
     """Shows how far runs are and listens to Ctrl-C; ``together`` is for runs that go on at the same time."""
-    # a run makes objects by the million and no cycles; what is loaded by now stays
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    look_seldom()
     stop = Stop()
     _listen(stop)
     display = progress.SharedProgress(settings) if together else partial(progress.shown, settings)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import click
 
+from gradeline.cli.garbage import look_as_ever
 from gradeline.cli.settings import current_settings, global_options
 
 _HOST = "127.0.0.1"
@@ -39,6 +40,7 @@ def view(no_browser: bool) -> None:
     log_to(level=logging.WARNING)
     store = current_settings().store or default_store()
     service = build(ServeSettings(host=_HOST, port=0, store=store, secret_key=read_secret_key(None)))
+    look_as_ever()
     try:
         require_keys(service)
         with bind(_HOST, 0) as bound:

@@ -10,9 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
-
-import yaml
+from typing import TYPE_CHECKING, Any, Literal
 
 from gradeline.model import quote
 from gradeline.suite.jsonfeed import JsonFeed
@@ -26,13 +24,17 @@ from gradeline.suite.places import (
 )
 from gradeline.suite.tree import Node, TreeBuilder, child, plain
 
+if TYPE_CHECKING:
+    import yaml
+
 Top = Literal["mapping", "list", "any"]
 
 _MAX_BYTES = 10_000_000
 _MAX_DIRECTIVES = 100
 """libyaml compares each with all before it."""
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LOADER: Any = None
+"""None: libyaml's, where that is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +113,15 @@ def _check_top(root: Node, file: str, top: Top) -> None:
         raise DocumentError(SuiteProblem(file, root.line, root.column, "", f"expected {form}, got {shown}"))
 
 
-_NOT_YAML = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_NOT_YAML = "[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+_SPACES = dict.fromkeys(map(ord, "\t\n\r"))
 
 
 def _feed_yaml(text: str, builder: TreeBuilder) -> None:
-    bad = _NOT_YAML.search(text)
+    import yaml  # 10 ms, which a suite in JSON need not pay
+
+    # most files hold nothing but what can be printed, and the pattern is dear to compile
+    bad = None if text.translate(_SPACES).isprintable() else re.search(_NOT_YAML, text)
     if bad:
         line = text.count("\n", 0, bad.start()) + 1
         column = bad.start() - text.rfind("\n", 0, bad.start())
@@ -124,7 +130,8 @@ def _feed_yaml(text: str, builder: TreeBuilder) -> None:
     if text.count("%TAG") > _MAX_DIRECTIVES:
         builder.fail(1, 1, f"more than {_MAX_DIRECTIVES} %TAG directives; tags are not supported, leave them out")
     try:
-        _feed_events(yaml.parse(text, Loader=_LOADER), builder)
+        loader = _LOADER or getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        _feed_events(yaml.parse(text, Loader=loader), builder)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
@@ -134,6 +141,8 @@ def _feed_yaml(text: str, builder: TreeBuilder) -> None:
 
 
 def _feed_events(events: Iterable[Any], builder: TreeBuilder) -> None:
+    import yaml  # loaded by now
+
     documents = 0
     for event in events:
         line, column = event.start_mark.line + 1, event.start_mark.column + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 from urllib.parse import quote as percent_encoded
 
@@ -70,7 +71,12 @@ def default_of(holder: type[msgspec.Struct], name: str) -> Any:
 
 
 def _field(holder: type[msgspec.Struct], name: str) -> msgspec.structs.FieldInfo:
-    return next(field for field in msgspec.structs.fields(holder) if field.name == name)
+    return _fields(holder)[name]
+
+
+@cache
+def _fields(holder: type[msgspec.Struct]) -> Mapping[str, msgspec.structs.FieldInfo]:
+    return {field.name: field for field in msgspec.structs.fields(holder)}
 
 
 def defined(name: str, *steps: str) -> Schema:

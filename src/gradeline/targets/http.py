@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
-from secrets import token_hex
+from random import Random
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urljoin, urlsplit
 
@@ -172,6 +172,8 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
         super().__init__(config, secrets)
         self._given = transport
         self._own: Transport | None = None
+        # to ask the system for each trace's name would let other threads in between, in the midst of a call
+        self._random = Random()  # noqa: S311 - it makes names, not keys
         paths = self.options.response
         self._reader = AnswerReader(paths)
         poll = self.options.poll
@@ -186,6 +188,7 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
     async def open(self) -> None:
         from gradeline.transport import Transport  # loads aiohttp
 
+        self._random.seed()  # a copy in another process must not name its traces as this one does
         if self._given is None and self._own is None:
             self._own = await Transport().__aenter__()
 
@@ -332,9 +335,14 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
             stream=self.options.stream,
             secret_headers=self._secret_headers,
             secrets=self.hidden,
-            traceparent=_new_trace(),
+            traceparent=self._new_trace(),
         )
         return await self._transport.request(request)
+
+    def _new_trace(self) -> str:
+        """A ``traceparent``: version, trace, span, and that it is recorded."""
+        token = f"{self._random.getrandbits(192):048x}"
+        return f"00-{token[:32]}-{token[32:]}-01"
 
     @property
     def _transport(self) -> Transport:
@@ -439,12 +447,6 @@ def _turns(sample: Sample) -> list[str]:
     if not turns:
         raise ConfigError(Problem("input", f"case {sample.case_key!r} has an empty list; write at least one turn"))
     return turns
-
-
-def _new_trace() -> str:
-    """A ``traceparent``: version, trace, span, and that it is recorded."""
-    token = token_hex(24)
-    return f"00-{token[:32]}-{token[32:]}-01"
 
 
 def _says_json(headers: Mapping[str, str]) -> bool:

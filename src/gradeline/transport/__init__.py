@@ -3,6 +3,7 @@
 Loading this package loads aiohttp (about 0.2 s), so nothing imports it at start-up.
 """
 
+from gradeline.transport import certificates  # noqa: F401 - the first of all, since it imports aiohttp in its own way
 from gradeline.transport.call import Answer, CallError, Request
 from gradeline.transport.client import Transport
 from gradeline.transport.egress import AllowAll, EgressPolicy, PublicOnly, allow_all

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from multidict import CIMultiDict
 from yarl import URL
@@ -19,8 +19,7 @@ MAX_REDIRECTS = 5
 _OF_THE_BODY = frozenset({"content-type", "content-encoding", "content-language", "content-location"})
 
 
-@dataclass(frozen=True, slots=True)
-class Hop:
+class Hop(NamedTuple):
     """One request of a chain."""
 
     method: str
@@ -29,8 +28,7 @@ class Hop:
     body: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class Redirect:
+class Redirect(NamedTuple):
     """An answer that names another place."""
 
     status: int

@@ -1,0 +1,34 @@
+"""Garbage is looked for when there can be some."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from gradeline.cli import garbage
+
+
+@pytest.fixture(autouse=True)
+def as_it_was() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*before)
+
+
+def test_a_service_looks_as_python_does_whatever_was_before() -> None:
+    before = gc.get_threshold()
+    garbage.look_later()
+    garbage.look_as_ever()
+    assert gc.get_threshold() == before
+
+
+def test_a_run_looks_more_often_than_a_command_that_loads_and_never_at_what_is_loaded() -> None:
+    garbage.look_later()
+    loading, _, _ = gc.get_threshold()
+    garbage.look_seldom()
+    running, _, _ = gc.get_threshold()
+    assert 700 < running < loading
+    assert gc.get_freeze_count() > 0
