@@ -28,7 +28,7 @@ demo: $(READY) $(WEB) ## Every grader at work, an agent asked as two models and 
 
 test: $(READY) $(WEB) ## Run all tests
 	$(MAKE_UI) test
-	$(VENV)/pytest -n auto
+	$(VENV)/pytest -n auto --dist loadgroup
 
 soak: $(READY) ## Kill runs 1,000 times, and check that nothing is lost (KILLS=100 for fewer)
 	$(VENV)/python tests/crash/soak.py --kills $(or $(KILLS),1000)

@@ -17,6 +17,7 @@ from time import monotonic, sleep
 
 RAY = str(Path(sys.executable).with_name("ray"))
 _PATIENCE = 120.0
+_GUARD = 'while read session; do all="$all $session"; done; for one in $all; do pkill -9 -s "$one"; done'
 
 
 class RayCluster:
@@ -28,6 +29,8 @@ class RayCluster:
         self.token = secrets.token_hex(20)
         self.address = f"127.0.0.1:{_free_port()}"
         self._nodes: list[subprocess.Popen[bytes]] = []
+        # ends the nodes when this process is gone, however it went
+        self._guard = subprocess.Popen(["sh", "-c", _GUARD], stdin=subprocess.PIPE, start_new_session=True)
         try:
             self._add("--head", f"--port={self.address.rpartition(':')[2]}", "--include-dashboard=false")
         except BaseException:
@@ -58,6 +61,7 @@ class RayCluster:
         for node in self._nodes:
             _kill_session(node.pid)
             node.wait()
+        self._guard.communicate()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _add(self, *options: str) -> None:
@@ -82,6 +86,9 @@ class RayCluster:
                 start_new_session=True,
             )
         self._nodes.append(node)
+        assert self._guard.stdin is not None
+        self._guard.stdin.write(f"{node.pid}\n".encode())
+        self._guard.stdin.flush()
         deadline = monotonic() + _PATIENCE
         while b"Ray runtime started" not in log.read_bytes():
             assert node.poll() is None, log.read_text(errors="replace")

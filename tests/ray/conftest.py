@@ -78,7 +78,7 @@ class Project:
     def command(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
         process = self.begin(*arguments, **environment)
-        out, err = process.communicate(timeout=300)
+        out, err = process.communicate(timeout=120)
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     def json(self, *arguments: str, **environment: str) -> Any:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gradeline.cli.engines import engine_options
+from gradeline.cli.garbage import look_as_ever
 from gradeline.cli.settings import current_settings, global_options
 
 if TYPE_CHECKING:
@@ -35,13 +37,14 @@ if TYPE_CHECKING:
 )
 @click.option("--allow-target", multiple=True, metavar="KIND", help="Allow one more kind of target. Repeatable.")
 @click.option("--runs-at-once", type=click.IntRange(1, 64), default=4, show_default=True, help="Runs side by side.")
+@engine_options
 @click.option(
     "--log-level",
     type=click.Choice(("debug", "info", "warning", "error")),
     help="Of the JSON lines on standard error. Default: info, in a terminal warning.",
 )
 @global_options
-def serve(log_level: str | None, secret_key_file: Path | None, **options: object) -> None:
+def serve(log_level: str | None, secret_key_file: Path | None, graders_dir: Path | None, **options: object) -> None:
     """Serve the REST API and the web interface.
 
     On 127.0.0.1 anybody on this machine may use it, until the first key is made with `gradeline keys create`. Any
@@ -52,25 +55,27 @@ def serve(log_level: str | None, secret_key_file: Path | None, **options: object
     gradeline serve
     gradeline serve --port 0 --store memory://
     gradeline serve --host 0.0.0.0 --secret-key-file /etc/gradeline/key
+    gradeline serve --engine ray --store postgresql://me@db.example/evals
     """
     import logging
 
     from gradeline.service.logs import log_to
 
     log_to(level=getattr(logging, (log_level or _default_level()).upper()))
-    _serve(_settings(secret_key_file, options))
+    _serve(_settings(secret_key_file, graders_dir, options))
 
 
-def _settings(secret_key_file: Path | None, options: dict[str, object]) -> ServeSettings:
+def _settings(secret_key_file: Path | None, graders_dir: Path | None, options: dict[str, object]) -> ServeSettings:
     import msgspec
 
     from gradeline.api.stores import default_store
     from gradeline.service.master import read_secret_key
     from gradeline.service.settings import ServeSettings
 
-    folder = options.pop("graders_dir")
     made = msgspec.convert({**options, "store": current_settings().store or default_store()}, ServeSettings)
-    return msgspec.structs.replace(made, graders_dir=folder, secret_key=read_secret_key(secret_key_file))
+    return msgspec.structs.replace(
+        made, graders_dir=graders_dir and graders_dir.resolve(), secret_key=read_secret_key(secret_key_file)
+    )
 
 
 def _serve(settings: ServeSettings) -> None:
@@ -78,6 +83,7 @@ def _serve(settings: ServeSettings) -> None:
     from gradeline.service.state import build
 
     service = build(settings)
+    look_as_ever()
     try:
         require_keys(service)
         bound = bind(settings.host, settings.port)

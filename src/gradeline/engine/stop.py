@@ -21,4 +21,5 @@ class Stop:
     async def sleep(self, seconds: float) -> None:
         """Wait so long, or until the run is to end."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._event.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._event.wait()

@@ -38,7 +38,11 @@ class ServiceEgress:
 
     def check(self, host: str, address: str, port: int) -> str | None:
         """Why this address may not be reached, or None where it may."""
-        return (self._at_home if self._local() else self._with_keys).check(host, address, port)
+        return self.settled().check(host, address, port)
+
+    def settled(self) -> PublicOnly:
+        """What holds at this moment, for a process that cannot ask whether the service is still in local mode."""
+        return self._at_home if self._local() else self._with_keys
 
     def check_url(self, url: str, field: str = "agent_endpoint_url") -> None:
         """Refuse a URL that no call may use: `ApiError` INVALID_URL or URL_NOT_ALLOWED. Nothing is dialled.

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from threading import Event as Signal
 from threading import Lock, Thread
 from time import monotonic
+from typing import Any
 
-from gradeline.engine.local import run_local
 from gradeline.engine.pipeline import RunTask
-from gradeline.engine.prepare import Definition, Prepared, prepare
+from gradeline.engine.prepare import Definition, Outside, Prepared, prepare
 from gradeline.engine.suites import answered_samples
 from gradeline.errors import GradelineError, StoreError
 from gradeline.model import Run
@@ -30,6 +30,7 @@ from gradeline.service.held import CANCELLED, HeldRun, give_back_quietly
 from gradeline.service.queue import MOST_TRIES, Claim, LostClaimError, Queue, baseline_of
 from gradeline.service.secrets import Secrets
 from gradeline.service.settings import ServeSettings
+from gradeline.service.workplace import Workplace
 from gradeline.service.world import document_of, outside_of, suite_for_run
 from gradeline.store.database import Database
 from gradeline.store.shared import SharedStorage
@@ -47,7 +48,7 @@ _LONGEST_PAUSE_S = 60.0
 
 
 class Runner:
-    """Executes up to ``runs_at_once`` runs at a time, as long as it is started."""
+    """Executes as many runs at a time as its workplace takes, as long as it is started."""
 
     def __init__(
         self,
@@ -57,6 +58,7 @@ class Runner:
         secrets: Secrets,
         egress: ServiceEgress,
         events: Events,
+        workplace: Workplace,
     ) -> None:
         self.log: EventLog = events.log
         self.queue = Queue(database, self.log, settings.lease_s)
@@ -66,6 +68,7 @@ class Runner:
         self._database = database
         self._egress = egress
         self._events = events
+        self._workplace = workplace
         self._held: dict[str, HeldRun] = {}
         self._tasks: dict[str, Future[None]] = {}
         self._lock = Lock()
@@ -95,7 +98,7 @@ class Runner:
         self._stopping.set()
         self._wake.set()
         self._threads[1].join()
-        deadline = monotonic() + max(0.0, drain_s - 2 * _LAST_WORDS_S)
+        deadline = monotonic() + max(0.0, drain_s - 2 * _LAST_WORDS_S - self._workplace.leaving_s)
         with self._lock:
             held, tasks = list(self._held.values()), list(self._tasks.values())
         for one in held:
@@ -106,7 +109,7 @@ class Runner:
             loop.call_soon_threadsafe(one.break_off)
         ended = asyncio.run_coroutine_threadsafe(_others_done(), loop)
         with suppress(TimeoutError):
-            ended.result(_LAST_WORDS_S)
+            ended.result(_LAST_WORDS_S + self._workplace.leaving_s / 2)
         loop.call_soon_threadsafe(loop.stop)
         self._threads[0].join(_LAST_WORDS_S)
         if not self._threads[0].is_alive():
@@ -153,7 +156,7 @@ class Runner:
             _log.exception("the queue")
 
     def _claim(self) -> None:
-        while not self._stopping.is_set() and len(self._held) < self._settings.runs_at_once:
+        while not self._stopping.is_set() and len(self._held) < self._workplace.at_once:
             claim = self.queue.claim(self._held)
             if claim is None:
                 return
@@ -244,9 +247,14 @@ class Runner:
             self._storage,
             asking=run.parent is None,
             baselines=definition.baselines,
-            outside=outside_of(document, self._egress, self._secrets),
+            outside=self._outside(document),
         ) as prepared:
-            await run_local(self._storage, self._task(prepared, run, held), held.stop)
+            task = self._task(prepared, run, held)
+            await self._workplace.engine(self._storage, prepared, task, held.stop)
+
+    def _outside(self, document: Mapping[str, Any]) -> Outside:
+        outside = outside_of(document, self._egress, self._secrets)
+        return outside._replace(policy=self._egress.settled()) if self._workplace.elsewhere else outside
 
     def _task(self, prepared: Prepared, run: Run, held: HeldRun) -> RunTask:
         task = prepared.task(run)._replace(keeper=held)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -27,6 +27,12 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
     allow_target: tuple[str, ...] = ()
     """Kinds of targets that may be named over REST beside the data-only ones."""
     runs_at_once: int = 4
+    engine: Literal["local", "ray"] = "local"
+    """Where the cases of runs are worked on."""
+    ray_address: str | None = None
+    """The cluster; None: one of this machine alone."""
+    ray_workers: int | None = None
+    """How many workers of the cluster the runs share; None: one for each of its cores."""
     queue_limit: int = 1000
     """Runs that may wait; beyond it starting one is refused for now."""
     max_body: int = 10_000_000

@@ -30,7 +30,10 @@ from gradeline.service.secrets import Secrets
 from gradeline.service.sessions import Sessions
 from gradeline.service.settings import ServeSettings
 from gradeline.service.stored_graders import StoredGraders
+from gradeline.service.suites_of import SuiteMaker
 from gradeline.service.test_cases import TestCases
+from gradeline.service.trials import Trials
+from gradeline.service.workplace import Workplace, open_workplace
 from gradeline.store import open_storage
 from gradeline.store.database import Database
 from gradeline.store.shared import SharedStorage
@@ -66,6 +69,7 @@ class Service:
     labels: Labels
     runner: Runner
     evaluations: Evaluations
+    trials: Trials
     _closing: ExitStack = field(default_factory=ExitStack)
     _draining: Thread | None = None
 
@@ -100,8 +104,9 @@ def build(settings: ServeSettings) -> Service:
         if url == "memory://":
             folder = opened.enter_context(TemporaryDirectory(prefix="gradeline-"))
             url = str(Path(folder) / "store.db")
+        workplace = opened.enter_context(open_workplace(settings))
         storage = opened.enter_context(open_storage(url))
-        service = _assembled(settings, _shared(storage))
+        service = _assembled(settings, _shared(storage), workplace)
         service._closing = opened.pop_all()
         return service
 
@@ -117,7 +122,7 @@ def _shared(storage: Storage) -> SharedStorage:
     return cast("SharedStorage", storage)
 
 
-def _assembled(settings: ServeSettings, storage: SharedStorage) -> Service:
+def _assembled(settings: ServeSettings, storage: SharedStorage, workplace: Workplace) -> Service:
     database = storage.database
     keys = Keys(database, settings)
     secrets = Secrets(database, settings)
@@ -125,7 +130,8 @@ def _assembled(settings: ServeSettings, storage: SharedStorage) -> Service:
     cases = TestCases(database)
     graders = StoredGraders(database, settings, egress)
     events = Events(database)
-    runner = Runner(settings, storage, database, secrets, egress, events)
+    runner = Runner(settings, storage, database, secrets, egress, events, workplace)
+    maker = SuiteMaker(settings, storage, cases, graders, egress, secrets)
     return Service(
         settings=settings,
         storage=storage,
@@ -144,7 +150,8 @@ def _assembled(settings: ServeSettings, storage: SharedStorage) -> Service:
         results=Results(database, storage, settings),
         labels=Labels(database),
         runner=runner,
-        evaluations=Evaluations(settings, storage, database, cases, graders, egress, secrets, events, runner),
+        evaluations=Evaluations(settings, storage, database, egress, secrets, events, runner, maker),
+        trials=Trials(settings, storage, cases, egress, secrets, maker),
     )
 
 

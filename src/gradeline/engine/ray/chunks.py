@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
+from math import ceil
 from typing import NamedTuple
 
 from gradeline.engine.pipeline import RunTask
@@ -65,17 +66,19 @@ def replanned(chunk: Chunk, task: RunTask, storage: Storage) -> Iterator[Planned
 class Chunks:
     """Hands out the chunks of a plan, first those that were given back; each until it is done."""
 
-    def __init__(self, planned: Iterator[Planned], take_note: Callable[[Planned], str | None]) -> None:
+    def __init__(self, planned: Iterator[Planned], take_note: Callable[[Planned], str | None], workers: int) -> None:
         """``take_note`` is told of every case as it is planned; a reason that it gives is why there are no more."""
         self._planned = planned
         self._take_note = take_note
+        self._workers = workers
+        self._ahead: deque[Planned] = deque()
         self._returned: deque[Chunk] = deque()
         self._out: set[int] = set()
         self._numbers = count()
         self._changed = asyncio.Condition()
         self._exhausted = False
         self._ended = False
-        self._size = FEWEST
+        self._size: int | None = None
         self.over = asyncio.Event()
         """Nothing is left to be done."""
 
@@ -121,22 +124,32 @@ class Chunks:
             self._settle()
 
     def _settle(self) -> None:
-        if self._exhausted and not self._out and not self._returned:
+        waiting = self._returned or (self._ahead and not self._ended)
+        if self._exhausted and not self._out and not waiting:
             self.over.set()
         self._changed.notify_all()
 
     async def _next(self) -> Chunk | None:
-        chosen: list[Planned] = []
-        while len(chosen) < self._size and not self._exhausted:
+        if self._size is None:
+            # a small run is shared out evenly: a chunk for each worker
+            await self._read_ahead(self._workers * FEWEST)
+            self._size = ceil(len(self._ahead) / self._workers) if self._exhausted else FEWEST
+        await self._read_ahead(self._size)
+        if not self._ahead or self._ended:
+            return None
+        chosen = [self._ahead.popleft() for _ in range(min(self._size, len(self._ahead)))]
+        return Chunk(next(self._numbers), tuple(chosen))
+
+    async def _read_ahead(self, cases: int) -> None:
+        """Have so many cases ready that need work, where there are so many."""
+        while len(self._ahead) < cases and not self._exhausted:
             one = next(self._planned, None)
             if one is None or self._take_note(one) is not None:
                 self._exhausted = True
-                break
-            if one.work is not Work.REUSE:
-                chosen.append(one)
+            elif one.work is not Work.REUSE:
+                self._ahead.append(one)
             elif one.position % MOST == 0:
                 await asyncio.sleep(0)  # a long row of them must not keep everybody else waiting
-        return Chunk(next(self._numbers), tuple(chosen)) if chosen else None
 
 
 def shares(concurrency: int, workers: int) -> Sequence[int]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -16,6 +18,7 @@ from gradeline.errors import ConfigError, GradelineError, Problem
 
 NAMESPACE = "gradeline"
 _PLACE = "--engine ray"
+_SCRATCH = "gl-ray-"
 _NOT_SENT = (
     ".env",
     ".env.*",
@@ -37,6 +40,10 @@ _SAFE = {
 _ALWAYS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # what matters of them is told in our own words
+    "RAY_BACKEND_LOG_LEVEL": "error",
+    # seconds for which a cluster is tried that does not let this process in
+    "RAY_NUM_REDIS_GET_RETRIES": "5",
 }
 
 
@@ -79,19 +86,16 @@ def joined(address: str | None, folder: Path | None = None, workers: int | None 
 @contextmanager
 def _local(workers: int | None) -> Iterator[None]:
     # a short path: the names of sockets within it are limited to some 100 characters
-    scratch = tempfile.mkdtemp(prefix="gl-ray-")
+    _clear_away()
+    scratch = tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-")
     token = {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
     try:
         with _environment({**_ALWAYS, **_SAFE, **token, "RAY_TMPDIR": scratch}):
-            import ray  # only now: it reads its environment once, when it is loaded
-
             try:
-                ray.init(
+                _join(
+                    address="local",  # whatever RAY_ADDRESS says
                     num_cpus=workers or os.cpu_count() or 1,
-                    namespace=NAMESPACE,
                     include_dashboard=False,
-                    log_to_driver=False,
-                    configure_logging=False,
                     _node_ip_address="127.0.0.1",
                     _temp_dir=scratch,
                 )
@@ -113,19 +117,39 @@ def _remote(address: str, folder: Path | None) -> Iterator[None]:
     _require_reachable(address)
     sent: dict[str, Any] = {} if folder is None else {"working_dir": str(folder), "excludes": list(_NOT_SENT)}
     with _environment(_ALWAYS):
-        import ray
-
         try:
-            ray.init(
-                address=address,
-                namespace=NAMESPACE,
-                runtime_env=sent,
-                log_to_driver=False,
-                configure_logging=False,
-            )
+            _join(address=address, runtime_env=sent)
         except Exception as error:
             raise _refusal(address, error) from error
         yield
+
+
+def _clear_away() -> None:
+    """What the cluster of a killed process left behind; the processes themselves end with it."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*-*"):
+        owner = folder.name.removeprefix(_SCRATCH).partition("-")[0]
+        if owner.isdecimal() and not _lives(int(owner)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _join(**options: Any) -> None:
+    """Ray sets a handler of its own, by which a polite kill would no longer end a run in good order."""
+    import ray  # only now: it reads its environment once, when it is loaded
+
+    handler = signal.getsignal(signal.SIGTERM)
+    ray.init(namespace=NAMESPACE, log_to_driver=False, configure_logging=False, **options)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
 
 
 def _require_reachable(address: str) -> None:
@@ -150,10 +174,11 @@ def _require_reachable(address: str) -> None:
 def _refusal(address: str, error: Exception) -> ConfigError:
     told = _told(error)
     whole = str(error)
-    if "auth" in f"{type(error).__name__} {whole}".lower():
+    if "Failed to connect" in whole or "auth" in f"{type(error).__name__} {whole}".lower():
+        # a refused token is told in no other way
         reason = (
-            f"the cluster at {address} does not accept the token of this process; set RAY_AUTH_MODE=token and"
-            " RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) as the cluster was started with"
+            f"the cluster at {address} answers, and does not let this process in; set RAY_AUTH_MODE=token and"
+            " RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) to what the cluster was started with"
         )
     elif "Version mismatch" in whole:
         reason = f"the cluster at {address} has other versions; install the same Ray and Python there and here ({told})"

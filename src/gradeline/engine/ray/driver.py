@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gradeline.engine.carry_out import RunResult, carry_out
-from gradeline.engine.execute import Rate, Spending
+from gradeline.engine.execute import Spending
 from gradeline.engine.keeper import Keeper
 from gradeline.engine.pipeline import RunTask, spent_before
 from gradeline.engine.plan import Planned, Work
 from gradeline.engine.prepare import Prepared
 from gradeline.engine.ray.chunks import Chunk, Chunks, shares
 from gradeline.engine.ray.cluster import Cluster, joined, require_ray
-from gradeline.engine.ray.turns import RateKeeper, RemoteLessor
+from gradeline.engine.ray.turns import Lessor, RemoteLessor
 from gradeline.engine.ray.worker import ChunkWorker, Heard, Job, Opened
 from gradeline.engine.stop import Stop
 from gradeline.engine.tally import CaseDone
@@ -52,8 +52,13 @@ class RayEngine:
         address: str | None = None,
         workers: int | None = None,
         tell: Callable[[str], None] = _log.info,
+        *,
+        at_once: int = 1,
     ) -> None:
-        """``store`` is the URL that workers write to; ``tell`` is for what a person should hear of."""
+        """``store`` is the URL that workers write to; ``tell`` is for what a person should hear of.
+
+        ``at_once`` runs share the workers: each has a part of its own, so that none waits for another's end.
+        """
         require_shared(store)
         require_ray()
         self._store = store
@@ -62,6 +67,11 @@ class RayEngine:
         self._tell = tell
         self._stack = ExitStack()
         self._cluster: Cluster | None = None
+        self._lessors: dict[str, RemoteLessor] = {}
+        self._wanted_parts = at_once
+        self._free_parts: list[int] = []
+        self.at_once = at_once
+        """Runs that have workers of their own side by side; known when the cluster is joined."""
 
     def __enter__(self) -> RayEngine:
         return self
@@ -72,6 +82,7 @@ class RayEngine:
     def close(self) -> None:
         """Leave the cluster; one of this machine ends."""
         self._cluster = None
+        self._lessors.clear()
         self._stack.close()
 
     def join(self, folder: Path | None = None) -> Cluster:
@@ -80,6 +91,8 @@ class RayEngine:
             if self._address is None:
                 self._tell("starting a Ray cluster on this machine")
             self._cluster = self._stack.enter_context(joined(self._address, folder, self._workers))
+            self._free_parts = list(shares(self._cluster.workers, self._wanted_parts))
+            self.at_once = len(self._free_parts)
             processes = f"{self._cluster.workers} worker{'s' if self._cluster.workers > 1 else ''}"
             nodes = f"{self._cluster.nodes} node{'s' if self._cluster.nodes > 1 else ''}"
             self._tell(f"Ray: {processes} on {nodes}")
@@ -105,11 +118,39 @@ class RayEngine:
                 asking=task.asking,
                 fail_fast=task.fail_fast,
                 open_writer=keeper.writer_elsewhere(),
+                target=prepared.target.fingerprint,
+                graders=prepared.run_graders(),
             )
-            async with Fleet(storage, task._replace(run=run), job, cluster.workers, stop, self._tell) as fleet:
-                return await fleet.work_through()
+            with self._part() as workers:
+                lessor = self._lessor(run, task)
+                async with Fleet(storage, task._replace(run=run), job, workers, stop, self._tell, lessor) as fleet:
+                    return await fleet.work_through()
 
         return await carry_out(storage, task, stop, work_through)
+
+    def _lessor(self, run: Run, task: RunTask) -> RemoteLessor | None:
+        """One for all who call this agent so often, whatever run they belong to; kept beyond the run's end."""
+        rate = task.pace.rate
+        if rate is None or not task.asking:
+            return None
+        place = run.target.get("url") or run.target.get("base_url") or run.target.get("fingerprint")
+        name = f"rate-{digest_of(f'{place} {rate.calls} {rate.per}')}"
+        lessor = self._lessors.setdefault(name, RemoteLessor(name, rate))
+        lessor.find()
+        return lessor
+
+    @contextmanager
+    def _part(self) -> Iterator[int]:
+        """How many workers a run has; where all parts are taken one, which waits for a free processor."""
+        part = max(self._free_parts, default=0)
+        if not part:
+            yield 1
+            return
+        self._free_parts.remove(part)
+        try:
+            yield part
+        finally:
+            self._free_parts.append(part)
 
 
 def require_shared(store: str) -> None:
@@ -133,6 +174,7 @@ class Fleet:
         workers: int,
         stop: Stop,
         tell: Callable[[str], None],
+        lessor: Lessor | None = None,
     ) -> None:
         import ray  # joined by now
 
@@ -143,17 +185,16 @@ class Fleet:
         self._tell = tell
         self._shares = shares(task.pace.concurrency, workers)
         self._spending: Spending = spent_before(storage, task)
-        self._chunks = Chunks(task.plan(storage), self._take_note)
+        self._chunks = Chunks(task.plan(storage), self._take_note, len(self._shares))
         self._done: Counter[Work] = Counter()
         self._crew: list[Any] = []
-        self._lessor: Any = None
+        self._lessor = lessor
         self._told_to_stop = False
         self._fault: Exception | None = None
+        self._spent: str | None = None
+        """Why no more calls are planned; those that are planned are made."""
 
     async def __aenter__(self) -> Fleet:
-        rate = self._task.pace.rate
-        if rate is not None and self._task.asking:
-            self._lessor = self._rate_keeper(rate)
         self._worker_class = self._ray.remote(ChunkWorker).options(
             num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
         )
@@ -184,6 +225,8 @@ class Fleet:
                 task.cancel()
         if self._fault is not None:
             raise self._fault
+        if self._spent is not None:
+            self._stop.set(self._spent)
         return self._done
 
     def _take_note(self, planned: Planned) -> str | None:
@@ -192,10 +235,8 @@ class Fleet:
             self._done[Work.REUSE] += 1
             self._task.on_progress(CaseDone(planned, None, {}))
         elif planned.work is Work.RERUN:
-            spent = self._spending.begin()
-            if spent is not None:
-                self._stop.set(spent)
-        return self._stop.reason
+            self._spent = self._spending.begin()
+        return self._spent or self._stop.reason
 
     async def _keep_at_work(self, share: int) -> None:
         """Have one worker at work as long as there is work, in the place of a dead one another."""
@@ -206,7 +247,9 @@ class Fleet:
             try:
                 opened = await self._opened(worker)
                 if opened.problems:
-                    await self._fail(ConfigError([_at(opened, problem) for problem in opened.problems]))
+                    await self._fail(
+                        ConfigError([_at(opened, problem, self._job.shipped) for problem in opened.problems])
+                    )
                 elif opened.lost_store is None:
                     _log.info("worker %s on %s", opened.process, opened.node)
                     async with asyncio.TaskGroup() as lanes:
@@ -235,11 +278,13 @@ class Fleet:
     async def _feed(self, worker: Any) -> None:
         """Give a worker one chunk after the other."""
         while (chunk := await self._chunks.take()) is not None:
+            _log.debug("chunk %d: %d cases", chunk.number, len(chunk.planned))
             try:
                 done = await _value(worker.work.remote(chunk))
             except BaseException:
                 await self._chunks.give_back(chunk)
                 raise
+            _log.debug("chunk %d: %.1f s", chunk.number, done.seconds)
             if done.lost_store is not None:
                 await self._try_again(chunk, done.lost_store)
                 continue
@@ -284,7 +329,8 @@ class Fleet:
         await self._end()
 
     async def _listen(self) -> None:
-        while True:
+        # a cancellation may be lost in a wait that ends at the same moment, so it is not all that ends this
+        while not self._chunks.over.is_set():
             await self._stop.sleep(_HEARD_EVERY)
             await self._hear_all()
             if self._stop.reason is not None:
@@ -318,17 +364,12 @@ class Fleet:
                 with suppress(self._ray.exceptions.RayError):
                     worker.stop.remote(self._stop.reason)
 
-    def _rate_keeper(self, rate: Rate) -> Any:
-        """One for all who call this agent so often, whatever run they belong to."""
-        target = self._job.run.target
-        place = target.get("url") or target.get("base_url") or target.get("fingerprint")
-        name = f"rate-{digest_of(f'{place} {rate.calls} {rate.per}')}"
-        keeper = self._ray.remote(RateKeeper).options(name=name, get_if_exists=True, num_cpus=0).remote(rate)
-        return RemoteLessor(keeper)
 
-
-def _at(opened: Opened, problem: Problem) -> Problem:
-    return Problem(problem.path, f"on node {opened.node}: {problem.message}")
+def _at(opened: Opened, problem: Problem, shipped: bool) -> Problem:
+    sent = (
+        "; only the suite's folder is sent to the nodes: put it there, or install it on every node" if shipped else ""
+    )
+    return Problem(problem.path, f"on node {opened.node}: {problem.message}{sent}")
 
 
 def _cannot_begin(error: Exception) -> ConfigError:

@@ -40,13 +40,36 @@ class Lessor(Protocol):
 
 
 class RemoteLessor:
-    """Asks a `RateKeeper` somewhere in the cluster."""
+    """Asks the `RateKeeper` of this name, which is somewhere in the cluster; where there is none, it is made.
 
-    def __init__(self, keeper: Any) -> None:
-        self._keeper = keeper
+    A keeper lives as long as whoever made it, who may end before the others that ask it.
+    """
+
+    def __init__(self, name: str, rate: Rate) -> None:
+        self._name = name
+        self._rate = rate
+        self._keeper: Any = None
+
+    def __reduce__(self) -> tuple[type[RemoteLessor], tuple[str, Rate]]:
+        return RemoteLessor, (self._name, self._rate)
+
+    def find(self) -> Any:
+        """The keeper; it lives at least as long as this, where it was made here."""
+        import ray  # joined by now
+
+        if self._keeper is None:
+            keeper = ray.remote(RateKeeper).options(name=self._name, get_if_exists=True, num_cpus=0)
+            self._keeper = keeper.remote(self._rate)
+        return self._keeper
 
     async def lease(self, wanted: int) -> list[float]:
-        delays: list[float] = await self._keeper.lease.remote(wanted)
+        from ray.exceptions import RayActorError  # as above
+
+        try:
+            delays: list[float] = await self.find().lease.remote(wanted)
+        except RayActorError:
+            self._keeper = None
+            delays = await self.find().lease.remote(wanted)
         return delays
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,7 @@ from gradeline.engine.ray.turns import LeasedTurns, Lessor
 from gradeline.engine.stop import Stop
 from gradeline.engine.tally import CaseDone, Tally
 from gradeline.errors import ConfigError, Problem, StoreError
-from gradeline.model import Run
+from gradeline.model import Run, RunGrader
 from gradeline.store import open_storage
 from gradeline.suite.spec import Suite
 
@@ -50,6 +51,9 @@ class Job(NamedTuple):
     asking: bool
     fail_fast: bool
     open_writer: OpenWriter
+    target: str
+    """The fingerprint of the agent's side, and those of the graders: the code here must be the same."""
+    graders: Mapping[str, RunGrader]
     version: str = __version__
 
     def __repr__(self) -> str:
@@ -82,6 +86,7 @@ class ChunkWorker:
         self._stack = AsyncExitStack()
         self._stop = Stop()
         self._stops: set[Stop] = set()
+        self._working: set[asyncio.Task[ChunkDone]] = set()
         self._tally = Tally()
         self._storage: Storage | None = None
         self._task: RunTask | None = None
@@ -102,7 +107,7 @@ class ChunkWorker:
             return opened._replace(problems=tuple(error.problems))
         except StoreError as error:
             return opened._replace(lost_store=str(error))
-        other = _other_code(job.run, prepared)
+        other = _other_code(job, prepared)
         if other:
             reason = (
                 f"{', '.join(other)}: the code there is not what the run was begun with; install the same packages on"
@@ -123,6 +128,12 @@ class ChunkWorker:
 
     async def work(self, chunk: Chunk) -> ChunkDone:
         """Do what is missing of a chunk; all of that is stored when this returns."""
+        working = asyncio.create_task(self._work(chunk))
+        self._working.add(working)
+        working.add_done_callback(self._working.discard)
+        return await working
+
+    async def _work(self, chunk: Chunk) -> ChunkDone:
         began = monotonic()
         storage, task = self._storage, self._task
         if storage is None or task is None:
@@ -163,7 +174,12 @@ class ChunkWorker:
             stop.set(reason)
 
     async def close(self) -> None:
-        """Let go of connections and processes."""
+        """Let go of connections and processes; what is still in flight is given up before."""
+        # else its calls would fail with their connections, and be stored as failures of the agent
+        for working in self._working:
+            working.cancel()
+        if self._working:
+            await asyncio.wait(self._working)
         await self._stack.aclose()
 
     def _advance(self, case: CaseDone | Tally) -> None:
@@ -187,8 +203,8 @@ class ChunkWorker:
         return await self._stack.enter_async_context(preparing)
 
 
-def _other_code(run: Run, prepared: Prepared) -> list[str]:
+def _other_code(job: Job, prepared: Prepared) -> list[str]:
     """What is not the same here as where the run was begun."""
     here = prepared.run_graders()
-    other = [key for key, grader in run.graders.items() if here.get(key) != grader]
-    return other if prepared.target.fingerprint == run.target.get("fingerprint") else ["the target", *other]
+    other = [key for key, grader in job.graders.items() if here.get(key) != grader]
+    return other if prepared.target.fingerprint == job.target else ["the target", *other]

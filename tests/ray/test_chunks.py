@@ -1,0 +1,145 @@
+"""How a run is cut into chunks, and what becomes of one that comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from gradeline.engine.execute import Rate
+from gradeline.engine.plan import Planned, Work
+from gradeline.engine.ray.chunks import FEWEST, MOST, WANTED_SECONDS, Chunk, Chunks, shares
+from gradeline.engine.ray.turns import LeasedTurns, RateKeeper
+from gradeline.engine.stop import Stop
+from gradeline.engine.tally import Tally
+from gradeline.model import ResponseKey, Sample
+
+
+def planned(count: int, work: Work = Work.RERUN) -> Iterator[Planned]:
+    for n in range(count):
+        yield Planned(ResponseKey("r", str(n)), Sample(n, f"q{n}"), n, work, "", ("exact",))
+
+
+def sizes(chunks: Iterable[Chunk | None]) -> list[int]:
+    return [len(chunk.planned) for chunk in chunks if chunk is not None]
+
+
+def test_a_small_run_is_shared_out_evenly() -> None:
+    async def cut() -> list[int]:
+        chunks = Chunks(planned(50), lambda _: None, workers=4)
+        return sizes([await chunks.take() for _ in range(4)])
+
+    assert asyncio.run(cut()) == [13, 13, 13, 11]
+
+
+def test_chunks_grow_to_what_takes_ten_seconds() -> None:
+    async def cut() -> list[int]:
+        chunks = Chunks(planned(5_000), lambda _: None, workers=2)
+        found = []
+        for seconds in (WANTED_SECONDS / 2, 0.01, 60.0, WANTED_SECONDS):
+            chunk = await chunks.take()
+            assert chunk is not None
+            found.append(len(chunk.planned))
+            await chunks.done(chunk, seconds)
+        return found
+
+    assert asyncio.run(cut()) == [FEWEST, 2 * FEWEST, MOST, FEWEST]
+
+
+def test_what_comes_back_is_handed_out_before_all_else_and_counted() -> None:
+    async def cut() -> tuple[Chunk | None, Chunk | None, bool, Chunk | None, bool]:
+        chunks = Chunks(planned(2 * FEWEST), lambda _: None, workers=1)
+        first, second = await chunks.take(), await chunks.take()
+        assert first is not None
+        assert second is not None
+        waiting = asyncio.create_task(chunks.take())
+        await asyncio.sleep(0)
+        idle = waiting.done()
+        await chunks.give_back(first)
+        again = await waiting
+        assert again is not None
+        await chunks.done(again, 1.0)
+        await chunks.done(second, 1.0)
+        return first, again, idle, await chunks.take(), chunks.over.is_set()
+
+    first, again, idle, end, over = asyncio.run(cut())
+    assert first is not None
+    assert again == first._replace(tries=1)
+    assert (idle, end, over) == (False, None, True)
+
+
+def test_what_is_there_already_is_no_work() -> None:
+    noted: list[Planned] = []
+
+    async def cut() -> Chunk | None:
+        chunks = Chunks(planned(3, Work.REUSE), lambda one: noted.append(one), workers=1)  # type: ignore[func-returns-value]
+        return await chunks.take()
+
+    assert asyncio.run(cut()) is None
+    assert len(noted) == 3
+
+
+def test_an_ended_run_hands_out_nothing_and_is_over_when_the_last_is_back() -> None:
+    async def cut() -> tuple[Chunk | None, bool, bool]:
+        chunks = Chunks(planned(10 * MOST), lambda _: None, workers=1)
+        one = await chunks.take()
+        assert one is not None
+        await chunks.end()
+        before = chunks.over.is_set()
+        await chunks.give_back(one)
+        return await chunks.take(), before, chunks.over.is_set()
+
+    assert asyncio.run(cut()) == (None, False, True)
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "workers", "expected"), [(100, 2, [50, 50]), (10, 4, [3, 3, 2, 2]), (2, 8, [1, 1]), (1, 1, [1])]
+)
+def test_the_calls_in_flight_are_those_of_the_whole_run(concurrency: int, workers: int, expected: list[int]) -> None:
+    assert list(shares(concurrency, workers)) == expected
+
+
+class Here:
+    """A rate keeper that is asked in this process."""
+
+    def __init__(self, rate: Rate) -> None:
+        self._keeper = RateKeeper(rate)
+        self.leases: list[int] = []
+
+    async def lease(self, wanted: int) -> list[float]:
+        self.leases.append(wanted)
+        await asyncio.sleep(0)
+        return self._keeper.lease(wanted)
+
+
+def test_leave_is_given_for_no_more_than_the_rate() -> None:
+    delays = RateKeeper(Rate(3, 10.0)).lease(7)
+    assert [round(delay) for delay in delays] == [0, 0, 0, 10, 10, 10, 20]
+
+
+def test_those_that_wait_ask_together() -> None:
+    async def wait() -> list[int]:
+        lessor = Here(Rate(1_000, 1.0))
+        turns = LeasedTurns(lessor)
+        await asyncio.gather(*(turns.wait(Stop()) for _ in range(20)))
+        return lessor.leases
+
+    assert asyncio.run(wait()) == [20]
+
+
+def test_a_stopped_run_waits_for_no_turn() -> None:
+    async def wait() -> None:
+        turns, stop = LeasedTurns(Here(Rate(1, 3_600.0))), Stop()
+        await turns.wait(stop)
+        waiting = asyncio.create_task(turns.wait(stop))
+        await asyncio.sleep(0.01)
+        stop.set("enough")
+        await waiting
+
+    asyncio.run(wait())
+
+
+def test_tallies_add_up_and_an_unknown_cost_stays_unknown() -> None:
+    assert Tally(1, 0, 1, 0).plus(Tally(2, 1, 0, 1)) == Tally(3, 1, 1, 1, None)
+    assert Tally(1, cost=0.5).plus(Tally(1)) == Tally(2, cost=0.5)
