@@ -92,11 +92,47 @@ class RatedTurns:
             self._starts.append(clock())
 
 
+class FreeSlots:
+    """So many may be inside at once; who leaves lets in who has waited longest.
+
+    What asyncio's semaphore does, but for its walk past all who were let in and have not run yet: where a commit
+    frees a hundred slots at once, that is fifty looks for each of them.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._free = number
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def __aenter__(self) -> None:
+        if self._free > 0:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():
+                self._leave()  # let in and cancelled in the same moment
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)  # the place goes to them: it is never free in between
+                return
+        self._free += 1
+
+
 class Slots:
     """The calls that may be in flight at the same time, and when each may begin."""
 
     def __init__(self, concurrency: int, turns: Turns | None = None) -> None:
-        self.free = asyncio.Semaphore(concurrency)
+        self.free = FreeSlots(concurrency)
         self.turns = turns
 
     @classmethod

@@ -103,6 +103,18 @@ class Grading:
         self._rewards = {use.key: use for use in uses if isinstance(use.grader, UserReward)}
         self._asking = {use.key: use.grader for use in uses if isinstance(use.grader, AskingGrader)}
         self._pool = pool
+        self._keys = tuple(self._uses)
+        self._all = list(self._uses.values())
+        self._plain = not (self._renamed or self._rewards or self._asking)
+        """Whether a grade is its grader's own, and nothing else has to be waited for or put in its place."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether a grade may have to be waited for: it is a model's word, or it comes from a worker."""
+        return any(
+            isinstance(use.grader, UserGrader | UserReward | AskingGrader) or isinstance(use.extractor, UserExtractor)
+            for use in self._all
+        )
 
     def asks(self, keys: Iterable[str]) -> bool:
         """Whether one of these graders asks a model, and so may cost."""
@@ -115,9 +127,11 @@ class Grading:
 
         Raises `ConfigError` where a model cannot be asked until a person has fixed something.
         """
-        uses = [self._uses[key] for key in (self._uses if keys is None else keys)]
+        uses = self._all if keys is None or keys == self._keys else [self._uses[key] for key in keys]
         if response.error is not None:
             return self._signed({use.key: Graded(None, _skipped(use)) for use in uses})
+        if self._plain:
+            return await self._told(sample, response, uses)
         if not self._rewards:
             return self._signed(await self._direct(sample, response, uses, repeat))
         rewards = [use for use in uses if use.key in self._rewards]

@@ -98,8 +98,10 @@ class Pipeline:
 
         Raises `ConfigError` for what keeps every case from being asked or graded until a person has fixed it.
         """
+        # where grading waits for nothing, more would only stand in the way
+        beyond = _GRADING if self._grading.waits else 0
         async with asyncio.TaskGroup() as group:
-            for _ in range(self._task.pace.concurrency + _GRADING):
+            for _ in range(self._task.pace.concurrency + beyond):
                 group.create_task(self._work(planned))
         await self._writer.flush()
         if self._fault is not None:

@@ -106,7 +106,8 @@ def _check_size(grader: Grader, ctx: GradeContext) -> None:
     if not grader.reads_submission:
         return
     expected = ctx.expected or ""
-    if len(ctx.submission) <= grader.max_chars and len(expected) <= grader.max_chars:
+    most = grader.max_chars
+    if len(ctx.submission) <= most and len(expected) <= most:
         return
     for what, text in (("submission", ctx.submission), ("ground_truth", expected)):
         if len(text) > grader.max_chars:

@@ -102,14 +102,16 @@ def claimed(run: Run, owner: str, previous: str | None) -> Run | None:
 def response_row(
     key: ResponseKey, response: Response, sample: Sample, position: int | None, cache_key: str | None = None
 ) -> ResponseRow:
-    cost = None if response.usage is None else response.usage.cost
+    run, case, repeat = key
     asked = to_json(sample)
     return ResponseRow(
-        *key,
+        run,
+        case,
+        repeat,
         response.status,
         to_json(response),
         response.latency_ms,
-        cost,
+        None if response.usage is None else response.usage.cost,
         cache_key,
         digest_of(asked),
         asked,
@@ -118,14 +120,21 @@ def response_row(
 
 
 def grade_row(key: GradeKey, grade: Grade, submission: str | None) -> GradeRow:
+    run, case, repeat, grader = key
+    score = grade.score
+    units, squares = score_units(score)
     return GradeRow(
-        *key,
+        run,
+        case,
+        repeat,
+        grader,
         grade.fingerprint,
         grade.outcome._value_,
-        *score_units(grade.score),
+        units,
+        squares,
         to_json(grade),
         submission,
-        grade.score,
+        score,
         grade.self_reported_error,
         None if grade.usage is None else grade.usage.cost,
     )

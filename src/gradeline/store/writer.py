@@ -24,6 +24,10 @@ BATCH_ROWS = 500
 QUEUE_ROWS = 1000
 POSTED_ROWS = 250
 """Rows nobody waits for that may be put off while others are waited for."""
+GATHER_TURNS = 1
+"""Turns of the event loop that may each add to what is handed over together."""
+POSTED_SECONDS = 0.02
+"""Rows nobody waits for may wait so long for others to go along with."""
 
 
 class _Waiting(NamedTuple):
@@ -36,11 +40,10 @@ class _Waiting(NamedTuple):
 class Writer:
     """Takes responses and grades from the tasks of one event loop; a put returns once it is committed.
 
-    A thread takes all that is queued, up to 500 rows, into one transaction. It does not linger for
-    more: while one batch is synced to disk the next one gathers, and a lone caller waits for nobody.
-    What is posted is put off for a while where others wait for their commit, for it would only make
-    that longer.
-    What is put in one turn of the loop is handed over at once, since waking a thread is dear.
+    A thread takes all that is queued, up to 500 rows, into one transaction: while one batch is synced
+    to disk the next one gathers. What is put in a few turns of the loop, one right after the other, is
+    handed over at once, since waking a thread is dear and a commit dearer; a lone caller waits for nobody.
+    What is posted goes along with the next rows that somebody waits for, or alone after a moment.
     A full queue makes callers wait. After a failed commit nothing more is taken: whether the disk
     holds that batch is unknown then, and to sync again would not tell.
     """
@@ -52,6 +55,8 @@ class Writer:
         self._at_the_door: deque[asyncio.Future[None]] = deque()
         self._posted_failure: StoreError | None = None
         self._gathered: list[_Waiting] = []
+        """What somebody waits for, until it is handed to the thread."""
+        self._gathered_posts: list[_Waiting] = []
         self._wake = Condition()
         self._queue: deque[_Waiting] = deque()
         """What somebody waits for."""
@@ -78,20 +83,22 @@ class Writer:
         cache_key: str | None = None,
     ) -> None:
         """As `Storage.put_response`; cancelled while it waits for its commit, the response is stored all the same."""
-        await self._put(response_row(key, response, sample, position, cache_key))
+        await self._put((response_row(key, response, sample, position, cache_key),))
 
     async def put_grade(self, key: GradeKey, grade: Grade, submission: str | None = None) -> None:
         """As `Storage.put_grade`."""
-        await self._put(grade_row(key, grade, submission))
+        await self._put((grade_row(key, grade, submission),))
 
     async def post_grades(self, key: ResponseKey, grades: Mapping[str, tuple[str | None, Grade]]) -> None:
         """Queue the grades of one response with the texts that were graded; `flush` tells whether all are stored."""
-        rows = [grade_row(GradeKey(*key, grader), grade, text) for grader, (text, grade) in grades.items()]
-        await self._enter()
+        rows = tuple([grade_row(GradeKey(*key, grader), grade, text) for grader, (text, grade) in grades.items()])
+        if self._room <= 0:
+            await self._place()
+        self._room -= 1
         try:
-            self._queue_up(tuple(rows), None)
+            self._gather(asyncio.get_running_loop(), self._gathered_posts, _Waiting(rows, None))
         except BaseException:
-            self._leave()
+            self._leave(1)
             raise
 
     async def flush(self) -> None:
@@ -112,61 +119,68 @@ class Writer:
         if self._thread is not None:
             self._thread.join()
 
-    async def _put(self, row: Row) -> None:
-        await self._enter()
+    async def _put(self, rows: tuple[Row, ...]) -> None:
+        if self._room <= 0:
+            await self._place()
+        self._room -= 1
         try:
-            waiting = self._queued((row,))
+            done = self._queued(rows)
         except BaseException:
-            self._leave()
+            self._leave(1)
             raise
-        await waiting
+        await done
 
-    async def _enter(self) -> None:
-        """Take a place in the queue, waiting for one where it is full."""
+    async def _place(self) -> None:
+        """Return when there is a place in the queue; whoever takes it does so at once."""
         while self._room <= 0:
             turn = asyncio.get_running_loop().create_future()
             self._at_the_door.append(turn)
             await turn
-        self._room -= 1
 
-    def _leave(self) -> None:
-        self._room += 1
-        while self._at_the_door:
+    def _leave(self, places: int) -> None:
+        self._room += places
+        while places and self._at_the_door:
             turn = self._at_the_door.popleft()
             if not turn.done():
                 turn.set_result(None)
-                return
+                places -= 1
 
     def _queued(self, rows: tuple[Row, ...], *, closing: bool = False) -> asyncio.Future[None]:
-        done = asyncio.get_running_loop().create_future()
-        self._queue_up(rows, done)
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        self._gather(loop, self._gathered, _Waiting(rows, done))
         if closing:
             self._refusal = "the writer is closed"
         return done
 
-    def _queue_up(self, rows: tuple[Row, ...], done: asyncio.Future[None] | None) -> None:
-        loop = asyncio.get_running_loop()
-        if self._loop is None:
-            self._loop = loop
-        elif self._loop is not loop:
-            raise RuntimeError("a store's writer serves the event loop of its first call; make another for this one")
+    def _gather(self, loop: asyncio.AbstractEventLoop, others: list[_Waiting], waiting: _Waiting) -> None:
+        if self._loop is not loop:
+            self._serve(loop)
         if self._refusal is not None:
             raise StoreError(self._refusal)
-        if self._posted_failure is not None and rows:
+        if self._posted_failure is not None and waiting.rows:
             raise self._posted_failure
-        if not self._gathered:
-            loop.call_soon(self._hand_over)
-        self._gathered.append(_Waiting(rows, done))
+        if not self._gathered and not self._gathered_posts:
+            loop.call_soon(self._hand_over, loop)
+        others.append(waiting)
 
-    def _hand_over(self) -> None:
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._loop is not None:
+            raise RuntimeError("a store's writer serves the event loop of its first call; make another for this one")
+        self._loop = loop
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop, before: int = 0, turns: int = 0) -> None:
+        """Hand to the thread what was gathered, once a turn of the loop has added nothing or there is enough."""
+        number = len(self._gathered) + len(self._gathered_posts)
+        if before < number < self._batch_rows and turns < GATHER_TURNS:
+            loop.call_soon(self._hand_over, loop, number, turns + 1)
+            return
         gathered, self._gathered = self._gathered, []
+        posts, self._gathered_posts = self._gathered_posts, []
         with self._wake:
-            for waiting in gathered:
-                if waiting.done is None:
-                    self._posted.append(waiting)
-                    self._posted_rows += len(waiting.rows)
-                else:
-                    self._queue.append(waiting)
+            self._queue += gathered
+            self._posted += posts
+            self._posted_rows += sum([len(post.rows) for post in posts])
             self._wake.notify()
         if self._thread is None:
             self._thread = Thread(target=self._work, name="gradeline-writer", daemon=True)
@@ -178,14 +192,14 @@ class Writer:
             try:
                 if self._stopped is not None:
                     raise self._stopped
-                refusals = iter(self._commit(rows) if rows else ())
+                refusals = self._commit(rows) if rows else ()
             except Exception as error:  # whatever it is, no waiter may wait for ever
                 failure = error if isinstance(error, StoreError) else StoreError(f"{type(error).__name__}: {error}")
                 if not failure.retryable:
                     self._stop(failure)
                 self._tell(batch, [failure] * len(batch))
             else:
-                self._tell(batch, [_first([next(refusals) for _ in waiting.rows]) for waiting in batch])
+                self._tell(batch, _failures(batch, refusals))
 
     def _taken(self) -> list[_Waiting]:
         """The next batch; empty at the end."""
@@ -193,6 +207,8 @@ class Writer:
         with self._wake:
             while not self._queue and not self._posted and not self._closing:
                 self._wake.wait()
+            if not self._queue and self._posted_rows < self._batch_rows and not self._closing:
+                self._wake.wait(POSTED_SECONDS)
             flushing = any(not waiting.rows for waiting in self._queue)
             put_off = self._queue and self._posted_rows <= POSTED_ROWS and not flushing
             rows = 0
@@ -218,17 +234,24 @@ class Writer:
                 self._loop.call_soon_threadsafe(self._resolve, batch, failures)
 
     def _resolve(self, batch: list[_Waiting], failures: Sequence[StoreError | None]) -> None:
-        for waiting, failure in zip(batch, failures, strict=True):
-            if waiting.rows:
-                self._leave()
-            if waiting.done is None:
+        self._leave(sum([1 for waiting in batch if waiting.rows]))
+        for (_, done), failure in zip(batch, failures, strict=True):
+            if done is None:
                 self._posted_failure = self._posted_failure or failure
-            elif waiting.done.done():
+            elif done.done():
                 continue
             elif failure is None:
-                waiting.done.set_result(None)
+                done.set_result(None)
             else:
-                waiting.done.set_exception(StoreError(str(failure), retryable=failure.retryable))
+                done.set_exception(StoreError(str(failure), retryable=failure.retryable))
+
+
+def _failures(batch: Sequence[_Waiting], refusals: Sequence[StoreError | None]) -> Sequence[StoreError | None]:
+    """For each that waits the first refusal of its rows."""
+    if not any(refusals):
+        return [None] * len(batch)
+    of_rows = iter(refusals)
+    return [_first([next(of_rows) for _ in waiting.rows]) for waiting in batch]
 
 
 def _first(failures: Sequence[StoreError | None]) -> StoreError | None:
