@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import io
 import json
@@ -80,6 +81,13 @@ def test_an_evaluation_from_its_start_to_its_files(client: Client, agent: Any, t
         ("Lyon", "fail"),
     ]
     assert [one.agent_response for one in client.results(run.id, outcome="fail")] == ["Lyon"]
+    spread = client.histograms(run.id)
+    assert [column.count for column in spread.scores["exact_match"]] == [1, 0, 0, 0, 0, 0, 0, 0, 0, 1]
+    assert sum(column.count for column in spread.latency_ms) == 2
+    best = spread.scores["exact_match"][-1]
+    good = client.results(run.id, grader="exact_match", score_min=best.low, score_max=best.high, latency_min=0)
+    assert [one.agent_response for one in good] == ["Paris"]
+    assert list(client.results(run.id, latency_min=spread.latency_ms[-1].high + 1)) == []
     alone = client.get_result(run.id, results[1].result_id)
     assert (alone.test_case_id, alone.response["text"]) == (results[1].test_case_id, "Lyon")
     summary = client.summary(run.id)
@@ -89,7 +97,30 @@ def test_an_evaluation_from_its_start_to_its_files(client: Client, agent: Any, t
     assert [one["result_id"] for one in json.loads(place.read_bytes())["results"]] == [one.result_id for one in results]
     assert [path.name for path in tmp_path.iterdir() if "partial" in path.name] == []
     assert "capitals" in client.suite_of(run.id)
-    assert [one.id for one in client.evaluations(status="completed")] == [run.id]
+    (listed,) = client.evaluations(status="completed")
+    assert listed.pass_rates is not None
+    rate = listed.pass_rates["exact_match"]
+    assert (listed.id, rate.value, rate.scored, rate.total) == (run.id, 0.5, 2, 2)
+
+
+def test_an_agent_is_tried_before_there_is_an_evaluation(client: Client, agent: Any) -> None:
+    told = client.try_agent(agent_endpoint_url=agent.url, input="Paris", timeout_s=5)
+    assert (told.response_status, told.agent_response, told.error_type) == ("success", "Paris", None)
+    (exchange,) = told.exchanges
+    assert (exchange.request.method, exchange.request.url) == ("POST", agent.url)
+    assert exchange.answer is not None
+    assert (exchange.answer.status, exchange.answer.body) == (200, '{"response": "Paris"}')
+    agent.failing = {"Lyon"}
+    assert client.try_agent(target={"kind": "http", "url": agent.url}, input="Lyon").error_type == "status"
+    assert list(client.evaluations()) == []
+
+
+def test_an_agent_is_tried_in_an_event_loop(served: Any, agent: Any) -> None:
+    async def tried() -> str | None:
+        async with AsyncClient(served.url) as client:
+            return (await client.try_agent(agent_endpoint_url=agent.url, input="Paris")).agent_response
+
+    assert asyncio.run(tried()) == "Paris"
 
 
 def test_scores_have_the_name_that_the_grader_had(client: Client, agent: Any) -> None:
@@ -199,6 +230,7 @@ async def _async_round(url: str, agent_url: str, folder: Path) -> None:
         assert result.scores[0].score_status == "pass"
         assert (await client.get_result(run.id, result.result_id)).agent_response == "Paris"
         assert (await client.summary(run.id)).total_results == 1
+        assert [column.count for column in (await client.histograms(run.id)).latency_ms].count(1) == 1
         place = await client.download(run.id, folder / "run.jsonl", "jsonl")
         assert place.read_bytes() == await client.export(run.id, "jsonl")
         with pytest.raises(ApiError, match="NOT_FOUND"):

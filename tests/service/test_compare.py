@@ -49,6 +49,26 @@ def grade(score: float | None) -> Grade:
     return Grade("exact", "f1", Outcome.PASS if passed else Outcome.FAIL, score, passed)
 
 
+def case(
+    key: str,
+    change: str,
+    before: float | None,
+    after: float | None,
+    question: str,
+    baseline_output: str | None,
+    candidate_output: str | None,
+) -> dict[str, Any]:
+    return {
+        "test_case_id": key,
+        "change": change,
+        "baseline": {"exact": before},
+        "candidate": {"exact": after},
+        "input": question,
+        "baseline_output": baseline_output,
+        "candidate_output": candidate_output,
+    }
+
+
 def asked(call: Any, baseline: str, candidate: str, **params: Any) -> Any:
     return call("GET", PATH, params={"baseline": baseline, "candidate": candidate, **params})
 
@@ -95,11 +115,11 @@ def test_the_whole_comparison(call: Any, service: Service, save: Callable[..., s
             }
         },
         "cases": [
-            {"test_case_id": "a", "change": "improved", "baseline": {"exact": 0.0}, "candidate": {"exact": 1.0}},
-            {"test_case_id": "b", "change": "same", "baseline": {"exact": 1.0}, "candidate": {"exact": 1.0}},
-            {"test_case_id": "d", "change": "missing", "baseline": {"exact": None}, "candidate": {"exact": 0.0}},
-            {"test_case_id": "edited", "change": "edited", "baseline": {"exact": 1.0}, "candidate": {"exact": 0.0}},
-            {"test_case_id": "c", "change": "missing", "baseline": {"exact": 1.0}, "candidate": {"exact": None}},
+            case("a", "improved", 0.0, 1.0, "?", "x", "x"),
+            case("b", "same", 1.0, 1.0, "?", "x", "x"),
+            case("d", "missing", None, 0.0, "?", None, "x"),
+            case("edited", "edited", 1.0, 0.0, "!", "x", "x"),
+            case("c", "missing", 1.0, None, "?", "x", None),
         ],
         "case_counts": {"improved": 1, "worse": 0, "mixed": 0, "same": 1, "missing": 2, "edited": 1},
         "cases_omitted": 0,
@@ -180,3 +200,33 @@ def test_wrong_parameters_are_named(call: Any, params: dict[str, Any], code: str
     answer = call("GET", PATH, params=params)
     assert (answer.status, answer.error["code"]) == (400, code)
     assert word in answer.error["message"]
+
+
+def test_the_texts_of_a_case_are_short_and_on_one_line(call: Any, service: Service) -> None:
+    responses = [
+        Response(text='Paris,\n\n  of "course" 😀'),
+        Response(status="error", error=ErrorInfo("status", "answered 500", Fault.AGENT)),
+    ]
+    samples = [Sample("turns", ["first\nturn", "second"]), Sample("long", "é" * 5000)]
+    runs = []
+    for response in responses:
+        run = service.storage.save_run(Run(name="n", suite="s", status="completed", graders=EXACT, total=2))
+        for sample in samples:
+            service.storage.put_response(ResponseKey(run, sample.case_key), response, sample)
+            service.storage.put_grade(GradeKey(run, sample.case_key, 0, "exact"), grade(1.0))
+        runs.append(run)
+    told = [(one["input"], one["baseline_output"], one["candidate_output"]) for one in asked(call, *runs).data["cases"]]
+    assert told == [
+        ("first turn", 'Paris, of "course" 😀', None),
+        ("é" * 199 + "…", 'Paris, of "course" 😀', None),
+    ]
+
+
+def test_a_run_that_regrades_shows_the_answers_of_its_parent(
+    call: Any, service: Service, save: Callable[..., str]
+) -> None:
+    first = save({"a": {"exact": 0.0}})
+    child = Run(name="n", suite="s", status="completed", graders=EXACT, total=1, parent=first)
+    second = service.storage.save_run(child)
+    service.storage.put_grade(GradeKey(second, "a", 0, "exact"), grade(1.0))
+    assert asked(call, first, second).data["cases"] == [case("a", "improved", 0.0, 1.0, "?", "x", "x")]

@@ -189,6 +189,16 @@ def test_a_call_that_failed_says_why_and_its_scores_are_skipped(call: Any, four:
         ({"tag": "smoke", "outcome": "skipped", "q": "there"}, ["c"]),
         ({"q": ""}, ["a", "b", "c", "d"]),
         ({"q": "%"}, []),
+        ({"grader": "judge", "score_min": 0.8, "score_max": 0.8}, ["a"]),
+        ({"grader": "judge", "score_min": 0.81}, []),
+        ({"grader": "exact", "score_max": 0}, ["b"]),
+        ({"grader": "exact", "score_min": 0}, ["a", "b"]),
+        ({"grader": "exact", "outcome": "pass", "score_max": 0.5}, []),
+        ({"latency_min": 10, "latency_max": 20}, ["a", "b"]),
+        ({"latency_min": 10.5}, ["b"]),
+        ({"latency_max": 10}, ["a"]),
+        ({"latency_min": 1, "status": "timeout"}, []),
+        ({"latency_min": 1, "grader": "exact", "score_min": 0.5, "q": "what"}, ["a"]),
     ],
 )
 def test_filters_are_combined(call: Any, four: str, params: dict[str, str], expected: list[str]) -> None:
@@ -248,6 +258,15 @@ def test_skip_leaves_out_the_first_of_those_that_match(call: Any, four: str) -> 
         ({"outcome": "great"}, "outcome"),
         ({"q": "a\0b"}, "q"),
         ({"grader": "a\0b"}, "grader"),
+        ({"score_min": 0.5}, "'score_min' needs 'grader'"),
+        ({"score_max": 0.5, "grader": ""}, "'score_max' needs 'grader'"),
+        ({"score_min": -0.1, "grader": "exact"}, "score_min"),
+        ({"score_max": 1.1, "grader": "exact"}, "score_max"),
+        ({"score_max": "nan", "grader": "exact"}, "score_max"),
+        ({"score_min": 0.8, "score_max": 0.2, "grader": "exact"}, "'score_min' must not be above 'score_max'"),
+        ({"latency_min": "soon"}, "latency_min"),
+        ({"latency_max": "inf"}, "latency_max"),
+        ({"latency_min": 2, "latency_max": 1}, "'latency_min' must not be above 'latency_max', got 2.0 and 1.0"),
     ],
 )
 def test_what_cannot_be_a_page_is_refused(call: Any, four: str, params: dict[str, Any], word: str) -> None:
@@ -460,6 +479,7 @@ def test_reading_needs_a_key_once_there_is_one(
     for path in (
         f"{four}/results",
         f"{four}/results/a~0",
+        f"{four}/histograms",
         f"{four}/export",
         f"compare?baseline={four}&candidate={four}",
     ):
@@ -474,6 +494,7 @@ def test_answers_are_what_the_openapi_document_says(call: Any, four: str) -> Non
     answers = {
         "/api/evaluations/{evaluation_id}/results": call("GET", f"/api/evaluations/{four}/results"),
         "/api/evaluations/{evaluation_id}/results/{result_id}": call("GET", f"/api/evaluations/{four}/results/b~0"),
+        "/api/evaluations/{evaluation_id}/histograms": call("GET", f"/api/evaluations/{four}/histograms"),
         "/api/evaluations/compare": call("GET", f"/api/evaluations/compare?baseline={four}&candidate={four}"),
     }
     for path, answer in answers.items():

@@ -22,7 +22,7 @@ from gradeline.model import (
     RunGrader,
     Sample,
 )
-from gradeline.service import summaries
+from gradeline.service import findings
 from gradeline.service.settings import ServeSettings
 from gradeline.service.state import Service
 
@@ -77,13 +77,15 @@ def walked(call: Any, run: str, **params: Any) -> list[str]:
 def test_results_summaries_details_comparisons_and_exports(
     call: Any, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(summaries, "_WORTH_STORING", 1)
+    monkeypatch.setattr(findings, "_WORTH_STORING", 1)
     run, other = saved(service, 3), saved(service, 5)
     assert walked(call, run) == [f"c{number}" for number in range(8)]
     assert walked(call, run, skip=3) == ["c3", "c4", "c5", "c6", "c7"]
     assert walked(call, run, status="error") == ["c7"]
     assert walked(call, run, grader="exact", outcome="pass", tag="even") == ["c0", "c2"]
     assert walked(call, run, q="QUESTION 5") == ["c5"]
+    assert walked(call, run, grader="exact", score_min=1, score_max=1) == ["c0", "c1", "c2"]
+    assert walked(call, run, latency_min=0.5, latency_max=1, skip=5) == ["c5", "c6"]
     summary = call("GET", f"/api/evaluations/{run}/results").data["summary"]
     assert (summary["total_results"], summary["sentence"]) == (8, "7 responses graded, 0 grader errors")
     assert len(service.database.read("SELECT run FROM result_walks")) == 1

@@ -21,6 +21,7 @@ from gradeline.model import (
     RunGrader,
     Sample,
 )
+from gradeline.service import findings
 from gradeline.service import summaries as module
 from gradeline.service.state import Service
 from gradeline.service.summaries import Summaries
@@ -176,7 +177,7 @@ def test_a_change_of_its_counts_is_seen_at_once(service: Service, run: str, walk
 def test_the_walk_of_a_large_run_outlives_a_restart(
     service: Service, run: str, walks: Walks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_WORTH_STORING", 5)
+    monkeypatch.setattr(findings, "_WORTH_STORING", 5)
     stored = service.storage.get_run(run)
     assert stored is not None
     first = Summaries(service.database, service.storage).of(stored)
@@ -191,7 +192,7 @@ def test_the_walk_of_a_large_run_outlives_a_restart(
 def test_a_run_that_goes_on_is_not_walked_for_every_page(
     service: Service, run: str, walks: Walks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_PATIENCE", 1e9)
+    monkeypatch.setattr(findings, "_PATIENCE", 1e9)
     stored = service.storage.update_run(run, status="running")
     summaries = Summaries(service.database, service.storage)
     summaries.of(stored)
@@ -207,7 +208,7 @@ def test_nobody_waits_for_the_walk_of_a_large_run_that_goes_on(
     service: Service, run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_TOO_LONG_TO_WAIT", 5)
-    monkeypatch.setattr(module, "_PATIENCE", 1e9)
+    monkeypatch.setattr(findings, "_PATIENCE", 1e9)
     may_walk, walk = Event(), module._walk_over
 
     def slow(*given: Any) -> Any:

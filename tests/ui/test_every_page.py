@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from browsing import NARROW, ROOT, WIDE
+from accessibility import faults_of
+from browsing import NARROW, WIDE
 from live import EchoAgent, Server
 
 if TYPE_CHECKING:
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
-AXE = ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js"
-RUN_AXE = "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']})"
 WORDS = ["alpha", "beta", "gamma", "delta"]
 
 
@@ -87,8 +86,6 @@ def test_every_page_is_accessible_and_fits(
     size: tuple[int, int],
     theme: str,
 ) -> None:
-    if not AXE.is_file():
-        pytest.skip("axe-core is absent; run: npm ci --ignore-scripts in ui/")
     url, places = filled
     page = open_page(size, color_scheme=theme)
     faults: list[str] = []
@@ -98,14 +95,6 @@ def test_every_page_is_accessible_and_fits(
         page.get_by_role("heading").first.wait_for()
         page.wait_for_load_state("networkidle")
         page.screenshot(path=artefacts / f"{name}-{size[0]}-{theme}.png")
-        page.evaluate(AXE.read_text(encoding="utf-8"))
-        faults += [f"{name}: {_told(violation)}" for violation in page.evaluate(RUN_AXE)["violations"]]
-        if page.evaluate("document.documentElement.scrollWidth") > size[0]:
-            faults.append(f"{name}: the page is wider than the window")
+        faults += faults_of(page, name, size[0])
     assert not faults, "\n".join(faults)
     assert complaints == []
-
-
-def _told(violation: dict[str, Any]) -> str:
-    places = [node["target"][-1] for node in violation["nodes"][:3]]
-    return f"{violation['id']}: {violation['help']} at {places}"

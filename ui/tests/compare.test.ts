@@ -11,7 +11,15 @@ import { outlook, sentenceOf, signed, signedInterval } from "../src/pages/compar
 type Scores = Record<string, number | null>;
 
 function one(id: string, change: CaseChange["change"], baseline: Scores, candidate: Scores): CaseChange {
-  return { test_case_id: id, change, baseline, candidate };
+  return {
+    test_case_id: id,
+    change,
+    baseline,
+    candidate,
+    input: "?",
+    baseline_output: "a",
+    candidate_output: "b",
+  };
 }
 
 const CASES = [

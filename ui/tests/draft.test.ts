@@ -1,15 +1,17 @@
 import { expect, test } from "vitest";
-import type { Grader } from "../src/api/types.ts";
+import type { Grader, JsonObject } from "../src/api/types.ts";
 import {
+  agentKey,
   bodyOf,
   choicesOf,
   faultsOf,
   freshKey,
   PLAIN_MAPPING,
-  requestFor,
   targetOf,
+  tryBody,
   type Draft,
 } from "../src/pages/evaluate/draft.ts";
+import { judgeCalls } from "../src/pages/evaluate/judgeCalls.ts";
 import { gradersFrom, suiteFrom } from "../src/pages/evaluate/suiteText.ts";
 
 const GRADERS: Grader[] = [
@@ -118,12 +120,39 @@ test("the same grader twice has two names", () => {
   expect(choicesOf([{ key: "gone", id: "gone", config: { x: 1 } }], [])).toEqual([{ id: "gone", config: { x: 1 } }]);
 });
 
-test("the request that is shown is the one that is sent, whatever the input holds", () => {
-  const mapping = { ...PLAIN_MAPPING, request: '{"q": ["{{input}}", "say: {{ input }}"], "n": 1}' };
-  expect(JSON.parse(requestFor(mapping, 'a "quoted" $& text'))).toEqual({
-    q: ['a "quoted" $& text', 'say: a "quoted" $& text'],
-    n: 1,
+test("a try sends the agent part of the draft, and no more time than the service gives", () => {
+  expect(tryBody({ ...DRAFT, timeout: 300 }, "q")).toEqual({
+    agent_endpoint_url: "http://127.0.0.1:9000/ask",
+    input: "q",
+    timeout_s: 60,
   });
+  expect(tryBody({ ...DRAFT, mapping: { ...PLAIN_MAPPING, output: "text" } }, "q")).toEqual({
+    target: { kind: "http", url: "http://127.0.0.1:9000/ask", response: { output: "text" } },
+    input: "q",
+  });
+});
+
+test("a try is of the agent as it is asked, whatever else changes", () => {
+  expect(agentKey({ ...DRAFT, url: ` ${DRAFT.url} ` })).toBe(agentKey(DRAFT));
+  expect(agentKey({ ...DRAFT, mapping: { ...PLAIN_MAPPING, output: "x" } })).not.toBe(agentKey(DRAFT));
+});
+
+test("judge calls are counted by what a grader is, not by its name", () => {
+  const [plain] = GRADERS;
+  const judge: Grader = { ...plain!, id: "mine", type: "model_judge", config: { scoring: "samples" } };
+  const chosen = (id: string, config: JsonObject = {}) => ({ key: id, id, config });
+  expect([
+    judgeCalls(chosen("similarity"), plain),
+    judgeCalls(chosen("model_judge"), undefined),
+    judgeCalls(chosen("mine"), judge),
+    judgeCalls(chosen("mine", { samples: 3 }), judge),
+    judgeCalls(chosen("panel", { judges: [{}, {}, {}] }), undefined),
+    judgeCalls(chosen("pairwise"), undefined),
+    judgeCalls(chosen("baseline"), undefined),
+    judgeCalls(chosen("baseline", { judge: "llm" }), undefined),
+    judgeCalls(chosen("embedding"), undefined),
+    judgeCalls(chosen("embedding", { provider: "openai" }), undefined),
+  ]).toEqual([0, 1, 5, 3, 3, 2, 0, 1, 0, 1]);
 });
 
 test("a suite is read as YAML 1.2 or JSON; what is none is told", () => {

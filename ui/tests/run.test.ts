@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
-import type { Evaluation, Figure, Result, Summary } from "../src/api/types.ts";
+import type { Evaluation, Figure, Summary } from "../src/api/types.ts";
 import { applyEvent, remaining } from "../src/lib/progress.ts";
 import { verdictOf } from "../src/lib/verdict.ts";
-import { keptHere, RUN_STATE } from "../src/pages/run/state.ts";
+import { filterQuery, RUN_STATE } from "../src/pages/run/state.ts";
 import { readState } from "../src/lib/urlState.ts";
 
 const RUN: Evaluation = {
@@ -120,51 +120,25 @@ test("what is left is told from the pace so far", () => {
   expect(remaining({ ...run, progress: { total: null, answered: 12, graded: 10, errors: 0 } }, now)).toBeNull();
 });
 
-const RESULT: Result = {
-  result_id: "c~0",
-  test_case_id: "c",
-  repeat: 0,
-  test_case_input: "",
-  test_case_expected: "",
-  agent_response: "",
-  response_status: "success",
-  response_latency_ms: 120,
-  error_message: null,
-  scores: [
-    {
-      grader_id: "a",
-      grader_name: "a",
-      score_value: 1,
-      score_status: "pass",
-      rationale: null,
-      details: {},
-      error_type: null,
-      error_message: null,
-      latency_ms: null,
-    },
-    {
-      grader_id: "b",
-      grader_name: "b",
-      score_value: null,
-      score_status: "error",
-      rationale: null,
-      details: {},
-      error_type: "x",
-      error_message: "y",
-      latency_ms: null,
-    },
-  ],
-  scores_succeeded: 1,
-  scores_failed: 1,
+const NOTHING = {
+  status: "",
+  grader: "",
+  outcome: "",
+  tag: "",
+  q: "",
+  score_min: null,
+  score_max: null,
+  latency_min: null,
+  latency_max: null,
 };
 
 test.each([
-  ["grader=a&score=0.9..1", true],
-  ["grader=a&score=0.8..0.9", false],
-  ["grader=b&score=0..0.1", false],
-  ["latency=100..200", true],
-  ["latency=200..300", false],
-  ["", true],
-])("the filter %j keeps the result: %s", (address, kept) => {
-  expect(keptHere(RESULT, readState(RUN_STATE, new URLSearchParams(address)))).toBe(kept);
+  ["", {}],
+  ["q=a%20b&status=error&tag=x", { q: "a b", status: "error", tag: "x" }],
+  ["grader=a&score=0.3..0.39999999999999997", { grader: "a", score_min: 0.3, score_max: 0.39999999999999997 }],
+  ["grader=a&outcome=fail&score=0..0", { grader: "a", outcome: "fail", score_min: 0, score_max: 0 }],
+  ["score=0.3..0.4", {}],
+  ["latency=0..1.5", { latency_min: 0, latency_max: 1.5 }],
+])("the address %j is asked of the service as %j", (address, query) => {
+  expect(filterQuery(readState(RUN_STATE, new URLSearchParams(address)))).toEqual({ ...NOTHING, ...query });
 });

@@ -6,34 +6,42 @@ from gradeline.client.asynchronous import AsyncClient
 from gradeline.client.blocking import Client
 from gradeline.client.errors import ApiError, ServiceUnreachableError, WaitTimeoutError
 from gradeline.client.shapes import (
+    Bin,
     CaseChange,
     Comparison,
     Evaluation,
     Event,
+    Exchange,
     Grader,
     GraderDifference,
+    Histograms,
     Result,
     ResultDetail,
     Score,
     Summary,
     TestCase,
+    Tried,
 )
 
 __all__ = [
     "ApiError",
     "AsyncClient",
+    "Bin",
     "CaseChange",
     "Client",
     "Comparison",
     "Evaluation",
     "Event",
+    "Exchange",
     "Grader",
     "GraderDifference",
+    "Histograms",
     "Result",
     "ResultDetail",
     "Score",
     "ServiceUnreachableError",
     "Summary",
     "TestCase",
+    "Tried",
     "WaitTimeoutError",
 ]

@@ -105,6 +105,7 @@ class AsyncClient:
     delete_grader = _method(calls.delete_grader)
     preview_grader = _method(calls.preview_grader)
 
+    try_agent = _method(calls.try_agent)
     start_evaluation = _method(calls.start_evaluation)
     get_evaluation = _method(calls.get_evaluation)
     evaluations = _listed(calls.evaluations)
@@ -118,6 +119,7 @@ class AsyncClient:
     results = _listed(calls.results)
     get_result = _method(calls.get_result)
     summary = _method(calls.summary)
+    histograms = _method(calls.histograms)
     export = _method(calls.export)
     compare = _method(calls.compare)
 

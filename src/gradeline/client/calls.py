@@ -17,6 +17,7 @@ from gradeline.client.shapes import (
     Comparison,
     Evaluation,
     Grader,
+    Histograms,
     Page,
     Result,
     ResultDetail,
@@ -24,6 +25,7 @@ from gradeline.client.shapes import (
     Status,
     Summary,
     TestCase,
+    Tried,
 )
 from gradeline.client.wire import (
     Answer,
@@ -187,6 +189,29 @@ def start_evaluation(
     return Call(json_request("POST", path("evaluations"), without(fields, None), headers=headers), data(Evaluation))
 
 
+def try_agent(
+    *,
+    agent_endpoint_url: str | None = None,
+    target: Mapping[str, Any] | None = None,
+    input: str | None = None,  # noqa: A002 - as the service names it
+    test_case_id: str | None = None,
+    timeout_s: float | None = None,
+) -> Call[Tried]:
+    """Ask an agent once, and see what was sent, what came back and what was read from it; nothing is stored.
+
+    The agent is an ``agent_endpoint_url`` or a ``target`` as `start_evaluation` takes it, the case a text or a stored
+    test case. An agent that fails is no exception: ``error_type`` and ``error_message`` say what a run would store.
+    """
+    fields = {
+        "agent_endpoint_url": agent_endpoint_url,
+        "target": target,
+        "input": input,
+        "test_case_id": test_case_id,
+        "timeout_s": timeout_s,
+    }
+    return Call(json_request("POST", path("evaluations", "try"), without(fields, None)), data(Tried))
+
+
 def get_evaluation(id: str) -> Call[Evaluation]:  # noqa: A002 - as the service names it
     """An evaluation with its progress."""
     return Call(_get(path("evaluations", id)), data(Evaluation))
@@ -237,14 +262,30 @@ def results(
     status: Literal["success", "timeout", "error"] | None = None,
     grader: str | None = None,
     outcome: Literal["pass", "fail", "error", "skipped"] | None = None,
+    score_min: float | None = None,
+    score_max: float | None = None,
+    latency_min: float | None = None,
+    latency_max: float | None = None,
     tag: str | None = None,
     q: str | None = None,
     limit: int = 1000,
 ) -> Listing[Result]:
-    """The results of an evaluation in the order of its cases; ``limit`` is how many are fetched at once."""
-    read = entries(Result, "results")
-    filters = {"status": status, "grader": grader, "outcome": outcome, "tag": tag, "q": q}
-    return _listing(path("evaluations", id, "results"), read, **filters, limit=limit)
+    """The results of an evaluation in the order of its cases; ``limit`` is how many are fetched at once.
+
+    Scores are those of the ``grader``, latencies those of successful responses in milliseconds; both ends are included.
+    """
+    filters = {
+        "status": status,
+        "grader": grader,
+        "outcome": outcome,
+        "score_min": score_min,
+        "score_max": score_max,
+        "latency_min": latency_min,
+        "latency_max": latency_max,
+        "tag": tag,
+        "q": q,
+    }
+    return _listing(path("evaluations", id, "results"), entries(Result, "results"), **filters, limit=limit)
 
 
 def get_result(id: str, result_id: str) -> Call[ResultDetail]:  # noqa: A002 - as the service names it
@@ -256,6 +297,11 @@ def summary(id: str) -> Call[Summary]:  # noqa: A002 - as the service names it
     """An evaluation in numbers."""
     request = _get(path("evaluations", id, "results"), limit=1)
     return Call(request, lambda answer: data(_WithSummary)(answer).summary)
+
+
+def histograms(id: str) -> Call[Histograms]:  # noqa: A002 - as the service names it
+    """How the scores and latencies of an evaluation are spread; the ends of a bin are ends for `results`."""
+    return Call(_get(path("evaluations", id, "histograms")), data(Histograms))
 
 
 def export(id: str, format: ExportFormat = "json") -> Call[bytes]:  # noqa: A002 - as the service names it

@@ -70,11 +70,73 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     error_message: str | None = None
     group: str | None = None
     parent: str | None = None
+    pass_rates: dict[str, Figure] | None = None
+    """By grader, in lists alone; `summary` has those of one evaluation."""
 
     @property
     def ended(self) -> bool:
         """Whether nothing more will come of it by itself."""
         return self.status in ENDED
+
+
+class ToolCall(Struct, frozen=True):
+    """A call of a tool; ``arguments`` is the JSON text as the agent sent it."""
+
+    name: str
+    arguments: str = "{}"
+    id: str | None = None
+
+
+class Usage(Struct, frozen=True):
+    """Tokens and cost as reported; unknown is None, never 0."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    cost: float | None = None
+
+
+class SentRequest(Struct, frozen=True, kw_only=True):
+    """A request as the agent was sent it; secrets are ``***``."""
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    body: str | None = None
+    body_truncated: bool = False
+
+
+class RawAnswer(Struct, frozen=True, kw_only=True):
+    """An agent's answer before anything was read from it; a body that broke off is None."""
+
+    status: int
+    headers: dict[str, str]
+    body: str | None = None
+    body_truncated: bool = False
+
+
+class Exchange(Struct, frozen=True, kw_only=True):
+    """One request; ``answer`` is None where none came."""
+
+    request: SentRequest
+    answer: RawAnswer | None = None
+
+
+class Tried(Struct, frozen=True, kw_only=True):
+    """What became of one call of an agent, and all that went over the wire for it."""
+
+    response_status: Literal["success", "timeout", "error"]
+    agent_response: str | None = None
+    agent_response_truncated: bool = False
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_calls_omitted: int = 0
+    usage: Usage | None = None
+    response_latency_ms: float | None = None
+    error_type: str | None = None
+    error_message: str | None = None
+    timeout_s: float | None = None
+    exchanges: tuple[Exchange, ...] = ()
+    exchanges_omitted: int = 0
 
 
 class Score(Struct, frozen=True, kw_only=True):
@@ -159,6 +221,22 @@ class Summary(Struct, frozen=True, kw_only=True):
     p99_latency_ms: float | None = None
 
 
+class Bin(Struct, frozen=True, kw_only=True):
+    """How many values there are from ``low`` to ``high``, both included."""
+
+    low: float
+    high: float
+    count: int
+
+
+class Histograms(Struct, frozen=True, kw_only=True):
+    """How the scores of each grader and the latencies of successful responses are spread."""
+
+    evaluation_id: str
+    scores: dict[str, tuple[Bin, ...]]
+    latency_ms: tuple[Bin, ...] = ()
+
+
 class Comparability(Struct, frozen=True):
     """Whether like would be compared with like, and what differs."""
 
@@ -184,6 +262,10 @@ class CaseChange(Struct, frozen=True, kw_only=True):
     change: str
     baseline: dict[str, float | None]
     candidate: dict[str, float | None]
+    input: str | None = None
+    """The beginning of it, as of the answers: at most 200 characters."""
+    baseline_output: str | None = None
+    candidate_output: str | None = None
 
 
 class Comparison(Struct, frozen=True, kw_only=True):

@@ -29,6 +29,7 @@ from gradeline.service.routes import (
     session,
     system,
     test_cases,
+    trials,
 )
 from gradeline.service.state import Service
 
@@ -44,6 +45,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     events.router,
     labels.router,
     results.router,
+    trials.router,
     evaluations.router,
 )
 _IMPORT = "/api/test-cases/import"

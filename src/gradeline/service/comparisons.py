@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gradeline.engine.compare import Comparison, compare
 from gradeline.engine.pairing import RunScores, Tries, scores_of
 from gradeline.model import Run, Storage
+from gradeline.service.excerpts import NOTHING, Excerpts
 from gradeline.verdict.comparison import MARGIN, Decision, GraderComparison
 
 MOST_CASES = 10_000
@@ -56,6 +58,11 @@ class CaseChange(Struct, frozen=True, kw_only=True):
     baseline: dict[str, float | None]
     """The mean score over the repeats, by grader; null where there is none."""
     candidate: dict[str, float | None]
+    input: str | None = None
+    """The beginning of what was asked, at most 200 characters, on one line."""
+    baseline_output: str | None = None
+    """That of the answer at the first repeat; null where there was none."""
+    candidate_output: str | None = None
 
 
 class Compared(Struct, frozen=True, kw_only=True):
@@ -73,7 +80,13 @@ class Compared(Struct, frozen=True, kw_only=True):
 
 
 def compared(
-    storage: Storage, baseline: Run, candidate: Run, *, margin: float = MARGIN, force: bool = False
+    storage: Storage,
+    excerpts: Excerpts,
+    baseline: Run,
+    candidate: Run,
+    *,
+    margin: float = MARGIN,
+    force: bool = False,
 ) -> Compared:
     """The comparison of two stored runs, paired by case."""
     found = compare(storage, baseline, candidate, margin=margin, force=force)
@@ -81,7 +94,7 @@ def compared(
     counts = dict.fromkeys(map(str, _KINDS), 0)
     for change in changes:
         counts[change.change] += 1
-    listed = _first(changes)
+    listed = _with_texts(_first(changes), excerpts, baseline.id, candidate.id)
     return Compared(
         baseline_id=baseline.id,
         candidate_id=candidate.id,
@@ -119,6 +132,17 @@ def _first(changes: list[CaseChange]) -> list[CaseChange]:
     if len(changes) <= MOST_CASES:
         return changes
     return sorted(changes, key=lambda change: change.change == "same")[:MOST_CASES]
+
+
+def _with_texts(changes: list[CaseChange], excerpts: Excerpts, baseline: str, candidate: str) -> list[CaseChange]:
+    cases = [change.test_case_id for change in changes]
+    before, after = excerpts.of(baseline, cases), excerpts.of(candidate, cases)
+    found = []
+    for change in changes:
+        first, second = before.get(change.test_case_id, NOTHING), after.get(change.test_case_id, NOTHING)
+        asked = first.input if second.input is None else second.input
+        found.append(replace(change, input=asked, baseline_output=first.output, candidate_output=second.output))
+    return found
 
 
 def _changes(storage: Storage, found: Comparison) -> list[CaseChange]:

@@ -26,10 +26,9 @@ from gradeline.service.run_rows import Progress, insert_run, insert_samples, rea
 from gradeline.service.runner import Runner
 from gradeline.service.secrets import Secrets
 from gradeline.service.settings import ServeSettings
-from gradeline.service.stored_graders import StoredGraders
 from gradeline.service.suite_yaml import suite_yaml
 from gradeline.service.suites_of import MOST_RESULTS, Asked, Made, SuiteMaker, refused
-from gradeline.service.test_cases import TestCases
+from gradeline.service.summaries import Figure
 from gradeline.service.verdicts import Verdicts
 from gradeline.service.world import outside_of, suite_for_run
 from gradeline.store.database import Database, Transaction
@@ -64,6 +63,8 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     error_message: str | None
     group: str | None
     parent: str | None
+    pass_rates: dict[str, Figure] | UnsetType = UNSET
+    """In lists: how many of its scores each grader let pass. Repeats of a case have no interval there."""
     progress: Progress | UnsetType = UNSET
     verdict: dict[str, Any] | UnsetType | None = UNSET
     """By the suite's gate, once the run is completed."""
@@ -96,12 +97,11 @@ class Evaluations:
         settings: ServeSettings,
         storage: SharedStorage,
         database: Database,
-        cases: TestCases,
-        graders: StoredGraders,
         egress: ServiceEgress,
         secrets: Secrets,
         events: Events,
         runner: Runner,
+        maker: SuiteMaker,
     ) -> None:
         self._settings = settings
         self._storage = storage
@@ -111,7 +111,7 @@ class Evaluations:
         self._events = events
         self._runner = runner
         self._queue = runner.queue
-        self._maker = SuiteMaker(settings, storage, cases, graders, egress, secrets)
+        self._maker = maker
         self._keys = IdempotencyKeys(database)
         self._list = RunList(database)
         self._elsewhere = Verdicts(storage)
@@ -213,9 +213,10 @@ class Evaluations:
         found = self._list.page(page, wanted)
         ids = [run.id for run in found.runs]
         kept, counts = self._list.kept(ids), self._list.result_counts(found.runs)
+        rates = self._list.pass_rates(found.runs, counts)
         shown = [_shown(run, kept.get(run.id, (None, None))[0], counts[run.id]) for run in found.runs]
         return EvaluationPage(
-            evaluations=[replace(one, test_case_ids=None) for one in shown],
+            evaluations=[replace(one, test_case_ids=None, pass_rates=rates[one.id]) for one in shown],
             count=len(shown),
             total=found.total,
             total_is_capped=True if found.capped else UNSET,

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import NamedTuple
 
-import msgspec
 from msgspec import Struct
 
 from gradeline.errors import Outcome
 from gradeline.model.response import ResponseStatus
-from gradeline.service.result_shapes import text_of
+from gradeline.service.result_texts import Matcher, Texts, Wanted, glance
 from gradeline.store.database import Database, Value
 
 _WINDOW = 50_000
 """Places of a run that one statement looks at."""
 _WINDOWS = 2
 """Statements of a page that may end without its being full."""
-_TEXTS_AT_ONCE = 500
+_TEXTS_AT_ONCE = 2_000
 _TEXTS = 20_000
-"""Texts that a page may read to find those that match; a long one counts as several."""
+"""Texts that a page may look at to find those that match; a long one counts as several."""
 _CHARS_OF_A_TEXT = 5_000
 _CHARS_AT_ONCE = 8_000_000
 _ROWS_AT_ONCE = 500
@@ -37,6 +36,16 @@ class Place(NamedTuple):
 BEGINNING = Place(-1, "", -1)
 
 
+class Range(NamedTuple):
+    """Numbers from one to another, both included; None: no end."""
+
+    low: float | None = None
+    high: float | None = None
+
+
+ANY = Range()
+
+
 class ResultFilter(Struct, frozen=True, kw_only=True):
     """Which results are wanted: those that all that is named here holds for."""
 
@@ -44,6 +53,10 @@ class ResultFilter(Struct, frozen=True, kw_only=True):
     grader: str | None = None
     outcome: Outcome | None = None
     """What the grader said; without a grader, what any of them said."""
+    score: Range = ANY
+    """Of the grader, which must be named."""
+    latency_ms: Range = ANY
+    """Of a successful response, as everywhere."""
     tag: str | None = None
     """A part of one of the case's tags."""
     q: str | None = None
@@ -51,7 +64,11 @@ class ResultFilter(Struct, frozen=True, kw_only=True):
 
     @property
     def reads_texts(self) -> bool:
-        return self.tag is not None or self.q is not None
+        return self.texts != Wanted()
+
+    @property
+    def texts(self) -> Wanted:
+        return Wanted(self.tag, self.q)
 
 
 class Found(NamedTuple):
@@ -68,6 +85,20 @@ class Body(NamedTuple):
     place: Place
     sample: str
     response: str
+
+    @property
+    def texts(self) -> Texts:
+        return Texts(self.place.case, self.sample, self.response)
+
+
+class _Seen(NamedTuple):
+    """A result that a statement came by."""
+
+    place: Place
+    size: int
+    """Characters of its texts, where those are looked at."""
+    likely: bool
+    """Whether they may match."""
 
 
 class GradeText(NamedTuple):
@@ -100,16 +131,20 @@ class ResultScan:
         place, windows, texts = start, 0, 0
         while last is not None and place.position <= last and windows < _WINDOWS and texts < _TEXTS:
             # one more than asked for: it tells that there is a next page
-            wanted = _TEXTS_AT_ONCE if where.reads_texts else skip + limit + 1 - len(found)
+            missing = skip + limit + 1 - len(found)
+            most = _TEXTS_AT_ONCE if where.reads_texts else missing
             edge = max(place.position, 0) + _WINDOW
-            rows = self._rows(run, source, where, place, edge, wanted)
-            if len(rows) == wanted:
-                place = rows[-1]
+            seen = self._seen(run, source, where, place, edge, most)
+            if len(seen) == most:
+                place = seen[-1].place
             else:
                 place, windows = Place(edge, "", -1), windows + 1
             if where.reads_texts:
-                rows, read = self._matching(source, rows, where)
-                texts += read
+                texts += sum(1 + one.size // _CHARS_OF_A_TEXT for one in seen)
+                likely = [one for one in seen if one.likely]
+                rows = list(islice(self._matching(source, likely, where), missing))
+            else:
+                rows = [one.place for one in seen]
             found += rows[skip:]
             skip -= min(skip, len(rows))
             if len(found) > limit:
@@ -117,15 +152,22 @@ class ResultScan:
         at_the_end = last is None or place.position > last
         return Found(found, None if at_the_end else place, 0 if at_the_end else skip)
 
-    def _rows(self, run: str, source: str, where: ResultFilter, place: Place, edge: int, limit: int) -> list[Place]:
+    def _seen(self, run: str, source: str, where: ResultFilter, place: Place, edge: int, limit: int) -> list[_Seen]:
+        """The results behind a place that all but their texts let through, with what a glance at those tells."""
+        size, likely, looked_for = "0", "1 = 1", list[Value]()
+        if where.reads_texts:
+            size = "length(samples.sample) + length(responses.response)"
+            likely, looked_for = glance(where.texts, self._database.dialect.name)
         conditions, values = _conditions(run, where)
         rows = self._database.read(
-            f"""SELECT samples.position, samples.case_key, responses.repeat
+            f"""SELECT samples.position, samples.case_key, responses.repeat, {size},
+                CASE WHEN {likely} THEN 1 ELSE 0 END
             FROM samples CROSS JOIN responses
             WHERE samples.run = ? AND responses.run = samples.run AND responses.case_key = samples.case_key
                 AND samples.position >= ? AND samples.position < ?
                 AND (samples.position, samples.case_key, responses.repeat) > (?, ?, ?) {conditions}
             ORDER BY samples.position, samples.case_key, responses.repeat LIMIT ?""",  # noqa: S608 - made of constants
+            *looked_for,
             source,
             place.position,
             edge,
@@ -133,22 +175,19 @@ class ResultScan:
             *values,
             limit,
         )
-        return [Place(*row) for row in rows]
+        return [_Seen(Place(*row[:3]), row[3], bool(row[4])) for row in rows]
 
-    def _matching(self, source: str, places: Sequence[Place], where: ResultFilter) -> tuple[list[Place], int]:
-        """The places whose texts match, and how many texts were read."""
-        matches = _Matcher(where)
-        found: list[Place] = []
-        read = 0
-        for body in self.bodies(source, places):
-            read += 1 + (len(body.sample) + len(body.response)) // _CHARS_OF_A_TEXT
-            if matches(body):
-                found.append(body.place)
-        return found, read
+    def _matching(self, source: str, seen: Sequence[_Seen], where: ResultFilter) -> Iterator[Place]:
+        """The places whose texts match; no more are read than are asked for, or few more."""
+        matches = Matcher(where.texts)
+        return (body.place for body in self._bodies(source, _by_size(seen)) if matches(body.texts))
 
     def bodies(self, source: str, places: Sequence[Place]) -> Iterator[Body]:
         """The texts of results, some at a time: an answer may be as long as ten million characters."""
-        for part in self._parts(source, places):
+        return self._bodies(source, self._parts(source, places))
+
+    def _bodies(self, source: str, parts: Iterable[Sequence[Place]]) -> Iterator[Body]:
+        for part in parts:
             wanted, values = _wanted(part)
             rows = self._database.read(
                 f"""SELECT samples.case_key, responses.repeat, samples.sample, responses.response
@@ -192,15 +231,15 @@ class ResultScan:
                 source,
             )
             sizes = {(case, repeat): size for case, repeat, size in rows}
-            yield from _by_size(some, sizes)
+            yield from _by_size(_Seen(place, sizes.get(place[1:], 0), likely=True) for place in some)
 
 
-def _by_size(places: Iterable[Place], sizes: dict[tuple[str, int], int]) -> Iterator[list[Place]]:
+def _by_size(seen: Iterable[_Seen]) -> Iterator[list[Place]]:
+    """The places in parts whose texts can be in memory together."""
     part: list[Place] = []
     room = _CHARS_AT_ONCE
-    for place in places:
-        size = sizes.get((place.case, place.repeat), 0)
-        if part and size > room:
+    for place, size, _ in seen:
+        if part and (size > room or len(part) == _ROWS_AT_ONCE):
             yield part
             part, room = [], _CHARS_AT_ONCE
         part.append(place)
@@ -220,58 +259,36 @@ def _conditions(run: str, where: ResultFilter) -> tuple[str, list[Value]]:
     if where.status is not None:
         sql += " AND responses.status = ?"
         values.append(where.status)
+    if where.latency_ms != ANY:
+        within, ends = _within("responses.latency_ms", where.latency_ms)
+        sql += f" AND responses.status = 'success'{within}"
+        values += ends
     if where.grader is not None or where.outcome is not None:
+        of_grade, of_grade_values = _conditions_on_a_grade(where)
         sql += (
-            " AND EXISTS (SELECT 1 FROM grades WHERE grades.run = ? AND grades.case_key = samples.case_key"
-            " AND grades.repeat = responses.repeat"
+            " AND EXISTS (SELECT 1 FROM grades WHERE grades.run = ? AND grades.case_key = samples.case_key"  # noqa: S608 - made of constants
+            f" AND grades.repeat = responses.repeat{of_grade})"
         )
-        values.append(run)
-        if where.grader is not None:
-            sql += " AND grades.grader = ?"
-            values.append(where.grader)
-        if where.outcome is not None:
-            sql += " AND grades.outcome = ?"
-            values.append(where.outcome.value)
-        sql += ")"
+        values += [run, *of_grade_values]
     return sql, values
 
 
-class _SampleTexts(Struct):
-    input: str | list[str]
-    ground_truth: str | list[str] | None = None
-    tags: tuple[str, ...] = ()
+def _conditions_on_a_grade(where: ResultFilter) -> tuple[str, list[Value]]:
+    sql, values = "", list[Value]()
+    if where.grader is not None:
+        sql += " AND grades.grader = ?"
+        values.append(where.grader)
+    if where.outcome is not None:
+        sql += " AND grades.outcome = ?"
+        values.append(where.outcome.value)
+    within, ends = _within("grades.score", where.score)
+    return sql + within, values + ends
 
 
-class _ErrorText(Struct):
-    message: str = ""
-
-
-class _ResponseTexts(Struct):
-    text: str | None = None
-    error: _ErrorText | None = None
-
-
-class _Matcher:
-    """Whether a result has the tag and the text that are looked for."""
-
-    def __init__(self, where: ResultFilter) -> None:
-        self._tag = where.tag
-        self._q = None if where.q is None else where.q.casefold()
-        self._sample = msgspec.json.Decoder(_SampleTexts)
-        self._response = msgspec.json.Decoder(_ResponseTexts)
-
-    def __call__(self, body: Body) -> bool:
-        sample = self._sample.decode(body.sample)
-        if self._tag is not None and not any(self._tag in tag for tag in sample.tags):
-            return False
-        if self._q is None:
-            return True
-        response = self._response.decode(body.response)
-        texts = (
-            body.place.case,
-            text_of(sample.input),
-            "" if sample.ground_truth is None else text_of(sample.ground_truth),
-            response.text or "",
-            "" if response.error is None else response.error.message,
-        )
-        return any(self._q in text.casefold() for text in texts)
+def _within(column: str, wanted: Range) -> tuple[str, list[Value]]:
+    sql, values = "", list[Value]()
+    for sign, end in ((">=", wanted.low), ("<=", wanted.high)):
+        if end is not None:
+            sql += f" AND {column} {sign} ?"
+            values.append(end)
+    return sql, values

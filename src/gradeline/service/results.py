@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from gradeline.model import Grade, Record, Response, ResponseKey, Run, Sample, Storage, clean_text, from_json
 from gradeline.service.failures import ApiError, Code, not_found
+from gradeline.service.histograms import Histograms
 from gradeline.service.paging import Page, decode_cursor, encode_cursor
 from gradeline.service.result_scan import BEGINNING, Place, ResultFilter, ResultScan
 from gradeline.service.result_shapes import (
@@ -68,6 +69,7 @@ class Results:
         self._storage = storage
         self._scan = ResultScan(database)
         self.summaries = Summaries(database, storage)
+        self.histograms = Histograms(database, storage, self.summaries)
         self.export_slots = BoundedSemaphore(EXPORTS_AT_ONCE)
         self.tracebacks = Tracebacks(settings.graders_dir)
 

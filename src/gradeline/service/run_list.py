@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -16,6 +16,8 @@ from gradeline.service.failures import ApiError, Code
 from gradeline.service.paging import Page, decode_cursor, encode_cursor
 from gradeline.service.run_rows import source_of
 from gradeline.service.suites_of import Asked
+from gradeline.service.summaries import Figure
+from gradeline.stats import wilson
 from gradeline.store.database import Database, Value
 
 MAX_COUNTED = 10_000
@@ -105,6 +107,23 @@ class RunList:
             counted.update(dict(rows))
         return {run: counted.get(source, 0) for run, source in sources.items()}
 
+    def pass_rates(self, runs: Sequence[Run], results: Mapping[str, int]) -> dict[str, dict[str, Figure]]:
+        """How many of its scores each grader let pass, from the counters; ``results`` is what `result_counts` gave."""
+        ids = [run.id for run in runs]
+        counted: dict[tuple[str, str], dict[str, int]] = {}
+        for start in range(0, len(ids), _AT_ONCE):
+            rows = self._among(
+                "SELECT run, grader, outcome, count FROM grade_counts WHERE run IN ({places})"
+                " AND outcome IN ('pass', 'fail') AND count > 0",
+                ids[start:][:_AT_ONCE],
+            )
+            for run, grader, outcome, count in rows:
+                counted.setdefault((run, grader), {})[outcome] = int(count)
+        return {
+            run.id: {key: _rate(counted.get((run.id, key), {}), results[run.id], run.repeats) for key in run.graders}
+            for run in runs
+        }
+
     def _among(self, statement: str, runs: Sequence[str]) -> list[tuple[Any, ...]]:
         values: list[Value] = list(runs)
         return self._database.read(statement.format(places=", ".join("?" * len(values))), *values)
@@ -138,6 +157,17 @@ class RunList:
                 if wanted.matches(run):
                     yield int(n), run
             before = int(rows[-1][0])
+
+
+def _rate(outcomes: Mapping[str, int], total: int, repeats: int) -> Figure:
+    passed = outcomes.get("pass", 0)
+    scored = passed + outcomes.get("fail", 0)
+    if not scored:
+        return Figure(None, None, None, 0, total)
+    # repeats of a case say less than as many cases: their interval takes a walk over all of them
+    interval = wilson(passed, scored) if repeats == 1 else None
+    low, high = (None, None) if interval is None else (interval.low, interval.high)
+    return Figure(passed / scored, low, high, scored, total)
 
 
 def moment_of(text: str, field: str) -> datetime:

@@ -92,6 +92,10 @@ class SuiteMaker:
                 document[key] = value
         return Made(document, samples, tag)
 
+    def agent(self, asked: Asked) -> dict[str, Any]:
+        """The agent alone, checked as that of a run."""
+        return self._target(_agent_of(asked), asked)
+
     def graders(self, entries: Sequence[str | Mapping[str, Any]]) -> dict[str, Any]:
         """Stored graders as a suite has them."""
         found = {one.key: _entry(one) for one in self._graders.resolve(entries)}
@@ -121,13 +125,9 @@ class SuiteMaker:
         return document, tag
 
     def _of_parts(self, asked: Asked) -> dict[str, Any]:
-        if (asked.agent_endpoint_url is None) is (asked.target is None):
-            if asked.target is not None:
-                raise ApiError(Code.INVALID_INPUT, "Fields 'agent_endpoint_url' and 'target' exclude each other")
-            raise ApiError(Code.MISSING_FIELD, "Field 'agent_endpoint_url' is required (or 'target')")
+        target = _agent_of(asked)
         if asked.grader_ids is None:
             raise ApiError(Code.MISSING_FIELD, "Field 'grader_ids' is required")
-        target = asked.target or {"kind": "http", "url": asked.agent_endpoint_url}
         return {
             "name": asked.name or "evaluation",
             "target": target,
@@ -226,6 +226,15 @@ class SuiteMaker:
             self._egress.check_url(poll["url"], "target.poll.url")
         if any(True for _ in secret_names(target)):
             self._secrets.check(target, host_of(kind, target))
+
+
+def _agent_of(asked: Asked) -> dict[str, Any]:
+    """The target that was given, or the one that an address makes up."""
+    if (asked.agent_endpoint_url is None) is (asked.target is None):
+        if asked.target is not None:
+            raise ApiError(Code.INVALID_INPUT, "Fields 'agent_endpoint_url' and 'target' exclude each other")
+        raise ApiError(Code.MISSING_FIELD, "Field 'agent_endpoint_url' is required (or 'target')")
+    return asked.target or {"kind": "http", "url": asked.agent_endpoint_url}
 
 
 def _entry(one: ResolvedGrader) -> dict[str, Any]:

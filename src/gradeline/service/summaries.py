@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from threading import Lock, Thread
-from time import monotonic
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -15,21 +12,15 @@ from gradeline.engine.aggregate import GraderSummary, complete, measure, summari
 from gradeline.engine.aggregate import Summary as RunSummary
 from gradeline.engine.latency import Latencies
 from gradeline.errors import ConfigError, Outcome, StoreError
-from gradeline.model import Counts, Measure, Run, Storage, digest_of, from_json, to_json
+from gradeline.model import Counts, Measure, Run, Storage
+from gradeline.service.findings import ENDED, Findings
 from gradeline.service.run_rows import source_of
 from gradeline.stats import wilson
 from gradeline.store.database import Database, Dialect, Step, Transaction, migrate
 
-_ENDED = ("completed", "failed", "cancelled")
-_KEPT_IN_MEMORY = 256
-_WORTH_STORING = 5_000
-"""Results of a run whose walk is worth a row; of a smaller one it is done again after a restart."""
-_PATIENCE = 20.0
-"""While a run goes on, a walk is used for this many times as long as it took."""
 _TOO_LONG_TO_WAIT = 50_000
 """Results of a run that goes on for whose walk nobody is kept waiting."""
 _ROWS_AT_ONCE = 10_000
-_LOCKS = 16
 
 
 class Figure(Struct, frozen=True):
@@ -81,13 +72,6 @@ class Walk(Struct, frozen=True, kw_only=True, tag_field="schema", tag=1):
     rate_intervals: dict[str, tuple[float, float] | None]
 
 
-class _Known(NamedTuple):
-    version: str
-    walk: Walk
-    until: float
-    """When it is too old for a run that still goes on."""
-
-
 def _create_walks(transaction: Transaction, _: Dialect) -> None:
     transaction.run(
         """CREATE TABLE result_walks (
@@ -108,10 +92,9 @@ class Summaries:
     def __init__(self, database: Database, storage: Storage) -> None:
         self._database = database
         self._storage = storage
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._walks = Findings(database, Walk, "result_walks", "walk")
         self._walking: set[str] = set()
         self._guard = Lock()
-        self._locks = tuple(Lock() for _ in range(_LOCKS))
         migrate(database, "summaries", STEPS)
 
     def of(self, run: Run) -> Summary:
@@ -120,90 +103,35 @@ class Summaries:
         return _summary(summarise(run, counts), counts, self._walk(run, counts))
 
     def _walk(self, run: Run, counts: Counts) -> Walk:
-        version = _version(run, counts)
-        known = self._usable(run, version)
-        if known is not None:
-            return known
-        size = sum(counts.responses.values())
-        if run.status not in _ENDED and size >= _TOO_LONG_TO_WAIT:
-            return self._older(run, version, counts)
-        return self._walked(run, version, size)
+        is_large = sum(counts.responses.values()) >= _TOO_LONG_TO_WAIT
+        if run.status not in ENDED and is_large:
+            return self._walks.usable(run, counts) or self._older(run, counts)
+        return self._walked(run, counts)
 
-    def _walked(self, run: Run, version: str, size: int) -> Walk:
-        # one caller walks, the others wait for what it finds
-        with self._locks[hash(run.id) % _LOCKS]:
-            known = self._usable(run, version)
-            if known is not None:
-                return known
-            walk = self._stored(run.id, version) if size >= _WORTH_STORING else None
-            began = monotonic()
-            if walk is None:
-                walk = _walk_over(run, self._storage, self._database)
-                if size >= _WORTH_STORING and run.status in _ENDED:
-                    self._store(run.id, version, walk)
-            ended = monotonic()
-            self._remember(run.id, _Known(version, walk, ended + _PATIENCE * (ended - began)))
-            return walk
+    def _walked(self, run: Run, counts: Counts) -> Walk:
+        return self._walks.of(run, counts, lambda: _walk_over(run, self._storage, self._database))
 
-    def _older(self, run: Run, version: str, counts: Counts) -> Walk:
+    def _older(self, run: Run, counts: Counts) -> Walk:
         """What is known of a large run that goes on, while a newer walk is under way; at first the counts alone."""
+        known = self._walks.latest(run)
         with self._guard:
-            known = self._known.get(run.id)
             begin = run.id not in self._walking
             self._walking.add(run.id)
         if begin:
-            size = sum(counts.responses.values())
-            Thread(target=self._refresh, args=(run, version, size), name="summary", daemon=True).start()
+            Thread(target=self._refresh, args=(run, counts), name="summary", daemon=True).start()
         if known is not None:
-            return known.walk
+            return known
         scored = (grader.outcomes["pass"] + grader.outcomes["fail"] for grader in counts.graders.values())
         return Walk(graded=max(scored, default=0), latency_ms={}, mean_intervals={}, rate_intervals={})
 
-    def _refresh(self, run: Run, version: str, size: int) -> None:
+    def _refresh(self, run: Run, counts: Counts) -> None:
         try:
             # the run may be deleted meanwhile, or the store closed
             with suppress(StoreError, ConfigError):
-                self._walked(run, version, size)
+                self._walked(run, counts)
         finally:
             with self._guard:
                 self._walking.discard(run.id)
-
-    def _usable(self, run: Run, version: str) -> Walk | None:
-        with self._guard:
-            known = self._known.get(run.id)
-        if known is None:
-            return None
-        still_going = run.status not in _ENDED and monotonic() < known.until
-        return known.walk if known.version == version or still_going else None
-
-    def _remember(self, run: str, known: _Known) -> None:
-        with self._guard:
-            self._known[run] = known
-            self._known.move_to_end(run)
-            while len(self._known) > _KEPT_IN_MEMORY:
-                self._known.popitem(last=False)
-
-    def _stored(self, run: str, version: str) -> Walk | None:
-        rows = self._database.read("SELECT walk FROM result_walks WHERE run = ? AND version = ?", run, version)
-        return from_json(Walk, rows[0][0]) if rows else None
-
-    def _store(self, run: str, version: str, walk: Walk) -> None:
-        # only a saving of time: whoever reads a run must not fail because it cannot be written
-        with suppress(StoreError):
-            self._database.transact(
-                lambda transaction: transaction.run(
-                    "INSERT INTO result_walks (run, version, walk) VALUES (?, ?, ?)"
-                    " ON CONFLICT (run) DO UPDATE SET version = excluded.version, walk = excluded.walk",
-                    run,
-                    version,
-                    to_json(walk),
-                )
-            )
-
-
-def _version(run: Run, counts: Counts) -> str:
-    """Changes with whatever a walk could find changed."""
-    return digest_of(f"{run.status} {run.completed_at} {run.total} {to_json(counts)}")
 
 
 def _walk_over(run: Run, storage: Storage, database: Database) -> Walk:
@@ -239,12 +167,21 @@ def _latencies(database: Database, source: str) -> Iterator[float]:
 
 
 def _graded(database: Database, run: str) -> int:
-    ((graded,),) = database.read(
-        "SELECT count(*) FROM (SELECT 1 FROM grades WHERE run = ? AND outcome IN ('pass', 'fail')"
-        " GROUP BY case_key, repeat) AS graded",
-        run,
-    )
-    return int(graded)
+    """How many results have a score, counted in pages: over millions one statement would take minutes."""
+    graded, case, repeat = 0, "", -1
+    while True:
+        rows = database.read(
+            "SELECT case_key, repeat FROM grades WHERE run = ? AND (case_key, repeat) > (?, ?)"
+            " AND outcome IN ('pass', 'fail') GROUP BY case_key, repeat ORDER BY case_key, repeat LIMIT ?",
+            run,
+            case,
+            repeat,
+            _ROWS_AT_ONCE,
+        )
+        if not rows:
+            return graded
+        graded += len(rows)
+        case, repeat = rows[-1]
 
 
 def _walk_by_case(run: Run, measures: Iterable[Measure]) -> Walk:

@@ -176,7 +176,7 @@ class Transport:
         if status in REDIRECTS:
             return Redirect(status, response.headers.get("Location"))
         if not 200 <= status < 300:
-            start = excerpt(await read_start(response, 4 * EXCERPT_BYTES), secrets)
+            start = excerpt(await self._error_start(response), secrets)
             raise AttemptError(
                 "rate_limited" if status == 429 else "status",
                 f"answered {status}: {start}" if start else f"answered {status}",
@@ -189,6 +189,10 @@ class Transport:
         ending.check()
         events = tuple(reader.events) if reader is not None else ()
         return Answer(status, response.headers, body, 0.0, events=events, complete=ending.proven)
+
+    async def _error_start(self, response: aiohttp.ClientResponse) -> bytes:
+        """As much of an error's body as a message can need."""
+        return await read_start(response, 4 * EXCERPT_BYTES)
 
     @property
     def _session(self) -> aiohttp.ClientSession:

@@ -6,6 +6,7 @@ import type {
   Grader,
   GraderChoice,
   GraderPage,
+  Histograms,
   NewEvaluation,
   ResultDetail,
   ResultPage,
@@ -13,6 +14,8 @@ import type {
   TestCase,
   TestCaseFields,
   TestCasePage,
+  Tried,
+  TryAgent,
 } from "./types.ts";
 
 /** Every call of the service that the pages make. */
@@ -50,6 +53,8 @@ export const api = {
   run: (id: string, signal?: AbortSignal) => get<Evaluation>(`evaluations/${part(id)}`, {}, signal),
   startRun: (body: NewEvaluation, idempotencyKey: string) =>
     request<Evaluation>("POST", "evaluations", { body, headers: { "Idempotency-Key": idempotencyKey } }),
+  tryAgent: (body: TryAgent, signal?: AbortSignal) =>
+    request<Tried>("POST", "evaluations/try", signal ? { body, signal } : { body }),
   actOnRun: (id: string, action: "cancel" | "resume" | "retry-failed") =>
     request<Evaluation>("POST", `evaluations/${part(id)}/${action}`),
   regrade: (id: string, graders: GraderChoice[]) =>
@@ -60,6 +65,7 @@ export const api = {
     get<ResultPage>(`evaluations/${part(id)}/results`, query, signal),
   result: (id: string, result: string, signal?: AbortSignal) =>
     get<ResultDetail>(`evaluations/${part(id)}/results/${part(result)}`, {}, signal),
+  histograms: (id: string, signal?: AbortSignal) => get<Histograms>(`evaluations/${part(id)}/histograms`, {}, signal),
   exportRunAddress: (id: string, format: string) => address(`evaluations/${part(id)}/export`, { format }),
 };
 

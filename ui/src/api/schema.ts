@@ -81,6 +81,32 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/evaluations/try": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Try Agent
+         * @description Ask an agent once and look at it: the request as it was sent, the raw answer, and what was read from it.
+         *
+         *     Nothing is stored but an entry in the audit log. The agent is asked once, without retries, and for 60 seconds at
+         *     most. A call that fails is an answer too: `error_type` and `error_message` are what a run would store. Secrets are
+         *     `***` wherever they come back.
+         *
+         *     Needs a key of scope `run`.
+         */
+        post: operations["try_agent"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/evaluations/{evaluation_id}": {
         parameters: {
             query?: never;
@@ -174,6 +200,32 @@ export interface paths {
          *     Needs a key of scope `read`.
          */
         get: operations["export_evaluation"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/evaluations/{evaluation_id}/histograms": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Histograms
+         * @description How scores and latencies are spread over an evaluation.
+         *
+         *     Both ends of a bin are in it: as `score_min` and `score_max` (with the grader), or `latency_min` and `latency_max`,
+         *     they list exactly the results that it counts. All rows are counted, once for an evaluation that has ended; while one
+         *     goes on, the numbers may be a little old.
+         *
+         *     Needs a key of scope `read`.
+         */
+        get: operations["get_histograms"];
         put?: never;
         post?: never;
         delete?: never;
@@ -791,6 +843,17 @@ export interface components {
             next_cursor: string | null;
         };
         /**
+         * Bin
+         * @description How many values there are from ``low`` to ``high``, both included: as ends of a filter they find exactly those.
+         *
+         *         No number lies between the ``high`` of a bin and the ``low`` of the next.
+         */
+        Bin: {
+            count: number;
+            high: number;
+            low: number;
+        };
+        /**
          * CaseChange
          * @description One case. ``mixed``: some graders say better, some worse; ``missing``: no grader scored it in both runs.
          */
@@ -798,11 +861,14 @@ export interface components {
             baseline: {
                 [key: string]: number | null;
             };
+            baseline_output?: string | null;
             candidate: {
                 [key: string]: number | null;
             };
+            candidate_output?: string | null;
             /** @enum {unknown} */
             change: "edited" | "improved" | "missing" | "mixed" | "same" | "worse";
+            input?: string | null;
             test_case_id: string;
         };
         /**
@@ -896,6 +962,9 @@ export interface components {
             id: string;
             name: string;
             parent: string | null;
+            pass_rates?: {
+                [key: string]: components["schemas"]["Figure"];
+            };
             progress?: components["schemas"]["Progress"];
             repeats: number;
             result_count: number;
@@ -1353,6 +1422,18 @@ export interface components {
             total: number | null;
         };
         /**
+         * RawAnswer
+         * @description An answer before anything was read from it. A body that broke off or was too large is null.
+         */
+        RawAnswer: {
+            body: string | null;
+            body_truncated: boolean;
+            headers: {
+                [key: string]: string;
+            };
+            status: number;
+        };
+        /**
          * Regrade
          * @description By which graders a run's answers are graded anew.
          */
@@ -1426,6 +1507,17 @@ export interface components {
             next_cursor: string | null;
             results: components["schemas"]["Result"][];
             summary: components["schemas"]["Summary"];
+        };
+        /**
+         * RunHistograms
+         * @description How scores and latencies are spread over a whole run.
+         */
+        RunHistograms: {
+            evaluation_id: string;
+            latency_ms: components["schemas"]["Bin"][];
+            scores: {
+                [key: string]: components["schemas"]["Bin"][];
+            };
         };
         /**
          * Sample
@@ -1503,6 +1595,19 @@ export interface components {
             total: number;
         };
         /**
+         * SentRequest
+         * @description A request as it went out; secrets are `***`.
+         */
+        SentRequest: {
+            body: string | null;
+            body_truncated: boolean;
+            headers: {
+                [key: string]: string;
+            };
+            method: string;
+            url: string;
+        };
+        /**
          * SessionState
          * @description Who is signed in.
          */
@@ -1512,6 +1617,14 @@ export interface components {
             key_id: string | null;
             local: boolean;
             scope: components["schemas"]["Scope"];
+        };
+        /**
+         * ShownExchange
+         * @description One request; `answer` is null where none came.
+         */
+        ShownExchange: {
+            answer: components["schemas"]["RawAnswer"] | null;
+            request: components["schemas"]["SentRequest"];
         };
         /**
          * SignIn
@@ -1596,6 +1709,58 @@ export interface components {
             } | null;
             /** @default [] */
             turns?: components["schemas"]["Message"][][];
+        };
+        /**
+         * Tried
+         * @description What became of one call of the agent. The fields of results have the names that they have in a run.
+         */
+        Tried: {
+            agent_response: string | null;
+            agent_response_truncated: boolean;
+            error_message: string | null;
+            error_type: string | null;
+            exchanges: components["schemas"]["ShownExchange"][];
+            exchanges_omitted: number;
+            response_latency_ms: number | null;
+            /** @enum {unknown} */
+            response_status: "error" | "success" | "timeout";
+            timeout_s: number | null;
+            tool_calls: components["schemas"]["ToolCall"][];
+            tool_calls_omitted: number;
+            usage: components["schemas"]["Usage"] | null;
+        };
+        /**
+         * TryAgent
+         * @description An agent as an evaluation has it, and one case: a text, or a stored test case.
+         */
+        TryAgent: {
+            /**
+             * Agent Endpoint Url
+             * @description Is sent `POST {"input": …}`.
+             */
+            agent_endpoint_url?: string | null;
+            /**
+             * Input
+             * @description What the agent is asked.
+             */
+            input?: string | null;
+            /**
+             * Target
+             * @description Any target of the suite format that the operator allows.
+             */
+            target?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Test Case Id
+             * @description Or the test case whose input it is asked.
+             */
+            test_case_id?: string | null;
+            /**
+             * Timeout S
+             * @description For the call in all; the target's own limit by default.
+             */
+            timeout_s?: number | null;
         };
         /**
          * Usage
@@ -2078,6 +2243,140 @@ export interface operations {
             };
             /** @description The store does not work now; try again later. */
             503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+        };
+    };
+    try_agent: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TryAgent"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        data: components["schemas"]["Tried"];
+                        error: null;
+                        /** @constant */
+                        success: true;
+                    };
+                };
+            };
+            /** @description The request is wrong; the message says where. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description No key, or not a good one. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not with this key, or not for anybody. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The body came too slowly. */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The body is of another type. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The Host is not this service. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to come again. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description A defect of the service. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The store does not work now; try again later. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The disk is full. */
+            507: {
                 headers: {
                     /** @description Seconds to wait. */
                     "Retry-After"?: number;
@@ -2646,6 +2945,110 @@ export interface operations {
             };
         };
     };
+    get_histograms: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of an evaluation. */
+                evaluation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        data: components["schemas"]["RunHistograms"];
+                        error: null;
+                        /** @constant */
+                        success: true;
+                    };
+                };
+            };
+            /** @description The request is wrong; the message says where. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description No key, or not a good one. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not with this key, or not for anybody. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The Host is not this service. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to come again. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description A defect of the service. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The store does not work now; try again later. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+        };
+    };
     list_labels: {
         parameters: {
             query?: {
@@ -2924,6 +3327,14 @@ export interface operations {
                 grader?: string | null;
                 /** @description What that grader said, or any of them. */
                 outcome?: components["schemas"]["Outcome"] | null;
+                /** @description The lowest score by the grader, which is named. */
+                score_min?: number | null;
+                /** @description The highest score by the grader, which is named. */
+                score_max?: number | null;
+                /** @description The lowest latency of a successful response, in milliseconds. */
+                latency_min?: number | null;
+                /** @description The highest such latency. Both ends are included, as of scores. */
+                latency_max?: number | null;
                 /** @description A part of a tag of the case. */
                 tag?: string | null;
                 /** @description A text in the case, the answer or its error, in any case. */

@@ -74,6 +74,17 @@ export interface NewEvaluation {
   baseline_id?: string;
 }
 
+export interface TryAgent {
+  agent_endpoint_url?: string;
+  target?: JsonObject;
+  input?: string;
+  test_case_id?: string;
+  timeout_s?: number;
+}
+
+export type Tried = Schemas["Tried"];
+export type Exchange = Schemas["ShownExchange"];
+
 export type Outcome = Schemas["Outcome"];
 export type Score = Omit<Schemas["Score"], "details"> & { details: JsonObject };
 export type Result = Omit<Schemas["Result"], "scores"> & { scores: Score[] };
@@ -87,6 +98,8 @@ export type ResultDetail = Omit<Schemas["LabelledResult"], "scores"> & { scores:
 
 export type Figure = Schemas["Figure"];
 export type Summary = Schemas["Summary"];
+export type Bin = Schemas["Bin"];
+export type Histograms = Schemas["RunHistograms"];
 export type ResultPage = Omit<Schemas["ResultPage"], "results"> & { results: Result[] };
 
 export type Comparison = Schemas["Compared"];
@@ -99,4 +112,5 @@ export type Session = Schemas["SessionState"];
 /** What is sent is what the document allows: these lines do not compile otherwise. */
 type Sendable<Sent extends Allowed, Allowed> = Sent;
 export type SentEvaluation = Sendable<NewEvaluation, Schemas["NewEvaluation"]>;
+export type SentTry = Sendable<TryAgent, Schemas["TryAgent"]>;
 export type SentCase = Sendable<TestCaseFields, Schemas["NewTestCase"]>;

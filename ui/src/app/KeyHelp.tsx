@@ -5,6 +5,7 @@ const KEYS: readonly [string, string][] = [
   ["/", "search in this page"],
   ["j / k", "next / previous row; in an open result, the next or previous result"],
   ["Enter", "open the row"],
+  ["x", "in the list of runs: choose the run, to compare two"],
   ["Esc", "close what is open"],
   ["?", "this list"],
 ];

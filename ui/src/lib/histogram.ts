@@ -21,19 +21,6 @@ export function binned(values: readonly number[], low: number, high: number, bin
   return result;
 }
 
-/** An end of an axis that is pleasant to read: 1, 2 or 5 times a power of ten. */
-export function niceCeiling(value: number): number {
-  if (!(value > 0)) return 1;
-  const power = 10 ** Math.floor(Math.log10(value));
-  const step = [1, 2, 5, 10].find((factor) => factor * power >= value) ?? 10;
-  return step * power;
-}
-
-export function within(value: number | null, bin: { low: number; high: number }, last: number): boolean {
-  if (value === null) return false;
-  return value >= bin.low && (value < bin.high || (bin.high >= last && value >= bin.low));
-}
-
 // 0.1 + 0.2 must not fall below its bin.
 function rounded(value: number): number {
   return Number(value.toPrecision(12));

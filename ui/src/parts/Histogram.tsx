@@ -1,5 +1,5 @@
 import type { KeyboardEvent } from "react";
-import type { Bin } from "../lib/histogram.ts";
+import type { Bin } from "../api/types.ts";
 import { counted } from "../lib/format.ts";
 import type { Range } from "../lib/urlState.ts";
 

@@ -1,6 +1,7 @@
 import { useEffect, useRef, useState } from "react";
 
-const PAUSE_MS = 250;
+/** Short: a request that is typed over is aborted. */
+const PAUSE_MS = 120;
 
 /** A search that waits until typing pauses. `/` gets here. */
 export function SearchBox({
@@ -14,15 +15,21 @@ export function SearchBox({
 }) {
   const [typed, setTyped] = useState(value);
   const [known, setKnown] = useState(value);
+  /** What was sent from here and has not come back yet as the value; letters may be typed meanwhile. */
+  const [sent, setSent] = useState<readonly string[]>([]);
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
   if (known !== value) {
-    // the address changed by other means: "back", or a filter that was cleared
     setKnown(value);
-    setTyped(value);
+    const at = sent.indexOf(value);
+    setSent(at < 0 ? [] : sent.slice(at + 1));
+    // else the address changed by other means: "back", or a filter that was cleared
+    if (at < 0) setTyped(value);
   }
   useEffect(() => () => clearTimeout(timer.current), []);
   const send = (text: string) => {
-    setKnown(text);
+    clearTimeout(timer.current);
+    timer.current = undefined;
+    setSent((now) => [...now, text]);
     onSearch(text);
   };
   return (
@@ -39,11 +46,11 @@ export function SearchBox({
         timer.current = setTimeout(() => send(text), PAUSE_MS);
       }}
       onKeyDown={(event) => {
-        if (event.key === "Enter") {
-          clearTimeout(timer.current);
-          send(typed);
-        } else if (event.key === "Escape") event.currentTarget.blur();
+        if (event.key === "Enter") send(typed);
+        else if (event.key === "Escape") event.currentTarget.blur();
       }}
+      // whoever leaves goes elsewhere next: a search that changed the address later would call them back
+      onBlur={() => timer.current !== undefined && send(typed)}
     />
   );
 }

@@ -11,6 +11,7 @@ from gradeline.service.access import Scope, requires
 from gradeline.service.comparisons import Compared, compared
 from gradeline.service.documented import documented
 from gradeline.service.envelope import success
+from gradeline.service.excerpts import Excerpts
 from gradeline.service.results import Results
 from gradeline.service.state import service_of
 from gradeline.verdict.comparison import MARGIN
@@ -48,6 +49,9 @@ _EXAMPLE: dict[str, Any] = {
             "change": "improved",
             "baseline": {"string-match": 0.0},
             "candidate": {"string-match": 1.0},
+            "input": "What is the capital of France?",
+            "baseline_output": "Lyon",
+            "candidate_output": "Paris",
         }
     ],
     "case_counts": {"improved": 3, "worse": 1, "mixed": 0, "same": 96, "missing": 0, "edited": 0},
@@ -71,4 +75,5 @@ def compare_evaluations(
     service = service_of(request)
     results: Results = service.results
     first, second = results.run(baseline), results.run(candidate)
-    return success(compared(service.storage, first, second, margin=margin, force=force))
+    excerpts = Excerpts(service.database)
+    return success(compared(service.storage, excerpts, first, second, margin=margin, force=force))

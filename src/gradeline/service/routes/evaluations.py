@@ -65,7 +65,13 @@ _RUN: dict[str, Any] = {
 
 
 _LISTED = {key: value for key, value in _RUN.items() if key not in ("progress", "verdict", "comparison")}
-_PAGE = {"evaluations": [{**_LISTED, "test_case_ids": None}], "count": 1, "total": 1, "next_cursor": None}
+_RATES = {"string_match": {"value": 0.9, "low": 0.826, "high": 0.945, "scored": 100, "total": 100}}
+_PAGE = {
+    "evaluations": [{**_LISTED, "test_case_ids": None, "pass_rates": _RATES}],
+    "count": 1,
+    "total": 1,
+    "next_cursor": None,
+}
 
 
 class GraderChoice(BaseModel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import nextafter
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
@@ -10,16 +11,17 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as Connection
 
 from gradeline.errors import Outcome
-from gradeline.model import clean_text
+from gradeline.model import clean_text, quote
 from gradeline.model.response import ResponseStatus
 from gradeline.service.access import Scope, requires
 from gradeline.service.documented import documented
 from gradeline.service.envelope import success
 from gradeline.service.exports import KINDS, Export, Exports, Format
 from gradeline.service.failures import ApiError, Code
+from gradeline.service.histograms import RunHistograms
 from gradeline.service.labels import LabelledResult, labelled
 from gradeline.service.paging import Page
-from gradeline.service.result_scan import ResultFilter
+from gradeline.service.result_scan import ANY, Range, ResultFilter
 from gradeline.service.results import ResultPage, Results
 from gradeline.service.state import service_of
 
@@ -75,6 +77,19 @@ _SUMMARY: dict[str, Any] = {
     "sentence": "1 response graded, 0 grader errors",
 }
 _PAGE = {"evaluation_id": _RUN, "results": [_RESULT], "summary": _SUMMARY, "next_cursor": None}
+_HISTOGRAMS: dict[str, Any] = {
+    "evaluation_id": _RUN,
+    "scores": {
+        "string-match": [
+            *({"low": n / 10, "high": nextafter((n + 1) / 10, 0.0), "count": 0} for n in range(9)),
+            {"low": 0.9, "high": 1.0, "count": 1},
+        ]
+    },
+    "latency_ms": [
+        {"low": 0.0, "high": 411.99999999999994, "count": 0},
+        {"low": 412.0, "high": 500.0, "count": 1},
+    ],
+}
 _DETAIL: dict[str, Any] = {
     **_RESULT,
     "evaluation_id": _RUN,
@@ -93,6 +108,20 @@ _Text = Annotated[
 ]
 _Grader = Annotated[str | None, Query(max_length=500, description="With a grade by this grader.")]
 _Outcome = Annotated[Outcome | None, Query(description="What that grader said, or any of them.")]
+_ScoreMin = Annotated[
+    float | None, Query(ge=0, le=1, allow_inf_nan=False, description="The lowest score by the grader, which is named.")
+]
+_ScoreMax = Annotated[
+    float | None, Query(ge=0, le=1, allow_inf_nan=False, description="The highest score by the grader, which is named.")
+]
+_LatencyMin = Annotated[
+    float | None,
+    Query(allow_inf_nan=False, description="The lowest latency of a successful response, in milliseconds."),
+]
+_LatencyMax = Annotated[
+    float | None,
+    Query(allow_inf_nan=False, description="The highest such latency. Both ends are included, as of scores."),
+]
 
 
 @router.get("/results", responses=documented(ResultPage, example=_PAGE))
@@ -106,6 +135,10 @@ def list_results(
     status: Annotated[ResponseStatus | None, Query(description="How the agent's call ended.")] = None,
     grader: _Grader = None,
     outcome: _Outcome = None,
+    score_min: _ScoreMin = None,
+    score_max: _ScoreMax = None,
+    latency_min: _LatencyMin = None,
+    latency_max: _LatencyMax = None,
     tag: _Tag = None,
     q: _Text = None,
 ) -> Response:
@@ -118,10 +151,28 @@ def list_results(
         status=status,
         grader=_named("grader", grader),
         outcome=outcome,
+        score=_range("score", score_min, score_max),
+        latency_ms=_range("latency", latency_min, latency_max),
         tag=_named("tag", tag),
         q=_named("q", q),
     )
+    if where.grader is None and where.score != ANY:
+        name = "score_max" if score_min is None else "score_min"
+        raise ApiError(Code.INVALID_INPUT, f"Parameter '{name}' needs 'grader': name the one whose scores are meant")
     return success(_results(request).page(evaluation_id, where, Page.of(limit, skip, cursor, max_skip=MAX_SKIP)))
+
+
+@router.get("/histograms", responses=documented(RunHistograms, errors=(404,), example=_HISTOGRAMS))
+@requires(Scope.READ)
+def get_histograms(request: Request, evaluation_id: EvaluationId) -> Response:
+    """How scores and latencies are spread over an evaluation.
+
+    Both ends of a bin are in it: as `score_min` and `score_max` (with the grader), or `latency_min` and `latency_max`,
+    they list exactly the results that it counts. All rows are counted, once for an evaluation that has ended; while one
+    goes on, the numbers may be a little old.
+    """
+    results = _results(request)
+    return success(results.histograms.of(results.run(evaluation_id)))
 
 
 @router.get("/results/{result_id:path}", responses=documented(LabelledResult, errors=(404,), example=_DETAIL))
@@ -187,6 +238,13 @@ class _Attachment(StreamingResponse):
 def _results(request: Request) -> Results:
     results: Results = service_of(request).results
     return results
+
+
+def _range(name: str, low: float | None, high: float | None) -> Range:
+    if low is not None and high is not None and low > high:
+        given = f"{quote(low)} and {quote(high)}"
+        raise ApiError(Code.INVALID_INPUT, f"Parameter '{name}_min' must not be above '{name}_max', got {given}")
+    return Range(low, high)
 
 
 def _named(name: str, value: str | None) -> str | None:

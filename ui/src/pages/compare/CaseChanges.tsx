@@ -1,4 +1,3 @@
-import { useQuery } from "@tanstack/react-query";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { useMemo, useRef } from "react";
 import type { Comparison } from "../../api/types.ts";
@@ -10,7 +9,6 @@ import { Badge } from "../../parts/Badge.tsx";
 import { Button } from "../../parts/Button.tsx";
 import { Empty } from "../../parts/Notice.tsx";
 import { SafeText } from "../../parts/SafeText.tsx";
-import { resultId, resultIn } from "./calls.ts";
 import { changeBy, countsFor, difference, tellingDifference, type CaseChange } from "./changes.ts";
 import { FilterButton } from "./GraderDifferences.tsx";
 import { CHANGES, type Change, type ChangeState, type CompareState } from "./state.ts";
@@ -18,6 +16,7 @@ import { CHANGE_HELP, CHANGE_WORDS, signed } from "./wording.ts";
 
 const ROW_HEIGHT = 58;
 const MOST_COLUMNS = 6;
+const OUTPUTS = ["Baseline's output", "Candidate's output"] as const;
 
 interface Props {
   comparison: Comparison;
@@ -82,6 +81,7 @@ export function CaseChanges({ comparison, cases, state, onChange }: Props) {
 function List({ comparison, cases, state, onChange }: Props) {
   const scroller = useRef<HTMLDivElement>(null);
   const narrow = useMedia("(max-width: 760px)");
+  const wide = useMedia("(min-width: 1100px)");
   const graders = useMemo(
     () => (narrow ? [] : Object.keys(comparison.graders).slice(0, MOST_COLUMNS)),
     [narrow, comparison.graders],
@@ -103,8 +103,9 @@ function List({ comparison, cases, state, onChange }: Props) {
   const template = {
     gridTemplateColumns: [
       "minmax(9rem, 3fr)",
+      ...(wide ? ["minmax(9rem, 2fr)", "minmax(9rem, 2fr)"] : []),
       "6.5rem",
-      ...(narrow ? ["4rem"] : graders.map(() => "minmax(6.5rem, 1fr)")),
+      ...(narrow ? ["4.75rem"] : graders.map(() => "minmax(6.5rem, 1fr)")),
     ].join(" "),
   };
   return (
@@ -119,11 +120,13 @@ function List({ comparison, cases, state, onChange }: Props) {
     >
       <div role="rowgroup" className="sticky top-0 z-10 min-w-fit border-b border-line bg-surface text-muted">
         <div role="row" aria-rowindex={1} className="grid" style={template}>
-          {["Case", "Change", ...(narrow ? ["Moved"] : graders.map(visibleText))].map((title) => (
-            <div key={title} role="columnheader" className="truncate p-2 font-semibold">
-              {title}
-            </div>
-          ))}
+          {["Case", ...(wide ? OUTPUTS : []), "Change", ...(narrow ? ["Moved"] : graders.map(visibleText))].map(
+            (title) => (
+              <div key={title} role="columnheader" className="truncate p-2 font-semibold">
+                {title}
+              </div>
+            ),
+          )}
         </div>
       </div>
       <div role="rowgroup" className="relative min-w-fit" style={{ height: virtual.getTotalSize() }}>
@@ -144,8 +147,17 @@ function List({ comparison, cases, state, onChange }: Props) {
               style={{ ...template, height: item.size, transform: `translateY(${item.start}px)` }}
             >
               <div role="cell" className="min-w-0 p-2">
-                <CaseText comparison={comparison} testCase={one.test_case_id} />
+                <CaseText one={one} withOutputs={!wide} />
               </div>
+              {wide &&
+                [one.baseline_output, one.candidate_output].map((output, side) => (
+                  // oxlint-disable-next-line react/no-array-index-key -- always two sides, in this order
+                  <div key={side} role="cell" className="min-w-0 p-2">
+                    <div className="line-clamp-2 text-muted">
+                      <Output text={output} />
+                    </div>
+                  </div>
+                ))}
               <div role="cell" className="p-2">
                 <ChangeBadge change={changeBy(one, state.grader)} />
               </div>
@@ -178,22 +190,25 @@ export function ChangeBadge({ change }: { change: Change }) {
   );
 }
 
-/** The comparison names cases by their ids; the question is fetched for the rows in sight. */
-function CaseText({ comparison, testCase }: { comparison: Comparison; testCase: string }) {
-  const id = resultId(testCase, 0);
-  const found = useQuery({
-    queryKey: ["compared case", comparison.candidate_id, comparison.baseline_id, id],
-    queryFn: async ({ signal }) =>
-      (await resultIn(comparison.candidate_id, id, signal)) ?? resultIn(comparison.baseline_id, id, signal),
-    staleTime: 60_000,
-    select: (detail) => detail?.test_case_input ?? null,
-  });
+/** What was asked, and below it the case's name, or the answers where they have no columns of their own. */
+function CaseText({ one, withOutputs }: { one: CaseChange; withOutputs: boolean }) {
   return (
     <>
-      <SafeText text={(found.data ?? testCase).slice(0, 300)} className="line-clamp-1" />
-      <span className="block truncate text-xs text-muted">{visibleText(testCase)}</span>
+      <SafeText text={one.input ?? one.test_case_id} className="line-clamp-1" />
+      {withOutputs ? (
+        <span className="block truncate text-xs text-muted">
+          <Output text={one.baseline_output} /> → <Output text={one.candidate_output} />
+        </span>
+      ) : (
+        <span className="block truncate text-xs text-muted">{visibleText(one.test_case_id)}</span>
+      )}
     </>
   );
+}
+
+function Output({ text }: { text: string | null | undefined }) {
+  if (text === null || text === undefined) return <i className="text-muted">no answer</i>;
+  return text === "" ? <i className="text-muted">empty</i> : <SafeText text={text} />;
 }
 
 function Moved({ one, grader }: { one: CaseChange; grader: string }) {

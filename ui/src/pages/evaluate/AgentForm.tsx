@@ -1,23 +1,18 @@
-import { useMutation } from "@tanstack/react-query";
-import { useEffect, useRef, useState } from "react";
-import { duration } from "../../lib/format.ts";
-import { ResponseBadge } from "../../parts/Badge.tsx";
-import { Button } from "../../parts/Button.tsx";
 import { CodeEditor } from "../../parts/CodeEditor.tsx";
 import { Field } from "../../parts/Field.tsx";
-import { Failure } from "../../parts/Notice.tsx";
-import { TextBlock } from "../../parts/SafeText.tsx";
-import { requestFor, type Draft, type Mapping } from "./draft.ts";
-import { tryAgent } from "./tryAgent.ts";
+import type { Draft, Mapping } from "./draft.ts";
+import { TryIt } from "./TryIt.tsx";
 
 interface Props {
   draft: Draft;
   faults: Readonly<Record<string, string>>;
   onChange: (change: Partial<Draft>) => void;
+  /** What a try of the agent cost, and which agent it was. */
+  onTried: (tried: { key: string; cost: number | null }) => void;
 }
 
 /** Where the agent is, how it is asked, and a button that asks it. */
-export function AgentForm({ draft, faults, onChange }: Props) {
+export function AgentForm({ draft, faults, onChange, onTried }: Props) {
   const { mapping } = draft;
   const map = (change: Partial<Mapping>) => onChange({ mapping: { ...mapping, ...change } });
   return (
@@ -98,6 +93,7 @@ export function AgentForm({ draft, faults, onChange }: Props) {
       </details>
       <TryIt
         draft={draft}
+        onTried={onTried}
         blocked={faults["url"] !== undefined || faults["request"] !== undefined || faults["headers"] !== undefined}
       />
     </div>
@@ -121,57 +117,6 @@ function Labelled({
       {children}
       <span className="text-xs text-muted">{help}</span>
       {fault && <span className="text-xs font-medium text-fail">{fault}</span>}
-    </div>
-  );
-}
-
-function TryIt({ draft, blocked }: { draft: Draft; blocked: boolean }) {
-  const [input, setInput] = useState("Hello");
-  const abort = useRef<AbortController>(null);
-  const ask = useMutation({
-    mutationFn: (asked: string) => {
-      abort.current = new AbortController();
-      return tryAgent(draft, asked, abort.current.signal).then((result) => ({
-        asked: requestFor(draft.mapping, asked),
-        result,
-      }));
-    },
-  });
-  useEffect(() => () => abort.current?.abort(), []);
-  const { data } = ask;
-  return (
-    <div className="rounded-md border border-line p-3">
-      <div className="flex flex-wrap items-end gap-2">
-        <div className="min-w-40 flex-1">
-          <Field label="Try it with">
-            <input className="field" value={input} onChange={(event) => setInput(event.target.value)} />
-          </Field>
-        </div>
-        <Button disabled={blocked || ask.isPending || input.trim() === ""} onClick={() => ask.mutate(input)}>
-          {ask.isPending ? "Asking…" : "Try it"}
-        </Button>
-      </div>
-      <div aria-live="polite" className="mt-2">
-        {ask.error && <Failure error={ask.error} />}
-        {data && (
-          <div className="grid gap-3 md:grid-cols-2">
-            <div>
-              <p className="mb-1 text-sm font-medium">Sent to the agent</p>
-              <TextBlock text={data.asked} label="Sent to the agent" />
-            </div>
-            <div>
-              <p className="mb-1 flex items-center gap-2 text-sm font-medium">
-                Read from its answer <ResponseBadge status={data.result.response_status} />
-                <span className="num font-normal text-muted">{duration(data.result.response_latency_ms)}</span>
-              </p>
-              <TextBlock
-                text={data.result.agent_response ?? data.result.error_message ?? ""}
-                label="Read from the agent's answer"
-              />
-            </div>
-          </div>
-        )}
-      </div>
     </div>
   );
 }

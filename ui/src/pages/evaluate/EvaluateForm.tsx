@@ -9,7 +9,7 @@ import { Field } from "../../parts/Field.tsx";
 import { Failure } from "../../parts/Notice.tsx";
 import { AgentForm } from "./AgentForm.tsx";
 import { CaseChooser } from "./CaseChooser.tsx";
-import { bodyOf, faultsOf, type Draft } from "./draft.ts";
+import { agentKey, bodyOf, faultsOf, type Draft } from "./draft.ts";
 import { GraderChooser, useGraders } from "./GraderChooser.tsx";
 import { Plan } from "./Plan.tsx";
 
@@ -25,13 +25,14 @@ interface Link {
 /** The form; what a link can carry of it is kept in the address as it is filled in. */
 export function EvaluateForm({ initial, onLink }: { initial: Draft; onLink: (link: Link) => void }) {
   const [draft, setDraft] = useState(initial);
-  const [tried, setTried] = useState(false);
+  const [submitted, setSubmitted] = useState(false);
+  const [tried, setTried] = useState<{ key: string; cost: number | null } | null>(null);
   const graders = useGraders();
   const navigate = useNavigate();
   // the same start, sent again after a cut line, must not make a second run
   const attempt = useRef({ body: "", key: "" });
   const faults = faultsOf(draft, graders.data ?? []);
-  const shown = tried ? faults : {};
+  const shown = submitted ? faults : {};
   const change = (next: Partial<Draft>) => {
     const now = { ...draft, ...next };
     setDraft(now);
@@ -60,7 +61,7 @@ export function EvaluateForm({ initial, onLink }: { initial: Draft; onLink: (lin
       className="flex flex-col gap-4"
       onSubmit={(event) => {
         event.preventDefault();
-        setTried(true);
+        setSubmitted(true);
         if (Object.keys(faults).length === 0) start.mutate();
       }}
     >
@@ -68,17 +69,26 @@ export function EvaluateForm({ initial, onLink }: { initial: Draft; onLink: (lin
         <CaseChooser chosen={draft} onChange={change} fault={shown["cases"]} />
       </Step>
       <Step number={2} title="Agent">
-        <AgentForm draft={draft} faults={tried ? faults : onlyIf(draft.url !== "", faults)} onChange={change} />
+        <AgentForm
+          draft={draft}
+          faults={submitted ? faults : onlyIf(draft.url !== "", faults)}
+          onChange={change}
+          onTried={setTried}
+        />
       </Step>
       <Step number={3} title="Graders">
-        <GraderChooser chosen={draft.graders} onChange={(chosen) => change({ graders: chosen })} showFaults={tried} />
+        <GraderChooser
+          chosen={draft.graders}
+          onChange={(chosen) => change({ graders: chosen })}
+          showFaults={submitted}
+        />
         {shown["graders"] && <p className="text-xs font-medium text-fail">{shown["graders"]}</p>}
       </Step>
       <Step number={4} title="Run">
         <Options draft={draft} onChange={change} />
       </Step>
-      <Plan draft={draft} />
-      {tried && Object.keys(faults).length > 0 && (
+      <Plan draft={draft} costOfCall={tried?.key === agentKey(draft) ? tried.cost : null} />
+      {submitted && Object.keys(faults).length > 0 && (
         <p role="alert" className="text-sm font-medium text-fail">
           Not started:{" "}
           {Object.entries(faults)

@@ -1,13 +1,13 @@
 import { useQuery } from "@tanstack/react-query";
 import { api } from "../../api/calls.ts";
-import { count, counted } from "../../lib/format.ts";
+import { cost, count, counted } from "../../lib/format.ts";
 import { useCaseSample } from "./CaseChooser.tsx";
 import type { Draft } from "./draft.ts";
+import { useGraders } from "./GraderChooser.tsx";
+import { judgeCalls } from "./judgeCalls.ts";
 
-const JUDGES = new Set(["model_judge", "panel", "pairwise"]);
-
-/** What will run, before it does. */
-export function Plan({ draft }: { draft: Draft }) {
+/** How many cases a draft chooses; undefined while that is not known. Of very many with a tag, there are `more`. */
+function useChosenCases(draft: Draft): { cases: number | undefined; more: boolean } {
   const sample = useCaseSample();
   const tagged = useQuery({
     queryKey: ["cases", { tag: draft.tag, limit: 1000 }],
@@ -19,31 +19,58 @@ export function Plan({ draft }: { draft: Draft }) {
     },
     enabled: draft.by === "tag" && draft.tag !== "",
   });
-  const cases = draft.by === "all" ? sample.data?.total : draft.by === "ids" ? draft.ids.length : tagged.data?.exact;
-  const more = draft.by === "tag" && tagged.data?.complete === false ? "+" : "";
+  if (draft.by === "all") return { cases: sample.data?.total, more: false };
+  if (draft.by === "ids") return { cases: draft.ids.length, more: false };
+  return { cases: tagged.data?.exact, more: tagged.data?.complete === false };
+}
+
+/** What will run, before it does. `costOfCall` is what the agent said of a try, where it said it. */
+export function Plan({ draft, costOfCall }: { draft: Draft; costOfCall: number | null }) {
+  const { cases, more } = useChosenCases(draft);
+  const graders = useGraders();
   const repeats = draft.repeats ?? 1;
-  const judges = draft.graders.filter((grader) => JUDGES.has(grader.id)).length;
+  const calls = (cases ?? 0) * repeats;
+  const perGrade = draft.graders.reduce(
+    (sum, chosen) =>
+      sum +
+      judgeCalls(
+        chosen,
+        graders.data?.find((grader) => grader.id === chosen.id),
+      ),
+    0,
+  );
+  const plus = more ? "+" : "";
   return (
     <section aria-label="What will run" className="rounded-md border border-line bg-accent-soft p-3 text-sm">
-      <p className="font-semibold">What will run</p>
+      <h2 className="font-semibold">What will run</h2>
       {cases === undefined ? (
         <p className="text-muted">Choose cases to see it.</p>
       ) : (
         <ul className="num list-inside list-disc">
           <li>
             {count(cases)}
-            {more} cases{repeats > 1 && ` × ${repeats} repeats`} = {counted(cases * repeats, "call")}
+            {plus} {cases === 1 && !more ? "case" : "cases"}
+            {repeats > 1 && ` × ${repeats} repeats`} = {counted(calls, "call")}
             {more && " or more"} to the agent{draft.timeout !== null && `, each within ${draft.timeout} s`}
           </li>
           <li>
-            {counted(draft.graders.length, "grader")}, so {count(cases * repeats * draft.graders.length)} grades
+            {counted(draft.graders.length, "grader")} = {counted(calls * draft.graders.length, "grade")}
+            {more && " or more"}
           </li>
-          {judges > 0 && (
+          {perGrade > 0 && (
             <li>
-              about {counted(cases * repeats * judges, "call")} or more to judge models; their provider charges for them
+              {count(calls)}
+              {plus} × {perGrade} = {counted(calls * perGrade, "call")}
+              {more && " or more"} to judge models, retries aside
             </li>
           )}
-          <li>What an HTTP agent costs is not known here.</li>
+          <li>
+            Cost of the agent:{" "}
+            {costOfCall === null
+              ? "not known"
+              : `about ${cost(costOfCall * calls)}${more ? " or more" : ""}, as the try cost ${cost(costOfCall)}`}
+            {perGrade > 0 && "; of the judges: not known, their provider charges by the token"}
+          </li>
         </ul>
       )}
     </section>

@@ -1,4 +1,4 @@
-import type { Evaluation, Grader, GraderChoice, Json, JsonObject, NewEvaluation } from "../../api/types.ts";
+import type { Evaluation, Grader, GraderChoice, Json, JsonObject, NewEvaluation, TryAgent } from "../../api/types.ts";
 import { faultsIn, fieldsOf, pruned } from "../../lib/schemaForm.ts";
 
 /** A grader that was picked, with the options that were set. */
@@ -33,6 +33,9 @@ export interface Draft {
   timeout: number | null;
   baseline: string;
 }
+
+/** The service gives a try no more time. */
+const LONGEST_TRY_S = 60;
 
 export const DEFAULT_REQUEST = '{\n  "input": "{{input}}"\n}';
 export const PLAIN_MAPPING: Mapping = {
@@ -104,19 +107,20 @@ export function targetOf(draft: Pick<Draft, "url" | "mapping" | "timeout">): Jso
   };
 }
 
-/** What the agent is sent for an input: the tree with its placeholders filled in. */
-export function requestFor(mapping: Mapping, input: string): string {
-  const { value, fault } = parseJson(mapping.request);
-  return fault === null ? JSON.stringify(filled(value, input), null, 2) : mapping.request;
+/** The request that asks the agent once. */
+export function tryBody(draft: Pick<Draft, "url" | "mapping" | "timeout">, input: string): TryAgent {
+  const target = targetOf(draft);
+  if (target !== null) return { target, input };
+  return {
+    agent_endpoint_url: draft.url.trim(),
+    input,
+    ...(draft.timeout === null ? {} : { timeout_s: Math.min(draft.timeout, LONGEST_TRY_S) }),
+  };
 }
 
-function filled(value: Json, input: string): Json {
-  if (typeof value === "string") return value.replaceAll(/\{\{\s*input\s*\}\}/g, () => input);
-  if (Array.isArray(value)) return value.map((item) => filled(item, input));
-  if (typeof value === "object" && value !== null) {
-    return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, filled(item, input)]));
-  }
-  return value;
+/** Tells whether the agent and how it is asked have changed. */
+export function agentKey(draft: Pick<Draft, "url" | "mapping">): string {
+  return JSON.stringify([draft.url.trim(), draft.mapping]);
 }
 
 /** What is still wrong, by the part of the form it is in. */

@@ -1,8 +1,9 @@
 import type { Outcome, ResponseStatus } from "../../api/types.ts";
-import { count, duration, score } from "../../lib/format.ts";
+import { count, score } from "../../lib/format.ts";
 import { visibleText } from "../../lib/visible.ts";
 import { Button } from "../../parts/Button.tsx";
 import { SearchBox } from "../../parts/SearchBox.tsx";
+import { latencyText } from "./Distributions.tsx";
 import { isFiltered, NO_FILTER, type ChangeRun, type RunState } from "./state.ts";
 import type { Rows } from "./useRun.ts";
 
@@ -71,7 +72,7 @@ export function Filters({ graders, state, onChange, rows, total }: Props) {
       {state.latency && (
         <Button
           onClick={() => onChange({ latency: null })}
-        >{`latency ${duration(state.latency.low)}–${duration(state.latency.high)} ✕`}</Button>
+        >{`latency ${latencyText(state.latency.low)}–${latencyText(state.latency.high)} ✕`}</Button>
       )}
       {isFiltered(state) && (
         <Button look="quiet" onClick={() => onChange(NO_FILTER)}>

@@ -2,6 +2,7 @@ import { useParams } from "react-router";
 import { ApiFailure } from "../../api/failure.ts";
 import type { Evaluation } from "../../api/types.ts";
 import { useTitle } from "../../app/useTitle.ts";
+import { isGoing } from "../../lib/progress.ts";
 import { useUrlState } from "../../lib/useUrlState.ts";
 import { visibleText } from "../../lib/visible.ts";
 import { LinkButton } from "../../parts/Button.tsx";
@@ -13,7 +14,7 @@ import { ResultDrawer } from "./ResultDrawer.tsx";
 import { ResultsGrid } from "./ResultsGrid.tsx";
 import { RunHeader } from "./RunHeader.tsx";
 import { RUN_STATE, type ChangeRun, type RunState } from "./state.ts";
-import { useLive, useRows, useRun, useSummary, type Rows } from "./useRun.ts";
+import { useHistograms, useLive, useRows, useRun, useSummary, type Rows } from "./useRun.ts";
 
 export function RunPage() {
   const { id = "" } = useParams();
@@ -46,6 +47,7 @@ interface Loaded {
 
 function LoadedRun({ run, summary, rows, state, change }: Loaded) {
   const connection = useLive(run);
+  const histograms = useHistograms(run.id, isGoing(run.status));
   const graders = Object.keys(summary.data?.pass_rates ?? {});
   return (
     <div className="flex flex-col gap-4">
@@ -54,7 +56,7 @@ function LoadedRun({ run, summary, rows, state, change }: Loaded) {
       {summary.data && (
         <>
           <GraderTable summary={summary.data} state={state} onChange={change} />
-          <Distributions graders={graders} rows={rows} summary={summary.data} state={state} onChange={change} />
+          {histograms.data && <Distributions histograms={histograms.data} state={state} onChange={change} />}
         </>
       )}
       <section aria-labelledby="results" className="flex flex-col gap-2">

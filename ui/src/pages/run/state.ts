@@ -1,4 +1,4 @@
-import type { Outcome, ResponseStatus, Result } from "../../api/types.ts";
+import type { Outcome, ResponseStatus } from "../../api/types.ts";
 import { oneOf, range, text, type StateOf } from "../../lib/urlState.ts";
 
 export const TABS = ["result", "trajectory", "history", "raw"] as const;
@@ -10,8 +10,9 @@ export const RUN_STATE = {
   outcome: oneOf<Outcome | "">(["", "pass", "fail", "error", "skipped"], ""),
   tag: text(),
   q: text(),
-  /** Scores of `grader` within a range; the service has no such filter, so it is applied to what is loaded. */
+  /** Scores of `grader`, both ends included. */
   score: range(),
+  /** Of successful answers, in milliseconds. */
   latency: range(),
   /** The open result. */
   row: text(),
@@ -29,26 +30,19 @@ export function isFiltered(state: RunState): boolean {
   return [status, grader, outcome, tag, q].some((value) => value !== "") || score !== null || latency !== null;
 }
 
-/** What of the filter the service applies. */
-export function serverFilter({ status, grader, outcome, tag, q }: RunState) {
-  return { status, grader, outcome, tag, q };
-}
-
-/** What of it is applied here. */
-export function keptHere(result: Result, { score, latency, grader }: RunState): boolean {
-  if (latency !== null) {
-    const took = result.response_latency_ms;
-    if (took === null || took < latency.low || took > latency.high) return false;
-  }
-  if (score !== null) {
-    return result.scores.some(
-      (one) =>
-        (grader === "" || one.grader_id === grader) &&
-        one.score_value !== null &&
-        one.score_value >= score.low &&
-        // only the topmost bin has its upper end in it
-        (one.score_value < score.high || (score.high >= 1 && one.score_value <= score.high)),
-    );
-  }
-  return true;
+/** The filter as the service takes it; empty parameters are not sent. */
+export function filterQuery({ status, grader, outcome, tag, q, score, latency }: RunState) {
+  // a range of scores says nothing without the grader who gave them
+  const scores = grader === "" ? null : score;
+  return {
+    status,
+    grader,
+    outcome,
+    tag,
+    q,
+    score_min: scores?.low ?? null,
+    score_max: scores?.high ?? null,
+    latency_min: latency?.low ?? null,
+    latency_max: latency?.high ?? null,
+  };
 }

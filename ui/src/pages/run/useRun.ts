@@ -5,15 +5,15 @@ import { follow, type Connection } from "../../api/events.ts";
 import { address } from "../../api/request.ts";
 import type { Evaluation, Result } from "../../api/types.ts";
 import { applyEvent, isGoing } from "../../lib/progress.ts";
-import { keptHere, serverFilter, type RunState } from "./state.ts";
+import { filterQuery, type RunState } from "./state.ts";
 
 /** The first page is small, so that a filter answers at once. */
 const FIRST_PAGE = 100;
 const PAGE = 500;
-/** No more rows than this are gathered for a filter that is applied here. */
-export const MOST_ROWS = 10_000;
 const REFRESH_MS = 1_500;
 const FIRST_PAGES = 2;
+/** All rows are counted for the histograms, so a run that goes on is not asked for them as often as for its numbers. */
+const HISTOGRAMS_MS = 15_000;
 const NO_ROWS: readonly Result[] = [];
 
 export function useRun(id: string) {
@@ -28,10 +28,17 @@ export function useSummary(id: string) {
   });
 }
 
+/** How scores and latencies are spread over the whole run, whatever is filtered. */
+export function useHistograms(id: string, going: boolean) {
+  return useQuery({
+    queryKey: ["histograms", id],
+    queryFn: ({ signal }) => api.histograms(id, signal),
+    refetchInterval: going ? HISTOGRAMS_MS : false,
+  });
+}
+
 export interface Rows {
   rows: readonly Result[];
-  /** Before what is filtered here. */
-  loaded: readonly Result[];
   more: boolean;
   loading: boolean;
   error: Error | null;
@@ -40,7 +47,7 @@ export interface Rows {
 
 /** The results that fit, page by page as they are wanted. */
 export function useRows(id: string, state: RunState): Rows {
-  const filter = serverFilter(state);
+  const filter = filterQuery(state);
   const query = useInfiniteQuery({
     queryKey: ["results", id, filter],
     queryFn: ({ pageParam, signal }) =>
@@ -48,22 +55,18 @@ export function useRows(id: string, state: RunState): Rows {
     initialPageParam: "",
     getNextPageParam: (last) => last.next_cursor ?? undefined,
   });
-  const { data, hasNextPage, isFetching, fetchNextPage } = query;
-  const loaded = useMemo(() => data?.pages.flatMap((page) => page.results) ?? NO_ROWS, [data]);
-  const here = state.score !== null || state.latency !== null;
-  const rows = useMemo(
-    () => (here ? loaded.filter((result) => keptHere(result, state)) : loaded),
-    [here, loaded, state],
-  );
+  const { data, error, hasNextPage, isFetching, fetchNextPage } = query;
+  const rows = useMemo(() => data?.pages.flatMap((page) => page.results) ?? NO_ROWS, [data]);
+  // a page looks at so many results and no more: where it found none, the next may
+  const lookOn = rows.length === 0 && hasNextPage && !isFetching && error === null;
   useEffect(() => {
-    if (here && hasNextPage && !isFetching && loaded.length < MOST_ROWS) void fetchNextPage();
-  }, [here, hasNextPage, isFetching, loaded.length, fetchNextPage]);
+    if (lookOn) void fetchNextPage();
+  }, [lookOn, fetchNextPage]);
   return {
     rows,
-    loaded,
     more: hasNextPage,
-    loading: isFetching,
-    error: query.error,
+    loading: isFetching || lookOn,
+    error,
     loadMore: () => {
       if (hasNextPage && !isFetching) void fetchNextPage();
     },
@@ -99,6 +102,7 @@ export function useLive(run: Evaluation | undefined): Connection {
       abort.abort();
       // the last events may still be waiting for their refresh
       refreshResults(queries, id);
+      void queries.invalidateQueries({ queryKey: ["histograms", id] });
       void queries.invalidateQueries({ queryKey: ["runs"] });
     };
   }, [id, going, queries]);

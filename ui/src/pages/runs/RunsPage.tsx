@@ -2,24 +2,36 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 import { api } from "../../api/calls.ts";
 import type { Evaluation, RunStatus } from "../../api/types.ts";
+import { useKeys } from "../../app/keys.ts";
 import { useRowKeys } from "../../app/rows.ts";
 import { useTitle } from "../../app/useTitle.ts";
 import { ago, between, count, moment } from "../../lib/format.ts";
 import { isGoing } from "../../lib/progress.ts";
 import { agentOf, gradersOf } from "../../lib/runFacts.ts";
-import { integer, oneOf, text } from "../../lib/urlState.ts";
+import { integer, list, oneOf, text } from "../../lib/urlState.ts";
 import { useUrlState } from "../../lib/useUrlState.ts";
+import { visibleText } from "../../lib/visible.ts";
 import { RunBadge } from "../../parts/Badge.tsx";
 import { Button, LinkButton } from "../../parts/Button.tsx";
 import { Empty, Failure, Loading } from "../../parts/Notice.tsx";
 import { Pager } from "../../parts/Pager.tsx";
 import { SafeText } from "../../parts/SafeText.tsx";
 import { SearchBox } from "../../parts/SearchBox.tsx";
+import { CompareBar } from "./CompareBar.tsx";
+import { PassRates } from "./PassRates.tsx";
+import { PAIR, toggled } from "./selection.ts";
 
 const SIZE = 50;
 const LIVE_MS = 3_000;
 const STATUSES = ["", "running", "pending", "completed", "failed", "cancelled"] as const;
-const STATE = { q: text(), tag: text(), status: oneOf<RunStatus | "">(STATUSES, ""), page: integer(1, 1) };
+const STATE = {
+  q: text(),
+  tag: text(),
+  status: oneOf<RunStatus | "">(STATUSES, ""),
+  page: integer(1, 1),
+  /** The runs that are chosen to be compared. */
+  sel: list(),
+};
 
 export function RunsPage() {
   useTitle("Runs");
@@ -32,6 +44,14 @@ export function RunsPage() {
     placeholderData: keepPreviousData,
     // a list has no stream: it is asked for again while something in it moves
     refetchInterval: ({ state: { data } }) => (data?.evaluations.some((run) => isGoing(run.status)) ? LIVE_MS : false),
+  });
+  const chosen = state.sel.slice(0, PAIR);
+  const toggle = (id: string) => change({ sel: toggled(chosen, id) }, { replace: true });
+  useKeys({
+    x: () => {
+      const id = document.activeElement?.closest<HTMLElement>("[data-run]")?.dataset["run"];
+      if (id !== undefined) toggle(id);
+    },
   });
   const filtered = state.q !== "" || state.tag !== "" || state.status !== "";
   return (
@@ -64,7 +84,14 @@ export function RunsPage() {
       </div>
       {runs.error && <Failure error={runs.error} onRetry={() => void runs.refetch()} />}
       {runs.isPending && <Loading />}
-      {runs.data && runs.data.evaluations.length > 0 && <RunTable runs={runs.data.evaluations} />}
+      <CompareBar
+        chosen={chosen}
+        listed={runs.data?.evaluations ?? []}
+        onClear={() => change({ sel: [] }, { replace: true })}
+      />
+      {runs.data && runs.data.evaluations.length > 0 && (
+        <RunTable runs={runs.data.evaluations} chosen={chosen} onToggle={toggle} />
+      )}
       {runs.data &&
         runs.data.evaluations.length === 0 &&
         (filtered ? <NoMatch onClear={() => change({ q: "", tag: "", status: "", page: 1 })} /> : <NoRuns />)}
@@ -102,15 +129,24 @@ function NoRuns() {
   );
 }
 
-function RunTable({ runs }: { runs: readonly Evaluation[] }) {
+interface Choosing {
+  chosen: readonly string[];
+  onToggle: (id: string) => void;
+}
+
+function RunTable({ runs, ...choosing }: { runs: readonly Evaluation[] } & Choosing) {
   return (
     <div className="card overflow-x-auto">
       <table className="w-full text-sm">
         <thead className="border-b border-line text-muted">
           <tr>
+            <th className="w-8 p-2">
+              <span className="sr-only">Chosen</span>
+            </th>
             <th className="p-2">Run</th>
             <th className="p-2">Status</th>
-            <th className="p-2 text-end">Results</th>
+            <th className="hidden p-2 text-end sm:table-cell">Results</th>
+            <th className="hidden p-2 sm:table-cell">Pass rate</th>
             <th className="hidden p-2 lg:table-cell">Agent</th>
             <th className="hidden p-2 lg:table-cell">Graders</th>
             <th className="hidden p-2 md:table-cell">Took</th>
@@ -119,7 +155,7 @@ function RunTable({ runs }: { runs: readonly Evaluation[] }) {
         </thead>
         <tbody>
           {runs.map((run) => (
-            <Row key={run.id} run={run} />
+            <Row key={run.id} run={run} {...choosing} />
           ))}
         </tbody>
       </table>
@@ -127,19 +163,45 @@ function RunTable({ runs }: { runs: readonly Evaluation[] }) {
   );
 }
 
-function Row({ run }: { run: Evaluation }) {
+function Row({ run, chosen, onToggle }: { run: Evaluation } & Choosing) {
+  const isChosen = chosen.includes(run.id);
+  const full = chosen.length >= PAIR && !isChosen;
   return (
-    <tr className="border-b border-line last:border-0 hover:bg-raised">
+    <tr
+      data-run={run.id}
+      className={`border-b border-line last:border-0 hover:bg-raised ${isChosen ? "bg-accent-soft" : ""}`}
+    >
+      <td className="p-0 align-middle">
+        <label
+          className="grid min-h-11 place-items-center px-2"
+          title={full ? "Two runs are chosen already" : undefined}
+        >
+          <input
+            type="checkbox"
+            className="size-4"
+            aria-label={`Choose ${visibleText(run.name || run.id.slice(0, 8))} to compare`}
+            checked={isChosen}
+            disabled={full}
+            onChange={() => onToggle(run.id)}
+          />
+        </label>
+      </td>
       <td className="max-w-72 min-w-32 p-2">
         <Link data-row to={`/runs/${encodeURIComponent(run.id)}`} className="font-medium text-accent hover:underline">
           <SafeText text={run.name || run.id.slice(0, 8)} className="line-clamp-2" />
         </Link>
         {run.parent && <span className="text-xs text-muted">regrades {run.parent.slice(0, 8)}</span>}
+        <div className="sm:hidden">
+          <PassRates run={run} />
+        </div>
       </td>
       <td className="p-2">
         <RunBadge status={run.status} />
       </td>
-      <td className="num p-2 text-end">{count(run.result_count)}</td>
+      <td className="num hidden p-2 text-end sm:table-cell">{count(run.result_count)}</td>
+      <td className="hidden max-w-56 p-2 sm:table-cell">
+        <PassRates run={run} />
+      </td>
       <td className="hidden max-w-64 p-2 lg:table-cell">
         <SafeText text={agentOf(run)} className="line-clamp-1 text-muted" />
       </td>

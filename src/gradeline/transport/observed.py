@@ -1,0 +1,88 @@
+"""A transport that remembers what went over the wire, for a person who wants to look at one call."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from gradeline.transport.body import read_start
+from gradeline.transport.call import Answer, Stream
+from gradeline.transport.client import Transport
+from gradeline.transport.egress import EgressPolicy, allow_all
+from gradeline.transport.redirects import Hop, Redirect
+
+_LATEST = 9
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request and what came back, as they were: secrets included, so they stay out of the ``repr``.
+
+    ``status`` is None where no answer came, ``answer`` where its body could not be read to its end. Of a long body
+    ``answer`` is the beginning, and ``cut`` is True.
+    """
+
+    method: str
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes | None = field(repr=False)
+    status: int | None = None
+    answer_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    answer: bytes | None = field(default=None, repr=False)
+    cut: bool = False
+
+
+class ObservedTransport(Transport):
+    """For one call at a time. Redirects and polling make several exchanges of it: the first and the latest are kept."""
+
+    def __init__(self, policy: EgressPolicy = allow_all, *, keep: int) -> None:
+        """``keep`` is how many bytes of a body are kept."""
+        super().__init__(policy)
+        self._keep = keep
+        self._first: Exchange | None = None
+        self._latest: deque[Exchange] = deque(maxlen=_LATEST)
+        self._seen = 0
+
+    @property
+    def exchanges(self) -> list[Exchange]:
+        """What was kept, in order."""
+        return [*([] if self._first is None else [self._first]), *self._latest]
+
+    @property
+    def omitted(self) -> int:
+        """How many were between the first and the latest."""
+        return self._seen - len(self.exchanges)
+
+    async def _exchange(self, hop: Hop, stream: Stream, secrets: tuple[str, ...]) -> Answer | Redirect:
+        ours = {name: value for name, value in self._session.headers.items() if name not in hop.headers}
+        self._note(Exchange(hop.method, str(hop.url), {**ours, **hop.headers}, hop.body))
+        return await super()._exchange(hop, stream, secrets)
+
+    async def _read(
+        self, response: aiohttp.ClientResponse, stream: Stream, secrets: tuple[str, ...]
+    ) -> Answer | Redirect:
+        exchange = self.exchanges[-1]
+        exchange.status, exchange.answer_headers = response.status, dict(response.headers)
+        reply = await super()._read(response, stream, secrets)
+        if isinstance(reply, Answer):
+            self._note_body(reply.body)
+        return reply
+
+    async def _error_start(self, response: aiohttp.ClientResponse) -> bytes:
+        start = await read_start(response, self._keep + 1)
+        self._note_body(start)
+        return start
+
+    def _note(self, exchange: Exchange) -> None:
+        self._seen += 1
+        if self._first is None:
+            self._first = exchange
+        else:
+            self._latest.append(exchange)
+
+    def _note_body(self, body: bytes) -> None:
+        exchange = self.exchanges[-1]
+        exchange.answer, exchange.cut = body[: self._keep], len(body) > self._keep
