@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
 from time import perf_counter_ns
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from gradeline import GradeContext, Sample, StringMatchGrader, TrueFalseGrader
 from gradeline.graders import create, run_grader
-from measure import EXIT_MISSED
+from measure import exit_code, judged, print_table
 
 Call = Callable[[], object]
 
@@ -161,20 +161,20 @@ def peers() -> dict[str, list[tuple[str, Call]]]:
     }
 
 
+def row(line: Line, others: Sequence[tuple[str, Call]]) -> tuple[str, ...]:
+    cost = timed(line.call)
+    floor = f"{timed(line.floor):.2f}" if line.floor else ""
+    beside = ", ".join(f"{name} {timed(call):.2f}" for name, call in others)
+    return line.name, f"{cost:.2f}", floor, judged(cost, line.budget, at_least=False), beside
+
+
 def main() -> int:
     others = peers()
-    print(f"{'200-character texts':<38}{'µs a call':>10}{'floor':>9}{'budget':>9}   other tools, µs")
-    late = False
-    for line in ours():
-        cost = timed(line.call)
-        over = line.budget is not None and cost > line.budget
-        late = late or over
-        floor = f"{timed(line.floor):.2f}" if line.floor else ""
-        beside = ", ".join(f"{name} {timed(call):.2f}" for name, call in others.get(line.peer, ()))
-        print(f"{line.name:<38}{cost:>10.2f}{floor:>9}{line.budget or '':>9}{' OVER' if over else '':<3}{beside}")
+    rows = [row(line, others.get(line.peer, ())) for line in ours()]
+    print_table("200-character texts", ("grader", "µs a call", "floor", "budget", "other tools, µs"), rows)
     if not others:
         print("Other tools are not installed; make bench installs them.")
-    return EXIT_MISSED if late else 0
+    return exit_code(rows)
 
 
 if __name__ == "__main__":

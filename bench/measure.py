@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import resource
@@ -28,6 +29,8 @@ EXIT_MISSED = 3
 MISSED = "MISSED"
 FAILED = "failed: "
 MACHINE_SAID = "GRADELINE_BENCH_MACHINE_SAID"
+JSON_FILE = "GRADELINE_BENCH_JSON"
+"""Names the file that gets a line of JSON for every table and figure."""
 _NOT_PASSED_ON = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PYTHONPATH", "GRADELINE_STORE")
 """Installed programs have their bytecode, and neither the store nor the path of whoever measures."""
 
@@ -43,6 +46,8 @@ class Finished(NamedTuple):
     peak_kib: int
     """The most memory its main process held. Linux begins to count with what the parent holds: keep that small."""
     output: str
+    cpu_seconds: float = 0.0
+    """What its processes computed, which a busy machine stretches less than the time they took."""
 
 
 class Timing(NamedTuple):
@@ -97,7 +102,7 @@ class Running:
             raise RunFailedError(f"not done after {PATIENCE_SECONDS:,} s")
         if code:
             raise RunFailedError(f"exit code {code}: {last_line(output)}")
-        return Finished(seconds, _kib(usage), output)
+        return Finished(seconds, _kib(usage), output, usage.ru_utime + usage.ru_stime)
 
     def close(self) -> None:
         if self._process.returncode is None:
@@ -148,20 +153,33 @@ def scratch() -> Iterator[Path]:
         yield Path(name)
 
 
-def print_machine() -> None:
-    """The first line of everything, said once: what the figures belong to."""
-    if os.environ.get(MACHINE_SAID):
-        return
+def machine() -> str:
+    """What the figures belong to."""
     load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
-    print(
+    return (
         f"gradeline {gradeline.__version__} on {os.cpu_count()} cores ({platform.machine()}), Python"
-        f" {platform.python_version()}, {platform.system()} {platform.release()}{load}\n"
+        f" {platform.python_version()}, {platform.system()} {platform.release()}{load}"
     )
+
+
+def print_machine() -> None:
+    """The first line of everything, said once."""
+    if not os.environ.get(MACHINE_SAID):
+        print(f"{machine()}\n")
+
+
+def record(kind: str, **values: object) -> None:
+    """Add a line to the file of results, where one was asked for."""
+    path = os.environ.get(JSON_FILE)
+    if path:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"kind": kind, "part": Path(sys.argv[0]).stem, **values}, ensure_ascii=False) + "\n")
 
 
 def print_table(title: str, headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Aligned columns under a title; the first and the last are text, the others numbers."""
-    shown = [headers, *rows]
+    shown = [tuple(headers), *map(tuple, rows)]
+    record("table", title=title, headers=shown[0], rows=shown[1:])
     widths = [max(len(row[column]) for row in shown) for column in range(len(headers))]
     last = len(headers) - 1
     print(title)
@@ -179,9 +197,9 @@ def exit_code(rows: Iterable[Sequence[str]]) -> int:
     return EXIT_MISSED if missed else 0
 
 
-def judged(value: float, target: float | None, *, at_least: bool) -> str:
+def judged(value: float, target: float | None, *, at_least: bool, digits: int = 0) -> str:
     """The target, and whether it was missed."""
     if target is None:
         return ""
     over = value < target if at_least else value > target
-    return f"{'≥' if at_least else '≤'} {target:,.0f}{f' {MISSED}' if over else ''}"
+    return f"{'≥' if at_least else '≤'} {target:,.{digits}f}{f' {MISSED}' if over else ''}"

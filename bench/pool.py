@@ -15,7 +15,7 @@ from gradeline.model import GradeResult, Sample
 from gradeline.usercode.loader import CodeSpec, Wanted
 from gradeline.usercode.messages import Job, Task
 from gradeline.usercode.pool import WorkerPool
-from measure import EXIT_MISSED
+from measure import exit_code, judged, print_table
 
 SOURCE = """
 from gradeline import GradeResult
@@ -98,13 +98,12 @@ async def measure() -> int:
             await pool.start()
             found["recovery"] = await recovery(pool)
         found["cold start"] = await cold_start(spec)
-    print(f"{'a trivial Python grader':<28}{'measured':>10}{'budget':>9}")
-    print(f"{'in this process (the floor)':<28}{floor():>7.2f} µs")
+    rows = [("in this process (the floor)", f"{floor():.2f} µs", "", "")]
     for name, cost in found.items():
         unit = "µs" if name in ("64 at once", "one at a time") else "ms"
-        over = "  OVER" if cost > BUDGETS[name] else ""
-        print(f"{name:<28}{cost:>7.1f} {unit}{BUDGETS[name]:>9.0f}{over}")
-    return EXIT_MISSED if any(cost > BUDGETS[name] for name, cost in found.items()) else 0
+        rows.append((name, f"{cost:.1f} {unit}", judged(cost, BUDGETS[name], at_least=False), ""))
+    print_table("a trivial Python grader in a worker", ("call", "measured", "budget", ""), rows)
+    return exit_code(rows)
 
 
 if __name__ == "__main__":

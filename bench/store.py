@@ -12,6 +12,7 @@ from time import perf_counter
 
 from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Sample, to_json
 from gradeline.store import Run, SqliteStorage
+from measure import print_table
 
 RESPONSES = 10_000
 ROUNDS = 3
@@ -89,14 +90,14 @@ def main() -> None:
         "writer, 100 at once": writing(RESPONSES, 100),
         "writer, one at a time": writing(500, 1),
     }
-    print(f"{f'{RESPONSES:,} responses and grades':<44}{'rows/s':>10}")
-    for name, measure in measures.items():
-        print(f"{name:<44}{median([in_folder(measure) for _ in range(ROUNDS)]):>10,.0f}")
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
-        asyncio.run(through_writer(Path(name), RESPONSES, 100))
-        records, keys = reading(Path(name))
-    print(f"{'records read (response, sample, grade)':<44}{records:>10,.0f}")
-    print(f"{'keys read':<44}{keys:>10,.0f}")
+    rows = [
+        (name, f"{median([in_folder(measure) for _ in range(ROUNDS)]):,.0f}", "") for name, measure in measures.items()
+    ]
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+        asyncio.run(through_writer(Path(folder), RESPONSES, 100))
+        records, keys = reading(Path(folder))
+    rows += [("records read (response, sample, grade)", f"{records:,.0f}", ""), ("keys read", f"{keys:,.0f}", "")]
+    print_table(f"{RESPONSES:,} responses and grades in SQLite", ("way", "rows/s", ""), rows)
 
 
 if __name__ == "__main__":

@@ -119,6 +119,11 @@ def floor(means: str = "asyncio") -> Tool:
     return Tool(f"{means} + sqlite3 (the floor)", prepare, _passed_told)
 
 
+def bare() -> Tool:
+    """Less than the job: neither samples nor times are kept, and no answer before it is graded."""
+    return Tool("answer and score alone", partial(_script, [sys.executable], "bare.py", "store.db"), _passed_told)
+
+
 def _script(python: list[str], name: str, kept: str, job: Job) -> list[str]:
     """A script of ours inside a tool's environment; ``kept`` is where it leaves its results, if it keeps any."""
     arguments = [str(job.cases), *([kept] if kept else []), str(job.concurrency)]

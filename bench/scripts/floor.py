@@ -2,8 +2,9 @@
 
     python floor.py CASES STORE CONCURRENCY [URL]
 
-Reads the cases, asks, compares, and stores response and grade durably, in batches. Nothing is checked,
-nothing survives a kill but whole batches, nothing is said but the share that passed.
+Reads the cases, asks, stores each answer durably before it compares it, then stores the grade: the rows that
+gradeline keeps of a case, under the same keys, in group commits. Nothing is checked, counted or encoded, a run
+cannot be resumed, nothing is said but the share that passed.
 """
 
 from __future__ import annotations
@@ -14,47 +15,78 @@ import sqlite3
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
+from time import perf_counter
+from uuid import uuid4
 
 from agent import answer
 
 Ask = Callable[[str], Awaitable[str]]
-BATCH = 500
+RUN = str(uuid4())
+TABLES = (
+    "samples (run, case_key, position, sample, PRIMARY KEY (run, case_key))",
+    "responses (run, case_key, repeat, status, text, latency_ms, PRIMARY KEY (run, case_key, repeat))",
+    "grades (run, case_key, repeat, grader, fingerprint, outcome, score, submission,"
+    " PRIMARY KEY (run, case_key, repeat, grader))",
+)
 
 
 class Store:
+    """All that is put in one turn of the event loop goes into one transaction, with the grades made since the last."""
+
     def __init__(self, path: str) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None)
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = FULL")
-        self._connection.execute("CREATE TABLE responses (case_key PRIMARY KEY, sample, response)")
-        self._connection.execute("CREATE TABLE grades (case_key, grader, score, PRIMARY KEY (case_key, grader))")
-        self._rows: list[tuple[str, str, str, float]] = []
+        for table in TABLES:
+            self._connection.execute(f"CREATE TABLE {table}")
+        self._samples: list[tuple[str, str, int, str]] = []
+        self._responses: list[tuple[str, str, str, float]] = []
+        self._grades: list[tuple[str, str, str, float, str]] = []
+        self._waiting: list[asyncio.Future[None]] = []
 
-    def put(self, case: str, line: str, response: str, score: float) -> None:
-        self._rows.append((case, line, response, score))
-        if len(self._rows) >= BATCH:
-            self.commit()
+    def put_response(self, case: str, position: int, line: str, text: str, latency_ms: float) -> asyncio.Future[None]:
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_soon(self.commit)
+        done = loop.create_future()
+        self._samples.append((RUN, case, position, line))
+        self._responses.append((RUN, case, text, latency_ms))
+        self._waiting.append(done)
+        return done
+
+    def put_grade(self, case: str, right: bool, text: str) -> None:
+        self._grades.append((RUN, case, "pass" if right else "fail", float(right), text))
 
     def commit(self) -> None:
+        execute = self._connection.executemany
         self._connection.execute("BEGIN IMMEDIATE")
-        self._connection.executemany("INSERT INTO responses VALUES (?, ?, ?)", (row[:3] for row in self._rows))
-        self._connection.executemany(
-            "INSERT INTO grades VALUES (?, 'exact', ?)", ((row[0], row[3]) for row in self._rows)
-        )
+        execute("INSERT INTO samples VALUES (?, ?, ?, ?)", self._samples)
+        execute("INSERT INTO responses VALUES (?, ?, 0, 'success', ?, ?)", self._responses)
+        execute("INSERT INTO grades VALUES (?, ?, 0, 'exact', '1', ?, ?, ?)", self._grades)
         self._connection.execute("COMMIT")
-        self._rows.clear()
+        waiting, self._waiting = self._waiting, []
+        for rows in (self._samples, self._responses, self._grades):
+            rows.clear()
+        for done in waiting:
+            done.set_result(None)
 
     def passed(self) -> tuple[int, int]:
-        found: tuple[int, int] = self._connection.execute("SELECT sum(score = 1.0), count(*) FROM grades").fetchone()
+        found: tuple[int, int] = self._connection.execute(
+            "SELECT sum(outcome = 'pass'), count(*) FROM grades"
+        ).fetchone()
         return found
 
 
 async def run(lines: Iterable[str], store: Store, concurrency: int, ask: Ask) -> None:
+    numbered = enumerate(lines)
+
     async def worker() -> None:
-        for line in lines:
+        for position, line in numbered:
             case = json.loads(line)
-            response = await ask(case["input"])
-            store.put(case["id"], line, response, float(response.strip() == case["ground_truth"].strip()))
+            began = perf_counter()
+            text = await ask(case["input"])
+            await store.put_response(case["id"], position, line, text, (perf_counter() - began) * 1000)
+            store.put_grade(case["id"], text.strip() == case["ground_truth"].strip(), text)
 
     await asyncio.gather(*(worker() for _ in range(concurrency)))
     store.commit()
