@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +22,17 @@ SHARED = ROOT.parent / "shared"
 
 settings.register_profile("gradeline", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gradeline")
+
+
+@pytest.fixture(autouse=True)
+def _loggers() -> Iterator[None]:
+    """A command that serves sets up the program's loggers, to a stream that is gone after its test."""
+    loggers = [logging.getLogger(name) for name in ("gradeline", "uvicorn")]
+    before = [(logger.handlers, logger.level, logger.propagate) for logger in loggers]
+    yield
+    for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
 
 
 class SharedData:

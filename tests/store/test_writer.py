@@ -12,7 +12,7 @@ import pytest
 from gradeline.errors import Outcome, StoreError
 from gradeline.model import Grade, Response, ResponseKey, Sample
 from gradeline.store.rows import ResponseRow, Row
-from gradeline.store.writer import Writer
+from gradeline.store.writer import POSTED_ROWS, Writer
 
 GRADED = {"exact": ("yes", Grade("exact_match", "f", Outcome.PASS, 1.0, True))}
 
@@ -62,13 +62,23 @@ async def test_a_batch_that_is_full_does_not_wait_for_more() -> None:
 
 
 @in_loop
-async def test_grades_go_along_with_the_next_response() -> None:
+async def test_grades_are_put_off_while_responses_are_waited_for() -> None:
     commits = Commits()
     async with Writer(commits) as writer:
         await put(writer, "1")
         await writer.post_grades(ResponseKey("run", "1"), GRADED)
         await put(writer, "2")
-    assert commits.batches == [["r1"], ["g1", "r2"]]
+    assert commits.batches == [["r1"], ["r2"], ["g1"]]
+
+
+@in_loop
+async def test_many_grades_go_along_with_the_next_response() -> None:
+    commits = Commits()
+    async with Writer(commits) as writer:
+        for number in range(POSTED_ROWS + 1):
+            await writer.post_grades(ResponseKey("run", str(number)), GRADED)
+        await put(writer, "last")
+    assert [len(batch) for batch in commits.batches] == [POSTED_ROWS + 2]
 
 
 @in_loop

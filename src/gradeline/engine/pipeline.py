@@ -27,6 +27,7 @@ from gradeline.usercode.pool import WorkerPool
 
 _GRADING = 64
 """Cases that may be in grading beyond those that wait for the agent."""
+_AHEAD = 16
 _REUSED_AT_ONCE = 256
 
 
@@ -98,8 +99,8 @@ class Pipeline:
 
         Raises `ConfigError` for what keeps every case from being asked or graded until a person has fixed it.
         """
-        # where grading waits for nothing, more would only stand in the way
-        beyond = _GRADING if self._grading.waits else 0
+        # where grading waits for nothing, a few have the next questions ready; more would only stand in the way
+        beyond = _GRADING if self._grading.waits else _AHEAD
         async with asyncio.TaskGroup() as group:
             for _ in range(self._task.pace.concurrency + beyond):
                 group.create_task(self._work(planned))

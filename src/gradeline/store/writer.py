@@ -43,7 +43,8 @@ class Writer:
     A thread takes all that is queued, up to 500 rows, into one transaction: while one batch is synced
     to disk the next one gathers. What is put in a few turns of the loop, one right after the other, is
     handed over at once, since waking a thread is dear and a commit dearer; a lone caller waits for nobody.
-    What is posted goes along with the next rows that somebody waits for, or alone after a moment.
+    What is posted is put off while others wait for their commit, which it would only make longer, until there is
+    much of it; else it goes alone after a moment.
     A full queue makes callers wait. After a failed commit nothing more is taken: whether the disk
     holds that batch is unknown then, and to sync again would not tell.
     """

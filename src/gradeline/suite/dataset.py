@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import os
 import re
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, BinaryIO
 
 from gradeline.errors import DataError, Problem
@@ -221,14 +223,9 @@ class RowReader:
             yield number, _decoded(line, Place(str(path), number))
 
     def _raw_lines(self, path: Path) -> Iterator[tuple[int, bytes]]:
-        with _opened(path) as file:
-            number = 0
-            while line := file.readline(_MAX_ROW + 1):
-                number += 1
-                self._hash.update(line)
-                if len(line) > _MAX_ROW:
-                    raise DatasetError(problem_at(Place(str(path), number), (), _too_long()))
-                yield number, line.removeprefix(_BOM) if number == 1 else line
+        for number, line in enumerate(_split(path), 1):
+            self._hash.update(line)
+            yield number, line.removeprefix(_BOM) if number == 1 else line
 
     def _chunks(self, file: BinaryIO) -> Iterator[bytes]:
         while chunk := file.read(_CHUNK):
@@ -240,6 +237,34 @@ class RowReader:
             self.warnings.append(Problem(problem.where, problem.message))
         elif len(self.warnings) == _MAX_WARNINGS:
             self.warnings.append(Problem(problem.file, "has more such rows; they are not listed"))
+
+
+def _split(path: Path) -> Iterator[bytes]:
+    """The lines of a file. What is read of it after somebody wrote to it may be a row that nobody wrote."""
+    with _opened(path) as file:
+        before = _written(file)
+        number, begun, size = 1, list[bytes](), 0
+        while chunk := file.read(_CHUNK):
+            if _written(file) != before:
+                raise DatasetError(_of_file(path, "changed while it was read"))
+            first, *others = chunk.split(b"\n")
+            begun.append(first)
+            size += len(first)
+            for line in others:
+                if size > _MAX_ROW:
+                    break
+                yield b"".join((*begun, b"\n"))
+                number, begun, size = number + 1, [line], len(line)
+            if size > _MAX_ROW:
+                raise DatasetError(problem_at(Place(str(path), number), (), _too_long()))
+        if size:
+            yield b"".join(begun)
+
+
+def _written(file: BinaryIO) -> tuple[int, int]:
+    found = os.fstat(file.fileno())
+    # a pipe changes whenever it is read
+    return (found.st_size, found.st_mtime_ns) if S_ISREG(found.st_mode) else (0, 0)
 
 
 def _of_file(path: Path, message: str) -> SuiteProblem:
