@@ -40,8 +40,6 @@ _SAFE = {
 _ALWAYS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    # what matters of them is told in our own words
-    "RAY_BACKEND_LOG_LEVEL": "error",
     # seconds for which a cluster is tried that does not let this process in
     "RAY_NUM_REDIS_GET_RETRIES": "5",
 }
