@@ -147,10 +147,8 @@ class TestMigrations:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             with pytest.raises(RuntimeError, match="power cut"):
                 migrate(connection, (MIGRATIONS[0], breaks))
-            tables = connection.execute(
-                "SELECT name FROM sqlite_master WHERE name IN ('half', 'test_cases')"
-            ).fetchall()
-            assert (tables, connection.execute("PRAGMA user_version").fetchone()) == ([("test_cases",)], (1,))
+            tables = connection.execute("SELECT name FROM sqlite_master").fetchall()
+            assert (tables, connection.execute("PRAGMA user_version").fetchone()) == ([], (0,))
 
     def test_a_newer_store_is_refused(self, path: Path) -> None:
         SqliteStorage(path).close()

@@ -315,20 +315,21 @@ def version_of(connection: sqlite3.Connection) -> int:
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:
-    """Bring the store to the newest schema, each step in a transaction of its own.
+    """Bring the store to the newest schema, all steps or none: to sync a new file after each would take longer.
 
-    Another process may be at the same work: who gets the lock second finds the step done.
+    Another process may be at the same work: who gets the lock second finds it done.
     """
-    while version_of(connection) < len(migrations):
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            version = version_of(connection)
-            if version < len(migrations):
-                migrations[version](connection)
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {version + 1}")
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+    if version_of(connection) >= len(migrations):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        version = version_of(connection)
+        for step in migrations[version:]:
+            step(connection)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {max(version, len(migrations))}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
