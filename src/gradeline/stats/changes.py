@@ -134,7 +134,7 @@ def changes_of(baseline: Sequence[float], candidate: Sequence[float]) -> list[fl
     """candidate - baseline of scores in 0..1, one pair for each case; what is only rounding is 0."""
     if len(baseline) != len(candidate):
         raise ValueError(f"{len(candidate)} values against {len(baseline)}: pairs are needed")
-    return checked([round(after - before, _DECIMALS) for before, after in zip(baseline, candidate, strict=True)])
+    return list(checked([round(after - before, _DECIMALS) for before, after in zip(baseline, candidate, strict=True)]))
 
 
 def _proportion(hits: float, misses: float) -> Range:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Hashable, Iterable, Sequence
 from math import fsum, inf, isfinite, sqrt
 
@@ -66,12 +67,11 @@ def mean_interval(
     data = checked(values)
     n = len(data)
     mean = fsum(data) / n
-    deviations = [value - mean for value in data]
     if clusters is None:
         groups = n
-        se = sqrt(fsum(d * d for d in deviations) / (n * (n - 1))) if n > 1 else inf
+        se = sqrt(fsum((value - mean) * (value - mean) for value in data) / (n * (n - 1))) if n > 1 else inf
     else:
-        sums = _cluster_sums(deviations, list(clusters))
+        sums = _cluster_sums([value - mean for value in data], list(clusters))
         groups = len(sums)
         # CR1: a few clusters must not look surer than they are
         correction = groups / (groups - 1) if groups > 1 else inf
@@ -95,9 +95,9 @@ def moments_interval(n: int, total: float, squares: float, confidence: float = 0
     return Interval(mean - reach, mean + reach, estimate=mean, se=se, n=n)
 
 
-def checked(values: Iterable[float]) -> list[float]:
-    """The values as finite numbers, at least one of them, or `ValueError`."""
-    data = [float(value) for value in values]
+def checked(values: Iterable[float]) -> array[float]:
+    """The values as finite numbers, at least one of them, or `ValueError`. Eight bytes each: there may be millions."""
+    data = array("d", (float(value) for value in values))
     if not data:
         raise ValueError("no values: there is nothing to estimate")
     for index, value in enumerate(data):

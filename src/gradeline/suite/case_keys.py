@@ -17,7 +17,7 @@ class CaseKeys:
 
     def __init__(self) -> None:
         self._counted = 0
-        self._slots = array("Q", bytes(8 * _FIRST_SLOTS))
+        self._slots = _free(_FIRST_SLOTS)
         self._used = 0
 
     def add(self, key: str) -> bool:
@@ -51,12 +51,16 @@ class CaseKeys:
 
     def _grow(self) -> None:
         before = self._slots
-        self._slots = array("Q", bytes(16 * len(before)))
+        self._slots = _free(2 * len(before))
         for value in before:
             if value:
                 slot = self._find(value)
                 if slot is not None:
                     self._slots[slot] = value
+
+
+def _free(slots: int) -> array[int]:
+    return array("Q", (0,)) * slots
 
 
 def _hash(key: str) -> int:

@@ -43,7 +43,7 @@ def score_interval(scores: Sequence[float], cases: Sequence[int] = ()) -> Range 
     if groups < 2:
         return None
     interval = mean_interval(scores, clusters)
-    low, high = min(0.0, *scores), max(1.0, *scores)
+    low, high = min(0.0, min(scores)), max(1.0, max(scores))
     if interval.se is None or interval.se > _NO_SPREAD:
         return _within(interval, low, high)
     # scores that are all the same show no spread, which does not make a few of them certain
