@@ -97,7 +97,10 @@ def moments_interval(n: int, total: float, squares: float, confidence: float = 0
 
 def checked(values: Iterable[float]) -> array[float]:
     """The values as finite numbers, at least one of them, or `ValueError`. Eight bytes each: there may be millions."""
-    data = array("d", (float(value) for value in values))
+    if isinstance(values, array) and values.typecode == "d":
+        data = values
+    else:
+        data = array("d", (float(value) for value in values))
     if not data:
         raise ValueError("no values: there is nothing to estimate")
     for index, value in enumerate(data):
