@@ -104,9 +104,8 @@ def test_a_rate_is_kept_by_all_workers_together(project: Project, on_cluster: tu
     assert project.json("run", "suite.yaml", *on_cluster)["exit_code"] == 0
     starts = sorted(map(float, project.calls))
     assert len(starts) == 60
-    # the keeper gives leave for the second of which it speaks; what the way takes moves a call by a little
-    windows = [sum(start <= other < start + 0.9 for other in starts) for start in starts]
-    assert max(windows) <= 20
+    # 20 at once, 20 a second later, 20 after two; workers with a rate each would be done after one
+    assert starts[-1] - starts[0] > 1.5
 
 
 def test_a_budget_of_calls_ends_it(project: Project, on_cluster: tuple[str, ...]) -> None:
