@@ -17,6 +17,7 @@ from gradeline.engine.carry_out import now
 from gradeline.engine.conclude import Rules
 from gradeline.engine.execute import Budget, Pace, Rate
 from gradeline.engine.grade import GraderUse, UserExtractor, UserGrader, UserReward
+from gradeline.engine.outside import EVERYWHERE, NotedEnvironment, Outside
 from gradeline.engine.pipeline import RunTask
 from gradeline.errors import ConfigError, Problem
 from gradeline.graders.base import Surroundings
@@ -32,7 +33,6 @@ from gradeline.usercode.pool import WorkerPool
 from gradeline.verdict import graders_of
 
 if TYPE_CHECKING:
-    from gradeline.adapters.sending import OpenTransport
     from gradeline.transport import EgressPolicy
 
 REWARD = "reward_composer"
@@ -58,51 +58,6 @@ class Choice(NamedTuple):
     budget: Budget | None = None
     comparing: bool = True
     """Whether graders that need a baseline are used; without them a gate over them is not judged."""
-
-
-class Outside(NamedTuple):
-    """What a run sees of the world."""
-
-    environment: Mapping[str, str] | None = None
-    """The variables that hold keys; None: those of this process, and the ``.env`` beside the suite."""
-    policy: EgressPolicy | None = None
-    """Which addresses agents and models may have; None: any."""
-
-    @property
-    def open_transport(self) -> OpenTransport | None:
-        """Makes what models are called through."""
-        policy = self.policy
-        if policy is None:
-            return None
-        from gradeline.adapters.sending import ModelTransport  # loads aiohttp
-
-        return lambda: ModelTransport(policy)
-
-
-_EVERYWHERE = Outside()
-
-
-class NotedEnvironment(Mapping[str, str]):
-    """Variables, and which of them were asked for: a process elsewhere needs no others."""
-
-    def __init__(self, values: Mapping[str, str]) -> None:
-        self._values = values
-        self._asked: set[str] = set()
-
-    def __getitem__(self, name: str) -> str:
-        self._asked.add(name)
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        self._asked.update(self._values)
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    @property
-    def asked(self) -> dict[str, str]:
-        return {name: self._values[name] for name in self._asked if name in self._values}
 
 
 class Definition(Struct, frozen=True):
@@ -287,7 +242,7 @@ async def prepare(
     set_up: bool = True,
     asking: bool = True,
     baselines: Mapping[str, str] | None = None,
-    outside: Outside = _EVERYWHERE,
+    outside: Outside = EVERYWHERE,
 ) -> AsyncIterator[Prepared]:
     """Load, make and open everything a run of the suite needs; `ConfigError` for what is wrong.
 

@@ -17,8 +17,9 @@ from threading import Lock, Thread
 from time import monotonic
 from typing import Any
 
+from gradeline.engine.outside import Outside
 from gradeline.engine.pipeline import RunTask
-from gradeline.engine.prepare import Definition, Outside, Prepared, prepare
+from gradeline.engine.prepare import Definition, Prepared, prepare
 from gradeline.engine.suites import answered_samples
 from gradeline.errors import GradelineError, StoreError
 from gradeline.model import Run

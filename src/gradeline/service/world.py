@@ -9,7 +9,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gradeline.adapters.registry import PROVIDERS, Provider
-from gradeline.engine.prepare import Definition, Outside
+from gradeline.engine.outside import Outside
+from gradeline.engine.prepare import Definition
 from gradeline.model import quote
 from gradeline.service.egress import ServiceEgress
 from gradeline.service.failures import ApiError, Code

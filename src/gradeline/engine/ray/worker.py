@@ -16,9 +16,10 @@ import msgspec
 from gradeline import __version__
 from gradeline.engine.execute import Budget, Slots
 from gradeline.engine.keeper import OpenWriter
+from gradeline.engine.outside import Outside
 from gradeline.engine.pipeline import Pipeline, RunTask
 from gradeline.engine.plan import Planned
-from gradeline.engine.prepare import Choice, Outside, Prepared, prepare
+from gradeline.engine.prepare import Choice, Prepared, prepare
 from gradeline.engine.ray.chunks import Chunk, ChunkDone, replanned
 from gradeline.engine.ray.turns import LeasedTurns, Lessor
 from gradeline.engine.stop import Stop
