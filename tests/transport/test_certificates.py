@@ -8,10 +8,8 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from ipaddress import ip_address
 from pathlib import Path
 from threading import Thread
@@ -19,11 +17,9 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from gradeline.transport.certificates import read_when_needed
+from tls_agent import tls_agent, write_certificate
 
 
 def said_by(script: str, **variables: str) -> Any:
@@ -37,31 +33,9 @@ def said_by(script: str, **variables: str) -> Any:
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
     """A certificate for 127.0.0.1 that vouches for itself, with its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "an agent")])
     now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(who)
-        .issuer_name(who)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    file = tmp_path / "agent.pem"
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    file.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
-    return file
-
-
-class _Quiet(ThreadingHTTPServer):
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A handshake that is broken off is what a test is about."""
+    here = x509.IPAddress(ip_address("127.0.0.1"))
+    return write_certificate(tmp_path, here, now - timedelta(days=1), now + timedelta(days=1))
 
 
 class _Hello(BaseHTTPRequestHandler):
@@ -73,22 +47,6 @@ class _Hello(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Nothing is news."""
-
-
-@contextmanager
-def agent_with(certificate: Path) -> Iterator[str]:
-    server = _Quiet(("127.0.0.1", 0), _Hello)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield f"https://127.0.0.1:{server.server_port}/"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 ASK = """
@@ -107,14 +65,14 @@ print(json.dumps(asyncio.run(ask())))
 
 
 def test_an_agent_that_the_machine_trusts_is_asked(certificate: Path) -> None:
-    with agent_with(certificate) as url:
+    with tls_agent(certificate, _Hello) as url:
         assert said_by(ASK.format(url=url), SSL_CERT_FILE=str(certificate)) == ["hello", "hello"]
 
 
 def test_an_agent_that_nobody_vouches_for_is_not_asked(certificate: Path, tmp_path: Path) -> None:
     nobody = tmp_path / "nobody.pem"
     nobody.write_text("")
-    with agent_with(certificate) as url:
+    with tls_agent(certificate, _Hello) as url:
         assert said_by(ASK.format(url=url), SSL_CERT_FILE=str(nobody)) == "tls"
 
 
@@ -152,7 +110,7 @@ class TestAContextMadeInTheBlock:
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
         with read_when_needed():
             context = ssl.create_default_context()
-        with agent_with(certificate) as url:
+        with tls_agent(certificate, _Hello) as url:
             port = int(url.rstrip("/").rpartition(":")[2])
             with (
                 socket.create_connection(("127.0.0.1", port)) as plain,
