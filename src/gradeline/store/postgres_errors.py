@@ -65,7 +65,7 @@ def was_lost(error: BaseException) -> bool:
 
 def may_try_again(error: BaseException) -> bool:
     """Whether nothing of it was stored, and the same may work in a moment."""
-    return was_lost(error) or isinstance(error, _CLASHED) or _is_being_made(error)
+    return was_lost(error) or isinstance(error, _CLASHED)
 
 
 def failure(place: str, error: BaseException) -> StoreError:
@@ -87,8 +87,3 @@ def told(error: BaseException) -> str:
     """The first line of what an error says; the others may quote rows."""
     lines = str(error.args[0] if isinstance(error, asyncpg.PostgresError) and error.args else error).splitlines()
     return lines[0][:300] if lines else type(error).__name__
-
-
-def _is_being_made(error: BaseException) -> bool:
-    """Whether two transactions were at making the same table, which IF NOT EXISTS does not prevent."""
-    return isinstance(error, asyncpg.UniqueViolationError) and error.schema_name == "pg_catalog"
