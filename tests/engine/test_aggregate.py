@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from gradeline.engine.aggregate import GraderSummary, complete, measure, summarise
-from gradeline.errors import Outcome
-from gradeline.model import Counts, GradeMeasure, GraderCounts, Measure, Run, RunGrader
+from gradeline.model import Columns, Counts, GradeColumns, GraderCounts, ResponseColumns, Run, RunGrader
 
 RUN = Run(name="n", suite="s", graders={"exact": RunGrader("exact_match", "f")})
 
@@ -70,22 +69,19 @@ def repeated(rates: list[float], repeats: int, draw: random.Random) -> GraderSum
     """A run whose every case passes at its own rate."""
     run = msgspec.structs.replace(RUN, repeats=repeats, total=len(rates) * repeats)
     scores = [(case, float(draw.random() < rate)) for case, rate in enumerate(rates) for _ in range(repeats)]
-    measures = [
-        Measure(
-            str(case),
-            number % repeats,
-            "success",
-            None,
-            None,
-            {"exact": GradeMeasure(Outcome.PASS if score else Outcome.FAIL, score, False)},
-            "",
-        )
-        for number, (case, score) in enumerate(scores)
-    ]
+    cases = [str(case) for case, _ in scores]
+    nothing = [None] * len(cases)
+    outcomes = ["pass" if score else "fail" for _, score in scores]
+    page = Columns(
+        ResponseColumns(cases, ["success"] * len(cases), nothing, nothing),
+        GradeColumns(
+            cases, ["exact"] * len(cases), outcomes, [score for _, score in scores], [0] * len(cases), nothing
+        ),
+    )
     total = sum(score for _, score in scores)
-    outcomes = {"pass": int(total), "fail": len(scores) - int(total), "error": 0, "skipped": 0}
-    counts = Counts({"success": len(scores), "error": 0, "timeout": 0}, {"exact": GraderCounts(outcomes, total, total)})
-    return complete(summarise(run, counts), measure(run, measures)).graders["exact"]
+    number = {"pass": int(total), "fail": len(scores) - int(total), "error": 0, "skipped": 0}
+    counts = Counts({"success": len(scores), "error": 0, "timeout": 0}, {"exact": GraderCounts(number, total, total)})
+    return complete(summarise(run, counts), measure(run, [page])).graders["exact"]
 
 
 def test_repeats_of_a_case_are_no_new_cases() -> None:

@@ -11,7 +11,7 @@ from gradeline.stats import percentile
 def told(values: list[float]) -> dict[str, float] | None:
     latencies = Latencies()
     for value in values:
-        latencies.add(value)
+        latencies.extend([value])
     return latencies.summary()
 
 

@@ -128,7 +128,7 @@ def test_a_run_that_is_not_repeated_is_summed_up_alike_by_both_ways(service: Ser
     stored = service.storage.get_run(run)
     assert stored is not None
     quick = module._walk_over(stored, service.storage, service.database)
-    slow = module._walk_by_case(stored, service.storage.measures(run))
+    slow = module._walk_by_case(stored, service.storage, service.database)
     assert quick == msgspec.structs.replace(slow, mean_intervals={}, rate_intervals={})
 
 

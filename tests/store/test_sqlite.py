@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
 import signal
 import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
 from gradeline.errors import Outcome
 from gradeline.model import (
+    Counts,
     Grade,
     GradeMeasure,
     Measure,
@@ -30,8 +33,8 @@ from gradeline.model import (
     to_json,
 )
 from gradeline.store import Run, SqliteStorage, StoreError
-from gradeline.store.migrations import APPLICATION_ID, MIGRATIONS, migrate
-from gradeline.store.rows import Tally, counts_of, score_units
+from gradeline.store.migrations import APPLICATION_ID, MIGRATIONS, count_new_rows_at_once, migrate
+from gradeline.store.rows import Row, Tally, counts_of, grade_row, response_row, score_units
 from gradeline.store.sqlite_pages import KEY_PAGE, RECORD_PAGE
 
 
@@ -86,7 +89,7 @@ class TestTheFile:
             "journal_mode": "wal",
             "synchronous": 2,
             "foreign_keys": 1,
-            "busy_timeout": 5000,
+            "busy_timeout": 0,
             "application_id": APPLICATION_ID,
             "user_version": len(MIGRATIONS),
         }
@@ -420,3 +423,109 @@ def test_a_store_of_an_earlier_version_is_brought_up_to_date(tmp_path: Path) -> 
         assert [key.digest for key in store.keys_of("r")] == [digest_of(to_json(sample))]
         assert store.counts("r").responses["success"] == 1
         assert [record.response for record in store.records("r")] == [response]
+
+
+def counted(path: Path, run: str) -> Counts:
+    """The counts of a run by going through all of its rows."""
+    with closing(sqlite3.connect(path)) as connection:
+        responses = connection.execute("SELECT status, count(*) FROM responses WHERE run = ? GROUP BY 1", (run,))
+        grades = connection.execute(
+            "SELECT grader, outcome, count(*), sum(units), sum(squares) FROM grades WHERE run = ? GROUP BY 1, 2", (run,)
+        )
+        return counts_of(responses.fetchall(), [Tally(*row) for row in grades])
+
+
+class TestCounting:
+    """New rows are counted by whoever stores them, those that take another's place by the database."""
+
+    def rows(self, run: str, cases: Sequence[int], score: float) -> list[Row]:
+        answered: list[Row] = [
+            response_row(ResponseKey(run, str(case)), Response(text=f"{score}"), Sample(case, "q"), case)
+            for case in cases
+        ]
+        grade = Grade("exact", "f", Outcome.PASS if score >= 0.5 else Outcome.FAIL, score, score >= 0.5)
+        return answered + [grade_row((run, str(case), 0, "exact"), grade, "x") for case in cases]
+
+    def test_rows_that_are_new_beside_rows_that_are_not(self, path: Path) -> None:
+        with SqliteStorage(path) as storage:
+            run = storage.save_run(Run(name="n", suite="s"))
+            storage._commit(self.rows(run, range(0, 100, 3), 0.25))
+            storage._commit(self.rows(run, range(150), 0.75))
+            storage._commit(self.rows(run, range(149, 200), 1 / 3))
+            storage._commit(self.rows(run, range(200), 1.0))
+            counts = storage.counts(run)
+        assert counts == counted(path, run)
+        assert (counts.responses["success"], counts.graders["exact"].outcomes["pass"]) == (200, 200)
+
+    def test_a_row_that_is_there_twice_in_a_batch(self, path: Path) -> None:
+        with SqliteStorage(path) as storage:
+            run = storage.save_run(Run(name="n", suite="s"))
+            rows = [*self.rows(run, [1, 2], 0.25), *self.rows(run, [2, 3, 2], 1.0)]
+            assert storage._commit(rows) == [None] * len(rows)
+            counts = storage.counts(run)
+            texts = [record.response.text for record in storage.records(run)]
+        assert counts == counted(path, run)
+        assert texts == ["0.25", "1.0", "1.0"], "the last of a batch is the one that stays"
+        assert counts.graders["exact"].outcomes == {"pass": 2, "fail": 1, "error": 0, "skipped": 0}
+
+    def test_rows_of_several_runs_in_a_batch(self, path: Path) -> None:
+        with SqliteStorage(path) as storage:
+            runs = [storage.save_run(Run(name=name, suite="s")) for name in "ab"]
+            storage._commit([*self.rows(runs[0], range(5), 1.0), *self.rows(runs[1], range(7), 0.0)])
+            assert [storage.counts(run) for run in runs] == [counted(path, run) for run in runs]
+
+    def test_a_store_whose_triggers_counted_new_rows(self, path: Path) -> None:
+        before = MIGRATIONS.index(count_new_rows_at_once)
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            migrate(connection, MIGRATIONS[:before])
+            stored = to_json(Run(id="r", name="n", suite="s"))
+            connection.execute("INSERT INTO runs (id, name, run) VALUES ('r', 'n', ?)", (stored,))
+            connection.execute("INSERT INTO samples VALUES ('r', '1', 0, ?)", (to_json(Sample(1, "q")),))
+            columns = "run, case_key, repeat, status, response"
+            values = ("r", "1", 0, "success", to_json(Response(text="a")))
+            connection.execute(f"INSERT INTO responses ({columns}) VALUES (?, ?, ?, ?, ?)", values)
+        with SqliteStorage(path) as storage:
+            storage._commit(self.rows("r", [1, 2], 1.0))
+            assert storage.counts("r") == counted(path, "r")
+
+
+class TestCommittingAtOnce:
+    def test_it_waits_for_nobody(self, path: Path) -> None:
+        with SqliteStorage(path) as storage:
+            run = storage.save_run(Run(name="n", suite="s"))
+            rows = [response_row(ResponseKey(run, "1"), Response(text="a"), Sample(1, "q"), 0)]
+            with closing(sqlite3.connect(path, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                began = monotonic()
+                assert storage._commit_now(rows) is None
+                assert monotonic() - began < storage._busy_seconds / 2
+                other.execute("ROLLBACK")
+            assert storage._commit_now(rows) == [None]
+            assert len(list(storage.records(run))) == 1
+
+    def test_a_run_goes_on_while_another_process_writes(self, path: Path) -> None:
+        """The event loop has its turns although the store's file is locked; what is put is stored afterwards."""
+
+        async def write(storage: SqliteStorage, run: str, other: sqlite3.Connection) -> None:
+            async with storage.writer() as writer:
+                stored = asyncio.ensure_future(
+                    writer.put_response(ResponseKey(run, "1"), Response(text="a"), Sample(1, "q"), 0)
+                )
+                for _ in range(20):
+                    await asyncio.sleep(0.005)
+                    assert not stored.done()
+                other.execute("ROLLBACK")
+                await stored
+
+        with SqliteStorage(path) as storage, closing(sqlite3.connect(path, isolation_level=None)) as other:
+            run = storage.save_run(Run(name="n", suite="s"))
+            other.execute("BEGIN IMMEDIATE")
+            asyncio.run(write(storage, run, other))
+            assert [record.case for record in storage.records(run)] == ["1"]
+
+
+def test_the_id_of_a_run_is_short(path: Path) -> None:
+    with SqliteStorage(path) as storage:
+        ids = {storage.save_run(Run(name="n", suite="s")) for _ in range(50)}
+    assert len(ids) == 50
+    assert all(re.fullmatch("[0-9a-hjkmnp-tv-z]{12}", one) for one in ids)

@@ -570,7 +570,7 @@ class TestWriter:
         async def write() -> None:
             writer = store.writer()
             tasks = [
-                asyncio.create_task(writer.put_response(ResponseKey(run, str(case)), response(), sample(case)))
+                asyncio.ensure_future(writer.put_response(ResponseKey(run, str(case)), response(), sample(case)))
                 for case in range(20)
             ]
             await asyncio.sleep(0)
@@ -597,7 +597,7 @@ class TestWriter:
 
         async def write() -> None:
             writer = store.writer()
-            task = asyncio.create_task(writer.put_response(ResponseKey(run, "1"), response(), sample(1)))
+            task = asyncio.ensure_future(writer.put_response(ResponseKey(run, "1"), response(), sample(1)))
             await asyncio.sleep(0)
             task.cancel()
             await writer.flush()
@@ -625,9 +625,9 @@ class Gate:
         return [None] * len(rows)
 
 
-def puts(writer: Writer, count: int) -> list[asyncio.Task[None]]:
+def puts(writer: Writer, count: int) -> list[asyncio.Future[None]]:
     return [
-        asyncio.create_task(writer.put_response(ResponseKey("r", str(case)), response(), sample(case)))
+        asyncio.ensure_future(writer.put_response(ResponseKey("r", str(case)), response(), sample(case)))
         for case in range(count)
     ]
 
@@ -657,7 +657,7 @@ class TestGroupCommit:
             async with Writer(gate, queue_rows=10, batch_rows=4) as writer:
                 tasks = puts(writer, 100)
                 await asyncio.sleep(0.05)
-                assert len(writer._queue) <= 10
+                assert len(writer._queue.rows) <= 10
                 gate.open.set()
                 await asyncio.gather(*tasks)
 
@@ -676,9 +676,9 @@ class TestGroupCommit:
             told = await asyncio.gather(*tasks, return_exceptions=True)
             assert {type(error) for error in told} == {StoreError}
             assert all(str(failure) in str(error) for error in told)
-            for refused in (writer.flush(), *puts(writer, 1)):
+            for refused in (writer.flush, lambda: puts(writer, 1)[0]):
                 with pytest.raises(StoreError, match=f"stopped after a failed commit: .*{failure}"):
-                    await refused
+                    await refused()
             await writer.close()
 
         asyncio.run(write())
@@ -739,6 +739,69 @@ class TestMeasures:
             ),
             Measure("b", 1, "success", 12.5, 0.01, {"exact": GradeMeasure(Outcome.ERROR, None, False)}, ""),
         ]
+
+    def test_columns_are_the_same_numbers_in_the_order_of_the_cases_names(self, store: Storage) -> None:
+        run = new_run(store)
+        put(store, run, "b", 1, position=0)
+        put(store, run, "b", 0, position=0)
+        store.put_response(ResponseKey(run, "a"), failed(), sample("a"), 1)
+        store.put_grade(GradeKey(run, "b", 0, "other"), scored(1.0), "x")
+        store.put_grade(GradeKey(run, "b", 0, "exact"), scored(1 / 3), "x")
+        store.put_grade(GradeKey(run, "b", 1, "exact"), broken(), None)
+        store.put_grade(GradeKey(run, "a", 0, "exact"), skipped(), None)
+        ((responses, grades),) = store.columns(run)
+        assert [list(column) for column in responses] == [
+            ["a", "b", "b"],
+            ["error", "success", "success"],
+            [None, 12.5, 12.5],
+            [None, 0.01, 0.01],
+        ]
+        assert [list(column) for column in grades] == [
+            ["a", "b", "b", "b"],
+            ["exact", "exact", "other", "exact"],
+            ["skipped", "fail", "pass", "error"],
+            [None, 1 / 3, 1.0, None],
+            [0, 0, 0, 0],
+            [None, None, None, None],
+        ]
+
+    def test_columns_of_nothing(self, store: Storage) -> None:
+        run = new_run(store)
+        assert list(store.columns(run)) == []
+        put(store, run, 1)
+        ((responses, grades),) = store.columns(run)
+        assert (list(responses.cases), list(grades.cases)) == (["1"], [])
+
+    def test_columns_of_a_regrade_are_its_parents_responses_with_its_own_grades(self, store: Storage) -> None:
+        parent = new_run(store)
+        put(store, parent, 1)
+        store.put_grade(GradeKey(parent, "1", 0, "exact"), scored(0.0), "x")
+        child = new_run(store, parent=parent)
+        store.put_grade(GradeKey(child, "1", 0, "exact"), scored(1.0), "x")
+        ((responses, grades),) = store.columns(child)
+        assert (list(responses.cases), list(grades.scores)) == (["1"], [1.0])
+
+    def test_columns_of_more_than_a_page_come_whole(self, store: Storage) -> None:
+        """Cases with repeats, some of which a page cuts in two."""
+        run = new_run(store)
+
+        async def write() -> None:
+            async with store.writer() as writer:
+                for case in range(4003):
+                    for repeat in range(3):
+                        key = ResponseKey(run, f"c{case:04}", repeat)
+                        stored = writer.put_response(key, response(), sample(f"c{case:04}"), case)
+                        await writer.post_grades(key, {"exact": ("x", scored(case / 4003))})
+                        if case % 50 == 0:
+                            await stored
+                await writer.flush()
+
+        asyncio.run(write())
+        pages = list(store.columns(run))
+        wanted = [f"c{case:04}" for case in range(4003) for _ in range(3)]
+        assert [case for page in pages for case in page.responses.cases] == wanted
+        assert [case for page in pages for case in page.grades.cases] == wanted
+        assert all(page.responses.cases == page.grades.cases for page in pages)
 
     def test_a_response_without_grades_is_there(self, store: Storage) -> None:
         run = new_run(store)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
+from threading import current_thread, main_thread
+from time import sleep
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from gradeline.errors import Outcome, StoreError
 from gradeline.model import Grade, Response, ResponseKey, Sample
 from gradeline.store.rows import ResponseRow, Row
-from gradeline.store.writer import POSTED_ROWS, Writer
+from gradeline.store.writer import POSTED_ROWS, QUICK_SECONDS, Writer
 
 GRADED = {"exact": ("yes", Grade("exact_match", "f", Outcome.PASS, 1.0, True))}
 
@@ -129,3 +132,92 @@ async def test_a_flush_tells_of_a_grade_that_was_refused() -> None:
         await writer.post_grades(ResponseKey("run", "1"), GRADED)
         with pytest.raises(StoreError, match="bad grade"):
             await writer.flush()
+
+
+class Here:
+    """A commit that notes in which thread it was done, and may find somebody else writing. It brings a clock."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.now = 0.0
+        self.seconds = 0.0
+        """What a commit takes."""
+        self.others_write = False
+
+    def clock(self) -> float:
+        return self.now
+
+    def commit(self, rows: Sequence[Row]) -> list[StoreError | None]:
+        self.done.append("here" if current_thread() is main_thread() else "in a thread")
+        self.now += self.seconds
+        return [None] * len(rows)
+
+    def commit_now(self, rows: Sequence[Row]) -> list[StoreError | None] | None:
+        return None if self.others_write else self.commit(rows)
+
+
+@in_loop
+async def test_quick_commits_are_done_where_they_are_asked_for() -> None:
+    here = Here()
+    with patch("gradeline.store.writer.perf_counter", here.clock):
+        async with Writer(here.commit, here.commit_now) as writer:
+            for number in range(3):
+                await put(writer, str(number))
+            await writer.post_grades(ResponseKey("run", "1"), GRADED)
+            await writer.flush()
+    assert here.done == ["here"] * 4
+
+
+@in_loop
+async def test_a_slow_disk_has_a_thread_until_it_is_quick_again() -> None:
+    here = Here()
+    with patch("gradeline.store.writer.perf_counter", here.clock):
+        async with Writer(here.commit, here.commit_now) as writer:
+            here.seconds = 2 * QUICK_SECONDS
+            await put(writer, "slow")
+            here.seconds = 0.0
+            await put(writer, "quick")
+            await put(writer, "quick too")
+    assert here.done == ["here", "in a thread", "here"]
+
+
+@in_loop
+async def test_the_loop_goes_on_while_somebody_else_writes() -> None:
+    here = Here()
+    here.others_write = True
+    async with Writer(here.commit, here.commit_now) as writer:
+        await put(writer, "1")
+    assert here.done == ["in a thread"]
+
+
+@in_loop
+async def test_a_failed_commit_ends_the_writer_wherever_it_was_done() -> None:
+    def commit(rows: Sequence[Row]) -> list[StoreError | None]:
+        raise StoreError("the disk is full")
+
+    async with Writer(commit, commit) as writer:
+        with pytest.raises(StoreError, match="the disk is full"):
+            await put(writer, "1")
+        with pytest.raises(StoreError, match="stopped after a failed commit"):
+            await put(writer, "2")
+
+
+@in_loop
+async def test_a_flush_does_not_wait_for_what_comes_after_it() -> None:
+    """While a thread commits one row at a time, others are put again and again."""
+    stored: list[str] = []
+
+    def commit(rows: Sequence[Row]) -> list[StoreError | None]:
+        sleep(0.001)
+        stored.extend(row.case for row in rows)
+        return [None] * len(rows)
+
+    async with Writer(commit, batch_rows=1) as writer:
+        before = asyncio.ensure_future(put(writer, "before"))
+        await asyncio.sleep(0)
+        flushed = asyncio.ensure_future(writer.flush())
+        others = [asyncio.ensure_future(put(writer, str(number))) for number in range(20)]
+        await flushed
+        assert before.done()
+        assert len(stored) < 20
+        await asyncio.gather(*others)

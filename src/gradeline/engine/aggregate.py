@@ -11,7 +11,7 @@ import msgspec
 
 from gradeline.engine.latency import Latencies
 from gradeline.errors import Outcome
-from gradeline.model import Counts, GraderCounts, Measure, Run, RunGrader
+from gradeline.model import Columns, Counts, GradeColumns, GraderCounts, ResponseColumns, Run, RunGrader
 from gradeline.stats import Interval, mean_interval, moments_interval, wilson
 from gradeline.verdict import Column
 
@@ -65,42 +65,88 @@ class Measured(NamedTuple):
     judge_cost: float | None
 
 
-def measure(run: Run, measures: Iterable[Measure]) -> Measured:
+def measure(run: Run, pages: Iterable[Columns]) -> Measured:
     """One pass over a run; eight bytes are kept of a score, some more where cases are repeated."""
-    scores = {key: array("d") for key in run.graders}
-    cases = {key: array("q") for key in run.graders}
-    passes = {key: array("b") for key in run.graders}
-    failed = array("q")
     latencies = Latencies()
-    self_reported: Counter[str] = Counter()
+    columns = _Scores(run)
+    failed = 0
+    count = 0
     cost: float | None = None
     judge_cost: float | None = None
-    repeated = run.repeats > 1
-    count = 0
-    case, last = -1, None
-    for one in measures:
-        count += 1
-        if one.case != last:
-            case, last = case + 1, one.case
-        if one.status != "success":
-            failed.append(case)
-        elif one.latency_ms is not None:
-            latencies.add(one.latency_ms)
-        if one.cost is not None:
-            cost = (cost or 0.0) + one.cost
-        for key, grade in one.grades.items():
-            if grade.cost is not None:
-                judge_cost = (judge_cost or 0.0) + grade.cost
-            if grade.score is not None and key in scores:
-                scores[key].append(grade.score)
-                self_reported[key] += grade.self_reported_error
-                if repeated:  # else each score has a case of its own
-                    cases[key].append(case)
-                    passes[key].append(grade.outcome is Outcome.PASS)
+    for responses, grades in pages:
+        count += len(responses.cases)
+        if responses.statuses.count("success") == len(responses.statuses):
+            latencies.extend(_known(responses.latencies_ms))
+        else:
+            answered = zip(responses.statuses, responses.latencies_ms, strict=True)
+            latencies.extend([ms for status, ms in answered if status == "success" and ms is not None])
+            failed += sum(status != "success" for status in responses.statuses)
+        cost = _added(cost, responses.costs)
+        judge_cost = _added(judge_cost, grades.costs)
+        columns.add(responses, grades)
     total = count if run.total is None else run.total
-    failed_cases = failed if repeated else array("q")
-    columns = {key: Column(values, total, len(failed), cases[key], failed_cases) for key, values in scores.items()}
-    return Measured(columns, latencies, self_reported, passes, cost, judge_cost)
+    return Measured(columns.of(total, failed), latencies, columns.self_reported, columns.passes, cost, judge_cost)
+
+
+class _Scores:
+    """The scores of each grader, page by page."""
+
+    def __init__(self, run: Run) -> None:
+        self._repeated = run.repeats > 1
+        self._scores = {key: array("d") for key in run.graders}
+        self._cases = {key: array("q") for key in run.graders}
+        self._failed_cases = array("q")
+        self.passes = {key: array("b") for key in run.graders}
+        self.self_reported: Counter[str] = Counter()
+        self._case = -1
+        self._last = ""
+
+    def of(self, total: int, failed: int) -> dict[str, Column]:
+        return {
+            key: Column(scores, total, failed, self._cases[key], self._failed_cases)
+            for key, scores in self._scores.items()
+        }
+
+    def add(self, responses: ResponseColumns, grades: GradeColumns) -> None:
+        if any(grades.self_reported_errors):
+            told = zip(grades.graders, grades.scores, grades.self_reported_errors, strict=True)
+            self.self_reported.update(key for key, score, error in told if error and score is not None)
+        if self._repeated:  # else each score has a case of its own
+            self._add_cases(responses, grades)
+        elif len(self._scores) == 1 and grades.graders.count(*self._scores) == len(grades.graders):
+            for scores in self._scores.values():
+                scores.extend(_known(grades.scores))
+        else:
+            for key, score in zip(grades.graders, grades.scores, strict=True):
+                if score is not None and key in self._scores:
+                    self._scores[key].append(score)
+
+    def _add_cases(self, responses: ResponseColumns, grades: GradeColumns) -> None:
+        numbers: dict[str, int] = {}
+        for case, status in zip(responses.cases, responses.statuses, strict=True):
+            if self._case < 0 or case != self._last:
+                self._case, self._last = self._case + 1, case
+            numbers[case] = self._case
+            if status != "success":
+                self._failed_cases.append(self._case)
+        rows = zip(grades.cases, grades.graders, grades.outcomes, grades.scores, strict=True)
+        for case, key, outcome, score in rows:
+            if score is not None and key in self._scores and case in numbers:
+                self._scores[key].append(score)
+                self._cases[key].append(numbers[case])
+                self.passes[key].append(outcome == Outcome.PASS)
+
+
+def _known(values: Sequence[float | None]) -> Sequence[float]:
+    """Those that are there."""
+    return [value for value in values if value is not None]
+
+
+def _added(total: float | None, costs: Sequence[float | None]) -> float | None:
+    """The sum of what is known; None where nothing is."""
+    if costs.count(None) == len(costs):
+        return total
+    return sum(_known(costs), total or 0.0)
 
 
 def complete(summary: Summary, measured: Measured) -> Summary:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Sequence
 from math import ceil, log
 
 from gradeline.stats import percentile
@@ -22,13 +23,14 @@ class Latencies:
         self._values = array("d")
         self._steps: Counter[int] = Counter()
 
-    def add(self, ms: float) -> None:
-        self._count += 1
-        self._sum += ms
+    def extend(self, times: Sequence[float]) -> None:
+        """Add so many milliseconds."""
+        self._count += len(times)
+        self._sum = sum(times, self._sum)
         if self._steps:
-            self._steps[_step(ms)] += 1
+            self._steps.update(map(_step, times))
             return
-        self._values.append(ms)
+        self._values.extend(times)
         if len(self._values) > EXACT:
             self._steps.update(map(_step, self._values))
             self._values = array("d")

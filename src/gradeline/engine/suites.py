@@ -19,7 +19,7 @@ from gradeline.engine.stop import Stop
 from gradeline.engine.tally import Advance
 from gradeline.errors import ConfigError, Outcome, Problem
 from gradeline.model import Run, Sample, Storage
-from gradeline.store.rows import new_id
+from gradeline.store.rows import new_run_id
 from gradeline.suite.read import read_suite
 from gradeline.suite.spec import Suite
 from gradeline.suite.stored import stored_suite
@@ -113,7 +113,7 @@ async def run_suite(
     if order.failed_of is not None:
         choice = choice._replace(samples=_not_passed(storage, storage.find_run(order.failed_of)))
     models: tuple[str | None, ...] = order.models or _cached_models(choice) or suite.target.models or (None,)
-    group = new_id() if len(models) > 1 else None
+    group = new_run_id() if len(models) > 1 else None
     watcher = watcher._replace(stop=watcher.stop or Stop())
     done: list[Ran] = []
     for model in models:

@@ -11,13 +11,25 @@ from gradeline.model.llm import EmbeddingAdapter, GradingResult, Judge, LLMAdapt
 from gradeline.model.protocols import AskingGrader, Extractor, Grader, Judged, Storage, Target
 from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import ErrorInfo, Response, Usage
-from gradeline.model.run import Counts, GradeMeasure, GraderCounts, Measure, Run, RunGrader, StoredKey
+from gradeline.model.run import (
+    Columns,
+    Counts,
+    GradeColumns,
+    GradeMeasure,
+    GraderCounts,
+    Measure,
+    ResponseColumns,
+    Run,
+    RunGrader,
+    StoredKey,
+)
 from gradeline.model.sample import Sample
 from gradeline.model.text import clean_data, clean_text, quote
 from gradeline.model.trajectory import Message, Role, ToolCall, Trajectory, Turn
 
 __all__ = [
     "AskingGrader",
+    "Columns",
     "Config",
     "Counts",
     "EmbeddingAdapter",
@@ -25,6 +37,7 @@ __all__ = [
     "Extractor",
     "Fault",
     "Grade",
+    "GradeColumns",
     "GradeContext",
     "GradeKey",
     "GradeMeasure",
@@ -42,6 +55,7 @@ __all__ = [
     "Outcome",
     "Record",
     "Response",
+    "ResponseColumns",
     "ResponseKey",
     "Role",
     "Run",

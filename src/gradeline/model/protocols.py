@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 from gradeline.errors import GraderError
@@ -15,7 +15,7 @@ from gradeline.model.grade import Grade, GradeResult
 from gradeline.model.observation import EVERYTHING, Observation, ObservationFilter, ObservationSums
 from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import Response, Usage
-from gradeline.model.run import Counts, Measure, Run, StoredKey
+from gradeline.model.run import Columns, Counts, Measure, Run, StoredKey
 from gradeline.model.sample import Sample
 
 
@@ -98,18 +98,18 @@ class StoreWriter(Protocol):
 
     async def __aexit__(self, *_: object) -> None: ...
 
-    async def put_response(
+    def put_response(
         self,
         key: ResponseKey,
         response: Response,
         sample: Sample,
         position: int | None = None,
         cache_key: str | None = None,
-    ) -> None: ...
+    ) -> Awaitable[None]: ...
 
-    async def put_grade(self, key: GradeKey, grade: Grade, submission: str | None = None) -> None: ...
+    def put_grade(self, key: GradeKey, grade: Grade, submission: str | None = None) -> Awaitable[None]: ...
 
-    async def post_grades(self, key: ResponseKey, grades: Mapping[str, tuple[str | None, Grade]]) -> None: ...
+    def post_grades(self, key: ResponseKey, grades: Mapping[str, tuple[str | None, Grade]]) -> Awaitable[None]: ...
 
     async def flush(self) -> None: ...
 
@@ -218,6 +218,9 @@ class Storage(Protocol):
 
     def measures(self, run: str, *, digests: bool = False) -> Iterator[Measure]:
         """The run's records in numbers, ordered as `records`; ``digests`` tells edited cases apart too."""
+
+    def columns(self, run: str) -> Iterator[Columns]:
+        """What a summary needs of the run, some cases at a time, ordered by the name of the case, then repeat."""
 
     def counts(self, run: str) -> Counts:
         """Responses by status, and per grader the outcomes and the moments of its scores; cheap at any size."""

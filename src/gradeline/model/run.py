@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -84,6 +85,33 @@ class Measure(NamedTuple):
     grades: dict[str, GradeMeasure]
     digest: str
     """Tells an edited case from the one it was; empty where it was not asked for."""
+
+
+class ResponseColumns(NamedTuple):
+    """Responses in numbers, as many in each column."""
+
+    cases: Sequence[str] = ()
+    statuses: Sequence[str] = ()
+    latencies_ms: Sequence[float | None] = ()
+    costs: Sequence[float | None] = ()
+
+
+class GradeColumns(NamedTuple):
+    """Grades in numbers, as many in each column."""
+
+    cases: Sequence[str] = ()
+    graders: Sequence[str] = ()
+    outcomes: Sequence[str] = ()
+    scores: Sequence[float | None] = ()
+    self_reported_errors: Sequence[int] = ()
+    costs: Sequence[float | None] = ()
+
+
+class Columns(NamedTuple):
+    """Some cases of a run in numbers, column by column: a tenth of what a `Measure` of each would take."""
+
+    responses: ResponseColumns
+    grades: GradeColumns
 
 
 class StoredKey(NamedTuple):

@@ -32,7 +32,7 @@ from gradeline.service.summaries import Figure
 from gradeline.service.verdicts import Verdicts
 from gradeline.service.world import outside_of, suite_for_run
 from gradeline.store.database import Database, Transaction
-from gradeline.store.rows import new_id
+from gradeline.store.rows import new_run_id
 from gradeline.store.shared import SharedStorage
 
 DEFAULT_TIMEOUT_S = 30.0
@@ -183,7 +183,7 @@ class Evaluations:
             document = {**document, "gate": suite.shown["gate"]}
             baselines = {spec.key: baseline.id for spec in suite.graders if not spec.config.get("baseline")}
         models: tuple[str | None, ...] = suite.target.models or (None,)
-        group = new_id() if len(models) > 1 else None
+        group = new_run_id() if len(models) > 1 else None
         outside = outside_of(document, self._egress, self._secrets)
         runs = []
         for model in models:
@@ -195,7 +195,7 @@ class Evaluations:
                 total = len(made.samples) * new.repeats
                 if total > MOST_RESULTS:
                     raise ApiError(Code.INVALID_INPUT, f"{total:,} results are too many; at most {MOST_RESULTS:,}")
-                runs.append(replace(new, id=new_id(), total=total, definition=prepared.definition(document)))
+                runs.append(replace(new, id=new_run_id(), total=total, definition=prepared.definition(document)))
         return runs
 
     def get(self, run: str) -> Evaluation:
@@ -285,7 +285,7 @@ class Evaluations:
         except ConfigError as error:
             raise refused(error) from None
         total = self._events.standing(run_id).progress.answered
-        run = replace(new, id=new_id(), total=total, target=parent.target)
+        run = replace(new, id=new_run_id(), total=total, target=parent.target)
         asked = Asked(grader_ids=list(map(_plain, grader_ids)), name=name)
 
         def work(transaction: Transaction) -> None:

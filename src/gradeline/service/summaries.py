@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from threading import Lock, Thread
 
@@ -11,8 +11,8 @@ from msgspec import Struct
 from gradeline.engine.aggregate import GraderSummary, complete, measure, summarise
 from gradeline.engine.aggregate import Summary as RunSummary
 from gradeline.engine.latency import Latencies
-from gradeline.errors import ConfigError, Outcome, StoreError
-from gradeline.model import Counts, Measure, Run, Storage
+from gradeline.errors import ConfigError, StoreError
+from gradeline.model import Counts, Run, Storage
 from gradeline.service.findings import ENDED, Findings
 from gradeline.service.run_rows import source_of
 from gradeline.stats import wilson
@@ -136,10 +136,10 @@ class Summaries:
 
 def _walk_over(run: Run, storage: Storage, database: Database) -> Walk:
     if run.repeats > 1:
-        return _walk_by_case(run, storage.measures(run.id))
+        return _walk_by_case(run, storage, database)
     latencies = Latencies()
-    for latency_ms in _latencies(database, source_of(database.read, run.id)):
-        latencies.add(latency_ms)
+    for some in _latencies(database, source_of(database.read, run.id)):
+        latencies.extend(some)
     return Walk(
         graded=_graded(database, run.id),
         latency_ms=latencies.summary() or {},
@@ -149,7 +149,7 @@ def _walk_over(run: Run, storage: Storage, database: Database) -> Walk:
     )
 
 
-def _latencies(database: Database, source: str) -> Iterator[float]:
+def _latencies(database: Database, source: str) -> Iterator[list[float]]:
     case, repeat = "", -1
     while True:
         rows = database.read(
@@ -162,7 +162,7 @@ def _latencies(database: Database, source: str) -> Iterator[float]:
         )
         if not rows:
             return
-        yield from (latency_ms for _, _, latency_ms in rows if latency_ms is not None)
+        yield [latency_ms for _, _, latency_ms in rows if latency_ms is not None]
         case, repeat = rows[-1][:2]
 
 
@@ -184,20 +184,12 @@ def _graded(database: Database, run: str) -> int:
         case, repeat = rows[-1]
 
 
-def _walk_by_case(run: Run, measures: Iterable[Measure]) -> Walk:
+def _walk_by_case(run: Run, storage: Storage, database: Database) -> Walk:
     """Repeats of a case say less than as many cases: the intervals are over all of its scores."""
-    graded = 0
-
-    def counted() -> Iterator[Measure]:
-        nonlocal graded
-        for one in measures:
-            graded += any(grade.outcome in (Outcome.PASS, Outcome.FAIL) for grade in one.grades.values())
-            yield one
-
-    measured = measure(run, counted())
+    measured = measure(run, storage.columns(run.id))
     whole = complete(summarise(run, Counts({}, {})), measured).graders
     return Walk(
-        graded=graded,
+        graded=_graded(database, run.id),
         latency_ms=measured.latencies.summary() or {},
         mean_intervals={key: column.mean_ci for key, column in whole.items()},
         rate_intervals={key: column.pass_rate_ci for key, column in whole.items()},

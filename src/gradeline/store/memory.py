@@ -16,7 +16,7 @@ from gradeline.model.grade import Grade
 from gradeline.model.observation import EVERYTHING, Observation, ObservationFilter, ObservationSums
 from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import Response
-from gradeline.model.run import Counts, GradeMeasure, Measure, Run, StoredKey
+from gradeline.model.run import Columns, Counts, GradeColumns, GradeMeasure, Measure, ResponseColumns, Run, StoredKey
 from gradeline.model.sample import Sample
 from gradeline.store.observations import Cell, added, cell_of, sums_of
 from gradeline.store.rows import (
@@ -287,6 +287,28 @@ class InMemoryStorage:
             for _, row in self._ordered(run, None)
         )
 
+    def columns(self, run: str) -> Iterator[Columns]:
+        rows = sorted((row for _, row in self._ordered(run, None)), key=lambda row: (row.case, row.repeat))
+        if not rows:
+            return
+        grades = [grade for row in rows for grade in sorted(self._grades(run, row), key=lambda grade: grade.grader)]
+        yield Columns(
+            ResponseColumns(
+                [row.case for row in rows],
+                [row.status for row in rows],
+                [row.latency_ms for row in rows],
+                [row.cost for row in rows],
+            ),
+            GradeColumns(
+                [grade.case for grade in grades],
+                [grade.grader for grade in grades],
+                [grade.outcome for grade in grades],
+                [grade.score for grade in grades],
+                [grade.reported_error for grade in grades],
+                [grade.cost for grade in grades],
+            ),
+        )
+
     def counts(self, run: str) -> Counts:
         with self._lock:
             self._required(run)
@@ -314,7 +336,7 @@ class InMemoryStorage:
     def writer(self) -> Writer:
         from gradeline.store.writer import Writer  # asyncio is loaded only where it is used
 
-        return Writer(self._commit)
+        return Writer(self._commit, self._commit)
 
     def _commit(self, rows: Sequence[Row]) -> list[StoreError | None]:
         refusals: list[StoreError | None] = []

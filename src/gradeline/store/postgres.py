@@ -19,7 +19,7 @@ from gradeline.model.grade import Grade
 from gradeline.model.observation import EVERYTHING, Observation, ObservationFilter, ObservationSums
 from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import Response
-from gradeline.model.run import Counts, GradeMeasure, Measure, Run, StoredKey
+from gradeline.model.run import Columns, Counts, GradeColumns, GradeMeasure, Measure, ResponseColumns, Run, StoredKey
 from gradeline.model.sample import Sample
 from gradeline.store.deletion import being_deleted, removing
 from gradeline.store.observations import sums_of
@@ -35,6 +35,8 @@ from gradeline.store.postgres_link import LONG_SECONDS, Link, take_time
 from gradeline.store.postgres_migrations import migrate, require_ours
 from gradeline.store.postgres_pages import (
     BEGINNING,
+    COLUMNS_AT_ONCE,
+    GRADE_COLUMNS,
     KEY_PAGE,
     KEYS_OF_CASES,
     MEASURE_PAGE,
@@ -42,6 +44,7 @@ from gradeline.store.postgres_pages import (
     PAGE_ROWS,
     RECORD,
     RECORD_PAGE,
+    RESPONSE_COLUMNS,
     SAMPLE_PAGE,
 )
 from gradeline.store.postgres_rows import put_acceptable_rows, put_rows, put_samples
@@ -316,6 +319,22 @@ class PostgresStorage:
             Measure(case, repeat, status, latency_ms, cost, _grades(*graded), digest if digests else "")
             for _, case, repeat, status, latency_ms, cost, digest, *graded in pages
         )
+
+    def columns(self, run: str) -> Iterator[Columns]:
+        self._require_run(run)
+        source = self._source(run)
+        place = ("", -1)
+        while True:
+            ((cases, statuses, latencies, costs, repeats),) = self._read(
+                RESPONSE_COLUMNS, source, *place, COLUMNS_AT_ONCE
+            )
+            if cases is None:
+                return
+            end = cases[-1], repeats[-1]
+            (graded,) = self._read(GRADE_COLUMNS, run, *place, *end)
+            grades = GradeColumns() if graded[0] is None else GradeColumns(*graded)
+            yield Columns(ResponseColumns(cases, statuses, latencies, costs), grades)
+            place = end
 
     def counts(self, run: str) -> Counts:
         self._require_run(run)

@@ -55,6 +55,17 @@ MEASURE_PAGE = _WITH_GRADES.format(
         array_agg(cost ORDER BY grader) AS costs""",
     owner="$6",
 )
+COLUMNS_AT_ONCE = 10_000
+RESPONSE_COLUMNS = """
+    SELECT array_agg(case_key), array_agg(status), array_agg(latency_ms), array_agg(cost), array_agg(repeat) FROM (
+        SELECT case_key, status, latency_ms, cost, repeat FROM responses
+        WHERE run = $1 AND (case_key, repeat) > ($2, $3) ORDER BY case_key, repeat LIMIT $4) AS page"""
+GRADE_COLUMNS = """
+    SELECT array_agg(case_key), array_agg(grader), array_agg(outcome), array_agg(score), array_agg(reported_error),
+        array_agg(cost) FROM (
+        SELECT case_key, grader, outcome, score, reported_error, cost FROM grades
+        WHERE run = $1 AND (case_key, repeat) > ($2, $3) AND (case_key, repeat) <= ($4, $5)
+        ORDER BY case_key, repeat, grader) AS page"""
 RECORD = f"""
     SELECT samples.sample, responses.response, found.* FROM responses JOIN samples USING (run, case_key)
     JOIN runs ON runs.id = responses.run LEFT JOIN LATERAL (

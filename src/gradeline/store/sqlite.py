@@ -7,11 +7,12 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
+from itertools import repeat as forever
 from pathlib import Path
-from threading import Lock
+from threading import Lock, RLock
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
@@ -23,7 +24,7 @@ from gradeline.model.grade import Grade
 from gradeline.model.observation import EVERYTHING, Observation, ObservationFilter, ObservationSums
 from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import Response
-from gradeline.model.run import Counts, GradeMeasure, Measure, Run, StoredKey
+from gradeline.model.run import Columns, Counts, GradeColumns, GradeMeasure, Measure, ResponseColumns, Run, StoredKey
 from gradeline.model.sample import Sample
 from gradeline.store.bulk import put_rows, put_samples
 from gradeline.store.deletion import being_deleted, removing
@@ -57,7 +58,9 @@ from gradeline.store.rows import (
 from gradeline.store.sqlite_pages import (
     BEGINNING,
     CASES_AT_ONCE,
+    COLUMNS_AT_ONCE,
     FINGERPRINTS,
+    GRADE_COLUMNS,
     GRADES,
     KEY_PAGE,
     MEASURES,
@@ -66,6 +69,7 @@ from gradeline.store.sqlite_pages import (
     PAGE_CHARS,
     PAGE_ROWS,
     RECORD_PAGE,
+    RESPONSE_COLUMNS,
     SAMPLE_PAGE,
     keys_of_cases,
 )
@@ -77,6 +81,8 @@ if TYPE_CHECKING:
 
 BUSY_SECONDS = 5.0
 _IDLE_READERS = 4
+T = TypeVar("T")
+
 _SAMPLES_AT_ONCE = 500
 _CANDIDATES = 20
 
@@ -93,6 +99,7 @@ _REMEDIES = {
 }
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 _BAD_ROW = (sqlite3.IntegrityError, sqlite3.DataError, ValueError, OverflowError)
+_PAUSES = (0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.025, 0.05)
 _LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _FATAL = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
@@ -108,7 +115,9 @@ class SqliteStorage:
     def __init__(self, path: str | Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
         self.path = Path(path)
         self._busy_seconds = busy_seconds
-        self._write_lock = Lock()
+        self._patience = busy_seconds
+        """How long who holds the lock waits for other processes."""
+        self._write_lock = RLock()
         self._readers: list[sqlite3.Connection] = []
         self._readers_lock = Lock()
         self._refusal: str | None = None
@@ -341,6 +350,17 @@ class SqliteStorage:
             yield from _measures(rows, digests)
             place = rows[-1][:3]
 
+    def columns(self, run: str) -> Iterator[Columns]:
+        self._require_run(run)
+        source = self._source(run)
+        place = ("", -1)
+        while rows := self._read(RESPONSE_COLUMNS, source, *place, COLUMNS_AT_ONCE):
+            cases, statuses, latencies, costs, repeats = zip(*rows, strict=True)
+            end = cases[-1], repeats[-1]
+            graded = zip(*self._read(GRADE_COLUMNS, run, *place, *end), strict=True)
+            yield Columns(ResponseColumns(cases, statuses, latencies, costs), GradeColumns(*graded))
+            place = end
+
     def counts(self, run: str) -> Counts:
         self._require_run(run)
         responses = self._read("SELECT status, count FROM response_counts WHERE run = ?", self._source(run))
@@ -367,12 +387,12 @@ class SqliteStorage:
         """``beside`` is done in the transaction of each batch; see `gradeline.store.shared`."""
         from gradeline.store.writer import Writer  # asyncio is loaded only where it is used
 
-        return Writer(self._commit if beside is None else partial(self._commit, beside=beside))
+        return Writer(partial(self._commit, beside=beside), partial(self._commit_now, beside=beside))
 
     def _commit(self, rows: Sequence[Row], beside: Beside | None = None) -> list[StoreError | None]:
         with self._writing() as connection:
             failpoint("batch-begun")
-            refusals = _put_rows(connection, rows)
+            refusals = _put_rows(connection, rows, self._begin)
             if beside is not None:
                 from gradeline.store.sqlite_database import SqliteTransaction  # the service's alone
 
@@ -381,6 +401,21 @@ class SqliteStorage:
             failpoint("batch-written")
         failpoint("batch-committed")
         return refusals
+
+    def _commit_now(self, rows: Sequence[Row], beside: Beside | None = None) -> list[StoreError | None] | None:
+        """As `_commit`; None where another thread or process is writing, and nothing was done."""
+        if not self._write_lock.acquire(blocking=False):
+            return None
+        try:
+            self._patience = 0.0
+            return self._commit(rows, beside)
+        except StoreError as error:
+            if error.retryable:  # a transaction has its lock before it does anything
+                return None
+            raise
+        finally:
+            self._patience = self._busy_seconds
+            self._write_lock.release()
 
     def _put(self, row: Row) -> None:
         (refusal,) = self._commit([row])
@@ -505,7 +540,7 @@ class SqliteStorage:
             try:
                 if not cascading:  # which cannot be changed within a transaction
                     connection.execute("PRAGMA foreign_keys = OFF")
-                connection.execute("BEGIN IMMEDIATE")
+                self._begin()
                 yield connection
                 connection.execute("COMMIT")
             except BaseException as error:
@@ -518,6 +553,10 @@ class SqliteStorage:
             finally:
                 if not cascading:
                     connection.execute("PRAGMA foreign_keys = ON")
+
+    def _begin(self) -> None:
+        """Take the file's write lock; SQLite itself could only be told beforehand how long to wait for others."""
+        self._patiently(lambda: self._connection.execute("BEGIN IMMEDIATE"), self._patience)
 
     def _failure(self, error: sqlite3.Error, *, writing: bool = False) -> StoreError:
         code = _code(error)
@@ -536,7 +575,8 @@ class SqliteStorage:
             self._use_log(connection)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
-            self._patiently(partial(migrate, connection))
+            connection.execute("PRAGMA busy_timeout = 0")
+            self._patiently(partial(migrate, connection), self._busy_seconds)
         except BaseException as error:
             if connection is not None:
                 connection.close()
@@ -578,22 +618,26 @@ class SqliteStorage:
             )
 
     def _use_log(self, connection: sqlite3.Connection) -> None:
-        mode = self._patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
+        mode = self._patiently(
+            lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone()[0], self._busy_seconds
+        )
         if mode != "wal":
             raise StoreError(
                 f"the store {self.path} cannot use a write-ahead log on this file system; put it on a local disk"
             )
 
-    def _patiently(self, act: Callable[[], Any]) -> Any:
-        """Changing the journal fails at once when another process does the same; SQLite's own timeout does not hold."""
-        deadline = monotonic() + self._busy_seconds
+    def _patiently(self, act: Callable[[], T], seconds: float) -> T:
+        """Do what other processes may keep from being done for a while."""
+        began: float | None = None
+        pauses = chain(_PAUSES, forever(_PAUSES[-1]))
         while True:
             try:
                 return act()
             except sqlite3.OperationalError as error:
-                if _code(error) not in _LOCKED or monotonic() >= deadline:
+                began = began or monotonic()
+                if _code(error) not in _LOCKED or monotonic() - began >= seconds:
                     raise
-            sleep(0.01)
+            sleep(next(pauses))
 
 
 def _code(error: sqlite3.Error) -> int:
@@ -634,7 +678,9 @@ def _measures(rows: Iterable[Sequence[Any]], digests: bool) -> Iterator[Measure]
         yield measure
 
 
-def _put_rows(connection: sqlite3.Connection, rows: Sequence[Row]) -> list[StoreError | None]:
+def _put_rows(
+    connection: sqlite3.Connection, rows: Sequence[Row], begin: Callable[[], None]
+) -> list[StoreError | None]:
     """Store the rows, or say of each why it cannot be: a bad row costs the others of its batch nothing.
 
     They are the first thing in their transaction: a bad row begins it anew, since a savepoint for all of them
@@ -644,7 +690,7 @@ def _put_rows(connection: sqlite3.Connection, rows: Sequence[Row]) -> list[Store
         put_rows(connection, rows)
     except _BAD_ROW as error:
         connection.execute("ROLLBACK")
-        connection.execute("BEGIN IMMEDIATE")
+        begin()
         if len(rows) == 1:
             return [_refusal(rows[0], error)]
         return [_put_row(connection, row) for row in rows]

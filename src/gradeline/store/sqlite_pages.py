@@ -35,6 +35,14 @@ RECORD_PAGE = _PAGE.format(columns="samples.sample, responses.response")
 KEY_PAGE = _PAGE.format(columns=_KEYS)
 MEASURES = _MEASURE_PAGE.format(page=_PAGE.format(columns=f"{_MEASURED}, ''"))
 MEASURES_WITH_DIGESTS = _MEASURE_PAGE.format(page=_PAGE.format(columns=f"{_MEASURED}, {_ASKED}"))
+COLUMNS_AT_ONCE = 2000
+RESPONSE_COLUMNS = """
+    SELECT case_key, status, latency_ms, cost, repeat FROM responses WHERE run = ?1 AND (case_key, repeat) > (?2, ?3)
+    ORDER BY case_key, repeat LIMIT ?4"""
+GRADE_COLUMNS = """
+    SELECT case_key, grader, outcome, score, reported_error, cost FROM grades
+    WHERE run = ?1 AND (case_key, repeat) > (?2, ?3) AND (case_key, repeat) <= (?4, ?5)
+    ORDER BY case_key, repeat, grader"""
 GRADES = "SELECT grader, grade, submission FROM grades WHERE run = ? AND case_key = ? AND repeat = ? ORDER BY grader"
 FINGERPRINTS = (
     "SELECT grader, fingerprint, outcome FROM grades WHERE run = ? AND case_key = ? AND repeat = ? ORDER BY grader"

@@ -1,13 +1,15 @@
-"""Group commit: many waiters, one thread, one transaction for all that wait."""
+"""Group commit: many waiters, one transaction for all that wait."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import suppress
-from threading import Condition, Thread
-from typing import NamedTuple, Self
+from queue import SimpleQueue
+from threading import Thread
+from time import perf_counter
+from typing import NamedTuple, Self, TypeAlias, TypeVar
 
 from gradeline.errors import StoreError
 from gradeline.model.grade import Grade
@@ -16,58 +18,128 @@ from gradeline.model.response import Response
 from gradeline.model.sample import Sample
 from gradeline.store.rows import Row, grade_row, response_row
 
-Commit = Callable[[Sequence[Row]], Sequence[StoreError | None]]
-"""Stores rows in one transaction. Gives for each row None or why it alone was refused; raises
-`StoreError` when the transaction failed as a whole."""
+T = TypeVar("T")
+Refusals: TypeAlias = "Sequence[StoreError | None]"
+"""For each row None or why it alone was refused."""
+Commit: TypeAlias = "Callable[[Sequence[Row]], Refusals]"
+"""Stores rows in one transaction; raises `StoreError` when the transaction failed as a whole."""
+CommitNow: TypeAlias = "Callable[[Sequence[Row]], Refusals | None]"
+"""The same, unless it would have to wait for somebody else who writes: then it does nothing, and gives None."""
 
 BATCH_ROWS = 500
 QUEUE_ROWS = 1000
 POSTED_ROWS = 250
 """Rows nobody waits for that may be put off while others are waited for."""
 GATHER_TURNS = 1
-"""Turns of the event loop that may each add to what is handed over together."""
-POSTED_SECONDS = 0.02
+"""Turns of the event loop that may each add to what is committed together."""
+POSTED_SECONDS = 0.05
 """Rows nobody waits for may wait so long for others to go along with."""
+QUICK_SECONDS = 0.005
+"""A commit that takes less need not be a thread's: to wake that and to be woken by it takes as long."""
 
 
-class _Waiting(NamedTuple):
-    rows: tuple[Row, ...]
-    """None of them marks a flush."""
-    done: asyncio.Future[None] | None
-    """None where nobody waits for just these rows."""
+class _Done:
+    """Nothing to wait for."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+_DONE = _Done()
+
+
+class _Batch(NamedTuple):
+    rows: list[Row]
+    """Those that somebody waits for, then those that were posted."""
+    waiters: list[asyncio.Future[None]]
+    """One for each of the first rows."""
+    flushes: list[asyncio.Future[None]]
+    """Who waits for all that came before them, of which this is the last."""
+
+
+class _Flush(NamedTuple):
+    waited: int
+    posted: int
+    done: asyncio.Future[None]
+
+
+class _Queue:
+    """What is to be committed: rows that are waited for, rows that were posted, and who waits for all of them."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.waiters: list[asyncio.Future[None]] = []
+        self.posts: list[Row] = []
+        self.flushes: deque[_Flush] = deque()
+        self._waited = 0
+        """Rows that have been taken, as of those that were posted."""
+        self._posted = 0
+
+    @property
+    def pressing(self) -> bool:
+        """Whether somebody waits, or too much was put off."""
+        return bool(self.rows or self.flushes) or len(self.posts) > POSTED_ROWS
+
+    def flush(self, done: asyncio.Future[None]) -> None:
+        self.flushes.append(_Flush(self._waited + len(self.rows), self._posted + len(self.posts), done))
+
+    def take(self, most: int, *, posts: bool) -> _Batch:
+        """The next rows; those that were posted only if they are due, many, or flushed."""
+        rows, self.rows = self.rows[:most], self.rows[most:]
+        waiters, self.waiters = self.waiters[:most], self.waiters[most:]
+        self._waited += len(rows)
+        if posts or self.flushes or len(self.posts) > POSTED_ROWS:
+            # what was posted came before whoever waits for all, and must not wait for ever behind the others
+            taken = self.posts[: max(most - len(rows), 1)]
+            self.posts = self.posts[len(taken) :]
+            self._posted += len(taken)
+            rows += taken
+        flushes = []
+        while self.flushes and self.flushes[0].waited <= self._waited and self.flushes[0].posted <= self._posted:
+            flushes.append(self.flushes.popleft().done)
+        return _Batch(rows, waiters, flushes)
 
 
 class Writer:
     """Takes responses and grades from the tasks of one event loop; a put returns once it is committed.
 
-    A thread takes all that is queued, up to 500 rows, into one transaction: while one batch is synced
-    to disk the next one gathers. What is put in a few turns of the loop, one right after the other, is
-    handed over at once, since waking a thread is dear and a commit dearer; a lone caller waits for nobody.
+    What is put in a few turns of the loop, one right after the other, goes into one transaction, up to 500 rows;
+    a lone caller waits for nobody. A thread commits: a disk may take its time, and the next batch gathers meanwhile.
+    But while commits are quick, and ``commit_now`` is given, they are done in the loop itself.
     What is posted is put off while others wait for their commit, which it would only make longer, until there is
     much of it; else it goes alone after a moment.
     A full queue makes callers wait. After a failed commit nothing more is taken: whether the disk
     holds that batch is unknown then, and to sync again would not tell.
     """
 
-    def __init__(self, commit: Commit, *, queue_rows: int = QUEUE_ROWS, batch_rows: int = BATCH_ROWS) -> None:
+    def __init__(
+        self,
+        commit: Commit,
+        commit_now: CommitNow | None = None,
+        *,
+        queue_rows: int = QUEUE_ROWS,
+        batch_rows: int = BATCH_ROWS,
+    ) -> None:
         self._commit = commit
+        self._commit_now = commit_now
+        self._quick = True
+        """How the last commit was."""
         self._batch_rows = batch_rows
         self._room = queue_rows
         self._at_the_door: deque[asyncio.Future[None]] = deque()
-        self._posted_failure: StoreError | None = None
-        self._gathered: list[_Waiting] = []
-        """What somebody waits for, until it is handed to the thread."""
-        self._gathered_posts: list[_Waiting] = []
-        self._wake = Condition()
-        self._queue: deque[_Waiting] = deque()
-        """What somebody waits for."""
-        self._posted: deque[_Waiting] = deque()
-        self._posted_rows = 0
+        self._queue = _Queue()
+        self._gathering: asyncio.AbstractEventLoop | None = None
+        """The loop, while what is queued is committed soon."""
+        self._posts_due: asyncio.TimerHandle | None = None
         self._refusal: str | None = None
         self._stopped: StoreError | None = None
-        self._closing = False
+        self._posted_failure: StoreError | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
+        self._busy = False
+        """Whether the thread has a batch."""
+        self._batches: SimpleQueue[_Batch | None] = SimpleQueue()
 
     async def __aenter__(self) -> Self:
         return self
@@ -75,185 +147,211 @@ class Writer:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def put_response(
+    def put_response(
         self,
         key: ResponseKey,
         response: Response,
         sample: Sample,
         position: int | None = None,
         cache_key: str | None = None,
-    ) -> None:
+    ) -> Awaitable[None]:
         """As `Storage.put_response`; cancelled while it waits for its commit, the response is stored all the same."""
-        await self._put((response_row(key, response, sample, position, cache_key),))
+        row = response_row(key, response, sample, position, cache_key)
+        return self._put(row) if self._room > 0 else self._put_later(row)
 
-    async def put_grade(self, key: GradeKey, grade: Grade, submission: str | None = None) -> None:
+    def put_grade(self, key: GradeKey, grade: Grade, submission: str | None = None) -> Awaitable[None]:
         """As `Storage.put_grade`."""
-        await self._put((grade_row(key, grade, submission),))
+        row = grade_row(key, grade, submission)
+        return self._put(row) if self._room > 0 else self._put_later(row)
 
-    async def post_grades(self, key: ResponseKey, grades: Mapping[str, tuple[str | None, Grade]]) -> None:
+    def post_grades(self, key: ResponseKey, grades: Mapping[str, tuple[str | None, Grade]]) -> Awaitable[None]:
         """Queue the grades of one response with the texts that were graded; `flush` tells whether all are stored."""
-        rows = tuple([grade_row(GradeKey(*key, grader), grade, text) for grader, (text, grade) in grades.items()])
+        rows = [grade_row((*key, grader), grade, text) for grader, (text, grade) in grades.items()]
         if self._room <= 0:
-            await self._place()
-        self._room -= 1
-        try:
-            self._gather(asyncio.get_running_loop(), self._gathered_posts, _Waiting(rows, None))
-        except BaseException:
-            self._leave(1)
-            raise
+            return self._post_later(rows)
+        self._post(rows)
+        return _DONE
 
     async def flush(self) -> None:
         """Return once all that was queued before is committed; `StoreError` where something posted was not."""
-        await self._queued(())
+        if self._refusal is not None:
+            raise StoreError(self._refusal)
+        await self._flushed()
         if self._posted_failure is not None:
             raise self._posted_failure
 
     async def close(self) -> None:
         """Commit what is queued and end the thread. What failed was told to its waiters, not again here."""
+        self._refuse("the writer is closed")
         try:
-            with suppress(StoreError):
-                await self._queued((), closing=True)
+            await self._flushed()
         finally:
-            with self._wake:
-                self._closing = True
-                self._wake.notify()
-        if self._thread is not None:
-            self._thread.join()
+            if self._posts_due is not None:
+                self._posts_due.cancel()
+            if self._thread is not None:
+                self._batches.put(None)
+                self._thread.join()
 
-    async def _put(self, rows: tuple[Row, ...]) -> None:
-        if self._room <= 0:
-            await self._place()
+    async def _put_later(self, row: Row) -> None:
+        await self._place()
+        await self._put(row)
+
+    async def _post_later(self, rows: Sequence[Row]) -> None:
+        await self._place()
+        self._post(rows)
+
+    def _post(self, rows: Sequence[Row]) -> None:
+        if self._gathering is None:
+            self._gather()
+        self._room -= len(rows)
+        self._queue.posts += rows
+
+    def _put(self, row: Row) -> asyncio.Future[None]:
+        loop = self._gathering or self._gather()
         self._room -= 1
-        try:
-            done = self._queued(rows)
-        except BaseException:
-            self._leave(1)
-            raise
-        await done
+        self._queue.rows.append(row)
+        done = loop.create_future()
+        self._queue.waiters.append(done)
+        return done
+
+    def _flushed(self) -> asyncio.Future[None]:
+        loop = self._serving()
+        done = loop.create_future()
+        self._queue.flush(done)
+        self._go_on(loop)
+        return done
 
     async def _place(self) -> None:
-        """Return when there is a place in the queue; whoever takes it does so at once."""
-        while self._room <= 0:
+        """Return when there is a place in the queue, or there will be none; whoever takes it does so at once."""
+        while self._room <= 0 and self._refusal is None and self._posted_failure is None:
             turn = asyncio.get_running_loop().create_future()
             self._at_the_door.append(turn)
             await turn
 
+    def _gather(self) -> asyncio.AbstractEventLoop:
+        """See to it that what is queued now is committed soon; raises where it would not be."""
+        if self._refusal is not None:
+            raise StoreError(self._refusal)
+        if self._posted_failure is not None:
+            raise self._posted_failure
+        loop = self._gathering = self._serving()
+        loop.call_soon(self._gathered, loop, 0, 0)
+        return loop
+
+    def _serving(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None:
+                raise RuntimeError(
+                    "a store's writer serves the event loop of its first call; make another for this one"
+                )
+            self._loop = loop
+        return loop
+
+    def _gathered(self, loop: asyncio.AbstractEventLoop, before: int, turns: int) -> None:
+        """Commit what was gathered, once a turn of the loop has added nothing or there is enough."""
+        number = len(self._queue.rows)
+        if before < number < self._batch_rows and turns < GATHER_TURNS:
+            loop.call_soon(self._gathered, loop, number, turns + 1)
+            return
+        self._gathering = None
+        self._go_on(loop)
+
+    def _go_on(self, loop: asyncio.AbstractEventLoop, *, due: bool = False) -> None:
+        """Commit the next batch, unless one is being committed; what was posted alone waits until it is due."""
+        if self._busy:
+            return
+        if not due and not self._queue.pressing:
+            self._put_off(loop)
+            return
+        batch = self._queue.take(self._batch_rows, posts=due)
+        told: Refusals | StoreError | None = self._stopped or ()
+        if batch.rows and self._stopped is None:
+            told = None if self._commit_now is None or not self._quick else self._tried(self._commit_now, batch)
+        if told is None:
+            self._hand_over(loop, batch)
+        else:
+            self._settle(loop, batch, told)
+
+    def _put_off(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._queue.posts and self._posts_due is None:
+            self._posts_due = loop.call_later(POSTED_SECONDS, self._go_on_with_posts, loop)
+
+    def _go_on_with_posts(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._posts_due = None
+        self._go_on(loop, due=True)
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop, batch: _Batch) -> None:
+        self._busy = True
+        self._batches.put(batch)
+        if self._thread is None:
+            self._thread = Thread(target=self._work, args=(loop,), name="gradeline-writer", daemon=True)
+            self._thread.start()
+
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        """What the thread does."""
+        while (batch := self._batches.get()) is not None:
+            told = self._tried(self._commit, batch)
+            with suppress(RuntimeError):  # the loop has ended, and its waiters with it
+                loop.call_soon_threadsafe(self._handed_back, loop, batch, told)
+
+    def _handed_back(self, loop: asyncio.AbstractEventLoop, batch: _Batch, told: Refusals | StoreError) -> None:
+        self._busy = False
+        self._settle(loop, batch, told)
+
+    def _tried(self, commit: Callable[[Sequence[Row]], T], batch: _Batch) -> T | StoreError:
+        """Commit a batch; whatever goes wrong is given back, since no waiter may wait for ever."""
+        began = perf_counter()
+        try:
+            return commit(batch.rows)
+        except StoreError as error:
+            return error
+        except Exception as error:
+            return StoreError(f"{type(error).__name__}: {error}")
+        finally:
+            self._quick = perf_counter() - began < QUICK_SECONDS
+
+    def _settle(self, loop: asyncio.AbstractEventLoop, batch: _Batch, told: Refusals | StoreError) -> None:
+        """Tell who waits for a batch what became of it, and go on with the next."""
+        self._leave(len(batch.rows))
+        if isinstance(told, StoreError):
+            if not told.retryable and self._stopped is None:
+                self._stopped = told
+                self._refuse(f"the writer stopped after a failed commit: {told}")
+            told = [told] * len(batch.rows)
+        if any(told):
+            self._tell(batch, told)
+        for done in (*batch.waiters, *batch.flushes):
+            if not done.done():
+                done.set_result(None)
+        if self._queue.pressing:
+            loop.call_soon(self._go_on, loop)
+        else:
+            self._put_off(loop)
+
     def _leave(self, places: int) -> None:
+        """Let in as many as there are places; all of them where nothing is taken any more, to be told so."""
         self._room += places
+        if self._refusal is not None or self._posted_failure is not None:
+            places = len(self._at_the_door)
         while places and self._at_the_door:
             turn = self._at_the_door.popleft()
             if not turn.done():
                 turn.set_result(None)
                 places -= 1
 
-    def _queued(self, rows: tuple[Row, ...], *, closing: bool = False) -> asyncio.Future[None]:
-        loop = asyncio.get_running_loop()
-        done = loop.create_future()
-        self._gather(loop, self._gathered, _Waiting(rows, done))
-        if closing:
-            self._refusal = "the writer is closed"
-        return done
-
-    def _gather(self, loop: asyncio.AbstractEventLoop, others: list[_Waiting], waiting: _Waiting) -> None:
-        if self._loop is not loop:
-            self._serve(loop)
-        if self._refusal is not None:
-            raise StoreError(self._refusal)
-        if self._posted_failure is not None and waiting.rows:
-            raise self._posted_failure
-        if not self._gathered and not self._gathered_posts:
-            loop.call_soon(self._hand_over, loop)
-        others.append(waiting)
-
-    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._loop is not None:
-            raise RuntimeError("a store's writer serves the event loop of its first call; make another for this one")
-        self._loop = loop
-
-    def _hand_over(self, loop: asyncio.AbstractEventLoop, before: int = 0, turns: int = 0) -> None:
-        """Hand to the thread what was gathered, once a turn of the loop has added nothing or there is enough."""
-        number = len(self._gathered) + len(self._gathered_posts)
-        if before < number < self._batch_rows and turns < GATHER_TURNS:
-            loop.call_soon(self._hand_over, loop, number, turns + 1)
-            return
-        gathered, self._gathered = self._gathered, []
-        posts, self._gathered_posts = self._gathered_posts, []
-        with self._wake:
-            self._queue += gathered
-            self._posted += posts
-            self._posted_rows += sum([len(post.rows) for post in posts])
-            self._wake.notify()
-        if self._thread is None:
-            self._thread = Thread(target=self._work, name="gradeline-writer", daemon=True)
-            self._thread.start()
-
-    def _work(self) -> None:
-        while batch := self._taken():
-            rows = [row for waiting in batch for row in waiting.rows]
-            try:
-                if self._stopped is not None:
-                    raise self._stopped
-                refusals = self._commit(rows) if rows else ()
-            except Exception as error:  # whatever it is, no waiter may wait for ever
-                failure = error if isinstance(error, StoreError) else StoreError(f"{type(error).__name__}: {error}")
-                if not failure.retryable:
-                    self._stop(failure)
-                self._tell(batch, [failure] * len(batch))
-            else:
-                self._tell(batch, _failures(batch, refusals))
-
-    def _taken(self) -> list[_Waiting]:
-        """The next batch; empty at the end."""
-        batch: list[_Waiting] = []
-        with self._wake:
-            while not self._queue and not self._posted and not self._closing:
-                self._wake.wait()
-            if not self._queue and self._posted_rows < self._batch_rows and not self._closing:
-                self._wake.wait(POSTED_SECONDS)
-            flushing = any(not waiting.rows for waiting in self._queue)
-            put_off = self._queue and self._posted_rows <= POSTED_ROWS and not flushing
-            rows = 0
-            while self._posted and rows < self._batch_rows and not put_off:
-                batch.append(self._posted.popleft())
-                rows += len(batch[-1].rows)
-            self._posted_rows -= rows
-            # a flush tells that all before it is stored, so it waits for what is posted
-            while self._queue and rows < self._batch_rows and (self._queue[0].rows or not self._posted):
-                batch.append(self._queue.popleft())
-                rows += len(batch[-1].rows)
-        return batch
-
-    def _stop(self, failure: StoreError) -> None:
-        """Take nothing more: those who still wait are told the same, one batch after the other."""
-        if self._stopped is None:
-            self._refusal = f"the writer stopped after a failed commit: {failure}"
-            self._stopped = failure
-
-    def _tell(self, batch: list[_Waiting], failures: Sequence[StoreError | None]) -> None:
-        if self._loop is not None:
-            with suppress(RuntimeError):  # the loop has ended, and its waiters with it
-                self._loop.call_soon_threadsafe(self._resolve, batch, failures)
-
-    def _resolve(self, batch: list[_Waiting], failures: Sequence[StoreError | None]) -> None:
-        self._leave(sum([1 for waiting in batch if waiting.rows]))
-        for (_, done), failure in zip(batch, failures, strict=True):
-            if done is None:
-                self._posted_failure = self._posted_failure or failure
-            elif done.done():
-                continue
-            elif failure is None:
-                done.set_result(None)
-            else:
+    def _tell(self, batch: _Batch, refusals: Refusals) -> None:
+        for done, failure in zip(batch.waiters, refusals, strict=False):
+            if failure is not None and not done.done():
                 done.set_exception(StoreError(str(failure), retryable=failure.retryable))
+        posted = refusals[len(batch.waiters) :]
+        self._posted_failure = self._posted_failure or next(filter(None, posted), None)
+        if self._posted_failure is not None:
+            self._gathering = None
+            self._leave(0)
 
-
-def _failures(batch: Sequence[_Waiting], refusals: Sequence[StoreError | None]) -> Sequence[StoreError | None]:
-    """For each that waits the first refusal of its rows."""
-    if not any(refusals):
-        return [None] * len(batch)
-    of_rows = iter(refusals)
-    return [_first([next(of_rows) for _ in waiting.rows]) for waiting in batch]
-
-
-def _first(failures: Sequence[StoreError | None]) -> StoreError | None:
-    return next((failure for failure in failures if failure is not None), None)
+    def _refuse(self, reason: str) -> None:
+        """Take nothing more; whoever waits for a place is told so."""
+        self._refusal = self._refusal or reason
+        self._gathering = None  # the next to come must be told
+        self._leave(0)

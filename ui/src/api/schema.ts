@@ -1524,14 +1524,18 @@ export interface components {
          * @description What the agent is asked, and what is expected of it.
          */
         Sample: {
+            /** @default {} */
             agent_args?: Record<string, unknown>;
+            /** @default {} */
             extra_vars?: Record<string, unknown>;
             ground_truth?: string | string[] | null;
             id: number | string;
             input: string | string[];
+            /** @default {} */
             metadata?: Record<string, unknown>;
             rubric?: string | null;
             rubric_path?: string | null;
+            /** @default {} */
             rubric_vars?: Record<string, unknown>;
             /** @enum {unknown} */
             schema: 1;

@@ -20,8 +20,8 @@ from gradeline.verdict.comparison import MARGIN
 router = APIRouter(prefix="/api/evaluations", tags=["results"])
 
 _EXAMPLE: dict[str, Any] = {
-    "baseline_id": "7d4c2a52-9f52-4d4e-9a3e-0a6f0c8b6f11",
-    "candidate_id": "b0d0a8f0-63ac-4c6f-8f35-7b9a6f2f4c01",
+    "baseline_id": "7d4cka529f5x",
+    "candidate_id": "b0d0t8f063ac",
     "comparability": {"comparable": True, "reasons": []},
     "margin": 0.02,
     "decision": "undecided",

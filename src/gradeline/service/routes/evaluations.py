@@ -30,7 +30,7 @@ MAX_LIMIT = 500
 
 Status = Literal["pending", "running", "completed", "failed", "cancelled"]
 
-_ID = "5f0c2f4e-3b1a-4f52-9d4e-2f6c1c9f7a10"
+_ID = "5f0c2f4e3b1a"
 _CASE = "1c7c9c0e-2f5a-4f0e-9a70-6c1f6f0b9d55"
 _ASKED: dict[str, Any] = {
     "name": "Capitals",

@@ -30,7 +30,7 @@ router = APIRouter(prefix="/api/evaluations/{evaluation_id}", tags=["results"])
 MAX_LIMIT = 1000
 MAX_SKIP = 10_000
 
-_RUN = "7d4c2a52-9f52-4d4e-9a3e-0a6f0c8b6f11"
+_RUN = "7d4cka529f5x"
 _SCORE: dict[str, Any] = {
     "grader_id": "string-match",
     "grader_name": "String match",
