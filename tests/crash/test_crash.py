@@ -325,4 +325,4 @@ def test_nobody_is_asked_any_more_once_an_answer_could_not_be_stored(tmp_path: P
         task = RunTask(run, lambda: cases, target, (), Pace(concurrency=3))
         with pytest.raises(StoreError, match="the disk is full"):
             asyncio.run(run_local(storage, task))
-    assert target.times == 3
+    assert target.times <= 3

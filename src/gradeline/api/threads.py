@@ -11,6 +11,7 @@ from contextvars import copy_context
 from threading import Thread
 from typing import NamedTuple, TypeVar
 
+from gradeline.engine import event_loop
 from gradeline.engine.stop import Stop
 from gradeline.engine.suites import STOPPED_BY_HAND
 
@@ -49,7 +50,7 @@ def wait_for(work: Callable[[Stop], Coroutine[object, object, T]]) -> T:
 
     def run() -> None:
         try:
-            value = asyncio.run(main())
+            value = event_loop.run(main())
         except BaseException as error:
             outcome.set_exception(error)
         else:

@@ -78,9 +78,8 @@ def pair(
     A judge's scores are heuristic: longer answers, familiar formatting, the order of the answers and the judge's own
     model family can sway it. Calibrate it before it decides anything.
     """
-    import asyncio
-
     from gradeline.cli.stores import open_store
+    from gradeline.engine import event_loop
     from gradeline.engine.pairs import PairOrder
     from gradeline.engine.prepare import Choice
 
@@ -89,7 +88,7 @@ def pair(
     choice = Choice(limit=limit, tags=tags, concurrency=concurrency, overrides=overrides, budget=budget)
     order = PairOrder(suite, *sides, choice, judge, name, again)
     with open_store(settings) as storage:
-        return asyncio.run(_pair(settings, storage, order, record=not no_ledger))
+        return event_loop.run(_pair(settings, storage, order, record=not no_ledger))
 
 
 def _side(name: str, model: str | None, run: str | None) -> Side:

@@ -117,10 +117,9 @@ def run(**options: Any) -> int:
     from gradeline.cli.warming import warm_up
 
     warm_up(options["suite"])
-    import asyncio
-
     from gradeline.cli.running import run_suite
     from gradeline.cli.stores import open_store
+    from gradeline.engine import event_loop
     from gradeline.engine.prepare import Choice
     from gradeline.engine.suites import Order
 
@@ -132,7 +131,7 @@ def run(**options: Any) -> int:
     engine_choice = EngineChoice(**{key: options.pop(key) for key in EngineChoice._fields})
     order = Order(options.pop("suite"), choice, **options)
     with open_engine(settings, engine_choice) as engine, open_store(settings) as storage:
-        return asyncio.run(run_suite(settings, storage, order, output, engine))
+        return event_loop.run(run_suite(settings, storage, order, output, engine))
 
 
 @click.command()
@@ -146,16 +145,15 @@ def resume(
     run_name: str, allow_changed: bool, concurrency: int | None, budget: Budget | None, **engine_choice: Any
 ) -> int:
     """Go on with a run that was stopped: what is answered and graded is not done again."""
-    import asyncio
-
     from gradeline.cli.running import resume_run
     from gradeline.cli.stores import open_store
+    from gradeline.engine import event_loop
     from gradeline.engine.prepare import Choice
 
     settings = current_settings()
     choice = Choice(concurrency=concurrency, budget=budget)
     with open_engine(settings, EngineChoice(**engine_choice)) as engine, open_store(settings) as storage:
-        return asyncio.run(resume_run(settings, storage, run_name, choice, allow_changed, engine))
+        return event_loop.run(resume_run(settings, storage, run_name, choice, allow_changed, engine))
 
 
 @click.command()
@@ -175,16 +173,15 @@ def regrade(
     **engine_choice: Any,
 ) -> int:
     """Grade a run's answers again, as the suite's graders are now. The agent is not called."""
-    import asyncio
-
     from gradeline.cli.running import regrade_run
     from gradeline.cli.stores import open_store
+    from gradeline.engine import event_loop
     from gradeline.engine.prepare import Choice
 
     settings = current_settings()
     choice = Choice(graders=graders, overrides=overrides)
     with open_engine(settings, EngineChoice(**engine_choice)) as engine, open_store(settings) as storage:
-        return asyncio.run(regrade_run(settings, storage, run_name, suite, choice, name, engine))
+        return event_loop.run(regrade_run(settings, storage, run_name, suite, choice, name, engine))
 
 
 @click.command("list")

@@ -43,11 +43,15 @@ class Spending:
 
     def __init__(self, budget: Budget, calls: int = 0, cost: float = 0.0) -> None:
         self._budget = budget
+        self._limited = budget != Budget()
         self._calls = calls
         self._cost = cost
 
     def begin(self) -> str | None:
         """Count a call, or say why none may be made any more."""
+        if not self._limited:
+            self._calls += 1
+            return None
         if self._budget.calls is not None and self._calls >= self._budget.calls:
             return f"the budget of {self._budget.calls} calls is spent"
         spent = self.over()
@@ -103,23 +107,25 @@ class FreeSlots:
         self._free = number
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    async def __aenter__(self) -> None:
-        if self._free > 0:
-            self._free -= 1
-            return
+    def take(self) -> bool:
+        """Go in, if there is a place."""
+        if self._free <= 0:
+            return False
+        self._free -= 1
+        return True
+
+    async def wait(self) -> None:
+        """Go in when there is a place."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
             await turn
         except BaseException:
             if turn.done() and not turn.cancelled():
-                self._leave()  # let in and cancelled in the same moment
+                self.leave()  # let in and cancelled in the same moment
             raise
 
-    async def __aexit__(self, *_: object) -> None:
-        self._leave()
-
-    def _leave(self) -> None:
+    def leave(self) -> None:
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
@@ -161,37 +167,42 @@ class Executor:
         self._cache = cache
         self._spending = spending
         self._slots = slots
+        self.asking = 0
+        """Calls that wait for their answer."""
 
     async def execute(self, planned: Planned) -> Response | None:
         """The agent's response, stored; None where the run was stopped before it was asked."""
-        async with self._slots.free:
-            cache_key = self._target.cache_key(planned.sample, planned.key.repeat) if self._cache else None
+        key, sample = planned.key, planned.sample
+        free = self._slots.free
+        if not free.take():
+            await free.wait()
+        try:
+            cache_key = self._target.cache_key(sample, key.repeat) if self._cache else None
             response = None if cache_key is None else self._storage.cached_response(cache_key)
             if response is None:
-                response = await self._ask(planned)
-                if response is None:
+                if self._slots.turns is not None:
+                    await self._slots.turns.wait(self._stop)
+                if not self._may_ask():
                     return None
+                self.asking += 1
+                try:
+                    response = await self._target.respond(sample)
+                finally:
+                    self.asking -= 1
+                self._spending.paid(response.usage)
             failpoint("response-received")
-            await self._store(planned, response, cache_key)
+            await self._writer.put_response(key, response, sample, planned.position, cache_key)
             failpoint("response-stored")
-        return response
-
-    async def _store(self, planned: Planned, response: Response, cache_key: str | None) -> None:
-        try:
-            await self._writer.put_response(planned.key, response, planned.sample, planned.position, cache_key)
         except StoreError as error:
             self._stop.set(str(error))  # whoever waits for this slot must not ask for what cannot be stored
             raise
-
-    async def _ask(self, planned: Planned) -> Response | None:
-        if self._slots.turns is not None:
-            await self._slots.turns.wait(self._stop)
-        if self._stop.reason is not None:
-            return None
-        spent = self._spending.begin()
-        if spent is not None:
-            self._stop.set(spent)
-            return None
-        response = await self._target.respond(planned.sample)
-        self._spending.paid(response.usage)
+        finally:
+            free.leave()
         return response
+
+    def _may_ask(self) -> bool:
+        if self._stop.reason is None:
+            spent = self._spending.begin()
+            if spent is not None:
+                self._stop.set(spent)
+        return self._stop.reason is None

@@ -27,8 +27,9 @@ from gradeline.usercode.pool import WorkerPool
 
 _GRADING = 64
 """Cases that may be in grading beyond those that wait for the agent."""
-_AHEAD = 16
 _REUSED_AT_ONCE = 256
+_TURNS_APART = 12
+"""Turns of the event loop from one first question to the next, where answers take longer than that."""
 
 
 class RunTask(NamedTuple):
@@ -99,10 +100,15 @@ class Pipeline:
 
         Raises `ConfigError` for what keeps every case from being asked or graded until a person has fixed it.
         """
-        # where grading waits for nothing, a few have the next questions ready; more would only stand in the way
-        beyond = _GRADING if self._grading.waits else _AHEAD
+        beyond = _GRADING if self._grading.waits else 0
         async with asyncio.TaskGroup() as group:
-            for _ in range(self._task.pace.concurrency + beyond):
+            group.create_task(self._work(planned))
+            await asyncio.sleep(0)
+            # calls that begin together end together, and keep each other waiting ever after (see `event_loop`)
+            apart = _TURNS_APART if self._executor.asking else 0
+            for _ in range(self._task.pace.concurrency + beyond - 1):
+                for _ in range(apart):
+                    await asyncio.sleep(0)
                 group.create_task(self._work(planned))
         await self._writer.flush()
         if self._fault is not None:
@@ -110,31 +116,28 @@ class Pipeline:
 
     async def _work(self, planned: Iterator[Planned]) -> None:
         """Take cases from the shared plan until there are no more."""
+        advance, fail_fast, stop = self._task.on_progress, self._task.fail_fast, self._stop
         for one in planned:
             if one.work is Work.REUSE:
                 case = CaseDone(one, None, {})
                 if self.done[Work.REUSE] % _REUSED_AT_ONCE == 0:
                     await asyncio.sleep(0)  # a long row of them must not keep everybody else waiting
             else:
-                worked = await self._tried(one)
+                try:
+                    worked = await self._case(one)
+                except ConfigError as error:  # what is in flight elsewhere is paid for, and is finished
+                    self._fault = self._fault or error
+                    self._stop.set(str(error))
+                    return
                 if worked is None:
                     return
                 case = worked
             self.done[one.work] += 1
-            self._task.on_progress(case)
-            if self._task.fail_fast:
+            advance(case)
+            if fail_fast:
                 self._stop_at_failure(case)
-            if self._stop.reason is not None:
+            if stop.reason is not None:
                 return
-
-    async def _tried(self, planned: Planned) -> CaseDone | None:
-        """The case, unless the run ends here: what is in flight elsewhere is paid for, and is finished."""
-        try:
-            return await self._case(planned)
-        except ConfigError as error:
-            self._fault = self._fault or error
-            self._stop.set(str(error))
-            return None
 
     async def _case(self, planned: Planned) -> CaseDone | None:
         """Ask, store, grade, store; None where the run was stopped before it was asked, or judged."""
@@ -142,13 +145,15 @@ class Pipeline:
         response = await self._executor.execute(planned) if stored is None else stored
         if response is None:
             return None
-        spent = self._spending.over() if self._grading.asks(planned.graders) else None
-        if spent is not None:
-            self._stop.set(spent)
-            return None
-        graded = await self._grading.grade(planned.sample, response, planned.graders, planned.key.repeat)
-        for one in graded.values():
-            self._spending.paid(one.grade.usage)
+        graded = self._grading.grade_now(planned.sample, response, planned.graders)
+        if graded is None:
+            spent = self._spending.over() if self._grading.asks(planned.graders) else None
+            if spent is not None:
+                self._stop.set(spent)
+                return None
+            graded = await self._grading.grade(planned.sample, response, planned.graders, planned.key.repeat)
+            for one in graded.values():
+                self._spending.paid(one.grade.usage)
         failpoint("graded")
         await self._writer.post_grades(planned.key, graded)
         failpoint("grade-queued")

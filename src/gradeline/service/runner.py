@@ -17,6 +17,7 @@ from threading import Lock, Thread
 from time import monotonic
 from typing import Any
 
+from gradeline.engine.event_loop import new_event_loop
 from gradeline.engine.outside import Outside
 from gradeline.engine.pipeline import RunTask
 from gradeline.engine.prepare import Definition, Prepared, prepare
@@ -82,7 +83,7 @@ class Runner:
         """Begin to take up what waits."""
         if self._loop is not None:
             return
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_event_loop()
         self._stopping.clear()
         self._threads = [
             Thread(target=self._loop.run_forever, name="gradeline-runs", daemon=True),

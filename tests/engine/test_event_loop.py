@@ -1,0 +1,123 @@
+"""The event loop of a run: a few sockets at a time, none forgotten, and all else as ever."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from selectors import EVENT_READ, EVENT_WRITE
+from threading import Thread
+from time import monotonic
+
+import pytest
+
+from gradeline.engine.event_loop import AT_ONCE, new_event_loop, run
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems have asyncio's own event loop")
+
+if sys.platform == "linux":
+    from gradeline.engine.event_loop import FewAtOnce
+
+
+@contextmanager
+def ready_sockets(number: int) -> Iterator[list[socket.socket]]:
+    """So many sockets that each have a byte to be read."""
+    with ExitStack() as stack:
+        readers = []
+        for _ in range(number):
+            reader, writer = (stack.enter_context(end) for end in socket.socketpair())
+            writer.send(b"x")
+            readers.append(reader)
+        yield readers
+
+
+def test_it_tells_of_a_few_at_a_time() -> None:
+    with ready_sockets(10) as sockets, FewAtOnce() as selector:
+        for one in sockets:
+            selector.register(one, EVENT_READ)
+        assert len(selector.select(0)) == AT_ONCE
+
+
+def test_each_has_its_turn_though_others_are_always_ready() -> None:
+    with ready_sockets(10) as sockets, FewAtOnce() as selector:
+        for one in sockets:
+            selector.register(one, EVENT_READ)
+        seen = Counter(key.fileobj for _ in range(50) for key, _ in selector.select(0))
+    assert set(seen) == set(sockets)
+    assert max(seen.values()) - min(seen.values()) <= 1
+
+
+def test_it_tells_what_a_socket_is_ready_for() -> None:
+    with ready_sockets(1) as (one,), FewAtOnce() as selector:
+        for wanted in (EVENT_READ, EVENT_WRITE, EVENT_READ | EVENT_WRITE):
+            selector.register(one, wanted)
+            ((key, events),) = selector.select(0)
+            assert (key.fileobj, events) == (one, wanted)
+            selector.unregister(one)
+        assert selector.select(0) == []
+
+
+def test_a_socket_that_was_closed_at_the_other_end_is_told() -> None:
+    with FewAtOnce() as selector:
+        one, other = socket.socketpair()
+        with one:
+            other.close()
+            selector.register(one, EVENT_READ)
+            assert [events for _, events in selector.select(0)] == [EVENT_READ]
+
+
+def test_it_wakes_in_time_and_not_before() -> None:
+    with FewAtOnce() as selector:
+        for seconds in (0.0, 0.0101, 0.03):
+            began = monotonic()
+            assert selector.select(seconds) == []
+            assert monotonic() - began >= seconds
+
+
+def test_all_descriptors_are_closed_with_it() -> None:
+    selector = FewAtOnce()
+    own, doubled = selector.fileno(), selector._few.fileno()
+    assert own != doubled
+    selector.close()
+    assert selector._few.closed
+
+
+def test_what_asyncio_does_is_done() -> None:
+    async def main() -> tuple[bytes, str, int]:
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[str] = loop.create_future()
+        Thread(target=lambda: loop.call_soon_threadsafe(woken.set_result, "woken")).start()
+        process = await asyncio.create_subprocess_exec("cat", stdin=-1, stdout=-1)
+        said, _ = await process.communicate(b"said")
+        return said, await asyncio.wait_for(woken, 5), await asyncio.to_thread(lambda: 7)
+
+    assert run(main()) == (b"said", "woken", 7)
+
+
+def test_many_callers_are_all_answered() -> None:
+    """More connections than are told of in one turn, all with something to say at the same time."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await reader.readline())
+        writer.close()
+
+    async def ask(port: int, number: int) -> int:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"{number}\n".encode())
+        said = int(await reader.readline())
+        writer.close()
+        return said
+
+    async def main() -> list[int]:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0, backlog=200) as server:
+            port = server.sockets[0].getsockname()[1]
+            return await asyncio.wait_for(asyncio.gather(*(ask(port, number) for number in range(100))), 30)
+
+    assert run(main()) == list(range(100))
+
+
+def test_an_event_loop_can_be_made_and_left_without_a_run() -> None:
+    new_event_loop().close()
