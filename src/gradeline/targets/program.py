@@ -99,9 +99,8 @@ async def _feed(stream: asyncio.StreamWriter | None, text: str) -> None:
     with suppress(BrokenPipeError, ConnectionResetError):
         stream.write(text.encode(errors="replace"))
         await stream.drain()
+    # its end is not waited for: cancelled meanwhile, asyncio would find that it ends something that has ended
     stream.close()
-    with suppress(BrokenPipeError, ConnectionResetError):
-        await stream.wait_closed()
 
 
 async def _end(process: asyncio.subprocess.Process, token: str) -> None:
