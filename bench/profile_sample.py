@@ -13,7 +13,7 @@ import asyncio
 import json
 import sqlite3
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import process_time
@@ -26,6 +26,7 @@ from gradeline.engine.grade import Grading
 from gradeline.engine.local import run_local
 from gradeline.engine.plan import plan
 from gradeline.engine.prepare import Choice, Prepared, prepare
+from gradeline.errors import StoreError
 from gradeline.model import GradeKey, Response, ResponseKey, Run, Sample
 from gradeline.store import SqliteStorage
 from gradeline.store.bulk import put_rows
@@ -45,7 +46,6 @@ FEW = 200
 """What a run of so many samples costs is taken off, before the rest is shared out."""
 CONCURRENCY = 100
 ROUNDS = 15
-ROLL_UPS = ("response_stored", "grade_stored")
 
 Stage = Callable[[], object]
 
@@ -117,7 +117,7 @@ def batches(rows: list[Row]) -> Iterator[list[Row]]:
 
 
 @contextmanager
-def fresh_store(stuff: Material, *, roll_ups: bool) -> Iterator[sqlite3.Connection]:
+def fresh_store(stuff: Material) -> Iterator[sqlite3.Connection]:
     """A store with nothing but the run, set as the program sets it."""
     path = stuff.folder / "stage.db"
     for file in stuff.folder.glob("stage.db*"):
@@ -128,18 +128,15 @@ def fresh_store(stuff: Material, *, roll_ups: bool) -> Iterator[sqlite3.Connecti
     try:
         for pragma in ("synchronous = FULL", "foreign_keys = ON"):
             connection.execute(f"PRAGMA {pragma}")
-        if not roll_ups:
-            for trigger in ROLL_UPS:
-                connection.execute(f"DROP TRIGGER {trigger}")
         yield connection
     finally:
         connection.close()
 
 
-def committed(stuff: Material, *, roll_ups: bool) -> float:
+def committed(stuff: Material) -> float:
     rounds = []
     for _ in range(ROUNDS):
-        with fresh_store(stuff, roll_ups=roll_ups) as connection:
+        with fresh_store(stuff) as connection:
             began = process_time()
             for batch in batches(stuff.rows):
                 connection.execute("BEGIN IMMEDIATE")
@@ -154,8 +151,11 @@ async def queued(stuff: Material) -> float:
     grading = Grading(stuff.prepared.graders, None)
     graded = [await grading.grade(*pair) for pair in zip(stuff.samples, stuff.responses, strict=True)]
 
+    def nothing(rows: Sequence[Row]) -> list[StoreError | None]:
+        return [None] * len(rows)
+
     async def stage() -> None:
-        async with Writer(lambda rows: [None] * len(rows)) as writer:
+        async with Writer(nothing, nothing) as writer:
             left = iter(range(SAMPLES))
 
             async def work() -> None:
@@ -196,8 +196,7 @@ async def ours(folder: Path) -> dict[str, float]:
         found["sum up"] = cost(lambda: conclude(storage, run))
     found["whole"] += found["sum up"]
     say("commits …")
-    found["commit"] = committed(stuff, roll_ups=False)
-    found["roll-ups"] = max(0.0, committed(stuff, roll_ups=True) - found["commit"])
+    found["commit"] = committed(stuff)
     return found
 
 
@@ -287,9 +286,8 @@ MEANINGS = {
     "plan": "reused, regraded or asked; with the reason",
     "ask": "the agent's function, the clock, the answer made safe to store",
     "encode response": "sample and response as JSON, the sample's digest",
-    "queue": "a place in the queue, the thread woken and waited for",
-    "commit": "the rows in their tables and indexes, the log written and synced",
-    "roll-ups": "the triggers that keep the counts",
+    "queue": "a place in the queue, and being told of the commit",
+    "commit": "the rows in their tables and indexes, counted, the log written and synced",
     "grade": "the extractor, the grader, its reason and time",
     "encode grade": "the grade as JSON, its score in whole units",
     "sum up": "all scores and times read once more, for intervals and percentiles",

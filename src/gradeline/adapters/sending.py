@@ -11,8 +11,7 @@ from weakref import finalize, ref
 import aiohttp
 
 from gradeline.adapters.failures import QUOTA, ModelError, read_told, used_up
-from gradeline.transport import Answer, CallError, Transport
-from gradeline.transport.call import Stream
+from gradeline.transport import Answer, CallError, Request, Transport
 from gradeline.transport.faults import AttemptError
 from gradeline.transport.redirects import Redirect
 
@@ -22,11 +21,9 @@ OpenTransport = Callable[[], Transport]
 class ModelTransport(Transport):
     """A transport that does not repeat a call that an account's used-up quota refused, although it is a 429."""
 
-    async def _read(
-        self, response: aiohttp.ClientResponse, stream: Stream, secrets: tuple[str, ...]
-    ) -> Answer | Redirect:
+    async def _read(self, response: aiohttp.ClientResponse, request: Request) -> Answer | Redirect:
         try:
-            return await super()._read(response, stream, secrets)
+            return await super()._read(response, request)
         except AttemptError as failure:
             if failure.retry and used_up(read_told(failure.message), failure.status):
                 failure.retry = False

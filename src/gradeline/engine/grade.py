@@ -120,6 +120,18 @@ class Grading:
         """Whether one of these graders asks a model, and so may cost."""
         return not self._asking.keys().isdisjoint(keys)
 
+    def grade_now(self, sample: Sample, response: Response, keys: Iterable[str]) -> dict[str, Graded] | None:
+        """As `grade`, where nothing has to be waited for; None where something may have to be."""
+        if not self._plain or response.error is not None or is_by_turn(sample):
+            return None
+        done: dict[str, Graded] = {}
+        for use in self._all if keys == self._keys else [self._uses[key] for key in keys]:
+            graded = _grade_here(use, sample, response)
+            if not isinstance(graded, Graded):
+                return None
+            done[use.key] = graded
+        return done
+
     async def grade(
         self, sample: Sample, response: Response, keys: Iterable[str] | None = None, repeat: int = 0
     ) -> dict[str, Graded]:

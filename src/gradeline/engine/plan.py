@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from gradeline.model import ResponseKey, Sample, StoredKey, digest_of, to_json
 
@@ -17,7 +18,10 @@ class Work(StrEnum):
     RERUN = "rerun"
 
 
-class Planned(NamedTuple):
+NOT_ANSWERED = "not answered yet"
+
+
+class Planned(Struct, frozen=True):
     """One (case, repeat) of a run, what it needs, and why."""
 
     key: ResponseKey
@@ -47,12 +51,15 @@ def plan(
     """
     there = iter(stored)
     known = next(there, None)
+    everyone = tuple(graders)
     for position, sample in enumerate(samples):
         for repeat in range(repeats):
             key = ResponseKey(run, sample.case_key, repeat)
             found = known if known is not None and known.key[1:] == key[1:] else None
-            if found is not None:
-                known = next(there, None)
+            if found is None:
+                yield Planned(key, sample, position, Work.RERUN, NOT_ANSWERED, everyone)
+                continue
+            known = next(there, None)
             yield planned_for(key, sample, position, graders, found, retry_failed=retry_failed, asking=asking)
 
 
@@ -68,7 +75,7 @@ def planned_for(
 ) -> Planned:
     """What one (case, repeat) needs beside what the store has of it."""
     if found is None:
-        return Planned(key, sample, position, Work.RERUN, "not answered yet", tuple(graders))
+        return Planned(key, sample, position, Work.RERUN, NOT_ANSWERED, tuple(graders))
     if found.digest != digest_of(to_json(sample)):
         return Planned(key, sample, position, Work.RERUN, "its case was edited since it was answered", tuple(graders))
     if found.status != "success" and retry_failed:

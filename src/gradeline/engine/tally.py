@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
+from msgspec import Struct
+
 from gradeline.engine.grade import Graded
 from gradeline.engine.plan import Planned
 from gradeline.errors import Outcome
 from gradeline.model import Response
 
 
-class CaseDone(NamedTuple):
+class CaseDone(Struct, frozen=True):
     """A (case, repeat) that is done with."""
 
     planned: Planned

@@ -105,10 +105,11 @@ def grade(kind: str, submission: str, expected: object = None, config: Mapping[s
 def _check_size(grader: Grader, ctx: GradeContext) -> None:
     if not grader.reads_submission:
         return
-    expected = ctx.expected or ""
     most = grader.max_chars
-    if len(ctx.submission) <= most and len(expected) <= most:
+    truth = ctx.sample.ground_truth
+    if len(ctx.submission) <= most and (truth is None or (isinstance(truth, str) and len(truth) <= most)):
         return
+    expected = ctx.expected or ""
     for what, text in (("submission", ctx.submission), ("ground_truth", expected)):
         if len(text) > grader.max_chars:
             raise TooLargeError(

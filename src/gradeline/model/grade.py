@@ -15,6 +15,8 @@ from gradeline.model.text import quote
 PASS_SCORE = 0.5
 """The score from which a grade passes when neither grader nor suite says otherwise."""
 
+_PASS, _FAIL, _ERROR = Outcome.PASS, Outcome.FAIL, Outcome.ERROR
+"""An enumeration looks its members up each time, and a grade is made for every case."""
 _FILLED: Any = None
 """Stands for a default that ``__post_init__`` works out; an explicit None works alike."""
 
@@ -100,12 +102,13 @@ class Grade(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
     def __post_init__(self) -> None:
         if self.metadata is None:
             msgspec.structs.force_setattr(self, "metadata", {})
-        scored = self.outcome in (Outcome.PASS, Outcome.FAIL)
+        outcome = self.outcome
+        scored = outcome is _PASS or outcome is _FAIL
         if scored is not (self.score is not None):
-            raise ValueError(f"a grade with outcome {self.outcome.value!r} and score {self.score!r} cannot be")
-        if self.passed is not ((self.outcome is Outcome.PASS) if scored else None):
-            raise ValueError(f"a grade with outcome {self.outcome.value!r} and passed {self.passed!r} cannot be")
-        if (self.outcome is Outcome.ERROR) is not (self.error is not None):
+            raise ValueError(f"a grade with outcome {outcome.value!r} and score {self.score!r} cannot be")
+        if self.passed is not ((outcome is _PASS) if scored else None):
+            raise ValueError(f"a grade with outcome {outcome.value!r} and passed {self.passed!r} cannot be")
+        if (outcome is _ERROR) is not (self.error is not None):
             raise ValueError(f"a grade with outcome {self.outcome.value!r} {'has' if self.error else 'lacks'} an error")
 
     @property

@@ -6,9 +6,6 @@ from typing import Any
 
 import msgspec
 
-_EMPTY: Any = None
-"""Stands for an empty mapping until ``__post_init__`` makes a fresh one; an explicit None works alike."""
-
 
 class Sample(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
     """What the agent is asked, and what is expected of it."""
@@ -16,16 +13,16 @@ class Sample(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
     id: int | str
     input: str | list[str]
     ground_truth: str | list[str] | None = None
-    metadata: dict[str, Any] = _EMPTY
-    agent_args: dict[str, Any] = _EMPTY
-    rubric_vars: dict[str, Any] = _EMPTY
-    extra_vars: dict[str, Any] = _EMPTY
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    agent_args: dict[str, Any] = msgspec.field(default_factory=dict)
+    rubric_vars: dict[str, Any] = msgspec.field(default_factory=dict)
+    extra_vars: dict[str, Any] = msgspec.field(default_factory=dict)
     tags: tuple[str, ...] = ()
     rubric: str | None = None
     rubric_path: str | None = None
 
     def __post_init__(self) -> None:
-        # written out: a sample is made for every row of a dataset
+        # an explicit None is an empty mapping; written out, since a sample is made for every row of a dataset
         if self.metadata is None:
             msgspec.structs.force_setattr(self, "metadata", {})
         if self.agent_args is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from gradeline.model import Sample, quote
 from gradeline.suite.case_keys import CaseKeys
 from gradeline.suite.dataset import RowReader
@@ -31,7 +33,7 @@ def _read_case(row: Row, seen: CaseKeys) -> tuple[Sample, str]:
     if not isinstance(submission, str):
         faults.append(row.problem(f"must be the text to grade, got {quote(submission)}", "submission"))
     try:
-        sample = read_sample(row._replace(data=rest), seen, needs_input=False)
+        sample = read_sample(replace(row, data=rest), seen, needs_input=False)
     except DatasetError as error:
         raise DatasetError([*faults, *error.placed]) from None
     if faults:

@@ -12,6 +12,8 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any, BinaryIO
 
+from msgspec.structs import replace
+
 from gradeline.errors import DataError, Problem
 from gradeline.model import Sample, canonical_json, clean_data, quote
 from gradeline.parsing.jsontext import NotJsonError, parse_json
@@ -46,6 +48,9 @@ class Dataset(Iterator[Sample]):
     def warnings(self) -> list[Problem]:
         return self._rows.warnings
 
+    def __iter__(self) -> Iterator[Sample]:
+        return self._samples
+
     def __next__(self) -> Sample:
         return next(self._samples)
 
@@ -53,9 +58,12 @@ class Dataset(Iterator[Sample]):
         seen = CaseKeys()
         given = 0
         for row in self._rows:
-            sample = read_sample(row, seen)
-            if tags.issubset(sample.tags):
-                yield sample if self._rubrics is None else self._rubrics.filled(row, sample)
+            plain = row.sample
+            sample = plain if plain is not None and seen.add(plain.case_key) else read_sample(row, seen)
+            if not tags or tags.issubset(sample.tags):
+                if sample.rubric_path and self._rubrics is not None:
+                    sample = self._rubrics.filled(row, sample)
+                yield sample
                 given += 1
                 if given == limit:
                     break
@@ -194,7 +202,7 @@ class RowReader:
             raise DatasetError(row.problem(reason))
         # A column without a name is the index that pandas writes.
         data = {name: self._cell(row, name, text) for name, text in zip(header, cells, strict=True) if text and name}
-        return _cleaned(row._replace(data=data))
+        return _cleaned(replace(row, data=data))
 
     def _cell(self, row: Row, name: str, text: str) -> object:
         if name in ("metadata", *VARIABLES):
@@ -250,13 +258,14 @@ def _split(path: Path) -> Iterator[bytes]:
             first, *others = chunk.split(b"\n")
             begun.append(first)
             size += len(first)
-            for line in others:
-                if size > _MAX_ROW:
-                    break
-                yield b"".join((*begun, b"\n"))
-                number, begun, size = number + 1, [line], len(line)
             if size > _MAX_ROW:
                 raise DatasetError(problem_at(Place(str(path), number), (), _too_long()))
+            if others:
+                yield b"".join((*begun, b"\n"))
+                *whole, last = others  # a line within a block is never too long
+                for line in whole:
+                    yield line + b"\n"
+                number, begun, size = number + len(others), [last], len(last)
         if size:
             yield b"".join(begun)
 
@@ -302,7 +311,7 @@ def _parsed(text: str, index: int, place_of: PlaceOf) -> Row:
         data = parse_json(text)
     except NotJsonError as error:
         raise DatasetError(row.problem(f"not JSON: {error}, got {quote(text)}")) from None
-    return _cleaned(row._replace(data=data), measure=len(text) > _MAX_TEXT)
+    return _cleaned(replace(row, data=data), measure=len(text) > _MAX_TEXT)
 
 
 def _cleaned(row: Row, *, measure: bool = True) -> Row:
@@ -312,7 +321,7 @@ def _cleaned(row: Row, *, measure: bool = True) -> Row:
         raise DatasetError(row.problem(str(error))) from None
     if measure and _longest(data) > _MAX_TEXT:
         raise DatasetError(row.problem(_too_long()))
-    return row._replace(data=data)
+    return replace(row, data=data)
 
 
 def _longest(value: object) -> int:

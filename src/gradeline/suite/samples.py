@@ -20,7 +20,7 @@ class DatasetError(PlacedError):
     """A dataset that cannot be read: file, line and reason."""
 
 
-class Row(NamedTuple):
+class Row(msgspec.Struct, frozen=True):
     """One row as it was read, before it is a sample."""
 
     number: int

@@ -126,7 +126,7 @@ class DeclaredTarget(Declared[C]):
         """Why this sample cannot be sent; known without calling the agent."""
         return []
 
-    @property
+    @cached_property
     def model(self) -> str | None:
         """The model that answers, where the target names one."""
         model: str | None = getattr(self.options, "model", None)

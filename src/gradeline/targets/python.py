@@ -6,12 +6,15 @@ import asyncio
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
+from time import perf_counter
+from types import CoroutineType
 from typing import Annotated, Any, Literal
 
 from gradeline.errors import AgentError, ConfigError, Problem
 from gradeline.model import Response, Sample, Trajectory, described
 from gradeline.model.fingerprint import fingerprint
 from gradeline.model.response import total_usage
+from gradeline.model.text import is_clean
 from gradeline.targets.base import DeclaredTarget, TargetConfig
 from gradeline.usercode.calling import as_response, call_target
 from gradeline.usercode.messages import Job, Task
@@ -69,7 +72,8 @@ class PythonTarget(DeclaredTarget[PythonConfig]):
 
     async def call(self, sample: Sample) -> Response:
         if not isinstance(sample.input, list):
-            return await self._turn(sample, sample.input)
+            here = self._function
+            return await (self._turn(sample, sample.input) if here is None else self._here(here, sample, sample.input))
         answers = [await self._turn(sample, turn) for turn in sample.input]
         steps = tuple(tuple(answer.steps.messages()) for answer in answers)
         usage = total_usage(answer.usage for answer in answers)
@@ -89,10 +93,13 @@ class PythonTarget(DeclaredTarget[PythonConfig]):
         raise AgentError(kind, f"{error.type}: {error.message}" if error is not None else "no answer")
 
     async def _here(self, function: Callable[..., Any], sample: Sample, text: str) -> Response:
+        began = perf_counter()
         try:
             value = call_target(function, sample, text, self.model)
-            if not isinstance(value, str) and inspect.isawaitable(value):
+            if isinstance(value, CoroutineType) or (not isinstance(value, str) and inspect.isawaitable(value)):
                 value = await value
+            if isinstance(value, str) and is_clean(value):
+                return Response(text=value, latency_ms=(perf_counter() - began) * 1000)
             return as_response(value, self.options.function)
         except asyncio.CancelledError:
             raise

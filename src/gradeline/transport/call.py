@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from math import isfinite
 from typing import Literal, NamedTuple
 
+from msgspec import Struct
 from multidict import CIMultiDict
 from yarl import URL
 
 from gradeline.errors import AgentError, ConfigError, Problem
 from gradeline.transport.events import Event
-from gradeline.transport.redact import safe_url
+from gradeline.transport.redact import known_secrets, safe_url
 
 Stream = Literal["none", "sse", "ndjson"]
 
@@ -27,8 +27,7 @@ _SOUND: dict[tuple[object, ...], URL] = {}
 _MOST_SOUND = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """One call. What may hold a secret stays out of its ``repr``.
 
     ``deadline_s`` is total: redirects, retries and pauses included. Headers named in ``secret_headers``
@@ -38,15 +37,22 @@ class Request:
     """
 
     method: str
-    url: str = field(repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    body: bytes | None = field(default=None, repr=False)
+    url: str
+    headers: Mapping[str, str] = {}
+    body: bytes | None = None
     deadline_s: float = 30.0
     retries: int = 2
     stream: Stream = "none"
     secret_headers: Collection[str] = ()
-    secrets: Collection[str] = field(default=(), repr=False)
+    secrets: Collection[str] = ()
     traceparent: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Request({self.method!r}, deadline_s={self.deadline_s!r}, retries={self.retries!r})"
+
+    def known_secrets(self) -> tuple[str, ...]:
+        """Every value that no message of this call may show."""
+        return known_secrets(self.url, self.headers, self.secret_headers, self.secrets)
 
     def checked_url(self) -> URL:
         """The URL to call first, or `ConfigError` with all that is wrong with this request."""

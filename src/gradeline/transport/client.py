@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from dataclasses import dataclass
-from functools import lru_cache
 from io import BytesIO
 from types import TracebackType
 from typing import Self
@@ -19,7 +18,7 @@ from gradeline.transport.egress import EgressPolicy, allow_all
 from gradeline.transport.events import EventReader, NdjsonReader, SseReader
 from gradeline.transport.faults import WIRE_ERRORS, AttemptError, raise_failure
 from gradeline.transport.guard import Guard, GuardedResolver, dialling
-from gradeline.transport.redact import EXCERPT_BYTES, excerpt, known_secrets, redact, safe_url
+from gradeline.transport.redact import EXCERPT_BYTES, excerpt, redact, safe_url
 from gradeline.transport.redirects import MAX_REDIRECTS, REDIRECTS, Hop, Redirect, next_hop
 from gradeline.transport.retry import Backoff
 
@@ -91,14 +90,11 @@ class Transport:
     async def request(self, request: Request) -> Answer:
         """The answer, if its status is 2xx; a `CallError` otherwise; `ConfigError` for an impossible request."""
         first = Hop(request.method.upper(), request.checked_url(), request.sent_headers(), request.body)
-        secrets = _known_secrets(
-            request.url, tuple(request.headers.items()), tuple(request.secret_headers), tuple(request.secrets)
-        )
         deadline = asyncio.get_running_loop().time() + request.deadline_s
         progress = _Progress()
         try:
             async with asyncio.timeout_at(deadline):
-                return await self._with_retries(request, first, secrets, deadline, progress)
+                return await self._with_retries(request, first, deadline, progress)
         except AttemptError as caught:
             failure = caught.without_frames()
         except TimeoutError:
@@ -107,17 +103,16 @@ class Transport:
                 failure.message += f"; the attempt before failed: {progress.last.message}"
         tried = f" (tried {progress.attempts} times)" if progress.attempts > 1 else ""
         message = f"{first.method} {safe_url(first.url)}{tried}: {failure.message}"
-        raise CallError(failure.type, redact(message, secrets), http_status=failure.status, attempts=progress.attempts)
+        message = redact(message, request.known_secrets())
+        raise CallError(failure.type, message, http_status=failure.status, attempts=progress.attempts)
 
-    async def _with_retries(
-        self, request: Request, first: Hop, secrets: tuple[str, ...], deadline: float, progress: _Progress
-    ) -> Answer:
+    async def _with_retries(self, request: Request, first: Hop, deadline: float, progress: _Progress) -> Answer:
         clock = asyncio.get_running_loop().time
         while True:
             progress.attempts += 1
             started = clock()
             try:
-                answer = await self._follow(request, first, secrets)
+                answer = await self._follow(request, first)
             except AttemptError as failure:
                 if not failure.retry or progress.attempts > request.retries:
                     raise
@@ -133,10 +128,10 @@ class Transport:
             else:
                 return answer._replace(attempts=progress.attempts, latency_ms=(clock() - started) * 1000)
 
-    async def _follow(self, request: Request, hop: Hop, secrets: tuple[str, ...]) -> Answer:
+    async def _follow(self, request: Request, hop: Hop) -> Answer:
         seen = {(hop.method, hop.url)}
         while True:
-            reply = await self._exchange(hop, request.stream, secrets)
+            reply = await self._exchange(hop, request)
             if isinstance(reply, Answer):
                 return reply
             hop = next_hop(hop, reply, request.secret_headers)
@@ -148,7 +143,7 @@ class Transport:
                 )
             seen.add((hop.method, hop.url))
 
-    async def _exchange(self, hop: Hop, stream: Stream, secrets: tuple[str, ...]) -> Answer | Redirect:
+    async def _exchange(self, hop: Hop, request: Request) -> Answer | Redirect:
         """One request and its answer, which may be a redirect."""
         try:
             dialling(hop.url.raw_host or "")
@@ -162,21 +157,19 @@ class Transport:
                 skip_auto_headers=None if "Content-Type" in hop.headers else ("Content-Type",),
             )
             try:
-                return await self._read(response, stream, secrets)
+                return await self._read(response, request)
             finally:
                 # A body read to its end has given its connection back already; any other is not worth keeping.
                 response.close()
         except WIRE_ERRORS as error:
             raise_failure(error)
 
-    async def _read(
-        self, response: aiohttp.ClientResponse, stream: Stream, secrets: tuple[str, ...]
-    ) -> Answer | Redirect:
+    async def _read(self, response: aiohttp.ClientResponse, request: Request) -> Answer | Redirect:
         status = response.status
         if status in REDIRECTS:
             return Redirect(status, response.headers.get("Location"))
         if not 200 <= status < 300:
-            start = excerpt(await self._error_start(response), secrets)
+            start = excerpt(await self._error_start(response), request.known_secrets())
             raise AttemptError(
                 "rate_limited" if status == 429 else "status",
                 f"answered {status}: {start}" if start else f"answered {status}",
@@ -184,7 +177,7 @@ class Transport:
                 retry_after=response.headers.get("Retry-After"),
             )
         ending = _Ending(response)
-        reader = _event_reader(stream)
+        reader = _event_reader(request.stream)
         body = await read_body(response, self._max_body, reader)
         ending.check()
         events = tuple(reader.events) if reader is not None else ()
@@ -234,11 +227,3 @@ def _event_reader(stream: Stream) -> EventReader | None:
             return NdjsonReader()
         case "none":
             return None
-
-
-@lru_cache(maxsize=64)
-def _known_secrets(
-    url: str, headers: tuple[tuple[str, str], ...], secret_headers: tuple[str, ...], secrets: tuple[str, ...]
-) -> tuple[str, ...]:
-    """As `known_secrets`; most calls of a run differ in their body alone."""
-    return known_secrets(url, dict(headers), secret_headers, secrets)

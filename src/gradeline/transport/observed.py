@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import aiohttp
 
 from gradeline.transport.body import read_start
-from gradeline.transport.call import Answer, Stream
+from gradeline.transport.call import Answer, Request
 from gradeline.transport.client import Transport
 from gradeline.transport.egress import EgressPolicy, allow_all
 from gradeline.transport.redirects import Hop, Redirect
@@ -56,17 +56,15 @@ class ObservedTransport(Transport):
         """How many were between the first and the latest."""
         return self._seen - len(self.exchanges)
 
-    async def _exchange(self, hop: Hop, stream: Stream, secrets: tuple[str, ...]) -> Answer | Redirect:
+    async def _exchange(self, hop: Hop, request: Request) -> Answer | Redirect:
         ours = {name: value for name, value in self._session.headers.items() if name not in hop.headers}
         self._note(Exchange(hop.method, str(hop.url), {**ours, **hop.headers}, hop.body))
-        return await super()._exchange(hop, stream, secrets)
+        return await super()._exchange(hop, request)
 
-    async def _read(
-        self, response: aiohttp.ClientResponse, stream: Stream, secrets: tuple[str, ...]
-    ) -> Answer | Redirect:
+    async def _read(self, response: aiohttp.ClientResponse, request: Request) -> Answer | Redirect:
         exchange = self.exchanges[-1]
         exchange.status, exchange.answer_headers = response.status, dict(response.headers)
-        reply = await super()._read(response, stream, secrets)
+        reply = await super()._read(response, request)
         if isinstance(reply, Answer):
             self._note_body(reply.body)
         return reply
