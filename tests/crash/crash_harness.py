@@ -196,6 +196,8 @@ class Rig:
         self.concurrency = concurrency
         self.stored = Stored()
         self._started: list[subprocess.Popen[str]] = []
+        self.disk: AtSyscall | None = None
+        """What befalls the disk all the time."""
         self.lost = 0
         """Calls that were in flight when a process ended."""
         self.repeated = 0
@@ -279,8 +281,9 @@ class Rig:
         command = [COMMAND, *arguments, "--json", "--store", self.store.name]
         if isinstance(blow, AtFailpoint):
             environment["GRADELINE_FAILPOINT"] = f"{blow.name}:{blow.nth}"
-        elif isinstance(blow, AtSyscall):
-            command = [*_strace(blow, self.folder / "trace"), *command]
+        disk = blow if isinstance(blow, AtSyscall) else self.disk
+        if disk is not None:
+            command = [*_strace(disk, self.folder / "trace"), *command]
         process = subprocess.Popen(
             command,
             cwd=self.folder,

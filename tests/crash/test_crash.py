@@ -269,6 +269,13 @@ class TestTheDisk:
             assert rig.go_on(AtSyscall(nth)).killed
         rig.finish()
 
+    def test_a_slow_one_has_a_thread_and_loses_nothing(self, rig: Rig) -> None:
+        """Each sync takes longer than a commit in the event loop may; the kills come while the thread commits."""
+        rig.disk = AtSyscall("1+", "delay_exit=8000")
+        for name in ("batch-written", "response-stored", "batch-committed", "grade-queued"):
+            assert rig.go_on(AtFailpoint(name, 9)).killed
+        rig.finish()
+
     @pytest.mark.parametrize(
         ("blow", "remedy"),
         [
