@@ -15,6 +15,7 @@ from gradeline.usercode.processes import TOKEN, end_marked, end_tree
 
 _PIECE = 65_536
 _PATIENCE = 5.0
+_AGAIN = 0.2
 
 Sink = Callable[[bytes], None]
 """Takes a piece of standard output; what it raises ends the program."""
@@ -46,15 +47,7 @@ async def run(program: Program, text: str, sink: Sink) -> Ended:
     """
     token = token_hex(16)
     try:
-        process = await asyncio.create_subprocess_exec(
-            *program.arguments,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            cwd=program.folder,
-            env={**program.environment, TOKEN: token},
-            start_new_session=True,
-        )
+        process = await _started(program, token)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise AgentError("connect", f"{program.name} could not be started: {reason}") from None
@@ -77,6 +70,33 @@ async def run(program: Program, text: str, sink: Sink) -> Ended:
             await asyncio.wait((reading, listening, feeding))
             await _end(process, token)
     return Ended(code, errors)
+
+
+async def _started(program: Program, token: str) -> asyncio.subprocess.Process:
+    starting = asyncio.create_task(
+        asyncio.create_subprocess_exec(
+            *program.arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=program.folder,
+            env={**program.environment, TOKEN: token},
+            start_new_session=True,
+        )
+    )
+    try:
+        await asyncio.wait((starting,))
+    except asyncio.CancelledError:
+        # cancelled before it has a program's pipes, asyncio waits for ever for their end, unless it is cancelled again
+        while not starting.done():
+            starting.cancel()
+            await asyncio.wait((starting,), timeout=_AGAIN)
+        if not starting.cancelled() and starting.exception() is None:
+            await _end(starting.result(), token)
+        else:
+            end_marked(token)
+        raise
+    return starting.result()
 
 
 async def _read(stream: asyncio.StreamReader | None, sink: Sink) -> None:

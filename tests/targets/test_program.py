@@ -1,0 +1,38 @@
+"""A program that is given up at any moment leaves nobody waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+
+import pytest
+
+from gradeline.engine import event_loop
+from gradeline.targets.program import Program, run
+
+TURNS = 40
+GUARD = 20
+
+
+async def _given_up_after(turns: int) -> bool:
+    """Whether the call has come to an end where all was cancelled after so many turns of the event loop."""
+    program = Program("cat", ("cat",), dict(os.environ), None, 60.0)
+    running = asyncio.create_task(run(program, "text", lambda _: None))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:  # as an event loop does that is interrupted
+        task.cancel()
+    done, _ = await asyncio.wait((running,), timeout=GUARD)
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    return bool(done)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # pipes that asyncio has not come to
+def test_a_program_may_be_given_up_while_it_starts() -> None:
+    async def main() -> list[int]:
+        return [turns for turns in range(TURNS) if not await _given_up_after(turns)]
+
+    assert event_loop.run(main()) == []
