@@ -107,6 +107,7 @@ class Grading:
         self._all = list(self._uses.values())
         self._plain = not (self._renamed or self._rewards or self._asking)
         """Whether a grade is its grader's own, and nothing else has to be waited for or put in its place."""
+        self._instant = self._plain and not self.waits
 
     @property
     def waits(self) -> bool:
@@ -122,7 +123,7 @@ class Grading:
 
     def grade_now(self, sample: Sample, response: Response, keys: Iterable[str]) -> dict[str, Graded] | None:
         """As `grade`, where nothing has to be waited for; None where something may have to be."""
-        if not self._plain or response.error is not None or is_by_turn(sample):
+        if not self._instant or response.error is not None or is_by_turn(sample):
             return None
         done: dict[str, Graded] = {}
         for use in self._all if keys == self._keys else [self._uses[key] for key in keys]:

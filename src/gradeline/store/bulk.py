@@ -1,7 +1,7 @@
 """Many rows in few statements.
 
 Each statement is begun and ended, lets go of the interpreter's lock and must wait to get it back: sixty rows in one
-take half of the time of sixty statements.
+statement take a fifth less of the processor than as many statements.
 """
 
 from __future__ import annotations
