@@ -69,10 +69,12 @@ def _descendants(pid: int) -> Iterator[int]:
 
 
 def _children(pid: int) -> list[int]:
+    """Of all its threads; none where it has ended, which it may at any moment."""
     found: list[int] = []
-    for children in (_PROC / str(pid) / "task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            found += map(int, children.read_text().split())
+    with contextlib.suppress(OSError):
+        for thread in (_PROC / str(pid) / "task").iterdir():
+            with contextlib.suppress(OSError):
+                found += map(int, (thread / "children").read_text().split())
     return found
 
 
