@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 _LOADING = (100_000, 10, 10)
-_RUNNING = (20_000, 20, 20)
+_RUNNING = (50_000, 20, 20)
 _SERVING = gc.get_threshold()
 
 

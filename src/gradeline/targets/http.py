@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from random import Random
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urljoin, urlsplit
@@ -44,7 +44,7 @@ from gradeline.targets.template import (
 )
 
 if TYPE_CHECKING:
-    from gradeline.transport import Answer, Transport
+    from gradeline.transport import Answer, Request, Transport
 
 _ASKED = ("input", "id", "model", "metadata.")
 _BODYLESS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
@@ -323,9 +323,7 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
     async def _send(
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], seconds: float
     ) -> Answer:
-        from gradeline.transport import Request  # loads aiohttp
-
-        request = Request(
+        request = _request_class()(
             method,
             url,
             headers,
@@ -440,6 +438,14 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
         if before is None and self.options.session is not None:
             raise bad_response(f"the answer has no session at {self.options.session.read!r}, which session.read names")
         return before
+
+
+@cache
+def _request_class() -> type[Request]:
+    """To import it for each call would take longer than to make it."""
+    from gradeline.transport import Request  # loads aiohttp
+
+    return Request
 
 
 def _turns(sample: Sample) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Self
 
 import aiohttp
 from aiohttp.abc import AbstractResolver
+from yarl import URL
 
 from gradeline.transport.body import ACCEPT_ENCODING, read_body, read_start
 from gradeline.transport.call import Answer, CallError, Request, Stream
@@ -129,11 +130,12 @@ class Transport:
                 return answer._replace(attempts=progress.attempts, latency_ms=(clock() - started) * 1000)
 
     async def _follow(self, request: Request, hop: Hop) -> Answer:
-        seen = {(hop.method, hop.url)}
+        seen = set[tuple[str, URL]]()
         while True:
             reply = await self._exchange(hop, request)
             if isinstance(reply, Answer):
                 return reply
+            seen.add((hop.method, hop.url))
             hop = next_hop(hop, reply, request.secret_headers)
             if (hop.method, hop.url) in seen:
                 raise AttemptError("redirect", f"redirected in a loop, back to {safe_url(hop.url)}")
@@ -141,7 +143,6 @@ class Transport:
                 raise AttemptError(
                     "redirect", f"redirected more than {MAX_REDIRECTS} times, last to {safe_url(hop.url)}"
                 )
-            seen.add((hop.method, hop.url))
 
     async def _exchange(self, hop: Hop, request: Request) -> Answer | Redirect:
         """One request and its answer, which may be a redirect."""

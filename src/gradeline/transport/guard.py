@@ -17,6 +17,16 @@ _dialled: ContextVar[str] = ContextVar("dialled")
 """The host of the connection being made: aiohttp tells a socket factory the address alone."""
 
 
+_MOST_AT_ONCE = 65_536
+
+
+class _Socket(socket.socket):
+    """asyncio reads a quarter of a megabyte at a time: to get that much memory takes longer than most answers."""
+
+    def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
+        return super().recv(min(bufsize, _MOST_AT_ONCE), flags)
+
+
 def dialling(host: str) -> None:
     """The connections that this task makes from now on are for this host."""
     _dialled.set(host)
@@ -43,7 +53,7 @@ class Guard:
         family, kind, protocol, _, place = info
         address, port = str(place[0]), int(place[1])
         self.check(_dialled.get(address), address, port)
-        made = socket.socket(family, kind, protocol)
+        made = _Socket(family, kind, protocol)
         self._sockets.add(made)
         return made
 
