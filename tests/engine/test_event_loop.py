@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import socket
 import sys
 from collections import Counter
@@ -14,12 +16,16 @@ from time import monotonic
 
 import pytest
 
-from gradeline.engine.event_loop import AT_ONCE, new_event_loop, run
+from gradeline.engine.event_loop import AT_ONCE, UNLOOKED, new_event_loop, run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems have asyncio's own event loop")
 
 if sys.platform == "linux":
     from gradeline.engine.event_loop import FewAtOnce
+
+
+SOON = 0.001
+"""For who waits: with 0 a loop says that it has something else to do."""
 
 
 @contextmanager
@@ -38,26 +44,62 @@ def test_it_tells_of_a_few_at_a_time() -> None:
     with ready_sockets(10) as sockets, FewAtOnce() as selector:
         for one in sockets:
             selector.register(one, EVENT_READ)
-        assert len(selector.select(0)) == AT_ONCE
+        assert len(selector.select(SOON)) == AT_ONCE
 
 
 def test_each_has_its_turn_though_others_are_always_ready() -> None:
     with ready_sockets(10) as sockets, FewAtOnce() as selector:
         for one in sockets:
             selector.register(one, EVENT_READ)
-        seen = Counter(key.fileobj for _ in range(50) for key, _ in selector.select(0))
+        seen = Counter(key.fileobj for _ in range(50) for key, _ in selector.select(SOON))
     assert set(seen) == set(sockets)
     assert max(seen.values()) - min(seen.values()) <= 1
+
+
+def test_a_loop_with_something_to_do_looks_now_and_then() -> None:
+    with ready_sockets(1) as (one,), FewAtOnce() as selector:
+        selector.register(one, EVENT_READ)
+        looked = [bool(selector.select(0)) for _ in range(3 * (UNLOOKED + 1))]
+        assert looked == 3 * [*[False] * UNLOOKED, True]
+        selector.select(0)
+        assert selector.select(SOON)
+        assert [bool(selector.select(0)) for _ in range(UNLOOKED + 1)] == [*[False] * UNLOOKED, True]
+
+
+def test_what_is_busy_lets_others_in() -> None:
+    """A task that never waits keeps no socket waiting, and no signal."""
+
+    async def busy() -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    async def main() -> bytes:
+        loop = asyncio.get_running_loop()
+        task = asyncio.create_task(busy())
+        signalled = asyncio.Event()
+        loop.add_signal_handler(signal.SIGUSR1, signalled.set)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        one, other = socket.socketpair()
+        with one, other:
+            one.setblocking(False)
+            loop.call_later(0.01, other.send, b"said")
+            said = await asyncio.wait_for(loop.sock_recv(one, 10), 5)
+        await asyncio.wait_for(signalled.wait(), 5)
+        loop.remove_signal_handler(signal.SIGUSR1)
+        task.cancel()
+        return said
+
+    assert run(main()) == b"said"
 
 
 def test_it_tells_what_a_socket_is_ready_for() -> None:
     with ready_sockets(1) as (one,), FewAtOnce() as selector:
         for wanted in (EVENT_READ, EVENT_WRITE, EVENT_READ | EVENT_WRITE):
             selector.register(one, wanted)
-            ((key, events),) = selector.select(0)
+            ((key, events),) = selector.select(SOON)
             assert (key.fileobj, events) == (one, wanted)
             selector.unregister(one)
-        assert selector.select(0) == []
+        assert selector.select(SOON) == []
 
 
 def test_a_socket_that_was_closed_at_the_other_end_is_told() -> None:
@@ -66,7 +108,7 @@ def test_a_socket_that_was_closed_at_the_other_end_is_told() -> None:
         with one:
             other.close()
             selector.register(one, EVENT_READ)
-            assert [events for _, events in selector.select(0)] == [EVENT_READ]
+            assert [events for _, events in selector.select(SOON)] == [EVENT_READ]
 
 
 def test_it_wakes_in_time_and_not_before() -> None:

@@ -2,8 +2,9 @@
 
 asyncio takes all that is ready into one turn, and all of it goes through each step together: where a hundred answers
 come at once, the first is stored and its place asked again only when the last has been read. The agent waits for that,
-and as the next hundred are asked together, it does so again and again. A few at a time are stored and asked again
-while the others wait in their sockets, and soon the answers come one after the other.
+and as the next hundred are asked together, it does so again and again. A few at a time are read, stored and asked
+again while the others wait in their sockets, and soon the answers come one after the other. The sockets are looked at
+only when that is done: each step takes a turn of the loop, and more answers in between would only make it longer.
 """
 
 from __future__ import annotations
@@ -19,18 +20,28 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 AT_ONCE = 4
+UNLOOKED = 8
+"""Turns that may pass without a look at the sockets, while there is something to do."""
 
 if sys.platform == "linux":
     import select
 
     class FewAtOnce(selectors.EpollSelector):
-        """Tells of a few sockets that are ready; the kernel goes round them, so that each has its turn."""
+        """Tells of a few sockets that are ready; the kernel goes round them, so that each has its turn.
+
+        Where the loop does not wait (``timeout`` is 0: something is to be done) most turns pass without a look.
+        """
 
         def __init__(self) -> None:
             super().__init__()
             self._few = select.epoll.fromfd(os.dup(self.fileno()))
+            self._unlooked = 0
 
         def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+            if timeout == 0 and self._unlooked < UNLOOKED:
+                self._unlooked += 1
+                return []
+            self._unlooked = 0
             # as its base: whole milliseconds, rounded up, so that nothing wakes before its time
             seconds = -1.0 if timeout is None else math.ceil(max(timeout, 0.0) * 1e3) * 1e-3
             try:

@@ -28,7 +28,7 @@ from gradeline.usercode.pool import WorkerPool
 _GRADING = 64
 """Cases that may be in grading beyond those that wait for the agent."""
 _REUSED_AT_ONCE = 256
-_TURNS_APART = 12
+_TURNS_APART = 25
 """Turns of the event loop from one first question to the next, where answers take longer than that."""
 
 
