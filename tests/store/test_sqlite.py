@@ -35,6 +35,7 @@ from gradeline.model import (
 from gradeline.store import Run, SqliteStorage, StoreError
 from gradeline.store.migrations import APPLICATION_ID, MIGRATIONS, count_new_rows_at_once, migrate
 from gradeline.store.rows import Row, Tally, counts_of, grade_row, response_row, score_units
+from gradeline.store.sqlite import _LOG_COMMITS
 from gradeline.store.sqlite_pages import KEY_PAGE, RECORD_PAGE
 
 
@@ -522,6 +523,57 @@ class TestCommittingAtOnce:
             other.execute("BEGIN IMMEDIATE")
             asyncio.run(write(storage, run, other))
             assert [record.case for record in storage.records(run)] == ["1"]
+
+
+class TestTheLog:
+    def test_it_is_folded_into_the_file_in_a_quiet_moment(self, path: Path) -> None:
+        """What is written afterwards begins at its beginning, and makes it no longer."""
+        log = path.with_name(path.name + "-wal")
+
+        async def write(storage: SqliteStorage, run: str) -> None:
+            async with storage.writer() as writer:
+                for number in range(3 * _LOG_COMMITS):
+                    key = ResponseKey(run, str(number))
+                    await writer.put_response(key, Response(text="x"), Sample(number, "q"), number)
+                await writer.post_grades(key, {"exact": ("x", Grade("exact", "f", Outcome.PASS, 1.0, True))})
+                while storage._in_log:
+                    await asyncio.sleep(0.005)
+                assert query(path, "SELECT count(*) FROM grades") == [(1,)]
+
+        with SqliteStorage(path) as storage:
+            run = storage.save_run(Run(name="n", suite="s"))
+            asyncio.run(write(storage, run))
+            length = log.stat().st_size
+            for number in range(_LOG_COMMITS):
+                put(storage, run, number, "another")
+            assert log.stat().st_size == length
+        check_whole(path, run)
+
+    def test_a_few_commits_are_left_in_it(self, path: Path) -> None:
+        with SqliteStorage(path) as storage:
+            run = storage.save_run(Run(name="n", suite="s"))
+            for number in range(_LOG_COMMITS - 1):
+                put(storage, run, number)
+            storage._fold_log()
+            assert storage._in_log == _LOG_COMMITS - 1
+            put(storage, run, _LOG_COMMITS)
+            storage._fold_log()
+            assert storage._in_log == 0
+
+    def test_who_reads_or_writes_beside_keeps_nobody_waiting(self, path: Path) -> None:
+        with SqliteStorage(path) as storage, closing(sqlite3.connect(path, isolation_level=None)) as other:
+            run = storage.save_run(Run(name="n", suite="s"))
+            for begin in ("BEGIN", "BEGIN IMMEDIATE"):
+                for number in range(_LOG_COMMITS):
+                    put(storage, run, number, begin)
+                other.execute(begin)
+                other.execute("SELECT count(*) FROM responses").fetchone()
+                began = monotonic()
+                storage._fold_log()
+                assert monotonic() - began < storage._busy_seconds / 2
+                other.execute("ROLLBACK")
+            put(storage, run, 1, "afterwards")
+        check_whole(path, run)
 
 
 def test_the_id_of_a_run_is_short(path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from gradeline.errors import Outcome, StoreError
 from gradeline.model import Grade, Response, ResponseKey, Sample
 from gradeline.store.rows import ResponseRow, Row
-from gradeline.store.writer import POSTED_ROWS, QUICK_SECONDS, Writer
+from gradeline.store.writer import POSTED_ROWS, POSTED_SECONDS, QUICK_SECONDS, Writer
 
 GRADED = {"exact": ("yes", Grade("exact_match", "f", Outcome.PASS, 1.0, True))}
 
@@ -44,15 +44,10 @@ async def put(writer: Writer, case: str) -> None:
 
 
 @in_loop
-async def test_what_follows_turn_by_turn_is_committed_together() -> None:
+async def test_what_is_put_in_one_turn_is_committed_together() -> None:
     commits = Commits()
-
-    async def later(writer: Writer) -> None:
-        await asyncio.sleep(0)
-        await put(writer, "2")
-
     async with Writer(commits) as writer:
-        await asyncio.gather(put(writer, "1"), later(writer))
+        await asyncio.gather(put(writer, "1"), put(writer, "2"))
     assert commits.batches == [["r1", "r2"]]
 
 
@@ -96,6 +91,57 @@ async def test_grades_are_committed_though_no_response_follows() -> None:
     async with Writer(commit) as writer:
         await writer.post_grades(ResponseKey("run", "1"), GRADED)
         await stored.wait()
+
+
+@in_loop
+async def test_grades_wait_for_a_quiet_moment_and_what_is_tidied_up_as_well() -> None:
+    commits = Commits()
+    tidied: list[int] = []
+    async with Writer(commits, commits, lambda: tidied.append(len(commits.batches))) as writer:
+        await writer.post_grades(ResponseKey("run", "1"), GRADED)
+        until = asyncio.get_running_loop().time() + 1.5 * POSTED_SECONDS
+        number = 0
+        while asyncio.get_running_loop().time() < until:
+            await put(writer, str(number := number + 1))
+            await asyncio.sleep(0)
+        assert tidied == []
+        assert not any("g1" in batch for batch in commits.batches)
+        while not tidied:
+            await asyncio.sleep(0.001)
+        assert commits.batches[-1] == ["g1"]
+        assert tidied == [len(commits.batches)]
+
+
+@in_loop
+async def test_grades_do_not_wait_for_ever_for_a_quiet_moment() -> None:
+    commits = Commits()
+    tidied: list[int] = []
+    async with Writer(commits, commits, lambda: tidied.append(1)) as writer:
+        await writer.post_grades(ResponseKey("run", "1"), GRADED)
+        number = 0
+        while not any("g1" in batch for batch in commits.batches[-2:]):
+            await put(writer, str(number := number + 1))
+            await asyncio.sleep(0)
+        assert tidied == []
+
+
+@in_loop
+async def test_a_slow_disk_is_not_tidied_up_in_the_loop() -> None:
+    threads: list[str] = []
+    tidied: list[int] = []
+
+    def commit(rows: Sequence[Row]) -> list[StoreError | None]:
+        threads.append(current_thread().name)
+        sleep(2 * QUICK_SECONDS)
+        return [None] * len(rows)
+
+    async with Writer(commit, commit, lambda: tidied.append(1)) as writer:
+        await put(writer, "1")
+        await writer.post_grades(ResponseKey("run", "1"), GRADED)
+        while len(threads) < 2:
+            await asyncio.sleep(0.001)
+    assert threads == [main_thread().name, "gradeline-writer"]
+    assert tidied == []
 
 
 @in_loop

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import chain
 from operator import itemgetter
@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from gradeline.store.rows import ResponseRow, Row
 
-_CHUNKS = (64, 32, 16, 8, 7, 6, 5, 4, 3, 2, 1)
-"""Rows of a statement: few sizes, so that each is prepared once, and one statement for a few rows."""
+_CHUNKS = (64, 32, 16, 8)
+"""Rows of a statement: few sizes, so that each is prepared once; but one statement for the last few."""
 
 
 class _Table(NamedTuple):
@@ -84,13 +84,15 @@ _COUNT_GRADES = """
 def put_rows(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
     """Store the rows, each over what was there. A row that cannot be stored fails them all."""
     responses = [row for row in rows if isinstance(row, ResponseRow)]
-    for row in responses:
-        if row.position is None:
-            connection.execute(_PLACE_LAST, (row.run, row.case, row.sample))
-    placed = [(row.run, row.case, row.position, row.sample) for row in responses if row.position is not None]
-    put_samples(connection, placed)
-    _put_responses(connection, [row[:9] for row in responses])
-    _put_grades(connection, [row for row in rows if not isinstance(row, ResponseRow)])
+    if responses:
+        for row in responses:
+            if row.position is None:
+                connection.execute(_PLACE_LAST, (row.run, row.case, row.sample))
+        placed = [(row.run, row.case, row.position, row.sample) for row in responses if row.position is not None]
+        put_samples(connection, placed)
+        _put_responses(connection, [row[:9] for row in responses])
+    if len(responses) < len(rows):
+        _put_grades(connection, [row for row in rows if not isinstance(row, ResponseRow)])
 
 
 def put_samples(connection: sqlite3.Connection, rows: Sequence[tuple[str, str, int, str]]) -> None:
@@ -146,12 +148,16 @@ def _replace(connection: sqlite3.Connection, table: _Table, rows: Sequence[tuple
         connection.execute(_statement(table, len(chunk), table.update), tuple(chain.from_iterable(chunk)))
 
 
-def _chunks(rows: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:
+def _chunks(rows: Sequence[tuple[Any, ...]]) -> Sequence[Sequence[tuple[Any, ...]]]:
+    if len(rows) <= _CHUNKS[-1]:
+        return (rows,) if rows else ()
+    chunks = []
     start = 0
     for size in _CHUNKS:
         while len(rows) - start >= size:
-            yield rows[start : start + size]
+            chunks.append(rows[start : start + size])
             start += size
+    return (*chunks, *_chunks(rows[start:]))
 
 
 @cache

@@ -7,8 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import chain, islice
-from itertools import repeat as forever
+from itertools import islice
 from pathlib import Path
 from threading import Lock, RLock
 from time import monotonic, sleep
@@ -84,6 +83,8 @@ _IDLE_READERS = 4
 T = TypeVar("T")
 
 _SAMPLES_AT_ONCE = 500
+_LOG_COMMITS = 16
+"""So many make it worth while to fold the log."""
 _CANDIDATES = 20
 
 _REMEDIES = {
@@ -115,13 +116,13 @@ class SqliteStorage:
     def __init__(self, path: str | Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
         self.path = Path(path)
         self._busy_seconds = busy_seconds
-        self._patience = busy_seconds
-        """How long who holds the lock waits for other processes."""
         self._write_lock = RLock()
         self._readers: list[sqlite3.Connection] = []
         self._readers_lock = Lock()
         self._refusal: str | None = None
         """Why nothing more is written."""
+        self._in_log = 0
+        """Commits since the log was folded into the file by us."""
         self._closed = False
         self._connection = self._opened()
         self._go_on_deleting()
@@ -387,10 +388,12 @@ class SqliteStorage:
         """``beside`` is done in the transaction of each batch; see `gradeline.store.shared`."""
         from gradeline.store.writer import Writer  # asyncio is loaded only where it is used
 
-        return Writer(partial(self._commit, beside=beside), partial(self._commit_now, beside=beside))
+        return Writer(partial(self._commit, beside=beside), partial(self._commit_now, beside=beside), self._fold_log)
 
-    def _commit(self, rows: Sequence[Row], beside: Beside | None = None) -> list[StoreError | None]:
-        with self._writing() as connection:
+    def _commit(
+        self, rows: Sequence[Row], beside: Beside | None = None, patience: float | None = None
+    ) -> list[StoreError | None]:
+        with self._writing(patience=patience) as connection:
             failpoint("batch-begun")
             refusals = _put_rows(connection, rows, self._begin)
             if beside is not None:
@@ -399,6 +402,7 @@ class SqliteStorage:
                 stored = [row for row, refusal in zip(rows, refusals, strict=True) if refusal is None]
                 beside(SqliteTransaction(connection), stored)
             failpoint("batch-written")
+        self._in_log += 1
         failpoint("batch-committed")
         return refusals
 
@@ -407,14 +411,27 @@ class SqliteStorage:
         if not self._write_lock.acquire(blocking=False):
             return None
         try:
-            self._patience = 0.0
-            return self._commit(rows, beside)
+            return self._commit(rows, beside, patience=0.0)
         except StoreError as error:
             if error.retryable:  # a transaction has its lock before it does anything
                 return None
             raise
         finally:
-            self._patience = self._busy_seconds
+            self._write_lock.release()
+
+    def _fold_log(self) -> None:
+        """Take what is in the log over into the file, before SQLite does so in the midst of a commit.
+
+        The log is then written from its beginning; to sync what makes a file longer takes twice as long.
+        """
+        if self._in_log < _LOG_COMMITS or not self._write_lock.acquire(blocking=False):
+            return
+        try:
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            self._in_log = 0
+        except sqlite3.Error as error:
+            self._failure(error, writing=True)  # the next commit is told, if it matters to it
+        finally:
             self._write_lock.release()
 
     def _put(self, row: Row) -> None:
@@ -531,8 +548,11 @@ class SqliteStorage:
         return [run for (run,) in self._read("SELECT run FROM deleted_runs")]
 
     @contextmanager
-    def _writing(self, *, cascading: bool = True) -> Iterator[sqlite3.Connection]:
-        """A transaction; all of it is stored, or nothing. Without ``cascading`` references are not looked after."""
+    def _writing(self, *, cascading: bool = True, patience: float | None = None) -> Iterator[sqlite3.Connection]:
+        """A transaction; all of it is stored, or nothing. Without ``cascading`` references are not looked after.
+
+        ``patience`` is how many seconds other processes may keep it from beginning.
+        """
         with self._write_lock:
             if self._refusal is not None:
                 raise StoreError(self._refusal)
@@ -540,7 +560,7 @@ class SqliteStorage:
             try:
                 if not cascading:  # which cannot be changed within a transaction
                     connection.execute("PRAGMA foreign_keys = OFF")
-                self._begin()
+                self._begin(patience)
                 yield connection
                 connection.execute("COMMIT")
             except BaseException as error:
@@ -554,9 +574,9 @@ class SqliteStorage:
                 if not cascading:
                     connection.execute("PRAGMA foreign_keys = ON")
 
-    def _begin(self) -> None:
+    def _begin(self, patience: float | None = None) -> None:
         """Take the file's write lock; SQLite itself could only be told beforehand how long to wait for others."""
-        self._patiently(lambda: self._connection.execute("BEGIN IMMEDIATE"), self._patience)
+        self._patiently(lambda: self._connection.execute("BEGIN IMMEDIATE"), patience)
 
     def _failure(self, error: sqlite3.Error, *, writing: bool = False) -> StoreError:
         code = _code(error)
@@ -576,7 +596,7 @@ class SqliteStorage:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA busy_timeout = 0")
-            self._patiently(partial(migrate, connection), self._busy_seconds)
+            self._patiently(partial(migrate, connection))
         except BaseException as error:
             if connection is not None:
                 connection.close()
@@ -618,26 +638,26 @@ class SqliteStorage:
             )
 
     def _use_log(self, connection: sqlite3.Connection) -> None:
-        mode = self._patiently(
-            lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone()[0], self._busy_seconds
-        )
+        mode = self._patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
         if mode != "wal":
             raise StoreError(
                 f"the store {self.path} cannot use a write-ahead log on this file system; put it on a local disk"
             )
 
-    def _patiently(self, act: Callable[[], T], seconds: float) -> T:
+    def _patiently(self, act: Callable[[], T], seconds: float | None = None) -> T:
         """Do what other processes may keep from being done for a while."""
         began: float | None = None
-        pauses = chain(_PAUSES, forever(_PAUSES[-1]))
+        tries = 0
         while True:
             try:
                 return act()
             except sqlite3.OperationalError as error:
                 began = began or monotonic()
-                if _code(error) not in _LOCKED or monotonic() - began >= seconds:
+                patience = self._busy_seconds if seconds is None else seconds
+                if _code(error) not in _LOCKED or monotonic() - began >= patience:
                     raise
-            sleep(next(pauses))
+            sleep(_PAUSES[min(tries, len(_PAUSES) - 1)])
+            tries += 1
 
 
 def _code(error: sqlite3.Error) -> int:

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from threading import Thread
 from time import perf_counter
@@ -30,10 +31,10 @@ BATCH_ROWS = 500
 QUEUE_ROWS = 1000
 POSTED_ROWS = 250
 """Rows nobody waits for that may be put off while others are waited for."""
-GATHER_TURNS = 1
-"""Turns of the event loop that may each add to what is committed together."""
 POSTED_SECONDS = 0.05
-"""Rows nobody waits for may wait so long for others to go along with."""
+"""Rows nobody waits for may wait so long for others to go along with, and as long again for a quiet moment."""
+QUIET_SECONDS = 0.002
+"""It is quiet when nothing was put for so long."""
 QUICK_SECONDS = 0.005
 """A commit that takes less need not be a thread's: to wake that and to be woken by it takes as long."""
 
@@ -81,8 +82,13 @@ class _Queue:
         """Whether somebody waits, or too much was put off."""
         return bool(self.rows or self.flushes) or len(self.posts) > POSTED_ROWS
 
+    @property
+    def number(self) -> int:
+        """Of all rows that were ever waited for."""
+        return self._waited + len(self.rows)
+
     def flush(self, done: asyncio.Future[None]) -> None:
-        self.flushes.append(_Flush(self._waited + len(self.rows), self._posted + len(self.posts), done))
+        self.flushes.append(_Flush(self.number, self._posted + len(self.posts), done))
 
     def take(self, most: int, *, posts: bool) -> _Batch:
         """The next rows; those that were posted only if they are due, many, or flushed."""
@@ -104,11 +110,11 @@ class _Queue:
 class Writer:
     """Takes responses and grades from the tasks of one event loop; a put returns once it is committed.
 
-    What is put in a few turns of the loop, one right after the other, goes into one transaction, up to 500 rows;
-    a lone caller waits for nobody. A thread commits: a disk may take its time, and the next batch gathers meanwhile.
-    But while commits are quick, and ``commit_now`` is given, they are done in the loop itself.
+    What is put in one turn of the loop goes into one transaction, up to 500 rows; a lone caller waits for nobody.
+    A thread commits: a disk may take its time, and the next batch gathers meanwhile. But while commits are quick, and
+    ``commit_now`` is given, they are done in the loop itself.
     What is posted is put off while others wait for their commit, which it would only make longer, until there is
-    much of it; else it goes alone after a moment.
+    much of it; else it goes alone in a quiet moment, in which ``tidy`` is called as well.
     A full queue makes callers wait. After a failed commit nothing more is taken: whether the disk
     holds that batch is unknown then, and to sync again would not tell.
     """
@@ -117,14 +123,16 @@ class Writer:
         self,
         commit: Commit,
         commit_now: CommitNow | None = None,
+        tidy: Callable[[], None] | None = None,
         *,
         queue_rows: int = QUEUE_ROWS,
         batch_rows: int = BATCH_ROWS,
     ) -> None:
         self._commit = commit
         self._commit_now = commit_now
+        self._tidy = tidy
         self._quick = True
-        """How the last commit was."""
+        """Whether the disk was, the last time."""
         self._batch_rows = batch_rows
         self._room = queue_rows
         self._at_the_door: deque[asyncio.Future[None]] = deque()
@@ -235,7 +243,7 @@ class Writer:
         if self._posted_failure is not None:
             raise self._posted_failure
         loop = self._gathering = self._serving()
-        loop.call_soon(self._gathered, loop, 0, 0)
+        loop.call_soon(self._gathered, loop)
         return loop
 
     def _serving(self) -> asyncio.AbstractEventLoop:
@@ -248,12 +256,8 @@ class Writer:
             self._loop = loop
         return loop
 
-    def _gathered(self, loop: asyncio.AbstractEventLoop, before: int, turns: int) -> None:
-        """Commit what was gathered, once a turn of the loop has added nothing or there is enough."""
-        number = len(self._queue.rows)
-        if before < number < self._batch_rows and turns < GATHER_TURNS:
-            loop.call_soon(self._gathered, loop, number, turns + 1)
-            return
+    def _gathered(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Commit what this turn of the loop and the one before have brought."""
         self._gathering = None
         self._go_on(loop)
 
@@ -275,11 +279,19 @@ class Writer:
 
     def _put_off(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._queue.posts and self._posts_due is None:
-            self._posts_due = loop.call_later(POSTED_SECONDS, self._go_on_with_posts, loop)
+            latest = loop.time() + 2 * POSTED_SECONDS
+            self._posts_due = loop.call_later(POSTED_SECONDS, self._go_on_with_posts, loop, latest)
 
-    def _go_on_with_posts(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _go_on_with_posts(self, loop: asyncio.AbstractEventLoop, latest: float, before: int | None = None) -> None:
+        """Commit what was posted, once nothing has been put since it was ``before``, or the time has come."""
+        number = self._queue.number
+        if number != before and loop.time() < latest:
+            self._posts_due = loop.call_later(QUIET_SECONDS, self._go_on_with_posts, loop, latest, number)
+            return
         self._posts_due = None
         self._go_on(loop, due=True)
+        if number == before and self._quick and not self._busy and self._tidy is not None:
+            self._timed(self._tidy)
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop, batch: _Batch) -> None:
         self._busy = True
@@ -301,13 +313,18 @@ class Writer:
 
     def _tried(self, commit: Callable[[Sequence[Row]], T], batch: _Batch) -> T | StoreError:
         """Commit a batch; whatever goes wrong is given back, since no waiter may wait for ever."""
-        began = perf_counter()
         try:
-            return commit(batch.rows)
+            return self._timed(partial(commit, batch.rows))
         except StoreError as error:
             return error
         except Exception as error:
             return StoreError(f"{type(error).__name__}: {error}")
+
+    def _timed(self, act: Callable[[], T]) -> T:
+        """Do it, and note how quick the disk is."""
+        began = perf_counter()
+        try:
+            return act()
         finally:
             self._quick = perf_counter() - began < QUICK_SECONDS
 
