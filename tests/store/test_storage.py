@@ -764,6 +764,9 @@ class TestMeasures:
             [0, 0, 0, 0],
             [None, None, None, None],
         ]
+        ((unnamed, scores),) = store.columns(run, named=False)
+        assert [list(column) for column in unnamed] == [[], *map(list, responses[1:])]
+        assert [list(column) for column in scores] == [[], list(grades.graders), [], *map(list, grades[3:])]
 
     def test_columns_of_nothing(self, store: Storage) -> None:
         run = new_run(store)
@@ -771,6 +774,8 @@ class TestMeasures:
         put(store, run, 1)
         ((responses, grades),) = store.columns(run)
         assert (list(responses.cases), list(grades.cases)) == (["1"], [])
+        ((responses, grades),) = store.columns(run, named=False)
+        assert (list(responses.statuses), [list(column) for column in grades]) == (["success"], [[]] * 6)
 
     def test_columns_of_a_regrade_are_its_parents_responses_with_its_own_grades(self, store: Storage) -> None:
         parent = new_run(store)
@@ -802,6 +807,8 @@ class TestMeasures:
         assert [case for page in pages for case in page.responses.cases] == wanted
         assert [case for page in pages for case in page.grades.cases] == wanted
         assert all(page.responses.cases == page.grades.cases for page in pages)
+        unnamed = list(store.columns(run, named=False))
+        assert [list(page.grades.scores) for page in unnamed] == [list(page.grades.scores) for page in pages]
 
     def test_a_response_without_grades_is_there(self, store: Storage) -> None:
         run = new_run(store)

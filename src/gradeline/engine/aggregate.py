@@ -66,7 +66,10 @@ class Measured(NamedTuple):
 
 
 def measure(run: Run, pages: Iterable[Columns]) -> Measured:
-    """One pass over a run; eight bytes are kept of a score, some more where cases are repeated."""
+    """One pass over a run; eight bytes are kept of a score, some more where cases are repeated.
+
+    The pages are those of `Storage.columns`, ``named`` where cases are repeated.
+    """
     latencies = Latencies()
     columns = _Scores(run)
     failed = 0
@@ -74,7 +77,7 @@ def measure(run: Run, pages: Iterable[Columns]) -> Measured:
     cost: float | None = None
     judge_cost: float | None = None
     for responses, grades in pages:
-        count += len(responses.cases)
+        count += len(responses.statuses)
         if responses.statuses.count("success") == len(responses.statuses):
             latencies.extend(_known(responses.latencies_ms))
         else:

@@ -75,7 +75,7 @@ class RunReport(NamedTuple):
 def conclude(storage: Storage, run: Run, rules: Rules | None = None) -> RunReport:
     """The report of a stored run, by the rules it was begun with or by others."""
     rules = Rules.of(run) if rules is None else rules
-    measured = measure(run, storage.columns(run.id))
+    measured = measure(run, storage.columns(run.id, named=run.repeats > 1))
     summary = complete(summarise(run, storage.counts(run.id)), measured)
     gate = rules.read(run)
     verdict = decide(

@@ -219,8 +219,11 @@ class Storage(Protocol):
     def measures(self, run: str, *, digests: bool = False) -> Iterator[Measure]:
         """The run's records in numbers, ordered as `records`; ``digests`` tells edited cases apart too."""
 
-    def columns(self, run: str) -> Iterator[Columns]:
-        """What a summary needs of the run, some cases at a time, ordered by the name of the case, then repeat."""
+    def columns(self, run: str, *, named: bool = True) -> Iterator[Columns]:
+        """What a summary needs of the run, some cases at a time, ordered by the name of the case, then repeat.
+
+        Not ``named``, what only repeats need is left empty: the cases and the outcomes, a third of the time.
+        """
 
     def counts(self, run: str) -> Counts:
         """Responses by status, and per grader the outcomes and the moments of its scores; cheap at any size."""

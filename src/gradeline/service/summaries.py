@@ -186,7 +186,7 @@ def _graded(database: Database, run: str) -> int:
 
 def _walk_by_case(run: Run, storage: Storage, database: Database) -> Walk:
     """Repeats of a case say less than as many cases: the intervals are over all of its scores."""
-    measured = measure(run, storage.columns(run.id))
+    measured = measure(run, storage.columns(run.id, named=run.repeats > 1))
     whole = complete(summarise(run, Counts({}, {})), measured).graders
     return Walk(
         graded=_graded(database, run.id),

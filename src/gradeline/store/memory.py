@@ -287,22 +287,22 @@ class InMemoryStorage:
             for _, row in self._ordered(run, None)
         )
 
-    def columns(self, run: str) -> Iterator[Columns]:
+    def columns(self, run: str, *, named: bool = True) -> Iterator[Columns]:
         rows = sorted((row for _, row in self._ordered(run, None)), key=lambda row: (row.case, row.repeat))
         if not rows:
             return
         grades = [grade for row in rows for grade in sorted(self._grades(run, row), key=lambda grade: grade.grader)]
         yield Columns(
             ResponseColumns(
-                [row.case for row in rows],
+                [row.case for row in rows if named],
                 [row.status for row in rows],
                 [row.latency_ms for row in rows],
                 [row.cost for row in rows],
             ),
             GradeColumns(
-                [grade.case for grade in grades],
+                [grade.case for grade in grades if named],
                 [grade.grader for grade in grades],
-                [grade.outcome for grade in grades],
+                [grade.outcome for grade in grades if named],
                 [grade.score for grade in grades],
                 [grade.reported_error for grade in grades],
                 [grade.cost for grade in grades],

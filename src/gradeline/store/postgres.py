@@ -320,7 +320,7 @@ class PostgresStorage:
             for _, case, repeat, status, latency_ms, cost, digest, *graded in pages
         )
 
-    def columns(self, run: str) -> Iterator[Columns]:
+    def columns(self, run: str, *, named: bool = True) -> Iterator[Columns]:
         self._require_run(run)
         source = self._source(run)
         place = ("", -1)
@@ -333,7 +333,10 @@ class PostgresStorage:
             end = cases[-1], repeats[-1]
             (graded,) = self._read(GRADE_COLUMNS, run, *place, *end)
             grades = GradeColumns() if graded[0] is None else GradeColumns(*graded)
-            yield Columns(ResponseColumns(cases, statuses, latencies, costs), grades)
+            responses = ResponseColumns(cases, statuses, latencies, costs)
+            if not named:  # what is not asked for is not worth a statement of its own
+                responses, grades = responses._replace(cases=()), grades._replace(cases=(), outcomes=())
+            yield Columns(responses, grades)
             place = end
 
     def counts(self, run: str) -> Counts:

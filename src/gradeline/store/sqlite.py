@@ -58,6 +58,7 @@ from gradeline.store.sqlite_pages import (
     BEGINNING,
     CASES_AT_ONCE,
     COLUMNS_AT_ONCE,
+    COLUMNS_END,
     FINGERPRINTS,
     GRADE_COLUMNS,
     GRADES,
@@ -70,6 +71,8 @@ from gradeline.store.sqlite_pages import (
     RECORD_PAGE,
     RESPONSE_COLUMNS,
     SAMPLE_PAGE,
+    UNNAMED_GRADE_COLUMNS,
+    UNNAMED_RESPONSE_COLUMNS,
     keys_of_cases,
 )
 
@@ -354,16 +357,21 @@ class SqliteStorage:
             yield from _measures(rows, digests)
             place = rows[-1][:3]
 
-    def columns(self, run: str) -> Iterator[Columns]:
+    def columns(self, run: str, *, named: bool = True) -> Iterator[Columns]:
         self._require_run(run)
         source = self._source(run)
         place = ("", -1)
-        while rows := self._read(RESPONSE_COLUMNS, source, *place, COLUMNS_AT_ONCE):
-            cases, statuses, latencies, costs, repeats = zip(*rows, strict=True)
-            end = cases[-1], repeats[-1]
-            graded = zip(*self._read(GRADE_COLUMNS, run, *place, *end), strict=True)
-            yield Columns(ResponseColumns(cases, statuses, latencies, costs), GradeColumns(*graded))
-            place = end
+        while end := self._read(COLUMNS_END, source, *place, COLUMNS_AT_ONCE):
+            page = (*place, *end[0])
+            if named:
+                responses = ResponseColumns(*_columns(self._read(RESPONSE_COLUMNS, source, *page)))
+                grades = GradeColumns(*_columns(self._read(GRADE_COLUMNS, run, *page)))
+            else:
+                responses = ResponseColumns((), *_columns(self._read(UNNAMED_RESPONSE_COLUMNS, source, *page)))
+                graders, *numbers = _columns(self._read(UNNAMED_GRADE_COLUMNS, run, *page)) or ((), (), (), ())
+                grades = GradeColumns((), graders, (), *numbers)
+            yield Columns(responses, grades)
+            place = end[0]
 
     def counts(self, run: str) -> Counts:
         self._require_run(run)
@@ -680,6 +688,10 @@ def _save_run(connection: sqlite3.Connection, run: Run) -> None:
         if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_TRIGGER:
             raise being_deleted(run.id) from None
         raise unknown_parent(run) from None
+
+
+def _columns(rows: list[tuple[Any, ...]]) -> tuple[tuple[Any, ...], ...]:
+    return tuple(zip(*rows, strict=True))
 
 
 def _digest(asked: str) -> str:

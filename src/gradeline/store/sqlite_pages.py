@@ -36,13 +36,18 @@ KEY_PAGE = _PAGE.format(columns=_KEYS)
 MEASURES = _MEASURE_PAGE.format(page=_PAGE.format(columns=f"{_MEASURED}, ''"))
 MEASURES_WITH_DIGESTS = _MEASURE_PAGE.format(page=_PAGE.format(columns=f"{_MEASURED}, {_ASKED}"))
 COLUMNS_AT_ONCE = 2000
-RESPONSE_COLUMNS = """
-    SELECT case_key, status, latency_ms, cost, repeat FROM responses WHERE run = ?1 AND (case_key, repeat) > (?2, ?3)
-    ORDER BY case_key, repeat LIMIT ?4"""
-GRADE_COLUMNS = """
-    SELECT case_key, grader, outcome, score, reported_error, cost FROM grades
-    WHERE run = ?1 AND (case_key, repeat) > (?2, ?3) AND (case_key, repeat) <= (?4, ?5)
-    ORDER BY case_key, repeat, grader"""
+_AFTER = "FROM responses WHERE run = ?1 AND (case_key, repeat) > (?2, ?3)"
+COLUMNS_END = f"""
+    SELECT * FROM (SELECT case_key, repeat {_AFTER} ORDER BY case_key, repeat LIMIT 1 OFFSET ?4 - 1)
+    UNION ALL SELECT * FROM (SELECT case_key, repeat {_AFTER} ORDER BY case_key DESC, repeat DESC LIMIT 1) LIMIT 1
+    """  # noqa: S608 - made of constants
+_OF_PAGE = "WHERE run = ?1 AND (case_key, repeat) > (?2, ?3) AND (case_key, repeat) <= (?4, ?5)"
+_RESPONSE_COLUMNS = f"SELECT {{columns}} FROM responses {_OF_PAGE} ORDER BY case_key, repeat"  # noqa: S608 - made of constants
+_GRADE_COLUMNS = f"SELECT {{columns}} FROM grades {_OF_PAGE} ORDER BY case_key, repeat, grader"  # noqa: S608 - as is this
+RESPONSE_COLUMNS = _RESPONSE_COLUMNS.format(columns="case_key, status, latency_ms, cost")
+GRADE_COLUMNS = _GRADE_COLUMNS.format(columns="case_key, grader, outcome, score, reported_error, cost")
+UNNAMED_RESPONSE_COLUMNS = _RESPONSE_COLUMNS.format(columns="status, latency_ms, cost")
+UNNAMED_GRADE_COLUMNS = _GRADE_COLUMNS.format(columns="grader, score, reported_error, cost")
 GRADES = "SELECT grader, grade, submission FROM grades WHERE run = ? AND case_key = ? AND repeat = ? ORDER BY grader"
 FINGERPRINTS = (
     "SELECT grader, fingerprint, outcome FROM grades WHERE run = ? AND case_key = ? AND repeat = ? ORDER BY grader"
