@@ -286,10 +286,10 @@ def test_a_run_goes_on_when_the_store_works_again(
     broken = [StoreError("the disk is full")] * 2
     commit = type(service.storage)._commit  # type: ignore[attr-defined]
 
-    def failing(self: object, rows: object, beside: object = None) -> Any:
+    def failing(*arguments: Any, **options: Any) -> Any:
         if broken:
             raise broken.pop()
-        return commit(self, rows, beside)
+        return commit(*arguments, **options)
 
     monkeypatch.setattr(type(service.storage), "_commit", failing)
     run = start(service, suite_of(agent, 3))

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from time import monotonic
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -369,6 +371,31 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+class MeanwhileOpened:
+    """A connection after whose first look at the file another process makes it a store."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path: Path | None = path
+
+    def execute(self, statement: str) -> Any:
+        with closing(self._connection.execute(statement)) as cursor:
+            found = Mock(fetchone=Mock(return_value=cursor.fetchone()))
+        if self._path is not None:
+            SqliteStorage(self._path).close()
+            self._path = None
+        return found
+
+
+def test_a_fresh_file_may_become_a_store_while_another_looks_at_it(path: Path) -> None:
+    with (
+        SqliteStorage(path.with_name("any.db")) as storage,
+        closing(sqlite3.connect(path, isolation_level=None)) as own,
+    ):
+        storage._require_ours(MeanwhileOpened(own, path))  # type: ignore[arg-type]
+        storage._require_ours(own)
 
 
 def test_what_was_acknowledged_survives_kill_9(path: Path) -> None:

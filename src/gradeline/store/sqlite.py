@@ -638,9 +638,10 @@ class SqliteStorage:
 
     def _require_ours(self, connection: sqlite3.Connection) -> None:
         """Refuse what is not to be touched, before anything is written."""
+        # in this order: what another process makes of a fresh file meanwhile has tables and our mark at once
+        empty = not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
         found = connection.execute("PRAGMA application_id").fetchone()[0]
-        fresh = found == 0 and not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
-        if found != APPLICATION_ID and not fresh:
+        if found != APPLICATION_ID and not (empty and found == 0):
             raise StoreError(f"{self.path} is a SQLite database of another program; name another file for the store")
         version = version_of(connection)
         if version > len(MIGRATIONS):
