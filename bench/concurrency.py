@@ -2,20 +2,17 @@
 
 Ideal is calls x delay / concurrency. The run phase is what the agent sees: from the arrival of the first
 call to the end of the last. The whole process is all a user waits for: start-up, and what comes after
-the last answer. The agent is a process of its own on the loopback interface. It stands for another machine, so it has
-a core to itself and the tools have the others; a second table tells how it is where all share all cores, and the
-scheduler puts the agent now and then in the place of the tool that asks it.
+the last answer. The agent is a process of its own on the loopback interface.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 from urllib.request import urlopen
 
@@ -75,8 +72,7 @@ class Agent:
 
 
 @contextmanager
-def agent(*, apart: bool) -> Iterator[Agent]:
-    """The agent; ``apart`` on a core where nothing else of what this process starts will run."""
+def agent() -> Iterator[Agent]:
     process = subprocess.Popen(
         [sys.executable, str(SCRIPTS / "http_agent.py"), str(DELAY)],
         env=environment(),
@@ -89,30 +85,11 @@ def agent(*, apart: bool) -> Iterator[Agent]:
         url = process.stdout.readline().strip()
         if not url:
             raise RuntimeError("the agent did not start; what it said stands above")
-        with _kept_off_the_core_of(process.pid) if apart else nullcontext():
-            yield Agent(url)
+        yield Agent(url)
 
 
-@contextmanager
-def _kept_off_the_core_of(pid: int) -> Iterator[None]:
-    """Give a process a core to itself, as far as this process and its children are concerned."""
-    cores = os.sched_getaffinity(0)
-    own = {max(cores)}
-    if cores == own:
-        print("one core for all: the agent and the tools take turns", file=sys.stderr)
-        yield
-        return
-    os.sched_setaffinity(pid, own)
-    os.sched_setaffinity(0, cores - own)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, cores)
-
-
-def ours(whole: float | None = None) -> list[Entry]:
-    """gradeline, held to this share of the ideal, and the floor."""
-    return [Entry(gradeline_http(), CALLS, ROUNDS, whole), Entry(floor("aiohttp"), CALLS, ROUNDS)]
+def ours() -> list[Entry]:
+    return [Entry(gradeline_http(), CALLS, ROUNDS, WHOLE), Entry(floor("aiohttp"), CALLS, ROUNDS)]
 
 
 def theirs() -> Iterator[Entry]:
@@ -144,25 +121,18 @@ def row(result: Result, seen: list[Seen]) -> tuple[str, ...]:
     )
 
 
-def table(place: str, entries: Sequence[Entry], *, apart: bool) -> list[tuple[str, ...]]:
-    with agent(apart=apart) as running:
-        results = contest(entries, CONCURRENCY, running.url, running.forget, running.note)
-        rows = [row(result, running.seen[result.entry.tool.name]) for result in results]
-    print_table(
-        f"an agent that takes {DELAY * 1000:.0f} ms, {CONCURRENCY} at a time; medians; run phase as the agent sees it;"
-        f" {place}",
-        ("tool", "calls", "ideal s", "run s", "of ideal", "target", "process s", "of ideal", "target", "the agent saw"),
-        rows,
-    )
-    return rows
-
-
 def main() -> int:
     alone = flags(__doc__, without_peers=WITHOUT_PEERS)
     print_machine()
-    entries = ours(WHOLE) if alone else [*ours(WHOLE), *theirs()]
-    rows = table("the agent on a core of its own", entries, apart=True)
-    rows += table("the agent and the tools on all cores", ours(), apart=False)
+    entries = ours() if alone else [*ours(), *theirs()]
+    with agent() as running:
+        results = contest(entries, CONCURRENCY, running.url, running.forget, running.note)
+        rows = [row(result, running.seen[result.entry.tool.name]) for result in results]
+    print_table(
+        f"an agent that takes {DELAY * 1000:.0f} ms, {CONCURRENCY} at a time; medians; run phase as the agent sees it",
+        ("tool", "calls", "ideal s", "run s", "of ideal", "target", "process s", "of ideal", "target", "the agent saw"),
+        rows,
+    )
     if not alone:
         print_absent()
     return exit_code(rows)

@@ -41,7 +41,7 @@ def test_the_agent_of_the_network_is_called_once_for_each_case() -> None:
 from concurrency import agent
 from contest import Entry, contest
 from tools import gradeline_http
-with agent(apart=True) as running:
+with agent() as running:
     [result] = contest([Entry(gradeline_http(), 12, rounds=1)], 4, running.url, running.forget, running.note)
     print(repr(result.failure), [seen.most_at_once <= 4 for seen in running.seen["gradeline"]])
 """
