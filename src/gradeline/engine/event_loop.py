@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-AT_ONCE = 4
+AT_ONCE = 6
 UNLOOKED = 8
 """Turns that may pass without a look at the sockets, while there is something to do."""
 
