@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from contextlib import suppress
 
@@ -36,3 +37,14 @@ def test_a_program_may_be_given_up_while_it_starts() -> None:
         return [turns for turns in range(TURNS) if not await _given_up_after(turns)]
 
     assert event_loop.run(main()) == []
+
+
+def test_a_program_may_end_without_having_read_its_input(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        for arguments in (("true",), ("sh", "-c", "exec 0<&-; sleep 0.05")):
+            ended = await run(Program("it", arguments, dict(os.environ), None, 60.0), "x" * 1_000_000, lambda _: None)
+            assert ended.code == 0
+
+    event_loop.run(main())
+    gc.collect()
+    assert caplog.messages == []

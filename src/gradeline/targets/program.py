@@ -84,6 +84,7 @@ async def _started(program: Program, token: str) -> asyncio.subprocess.Process:
             start_new_session=True,
         )
     )
+    starting.add_done_callback(_expect_a_broken_pipe)
     try:
         await asyncio.wait((starting,))
     except asyncio.CancelledError:
@@ -97,6 +98,18 @@ async def _started(program: Program, token: str) -> asyncio.subprocess.Process:
             end_marked(token)
         raise
     return starting.result()
+
+
+def _expect_a_broken_pipe(starting: asyncio.Task[asyncio.subprocess.Process]) -> None:
+    """A program may end without having read its input. Before Python 3.11.5 asyncio says so on standard error, unless
+    somebody asks how the pipe was closed; and whoever waits for that must not be cancelled."""
+    if starting.cancelled() or starting.exception() is not None or (stream := starting.result().stdin) is None:
+        return
+    asking = stream.wait_closed()
+    with suppress(StopIteration, OSError):
+        closed: asyncio.Future[None] = asking.send(None)
+        closed.add_done_callback(lambda told: told.cancelled() or told.exception())
+    asking.close()
 
 
 async def _read(stream: asyncio.StreamReader | None, sink: Sink) -> None:
