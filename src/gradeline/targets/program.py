@@ -101,7 +101,7 @@ async def _started(program: Program, token: str) -> asyncio.subprocess.Process:
 
 
 def _expect_a_broken_pipe(starting: asyncio.Task[asyncio.subprocess.Process]) -> None:
-    """A program may end without having read its input. Before Python 3.11.5 asyncio says so on standard error, unless
+    """A program may end without having read its input. asyncio (of Python 3.11.2) says so on standard error, unless
     somebody asks how the pipe was closed; and whoever waits for that must not be cancelled."""
     if starting.cancelled() or starting.exception() is not None or (stream := starting.result().stdin) is None:
         return
