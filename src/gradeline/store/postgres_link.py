@@ -138,9 +138,9 @@ class Link:
 
     async def _opened(self, url: PostgresUrl) -> Pool[Record]:
         try:
-            pool = asyncpg.create_pool(
+            pool = await asyncpg.create_pool(
                 url.dsn,
-                min_size=1,
+                min_size=0,  # connections that the pool makes for itself tell nobody but its log why they fail
                 max_size=url.pool_size,
                 timeout=CONNECT_SECONDS,
                 command_timeout=url.statement_seconds + _GRACE_SECONDS,
@@ -148,7 +148,8 @@ class Link:
                 init=partial(_begin_session, statement_seconds=url.statement_seconds),
                 reset=_as_it_is,
             )
-            return await pool
+            async with pool.acquire(timeout=CONNECT_SECONDS):
+                return pool
         except (asyncpg.PostgresError, asyncpg.InternalClientError, OSError) as error:
             raise failure(self.place, error) from error
         except (asyncpg.InterfaceError, ValueError):  # whose words may quote the URL
