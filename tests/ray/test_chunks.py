@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from math import ceil
 
 import pytest
 
 from gradeline.engine.execute import Rate
 from gradeline.engine.plan import Planned, Work
-from gradeline.engine.ray.chunks import FEWEST, MOST, WANTED_SECONDS, Chunk, Chunks, shares
+from gradeline.engine.ray.chunks import FEWEST, LANES, MOST, WANTED_SECONDS, Chunk, Chunks, shares
 from gradeline.engine.ray.turns import LeasedTurns, RateKeeper
 from gradeline.engine.stop import Stop
 from gradeline.engine.tally import Tally
@@ -25,12 +26,55 @@ def sizes(chunks: Iterable[Chunk | None]) -> list[int]:
     return [len(chunk.planned) for chunk in chunks if chunk is not None]
 
 
-def test_a_small_run_is_shared_out_evenly() -> None:
+async def cut_to_the_end(cases: int, workers: int) -> list[int]:
+    chunks = Chunks(planned(cases), lambda _: None, workers)
+    found = []
+    while (chunk := await chunks.take()) is not None:
+        found.append(len(chunk.planned))
+        await chunks.done(chunk, 0.01)
+    return found
+
+
+@pytest.mark.parametrize("cases", [1, 2, 3, 10, 60, 399, 1_000, 1_001, 2_345])
+def test_where_the_end_is_in_sight_each_worker_has_its_part_of_what_is_left(cases: int) -> None:
+    """So that none of them has much to do when the others have nothing any more."""
+    workers = 3
+    first, *others = asyncio.run(cut_to_the_end(cases, workers))
+    assert first <= FEWEST
+    left = cases - first
+    for size in others:
+        assert size == (ceil(left / (workers * LANES)) if left < workers * MOST else MOST)
+        left -= size
+    assert left == 0
+
+
+def test_a_small_run_has_something_for_every_lane_of_every_worker() -> None:
     async def cut() -> list[int]:
         chunks = Chunks(planned(50), lambda _: None, workers=4)
-        return sizes([await chunks.take() for _ in range(4)])
+        return sizes([await chunks.take() for _ in range(4 * LANES)])
 
-    assert asyncio.run(cut()) == [13, 13, 13, 11]
+    assert asyncio.run(cut()) == [7, 6, 5, 4, 4, 3, 3, 3]
+
+
+def test_no_more_is_read_ahead_than_is_handed_out() -> None:
+    """A driver's memory does not grow with the dataset."""
+    read = 0
+
+    def note(_: Planned) -> None:
+        nonlocal read
+        read += 1
+
+    async def cut() -> None:
+        chunks = Chunks(planned(100_000), note, workers=2)
+        handed_out = 0
+        for _ in range(20):
+            chunk = await chunks.take()
+            assert chunk is not None
+            handed_out += len(chunk.planned)
+            assert read - handed_out <= 2 * MOST
+            await chunks.done(chunk, 0.01)
+
+    asyncio.run(cut())
 
 
 def test_chunks_grow_to_what_takes_ten_seconds() -> None:

@@ -18,6 +18,8 @@ FEWEST, MOST = 100, 500
 """Cases in a chunk: enough that handing it out costs nothing, few enough that doing it again costs little."""
 WANTED_SECONDS = 10.0
 """What a chunk is to take; 5 to 30 seconds are as good."""
+LANES = 2
+"""Chunks that a worker has in hand: while the last calls of one end, those of the next begin."""
 
 
 class Chunk(NamedTuple):
@@ -64,7 +66,10 @@ def replanned(chunk: Chunk, task: RunTask, storage: Storage) -> Iterator[Planned
 
 
 class Chunks:
-    """Hands out the chunks of a plan, first those that were given back; each until it is done."""
+    """Hands out the chunks of a plan, first those that were given back; each until it is done.
+
+    Where the end of the plan is in sight, chunks become smaller and smaller, so that all workers end together.
+    """
 
     def __init__(self, planned: Iterator[Planned], take_note: Callable[[Planned], str | None], workers: int) -> None:
         """``take_note`` is told of every case as it is planned; a reason that it gives is why there are no more."""
@@ -78,7 +83,7 @@ class Chunks:
         self._changed = asyncio.Condition()
         self._exhausted = False
         self._ended = False
-        self._size: int | None = None
+        self._size = FEWEST
         self.over = asyncio.Event()
         """Nothing is left to be done."""
 
@@ -130,15 +135,13 @@ class Chunks:
         self._changed.notify_all()
 
     async def _next(self) -> Chunk | None:
-        if self._size is None:
-            # a small run is shared out evenly: a chunk for each worker
-            await self._read_ahead(self._workers * FEWEST)
-            self._size = ceil(len(self._ahead) / self._workers) if self._exhausted else FEWEST
-        await self._read_ahead(self._size)
+        await self._read_ahead(self._workers * self._size)
         if not self._ahead or self._ended:
             return None
-        chosen = [self._ahead.popleft() for _ in range(min(self._size, len(self._ahead)))]
-        return Chunk(next(self._numbers), tuple(chosen))
+        size = min(self._size, len(self._ahead))
+        if self._exhausted:
+            size = min(size, ceil(len(self._ahead) / (self._workers * LANES)))
+        return Chunk(next(self._numbers), tuple(self._ahead.popleft() for _ in range(size)))
 
     async def _read_ahead(self, cases: int) -> None:
         """Have so many cases ready that need work, where there are so many."""
@@ -146,9 +149,10 @@ class Chunks:
             one = next(self._planned, None)
             if one is None or self._take_note(one) is not None:
                 self._exhausted = True
-            elif one.work is not Work.REUSE:
+                return
+            if one.work is not Work.REUSE:
                 self._ahead.append(one)
-            elif one.position % MOST == 0:
+            if one.position % MOST == 0:
                 await asyncio.sleep(0)  # a long row of them must not keep everybody else waiting
 
 

@@ -9,15 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from gradeline.engine.carry_out import RunResult, carry_out
 from gradeline.engine.execute import Spending
 from gradeline.engine.keeper import Keeper
 from gradeline.engine.pipeline import RunTask, spent_before
 from gradeline.engine.plan import Planned, Work
 from gradeline.engine.prepare import Prepared
-from gradeline.engine.ray.chunks import Chunk, Chunks, shares
+from gradeline.engine.ray.chunks import LANES, Chunk, Chunks, shares
 from gradeline.engine.ray.cluster import Cluster, joined, require_ray
 from gradeline.engine.ray.turns import Lessor, RemoteLessor
 from gradeline.engine.ray.worker import ChunkWorker, Heard, Job, Opened
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("gradeline")
 
-_LANES = 2
-"""Chunks that a worker has at the same time: while the last calls of one end, those of the next begin."""
 _HEARD_EVERY = 0.5
 _MOST_TRIES = 5
 """How often a chunk is begun before it is taken for the cause."""
@@ -105,22 +101,7 @@ class RayEngine:
         cluster = self.join(prepared.suite.folder if self._address is not None else None)
 
         async def work_through(keeper: Keeper, run: Run, stop: Stop) -> Counter[Work]:
-            job = Job(
-                run=run,
-                suite=msgspec.structs.replace(prepared.suite, dataset=[]),
-                choice=prepared.choice,
-                baselines=dict(prepared.baselines),
-                store=self._store,
-                environment=prepared.environment.asked,
-                policy=prepared.policy,
-                shipped=cluster.shipped,
-                retry_failed=task.retry_failed,
-                asking=task.asking,
-                fail_fast=task.fail_fast,
-                open_writer=keeper.writer_elsewhere(),
-                target=prepared.target.fingerprint,
-                graders=prepared.run_graders(),
-            )
+            job = Job.of(prepared, task, run, self._store, keeper.writer_elsewhere(), shipped=cluster.shipped)
             with self._part() as workers:
                 lessor = self._lessor(run, task)
                 async with Fleet(storage, task._replace(run=run), job, workers, stop, self._tell, lessor) as fleet:
@@ -253,7 +234,7 @@ class Fleet:
                 elif opened.lost_store is None:
                     _log.info("worker %s on %s", opened.process, opened.node)
                     async with asyncio.TaskGroup() as lanes:
-                        for _ in range(_LANES):
+                        for _ in range(LANES):
                             lanes.create_task(self._feed(worker))
                     return
                 elif without_store < _MOST_TRIES:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
 
@@ -57,6 +57,28 @@ class Job(NamedTuple):
     graders: Mapping[str, RunGrader]
     version: str = __version__
 
+    @classmethod
+    def of(
+        cls, prepared: Prepared, task: RunTask, run: Run, store: str, open_writer: OpenWriter, *, shipped: bool
+    ) -> Self:
+        """What there is to do of a run. The dataset is not in it: cases come with the chunks."""
+        return cls(
+            run=run,
+            suite=msgspec.structs.replace(prepared.suite, dataset=[]),
+            choice=prepared.choice,
+            baselines=dict(prepared.baselines),
+            store=store,
+            environment=prepared.environment.asked,
+            policy=prepared.policy,
+            shipped=shipped,
+            retry_failed=task.retry_failed,
+            asking=task.asking,
+            fail_fast=task.fail_fast,
+            open_writer=open_writer,
+            target=prepared.target.fingerprint,
+            graders=prepared.run_graders(),
+        )
+
     def __repr__(self) -> str:
         return f"Job({self.run.id!r})"
 
@@ -78,7 +100,11 @@ class Heard(NamedTuple):
 
 
 class ChunkWorker:
-    """Works on chunks of one run, several at the same time; together they have this many calls in flight."""
+    """Works on chunks of one run; all that it has in hand have this many calls in flight together.
+
+    One after the other they are gone through: the next begins when the last case of the one before is taken, so that
+    its calls take the place of those that end, and never all chunks run out of cases at the same time.
+    """
 
     def __init__(self, job: Job, share: int, lessor: Lessor | None = None) -> None:
         self._job = job
@@ -87,6 +113,8 @@ class ChunkWorker:
         self._stack = AsyncExitStack()
         self._stop = Stop()
         self._stops: set[Stop] = set()
+        self._turn = asyncio.Lock()
+        """Of the chunk whose cases are taken."""
         self._working: set[asyncio.Task[ChunkDone]] = set()
         self._tally = Tally()
         self._storage: Storage | None = None
@@ -135,33 +163,40 @@ class ChunkWorker:
         return await working
 
     async def _work(self, chunk: Chunk) -> ChunkDone:
-        began = monotonic()
-        storage, task = self._storage, self._task
-        if storage is None or task is None:
-            raise RuntimeError("the worker was not opened")
         stop = Stop()
         if self._stop.reason is not None:
             stop.set(self._stop.reason)
         self._stops.add(stop)
+        try:
+            with ExitStack() as turn:
+                await self._turn.acquire()
+                turn.callback(self._turn.release)
+                began = monotonic()
+                done = await self._done(chunk, stop, turn.close)
+                return done._replace(seconds=monotonic() - began)
+        finally:
+            self._stops.discard(stop)
+
+    async def _done(self, chunk: Chunk, stop: Stop, last_taken: Callable[[], None]) -> ChunkDone:
+        storage, task = self._storage, self._task
+        if storage is None or task is None:
+            raise RuntimeError("the worker was not opened")
         done = ChunkDone({}, 0.0)
         try:
             planned: Iterator[Planned] = replanned(chunk, task, storage) if chunk.tries else iter(chunk.planned)
             async with self._job.open_writer(storage) as writer:
                 pipeline = Pipeline(storage, writer, task, stop)
-                await pipeline.work_through(planned)
-            done = done._replace(work=dict(pipeline.done), stopped=stop.reason)
+                await pipeline.work_through(_telling(planned, last_taken))
+            return done._replace(work=dict(pipeline.done), stopped=stop.reason)
         except ConfigError as error:
-            done = done._replace(faults=tuple(error.problems))
+            return done._replace(faults=tuple(error.problems))
         except StoreError as error:
-            done = done._replace(lost_store=str(error))
+            return done._replace(lost_store=str(error))
         except BaseExceptionGroup as group:  # the first fault ended the others
             first = group.exceptions[0]
             if not isinstance(first, StoreError):
                 raise first from None
-            done = done._replace(lost_store=str(first))
-        finally:
-            self._stops.discard(stop)
-        return done._replace(seconds=monotonic() - began)
+            return done._replace(lost_store=str(first))
 
     async def hear(self) -> Heard:
         """What happened since this was last asked."""
@@ -209,3 +244,13 @@ def _other_code(job: Job, prepared: Prepared) -> list[str]:
     here = prepared.run_graders()
     other = [key for key, grader in job.graders.items() if here.get(key) != grader]
     return other if prepared.target.fingerprint == job.target else ["the target", *other]
+
+
+def _telling(planned: Iterator[Planned], last_taken: Callable[[], None]) -> Iterator[Planned]:
+    """The same cases; as the last one is taken, it is told."""
+    ahead = next(planned, None)
+    while ahead is not None:
+        one, ahead = ahead, next(planned, None)
+        if ahead is None:
+            last_taken()
+        yield one

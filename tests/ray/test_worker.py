@@ -1,0 +1,113 @@
+"""What a worker does with the chunks that it has in hand. It is one of this process: nothing of Ray is in it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from gradeline.engine.carry_out import RunResult, carry_out
+from gradeline.engine.keeper import Keeper
+from gradeline.engine.pipeline import RunTask
+from gradeline.engine.plan import Work
+from gradeline.engine.prepare import Prepared
+from gradeline.engine.ray.chunks import Chunk, ChunkDone
+from gradeline.engine.ray.worker import ChunkWorker, Job
+from gradeline.engine.stop import Stop
+from gradeline.engine.suites import Order, run_suite
+from gradeline.model import Run, Storage
+from gradeline.store import open_storage
+
+CASES, CHUNK, SHARE = 40, 10, 4
+
+AGENT = """
+import asyncio
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ASKED = []
+
+async def answer(sample):
+    ASKED.append(sample.id)
+    (HERE / "asked").write_text(" ".join(ASKED))
+    async with asyncio.timeout(30):
+        while (wanted := {waits}.get(sample.id)) is not None and wanted not in ASKED:
+            await asyncio.sleep(0.001)
+    await asyncio.sleep(0.002)
+    return sample.input
+"""
+
+
+class InHand:
+    """An engine that gives all chunks of a run to one worker at once."""
+
+    def __init__(self, store: str, stop_after: int | None = None) -> None:
+        self._store = store
+        self._stop_after = stop_after
+        self.done: Sequence[ChunkDone] = ()
+
+    async def __call__(
+        self, storage: Storage, prepared: Prepared, task: RunTask, stop: Stop | None = None
+    ) -> RunResult:
+        async def work_through(keeper: Keeper, run: Run, _: Stop) -> Counter[Work]:
+            planned = list(task._replace(run=run).plan(storage))
+            chunks = [Chunk(n, tuple(planned[n : n + CHUNK])) for n in range(0, len(planned), CHUNK)]
+            job = Job.of(prepared, task, run, self._store, keeper.writer_elsewhere(), shipped=False)
+            worker = ChunkWorker(job, SHARE)
+            assert not (await worker.open()).problems
+            working = [asyncio.create_task(worker.work(chunk)) for chunk in chunks]
+            if self._stop_after is not None:
+                await working[self._stop_after]
+                await worker.stop("enough")
+            self.done = await asyncio.gather(*working)
+            await worker.close()
+            return sum((Counter(done.work) for done in self.done), Counter())
+
+        return await carry_out(storage, task, stop, work_through)
+
+
+def run(folder: Path, engine: InHand, store: str, waits: dict[str, str] | None = None) -> tuple[int, list[str]]:
+    """The number of stored records, and the cases in the order in which they were asked."""
+    (folder / "agent.py").write_text(AGENT.replace("{waits}", repr(waits or {})))
+    rows = ({"id": f"c{n}", "input": f"q{n}", "ground_truth": f"q{n}"} for n in range(CASES))
+    (folder / "cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    suite = {
+        "name": "in hand",
+        "dataset": "cases.jsonl",
+        "target": {"kind": "python", "function": "agent.py:answer", "isolation": "none"},
+        "graders": {"exact": {"kind": "exact_match"}},
+    }
+    (folder / "suite.json").write_text(json.dumps(suite))
+    with open_storage(store) as storage:
+        ran = asyncio.run(run_suite(storage, Order(folder / "suite.json"), engine=engine)).runs[0]
+        records = list(storage.records(ran.report.run.id))
+    assert all(record.response.error is None for record in records)
+    return len(records), (folder / "asked").read_text().split()
+
+
+def test_chunks_are_gone_through_one_after_the_other(tmp_path: Path) -> None:
+    """Were they asked in turn, all would end together, and the agent be idle until others come."""
+    store = str(tmp_path / "runs.db")
+    engine = InHand(store)
+    stored, asked = run(tmp_path, engine, store)
+    assert stored == CASES
+    assert asked == [f"c{n}" for n in range(CASES)]
+    assert [done.work for done in engine.done] == [{Work.RERUN: CHUNK}] * (CASES // CHUNK)
+
+
+def test_the_next_begins_while_the_last_calls_of_the_one_before_are_in_flight(tmp_path: Path) -> None:
+    """Here the last case of each chunk is answered only after the next chunk's second was asked."""
+    store = str(tmp_path / "runs.db")
+    waits = {f"c{n - 1}": f"c{n + 1}" for n in range(CHUNK, CASES, CHUNK)}
+    stored, _ = run(tmp_path, InHand(store), store, waits)
+    assert stored == CASES
+
+
+def test_a_stopped_worker_lets_go_of_the_chunks_that_wait(tmp_path: Path) -> None:
+    store = str(tmp_path / "runs.db")
+    engine = InHand(store, stop_after=0)
+    stored, asked = run(tmp_path, engine, store)
+    assert CHUNK <= stored == len(asked) < CASES
+    assert [done.stopped for done in engine.done][-1] == "enough"
