@@ -36,7 +36,7 @@ from gradeline.store.postgres_pages import (
     SAMPLE_PAGE,
 )
 from gradeline.store.postgres_url import PostgresUrl, read_url
-from gradeline.store.rows import Tally, counts_of, score_units
+from gradeline.store.rows import Tally, counts_of, grade_row, response_row, score_units
 from postgres_server import Server, execute, why_no_server
 
 RESPONSES, GRADES = "responses_pkey", "grades_pkey"
@@ -236,6 +236,32 @@ class TestTheDatabase:
 
         found = reached_by(json.loads(store._link.write(explained))[0]["Plan"])
         assert set(found) == indexes
+
+    def test_a_row_costs_the_same_however_many_there_are(self, postgres_url: str) -> None:
+        """The plan of a statement may be as old as the connection: from a time when every table was empty."""
+        batches, rows = 40, 25
+        with PostgresStorage(postgres_url) as storage:
+            run = storage.save_run(Run(name="n", suite="s"))
+            for batch in range(batches):
+                keys = [ResponseKey(run, f"c{case}") for case in range(batch * rows, (batch + 1) * rows)]
+                responses = [
+                    response_row(key, Response(text="a"), Sample(0, "q"), place, None) for place, key in enumerate(keys)
+                ]
+                grade = Grade(kind="k", fingerprint="f", outcome=Outcome.PASS, score=1.0, passed=True)
+                grades = [grade_row(GradeKey(*key, "g"), grade, None) for key in keys]
+                assert not any(storage._commit([*responses, *grades]))
+        statement = (
+            "SELECT relname, coalesce(seq_tup_read, 0), n_tup_ins FROM pg_stat_user_tables"
+            " WHERE schemaname = 'gradeline' AND relname IN ('samples', 'responses', 'grades')"
+        )
+        deadline = time.monotonic() + 60
+        while True:  # the server counts when a session ends, or a little later
+            counted = execute(postgres_url, statement)
+            if all(inserted == batches * rows for _, _, inserted in counted):
+                break
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert {name: read for name, read, _ in counted} == {"samples": 0, "responses": 0, "grades": 0}
 
     def test_a_batch_of_large_texts_goes_in_parts(self, store: PostgresStorage) -> None:
         run = store.save_run(Run(name="n", suite="s"))

@@ -22,9 +22,10 @@ _PLACED = """
     SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[]) AS new (run, case_key, position, sample)
     WHERE NOT EXISTS (
         SELECT FROM samples WHERE samples.run = new.run AND samples.case_key = new.case_key
-            AND samples.position = new.position AND samples.sample = new.sample)
+            AND samples.position = new.position AND samples.sample = new.sample OFFSET 0)
     ON CONFLICT (run, case_key) DO UPDATE SET position = excluded.position, sample = excluded.sample"""
-"""The condition is there because a conflict writes to the row, even where it changes nothing."""
+"""The condition is there because a conflict writes to the row, even where it changes nothing. Its offset keeps it from
+being planned as a join: a plan that was made when the table was empty would read all of it for every batch."""
 _LAST = """
     INSERT INTO samples (run, case_key, position, sample)
     SELECT run, case_key, turn + coalesce((SELECT max(position) + 1 FROM samples WHERE samples.run = new.run), 0),
