@@ -26,8 +26,8 @@ def sizes(chunks: Iterable[Chunk | None]) -> list[int]:
     return [len(chunk.planned) for chunk in chunks if chunk is not None]
 
 
-async def cut_to_the_end(cases: int, workers: int) -> list[int]:
-    chunks = Chunks(planned(cases), lambda _: None, workers)
+async def cut_to_the_end(cases: int, workers: int, concurrency: int) -> list[int]:
+    chunks = Chunks(planned(cases), lambda _: None, workers, concurrency)
     found = []
     while (chunk := await chunks.take()) is not None:
         found.append(len(chunk.planned))
@@ -35,25 +35,32 @@ async def cut_to_the_end(cases: int, workers: int) -> list[int]:
     return found
 
 
+@pytest.mark.parametrize("concurrency", [1, 7, 60, 300])
 @pytest.mark.parametrize("cases", [1, 2, 3, 10, 60, 399, 1_000, 1_001, 2_345])
-def test_where_the_end_is_in_sight_each_worker_has_its_part_of_what_is_left(cases: int) -> None:
-    """So that none of them has much to do when the others have nothing any more."""
+def test_where_the_end_is_in_sight_each_worker_has_its_part_of_what_is_left(cases: int, concurrency: int) -> None:
+    """So that none of them has much to do when the others have nothing any more, and none asks fewer than it may."""
     workers = 3
-    first, *others = asyncio.run(cut_to_the_end(cases, workers))
+    first, *others = asyncio.run(cut_to_the_end(cases, workers, concurrency))
     assert first <= FEWEST
     left = cases - first
+    seen = cases if cases < workers * FEWEST else min(left, workers * MOST)
     for size in others:
-        assert size == (ceil(left / (workers * LANES)) if left < workers * MOST else MOST)
+        part = ceil(max(left, min(concurrency, seen)) / (workers * LANES))
+        assert size == min(left, part if left < workers * MOST else MOST)
         left -= size
     assert left == 0
 
 
-def test_a_small_run_has_something_for_every_lane_of_every_worker() -> None:
+@pytest.mark.parametrize(
+    ("concurrency", "expected"),
+    [(1, [7, 6, 5, 4, 4, 3, 3, 3]), (40, [7, 6, 5, 5, 5, 5, 5, 5]), (1_000, [7, 7, 7, 7, 7, 7, 7, 1])],
+)
+def test_a_small_run_is_shared_out_among_the_lanes_of_all_workers(concurrency: int, expected: list[int]) -> None:
     async def cut() -> list[int]:
-        chunks = Chunks(planned(50), lambda _: None, workers=4)
-        return sizes([await chunks.take() for _ in range(4 * LANES)])
+        chunks = Chunks(planned(50), lambda _: None, 4, concurrency)
+        return sizes([await chunks.take() for _ in expected])
 
-    assert asyncio.run(cut()) == [7, 6, 5, 4, 4, 3, 3, 3]
+    assert asyncio.run(cut()) == expected
 
 
 def test_no_more_is_read_ahead_than_is_handed_out() -> None:
@@ -65,7 +72,7 @@ def test_no_more_is_read_ahead_than_is_handed_out() -> None:
         read += 1
 
     async def cut() -> None:
-        chunks = Chunks(planned(100_000), note, workers=2)
+        chunks = Chunks(planned(100_000), note, workers=2, concurrency=2)
         handed_out = 0
         for _ in range(20):
             chunk = await chunks.take()
@@ -79,7 +86,7 @@ def test_no_more_is_read_ahead_than_is_handed_out() -> None:
 
 def test_chunks_grow_to_what_takes_ten_seconds() -> None:
     async def cut() -> list[int]:
-        chunks = Chunks(planned(5_000), lambda _: None, workers=2)
+        chunks = Chunks(planned(5_000), lambda _: None, workers=2, concurrency=2)
         found = []
         for seconds in (WANTED_SECONDS / 2, 0.01, 60.0, WANTED_SECONDS):
             chunk = await chunks.take()
@@ -93,7 +100,7 @@ def test_chunks_grow_to_what_takes_ten_seconds() -> None:
 
 def test_what_comes_back_is_handed_out_before_all_else_and_counted() -> None:
     async def cut() -> tuple[Chunk | None, Chunk | None, bool, Chunk | None, bool]:
-        chunks = Chunks(planned(2 * FEWEST), lambda _: None, workers=1)
+        chunks = Chunks(planned(2 * FEWEST), lambda _: None, workers=1, concurrency=1)
         first, second = await chunks.take(), await chunks.take()
         assert first is not None
         assert second is not None
@@ -117,7 +124,7 @@ def test_what_is_there_already_is_no_work() -> None:
     noted: list[Planned] = []
 
     async def cut() -> Chunk | None:
-        chunks = Chunks(planned(3, Work.REUSE), lambda one: noted.append(one), workers=1)  # type: ignore[func-returns-value]
+        chunks = Chunks(planned(3, Work.REUSE), lambda one: noted.append(one), workers=1, concurrency=1)  # type: ignore[func-returns-value]
         return await chunks.take()
 
     assert asyncio.run(cut()) is None
@@ -126,7 +133,7 @@ def test_what_is_there_already_is_no_work() -> None:
 
 def test_an_ended_run_hands_out_nothing_and_is_over_when_the_last_is_back() -> None:
     async def cut() -> tuple[Chunk | None, bool, bool]:
-        chunks = Chunks(planned(10 * MOST), lambda _: None, workers=1)
+        chunks = Chunks(planned(10 * MOST), lambda _: None, workers=1, concurrency=1)
         one = await chunks.take()
         assert one is not None
         await chunks.end()

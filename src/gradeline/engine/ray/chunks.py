@@ -68,20 +68,29 @@ def replanned(chunk: Chunk, task: RunTask, storage: Storage) -> Iterator[Planned
 class Chunks:
     """Hands out the chunks of a plan, first those that were given back; each until it is done.
 
-    Where the end of the plan is in sight, chunks become smaller and smaller, so that all workers end together.
+    Where the end of the plan is in sight, chunks become smaller and smaller, so that all workers end together; but not
+    so small that the calls in flight would be fewer than they may be.
     """
 
-    def __init__(self, planned: Iterator[Planned], take_note: Callable[[Planned], str | None], workers: int) -> None:
-        """``take_note`` is told of every case as it is planned; a reason that it gives is why there are no more."""
+    def __init__(
+        self, planned: Iterator[Planned], take_note: Callable[[Planned], str | None], workers: int, concurrency: int
+    ) -> None:
+        """``take_note`` is told of every case as it is planned; a reason that it gives is why there are no more.
+
+        ``concurrency`` is that of all workers together.
+        """
         self._planned = planned
         self._take_note = take_note
         self._workers = workers
+        self._concurrency = concurrency
         self._ahead: deque[Planned] = deque()
         self._returned: deque[Chunk] = deque()
         self._out: set[int] = set()
         self._numbers = count()
         self._changed = asyncio.Condition()
         self._exhausted = False
+        self._in_sight = 0
+        """Cases that were left when the end of the plan was seen."""
         self._ended = False
         self._size = FEWEST
         self.over = asyncio.Event()
@@ -140,7 +149,8 @@ class Chunks:
             return None
         size = min(self._size, len(self._ahead))
         if self._exhausted:
-            size = min(size, ceil(len(self._ahead) / (self._workers * LANES)))
+            left = max(len(self._ahead), min(self._in_sight, self._concurrency))
+            size = min(size, ceil(left / (self._workers * LANES)))
         return Chunk(next(self._numbers), tuple(self._ahead.popleft() for _ in range(size)))
 
     async def _read_ahead(self, cases: int) -> None:
@@ -149,6 +159,7 @@ class Chunks:
             one = next(self._planned, None)
             if one is None or self._take_note(one) is not None:
                 self._exhausted = True
+                self._in_sight = len(self._ahead)
                 return
             if one.work is not Work.REUSE:
                 self._ahead.append(one)

@@ -166,7 +166,7 @@ class Fleet:
         self._tell = tell
         self._shares = shares(task.pace.concurrency, workers)
         self._spending: Spending = spent_before(storage, task)
-        self._chunks = Chunks(task.plan(storage), self._take_note, len(self._shares))
+        self._chunks = Chunks(task.plan(storage), self._take_note, len(self._shares), task.pace.concurrency)
         self._done: Counter[Work] = Counter()
         self._crew: list[Any] = []
         self._lessor = lessor
