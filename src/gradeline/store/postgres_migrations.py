@@ -376,6 +376,86 @@ async def let_records_outlive_their_run(connection: Connection) -> None:
     )
 
 
+async def count_in_shares(connection: Connection) -> None:
+    """A counter is several rows, and each session adds to the one that is its share: who writes to the same run at the
+    same time hardly ever waits for another's commit. What is dropped is taken from there too, so a share may be less
+    than nothing; the views add them up, under the names that the tables had.
+
+    The counters of a run that is being deleted are gone before its rows, and are not made again.
+    """
+    await connection.execute(
+        """ALTER TABLE response_counts RENAME TO response_shares;
+        ALTER TABLE response_shares DROP CONSTRAINT response_counts_pkey,
+            ADD COLUMN share integer NOT NULL DEFAULT 0, ADD PRIMARY KEY (run, status, share);
+        ALTER TABLE grade_counts RENAME TO grade_shares;
+        ALTER TABLE grade_shares DROP CONSTRAINT grade_counts_pkey,
+            ADD COLUMN share integer NOT NULL DEFAULT 0, ADD PRIMARY KEY (run, grader, outcome, share);
+        CREATE VIEW response_counts AS
+            SELECT run, status, sum(count)::bigint AS count FROM response_shares GROUP BY run, status;
+        CREATE VIEW grade_counts AS
+            SELECT run, grader, outcome, sum(count)::bigint AS count, sum(units) AS units, sum(squares) AS squares
+            FROM grade_shares GROUP BY run, grader, outcome;
+        CREATE FUNCTION my_share() RETURNS integer LANGUAGE sql STABLE AS 'SELECT pg_backend_pid() % 16';
+        CREATE OR REPLACE FUNCTION count_new_responses() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT
+        AS $$ BEGIN
+            INSERT INTO response_shares AS known (run, status, share, count)
+            SELECT run, status, my_share(), count(*)
+            FROM new_rows GROUP BY run, status ORDER BY run, status
+            ON CONFLICT (run, status, share) DO UPDATE SET count = known.count + excluded.count;
+            RETURN NULL;
+        END $$;
+        CREATE OR REPLACE FUNCTION count_changed_responses() RETURNS trigger LANGUAGE plpgsql
+        SET search_path FROM CURRENT AS $$ BEGIN
+            INSERT INTO response_shares AS known (run, status, share, count)
+            SELECT run, status, my_share(), sum(sign) FROM (
+                SELECT run, status, 1 AS sign FROM new_rows UNION ALL SELECT run, status, -1 FROM old_rows
+            ) AS changes GROUP BY run, status HAVING sum(sign) <> 0 ORDER BY run, status
+            ON CONFLICT (run, status, share) DO UPDATE SET count = known.count + excluded.count;
+            RETURN NULL;
+        END $$;
+        CREATE OR REPLACE FUNCTION count_dropped_responses() RETURNS trigger LANGUAGE plpgsql
+        SET search_path FROM CURRENT AS $$ BEGIN
+            INSERT INTO response_shares AS known (run, status, share, count)
+            SELECT run, status, my_share(), -count(*)
+            FROM old_rows WHERE EXISTS (SELECT FROM runs WHERE id = old_rows.run)
+            GROUP BY run, status ORDER BY run, status
+            ON CONFLICT (run, status, share) DO UPDATE SET count = known.count + excluded.count;
+            RETURN NULL;
+        END $$;
+        CREATE OR REPLACE FUNCTION count_new_grades() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT
+        AS $$ BEGIN
+            INSERT INTO grade_shares AS known (run, grader, outcome, share, count, units, squares)
+            SELECT run, grader, outcome, my_share(), count(*), sum(units), sum(squares)
+            FROM new_rows GROUP BY run, grader, outcome ORDER BY run, grader, outcome
+            ON CONFLICT (run, grader, outcome, share) DO UPDATE SET count = known.count + excluded.count,
+                units = known.units + excluded.units, squares = known.squares + excluded.squares;
+            RETURN NULL;
+        END $$;
+        CREATE OR REPLACE FUNCTION count_changed_grades() RETURNS trigger LANGUAGE plpgsql
+        SET search_path FROM CURRENT AS $$ BEGIN
+            INSERT INTO grade_shares AS known (run, grader, outcome, share, count, units, squares)
+            SELECT run, grader, outcome, my_share(), sum(sign), sum(sign * units), sum(sign * squares)
+            FROM (
+                SELECT run, grader, outcome, units, squares, 1 AS sign FROM new_rows
+                UNION ALL SELECT run, grader, outcome, units, squares, -1 FROM old_rows
+            ) AS changes GROUP BY run, grader, outcome ORDER BY run, grader, outcome
+            ON CONFLICT (run, grader, outcome, share) DO UPDATE SET count = known.count + excluded.count,
+                units = known.units + excluded.units, squares = known.squares + excluded.squares;
+            RETURN NULL;
+        END $$;
+        CREATE OR REPLACE FUNCTION count_dropped_grades() RETURNS trigger LANGUAGE plpgsql
+        SET search_path FROM CURRENT AS $$ BEGIN
+            INSERT INTO grade_shares AS known (run, grader, outcome, share, count, units, squares)
+            SELECT run, grader, outcome, my_share(), -count(*), -sum(units), -sum(squares)
+            FROM old_rows WHERE EXISTS (SELECT FROM runs WHERE id = old_rows.run)
+            GROUP BY run, grader, outcome ORDER BY run, grader, outcome
+            ON CONFLICT (run, grader, outcome, share) DO UPDATE SET count = known.count + excluded.count,
+                units = known.units + excluded.units, squares = known.squares + excluded.squares;
+            RETURN NULL;
+        END $$"""
+    )
+
+
 MIGRATIONS: Sequence[Migration] = (
     create_test_cases,
     create_runs,
@@ -388,6 +468,7 @@ MIGRATIONS: Sequence[Migration] = (
     keep_replaced_responses,
     create_parts,
     let_records_outlive_their_run,
+    count_in_shares,
 )
 
 
