@@ -248,6 +248,27 @@ class TestTheDatabase:
         found = reached_by(json.loads(store._link.write(explained))[0]["Plan"])
         assert set(found) == indexes
 
+    @pytest.mark.parametrize("statement", [RECORD_PAGE, KEY_PAGE, MEASURE_PAGE])
+    @pytest.mark.parametrize("place", [0, 15_000, 19_000, 19_900])
+    def test_a_page_costs_the_same_wherever_it_is(
+        self, store: PostgresStorage, postgres_url: str, statement: str, place: int
+    ) -> None:
+        """Not only where the database thinks that many are still to come."""
+        for run in (store.save_run(Run(id=name, name=name, suite="s")) for name in "ab"):
+            for insert in (
+                "samples (run, case_key, position, sample) SELECT $1, 'c' || n, n, repeat('q', 50)",
+                "responses (run, case_key, repeat, status, digest, response)"
+                " SELECT $1, 'c' || n, 0, 'success', '', repeat('a', 200)",
+                "grades (run, case_key, repeat, grader, fingerprint, outcome, units, squares, reported_error, grade)"
+                " SELECT $1, 'c' || n, 0, 'g', 'f', 'pass', 1, 1, 0, repeat('g', 100)",
+            ):
+                execute(postgres_url, f"INSERT INTO gradeline.{insert} FROM generate_series(0, 19999) AS n", run)
+        for table in ("samples", "responses", "grades"):
+            execute(postgres_url, f"ANALYZE gradeline.{table}")
+        ((explained,),) = store._read(f"EXPLAIN (FORMAT JSON) {statement}", "a", place, f"c{place}", 0, PAGE_ROWS, "a")
+        found = set(reached_by(json.loads(explained)[0]["Plan"]))
+        assert found == {"samples_run_position_case_key_key", RESPONSES, GRADES}
+
     def test_a_row_costs_the_same_however_many_there_are(self, postgres_url: str) -> None:
         """The plan of a statement may be as old as the connection: from a time when every table was empty."""
         batches, rows = 40, 25
