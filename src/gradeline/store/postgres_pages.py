@@ -22,8 +22,8 @@ _PAGE = """
     WHERE samples.run = $1 AND (samples.position, samples.case_key) >= ($2, $3)
         AND (samples.position, samples.case_key, responses.repeat) > ($2, $3, $4)
     ORDER BY samples.position, samples.case_key, responses.repeat LIMIT $5"""
-"""The offset keeps the database to one case after the other. Where it thinks that few are left, which is long before the
-end, it would else read all responses for each page, and sort them."""
+"""The offset keeps the database to one case after the other. Where it thinks that few are left, which is long before
+the end, it would else read all responses for each page, and sort them."""
 _WITH_GRADES = """
     SELECT page.*, found.* FROM ({page}) AS page LEFT JOIN LATERAL (
         SELECT {grades} FROM grades
@@ -70,8 +70,10 @@ GRADE_COLUMNS = """
     SELECT array_agg(case_key), array_agg(grader), array_agg(outcome), array_agg(score), array_agg(reported_error),
         array_agg(cost) FROM (
         SELECT case_key, grader, outcome, score, reported_error, cost FROM grades
-        WHERE run = $1 AND (case_key, repeat) > ($2, $3) AND (case_key, repeat) <= ($4, $5)
+        WHERE run = $1 AND case_key BETWEEN $2 AND $4
+            AND (case_key, repeat) > ($2, $3) AND (case_key, repeat) <= ($4, $5)
         ORDER BY case_key, repeat, grader) AS page"""
+"""How few lie between two cases the database sees only where it is asked for cases alone."""
 RECORD = f"""
     SELECT samples.sample, responses.response, found.* FROM responses JOIN samples USING (run, case_key)
     JOIN runs ON runs.id = responses.run LEFT JOIN LATERAL (
