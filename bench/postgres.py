@@ -41,6 +41,10 @@ WRITTEN = 20_000
 """Responses whose writing is measured, and as many grades."""
 BATCHES = (100, 500, 5_000)
 """A writer for a hundred tasks sends a hundred rows or fewer at a time."""
+SESSIONS = (1, 4, 16)
+SMALL = 10
+"""Answers, and as many grades, in each batch of sessions that write at once."""
+SECONDS = 3.0
 LOADED_AT_ONCE = 20_000
 PAGE = 50
 CASES_AT_ONCE = 500
@@ -205,6 +209,42 @@ def writing(storage: PostgresStorage, url: str, beside: str) -> Iterator[Figure]
             lambda run, number=responses, at_once=concurrency: asyncio.run(writer_rate(storage, run, number, at_once))
         )
         yield Figure(f"the writer, {concurrency} at once", f"{rate:,.0f}", beside)
+
+
+async def side_by_side(url: str, runs: Sequence[str]) -> list[float]:
+    """What each batch takes where sessions write at once, each to its run."""
+    taken: list[float] = []
+    end = perf_counter() + SECONDS
+
+    async def session(run: str, number: int) -> None:
+        async with connected(url) as connection:
+            first = number * 1_000_000
+            while perf_counter() < end:
+                responses, grades = rows_of(run, range(first, first + SMALL))
+                first += SMALL
+                began = perf_counter()
+                async with connection.transaction():
+                    await postgres_rows.put_rows(connection, [*responses, *grades])
+                taken.append(perf_counter() - began)
+
+    await asyncio.gather(*(session(run, number) for number, run in enumerate(runs)))
+    return sorted(taken)
+
+
+def at_once(storage: PostgresStorage, url: str) -> Iterator[tuple[str, ...]]:
+    """Sessions that write to one run, and to runs of their own, where none can be in another's way."""
+    for sessions in SESSIONS:
+        line = [str(sessions)]
+        for number in (1, sessions):
+            say(f"{sessions} sessions that write to {number} runs")
+            runs = [storage.save_run(Run(name="written", suite="bench", graders=GRADERS)) for _ in range(number)]
+            try:
+                taken = asyncio.run(side_by_side(url, runs * (sessions // number)))
+            finally:
+                for run in runs:
+                    storage.delete_run(run)
+            line += [f"{len(taken) / SECONDS:,.0f}", _seconds(taken[len(taken) * 99 // 100])]
+        yield tuple(line)
 
 
 async def loaded(url: str, run: str, cases: int, shift: int) -> None:
@@ -381,6 +421,11 @@ def measured(url: str, rows: int) -> None:
             f"PostgreSQL {version}: {WRITTEN:,} responses and as many grades, rows/s", ("way", "rows/s", ""),
             list(writing(storage, url, "")),
         )  # fmt: skip
+        print_table(
+            f"sessions of one client that write {SMALL} responses and grades a transaction (the slowest hundredth)",
+            ("sessions", "to one run, batches/s", "slowest", "to runs of their own, batches/s", "slowest"),
+            list(at_once(storage, url)),
+        )
         runs = [
             storage.save_run(Run(name=name, suite="bench", status="completed", graders=GRADERS, total=cases))
             for name in ("baseline", "candidate")
