@@ -529,12 +529,18 @@ class TestScopes:
 class TestTargetsThatAreAllowed:
     @pytest.fixture
     def settings(self, tmp_path: Path) -> ServeSettings:
-        return ServeSettings(store=str(tmp_path / "store.db"), allow_target=("command",))
+        return ServeSettings(store=str(tmp_path / "store.db"), allow_target=("command", "letta_agent"))
 
     def test_the_operator_may_allow_more_kinds(self, call: Call, asked: dict[str, Any]) -> None:
         target = {"kind": "command", "command": [sys.executable, "-c", "print('hello')"]}
         run = start(call, {**without(asked, "agent_endpoint_url"), "target": target}).data["id"]
         assert ended(call, run)["progress"] == {"total": 1, "answered": 1, "graded": 1, "errors": 0}
+
+    def test_a_letta_server_must_be_where_agents_may_be(self, call: Call, asked: dict[str, Any]) -> None:
+        target = {"kind": "letta_agent", "agent_id": "agent-1", "base_url": "http://10.0.0.1:8283"}
+        answer = start(call, {**without(asked, "agent_endpoint_url"), "target": target})
+        assert answer.error["code"] == "URL_NOT_ALLOWED", answer.body
+        assert "target.base_url" in answer.error["message"]
 
 
 class TestGradersOfTheOperator:

@@ -9,8 +9,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from gradeline.engine.outside import Outside
+from gradeline.engine.prepare import Choice, prepare
 from gradeline.errors import ConfigError, Fault
 from gradeline.model import ErrorInfo, Message, Response, Sample, ToolCall, Trajectory, Usage
+from gradeline.suite.read import read_suite
 from gradeline.targets import create
 from gradeline.targets.letta_agent import LettaAgentConfig, LettaAgentTarget
 from gradeline.targets.letta_server import Connection
@@ -386,6 +389,27 @@ def test_calls_keep_to_the_policy_of_the_transport(suite: Path) -> None:
     response = asyncio.run(run())
     assert response.error is not None
     assert response.error.type == "connect"
+    assert "egress policy" in response.error.message
+
+
+def test_a_run_that_may_not_reach_everything_has_calls_keep_to_that(suite: Path) -> None:
+    """Also where the address is not in the suite."""
+    path = suite / "bounded.yaml"
+    path.write_text(
+        "name: n\ndataset: [{id: 1, input: x, ground_truth: x}]\ntarget: {kind: letta_agent, agent_file: agent.af}\n"
+        "graders: {g: {kind: exact_match}}\n"
+    )
+
+    async def run() -> Response:
+        async with LettaStub() as letta:
+            outside = Outside({"LETTA_BASE_URL": letta.url}, PublicOnly())
+            async with prepare(read_suite(path), Choice(), outside=outside) as prepared:
+                response = await prepared.target.respond(Sample(id=1, input="x"))
+            assert letta.operations() == []
+            return response
+
+    response = asyncio.run(run())
+    assert response.error is not None
     assert "egress policy" in response.error.message
 
 

@@ -271,7 +271,7 @@ async def prepare(
         if suite.reward is not None:
             uses.append(_reward_use(suite, suite.reward, loaded))
         given = _given(suite, target_spec, pool, loaded, storage, environment)
-        if outside.policy is not None and target_spec.kind == "http" and asking:
+        if outside.policy is not None and target_spec.kind in {"http", *LETTA} and asking:
             from gradeline.transport import Transport  # loads aiohttp
 
             given["transport"] = await stack.enter_async_context(Transport(outside.policy))

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from gradeline import extractors, graders
-from gradeline.engine.prepare import LETTA
 from gradeline.errors import ConfigError
 from gradeline.model import Sample, Storage, quote
 from gradeline.model.secrets import holds_secret
@@ -219,7 +218,7 @@ class SuiteMaker:
                 remedy = "store it with PUT /api/secrets/NAME and write {secret: NAME} in its place"
                 raise ApiError(Code.INVALID_INPUT, f"Field 'target.{name}' holds a secret; {remedy}")
         url = target.get(field)
-        if isinstance(url, str) and kind not in LETTA:
+        if isinstance(url, str):
             self._egress.check_url(url, named if kind == "http" else "target.base_url")
         poll = target.get("poll")
         if isinstance(poll, Mapping) and isinstance(poll.get("url"), str) and "://" in poll["url"]:
