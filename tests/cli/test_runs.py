@@ -36,6 +36,17 @@ def answer(text):
     time.sleep(SECONDS)
     return f"It is {KNOWN.get(text.split()[-1], 'unknown')}, you are welcome."
 """
+DEADLY_AGENT = """
+import os, signal
+from pathlib import Path
+KNOWN = {"France": "Paris", "Spain": "Madrid", "Norway": "Oslo"}
+def answer(text, model):
+    deadly = Path(__file__).with_name("deadly")
+    if model == "second" and "Spain" in text and deadly.exists():
+        deadly.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return f"It is {KNOWN.get(text.split()[-1], 'unknown')}, you are welcome."
+"""
 GRADERS = """
 from gradeline import GradeResult, grader
 @grader
@@ -190,6 +201,41 @@ class TestAfterwards:
         resumed = gradeline(folder, "resume", "latest", "--json")
         assert (resumed.json["summary"]["cases"], resumed.json["summary"]["repeats"]) == (2, 2)
         assert calls(folder) == 4
+
+    @pytest.mark.parametrize(("baseline", "code"), [((), 0), (("--baseline", "before"), 3)])
+    def test_of_several_models_those_that_were_not_come_to_are_run_by_resume(
+        self, folder: Path, baseline: tuple[str, ...], code: int
+    ) -> None:
+        """The first is whole, the second dies in its midst, the third was never begun; letta's files are of all.
+
+        So few cases leave it undecided whether they are worse than the baseline, of the third as of the second.
+        """
+        (folder / "suite.yaml").write_text(SUITE.replace('"agent.py:answer"', '"agent.py:answer", isolation: none'))
+        (folder / "agent.py").write_text(DEADLY_AGENT)
+        gradeline(folder, "run", "suite.yaml", "--name", "before", "--model", "first")
+        models = ("--model", "first", "--model", "second", "--model", "third")
+        options = ("--name", "mine", "--seed", "7", "--limit", "3", "--output", "out", *baseline)
+        (folder / "deadly").touch()
+        died = gradeline(folder, "run", "suite.yaml", *models, *options)
+        assert died.code == -signal.SIGKILL
+        assert not list((folder / "out").iterdir())
+        resumed = gradeline(folder, "resume", "latest", "--json")
+        assert (resumed.code, resumed.err) == (code, "")
+        assert [one["run"]["name"] for one in resumed.json["runs"]] == ["mine [second]", "mine [third]"]
+        assert {one["summary"]["cases"] for one in resumed.json["runs"]} == {3}
+        runs = gradeline(folder, "list", "--json").json["runs"][:3]
+        assert [(one["name"], one["status"]) for one in runs] == [
+            (f"mine [{model}]", "completed") for model in ("third", "second", "first")
+        ]
+        assert len({one["group"] for one in runs}) == 1
+        assert {one["seed"] for one in runs} == {7}
+        second, third = (one["verdict"] for one in resumed.json["runs"])
+        assert third == second
+        assert {path.name for path in (folder / "out").iterdir()} == {
+            "suite.json", "summary.json", "first.jsonl", "second.jsonl", "third.jsonl"
+        }  # fmt: skip
+        again = gradeline(folder, "resume", "latest", "--json")
+        assert again.json["run"]["name"] == "mine [third]"
 
     def test_a_run_that_lives_is_not_resumed_beside_itself(self, folder: Path) -> None:
         (folder / "agent.py").write_text(AGENT.replace("SECONDS", "30"))

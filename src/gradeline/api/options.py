@@ -100,6 +100,7 @@ def order_of(options: RunOptions) -> Order:
         tags=texts["tags"],
         samples=texts["samples"],
         graders=texts["graders"],
+        models=texts["models"],
         repeats=options.get("repeats"),
         concurrency=options.get("concurrency"),
         cached=None if cached is None else str(Path(cached).resolve()),
@@ -110,7 +111,6 @@ def order_of(options: RunOptions) -> Order:
     return Order(
         Path(),
         choice,
-        texts["models"],
         options.get("name"),
         options.get("seed"),
         baseline=baseline if baseline is None or isinstance(baseline, str) else baseline.run.id,

@@ -18,9 +18,9 @@ from gradeline.cli.settings import Settings
 from gradeline.cli.summary import print_quietly, print_report
 from gradeline.engine import suites
 from gradeline.engine.conclude import conclude, worst_of
-from gradeline.engine.prepare import Choice, prepare
+from gradeline.engine.prepare import Choice, Definition, prepare
 from gradeline.engine.stop import Stop
-from gradeline.engine.suites import STOPPED_BY_HAND, Engine, Order, Ran, Watcher, in_this_process
+from gradeline.engine.suites import STOPPED_BY_HAND, Engine, Order, Ran, SuiteRan, Watcher, in_this_process
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import Run, Storage
 from gradeline.suite.places import PlacedError
@@ -46,31 +46,38 @@ async def check_suite(path: Path, warnings: list[str], overrides: tuple[str, ...
     return []
 
 
-async def run_suite(
-    settings: Settings, storage: Storage, order: Order, output: Path | None, engine: Engine = in_this_process
-) -> int:
+async def run_suite(settings: Settings, storage: Storage, order: Order, engine: Engine = in_this_process) -> int:
     """One run, or one for each model; what they come to is printed."""
+    output = order.choice.output
     if output is not None:
         try:
-            output.mkdir(parents=True, exist_ok=True)
+            Path(output).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(Problem("--output", f"{output} cannot be made a folder: {error.strerror}")) from None
     done = await suites.run_suite(storage, order, watcher(settings), engine)
-    folder = output or done.suite.output
-    if folder is not None:
-        from gradeline.report.letta_layout import LettaRun, write_letta_layout  # few runs write letta's results
-
-        write_letta_layout(folder, [LettaRun.of(ran.report, done.suite.masked) for ran in done.runs])
+    _write_output(storage, done)
     return print_runs(settings, storage, done.runs)
 
 
 async def resume_run(
     settings: Settings, storage: Storage, wanted: str, choice: Choice, allow_changed: bool, engine: Engine
 ) -> int:
-    ran = await suites.resume_run(
-        storage, wanted, choice, watcher(settings), allow_changed=allow_changed, engine=engine
-    )
-    return print_runs(settings, storage, [ran])
+    done = await suites.go_on(storage, wanted, choice, watcher(settings), allow_changed=allow_changed, engine=engine)
+    _write_output(storage, done)
+    return print_runs(settings, storage, done.runs)
+
+
+def _write_output(storage: Storage, done: SuiteRan) -> None:
+    """Letta's result files of all runs of the group, where they are wanted."""
+    run = done.runs[0].report.run
+    folder = Definition.of(run).choice.output or done.suite.output
+    if folder is None:
+        return
+    from gradeline.report.letta_layout import LettaRun, write_letta_layout  # few runs write letta's results
+
+    known = {ran.report.run.id: ran.report for ran in done.runs}
+    reports = [known.get(one.id) or conclude(storage, one) for one in suites.group_of(storage, run)]
+    write_letta_layout(Path(folder), [LettaRun.of(report, done.suite.masked) for report in reports])
 
 
 async def regrade_run(

@@ -99,7 +99,9 @@ _concurrency = click.option("--concurrency", type=click.IntRange(1), metavar="N"
 )
 @click.option("--fail-fast", is_flag=True, help="End at the first case that does not pass.")
 @engine_options
-@click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Write letta's result files there too.")
+@click.option(
+    "--output", type=click.Path(resolve_path=True), metavar="DIR", help="Write letta's result files there too."
+)
 @click.option(
     "--cached",
     type=click.Path(path_type=Path, exists=True),
@@ -127,11 +129,10 @@ def run(**options: Any) -> int:
     cached: Path | None = options.pop("cached")
     chosen = {key: options.pop(key) for key in Choice._fields if key in options}
     choice = Choice(**chosen, cached=None if cached is None else str(cached.resolve()))
-    output: Path | None = options.pop("output")
     engine_choice = EngineChoice(**{key: options.pop(key) for key in EngineChoice._fields})
     order = Order(options.pop("suite"), choice, **options)
     with open_engine(settings, engine_choice) as engine, open_store(settings) as storage:
-        return event_loop.run(run_suite(settings, storage, order, output, engine))
+        return event_loop.run(run_suite(settings, storage, order, engine))
 
 
 @click.command()
@@ -144,7 +145,11 @@ def run(**options: Any) -> int:
 def resume(
     run_name: str, allow_changed: bool, concurrency: int | None, budget: Budget | None, **engine_choice: Any
 ) -> int:
-    """Go on with a run that was stopped: what is answered and graded is not done again."""
+    """Go on with a run that was stopped: what is answered and graded is not done again.
+
+    Of several models, those that were not come to are run after it. Letta's result files are written as they would have
+    been.
+    """
     from gradeline.cli.running import resume_run
     from gradeline.cli.stores import open_store
     from gradeline.engine import event_loop

@@ -108,7 +108,7 @@ async def _side(storage: Storage, order: PairOrder, side: Side, overrides: tuple
         choice = order.choice._replace(overrides=overrides, comparing=False)
         models = (side.model,) if side.model is not None else ()
         name = None if order.name is None else f"{order.name} [{side.model}]"
-        ran = await run_suite(storage, Order(order.suite, choice, models, name), watcher)
+        ran = await run_suite(storage, Order(order.suite, choice._replace(models=models), name), watcher)
         return ran.runs[0]
     except BaseException as error:
         if watcher.stop is not None:

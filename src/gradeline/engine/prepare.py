@@ -58,6 +58,10 @@ class Choice(NamedTuple):
     budget: Budget | None = None
     comparing: bool = True
     """Whether graders that need a baseline are used; without them a gate over them is not judged."""
+    models: tuple[str, ...] = ()
+    """Those that are run one after the other, as a group; ``model`` is the run's own."""
+    output: str | None = None
+    """A folder that gets letta's result files at the end."""
 
 
 class Definition(Struct, frozen=True):

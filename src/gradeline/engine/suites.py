@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -34,7 +34,6 @@ class Order(NamedTuple):
     suite: Path | Suite
     """A file, or what was read already."""
     choice: Choice = Choice()
-    models: tuple[str, ...] = ()
     name: str | None = None
     seed: int | None = None
     failed_of: str | None = None
@@ -112,12 +111,27 @@ async def run_suite(
     choice = order.choice
     if order.failed_of is not None:
         choice = choice._replace(samples=_not_passed(storage, storage.find_run(order.failed_of)))
-    models: tuple[str | None, ...] = order.models or _cached_models(choice) or suite.target.models or (None,)
+    models: tuple[str | None, ...] = choice.models or _cached_models(choice) or suite.target.models or (None,)
+    order = order._replace(choice=choice._replace(models=tuple(model for model in models if model is not None)))
     group = new_run_id() if len(models) > 1 else None
+    return SuiteRan(suite, await _run_models(storage, suite, order, models, group, baselines, watcher, engine))
+
+
+async def _run_models(
+    storage: Storage,
+    suite: Suite,
+    order: Order,
+    models: Sequence[str | None],
+    group: str | None,
+    baselines: Mapping[str, str],
+    watcher: Watcher,
+    engine: Engine,
+) -> list[Ran]:
+    """One run for each model, until somebody ends it."""
     watcher = watcher._replace(stop=watcher.stop or Stop())
     done: list[Ran] = []
     for model in models:
-        async with prepare(suite, choice._replace(model=model), storage, baselines=baselines) as prepared:
+        async with prepare(suite, order.choice._replace(model=model), storage, baselines=baselines) as prepared:
             prepared = order.complete(prepared)
             prepared.require_cases()
             for warning in prepared.warnings():
@@ -128,7 +142,54 @@ async def run_suite(
             done.append(await _execute(storage, prepared, run, watcher, engine, fail_fast=order.fail_fast))
         if done[-1].stopped == STOPPED_BY_HAND:
             break
-    return SuiteRan(suite, done)
+    return done
+
+
+async def go_on(
+    storage: Storage,
+    wanted: str,
+    choice: Choice = _WHOLE,
+    watcher: Watcher = NOBODY,
+    *,
+    allow_changed: bool = False,
+    engine: Engine = in_this_process,
+) -> SuiteRan:
+    """Go on with a run, then with the models of its group that were not come to."""
+    watcher = watcher._replace(stop=watcher.stop or Stop())
+    ran = await resume_run(storage, wanted, choice, watcher, allow_changed=allow_changed, engine=engine)
+    run = ran.report.run
+    definition = Definition.of(run)
+    suite, kept = suite_of_run(definition), definition.choice
+    begun = {Definition.of(one).choice.model for one in group_of(storage, run)}
+    missing = [model for model in kept.models if model not in begun]
+    if run.group is None or not missing or ran.stopped == STOPPED_BY_HAND:
+        return SuiteRan(suite, [ran])
+    order = Order(
+        suite,
+        kept,
+        run.name.removesuffix(f" [{kept.model}]"),
+        run.seed,
+        complete=lambda prepared: prepared._replace(rules=definition.rules),
+    )
+    others = await _run_models(storage, suite, order, missing, run.group, definition.baselines, watcher, engine)
+    return SuiteRan(suite, [ran, *others])
+
+
+def group_of(storage: Storage, run: Run) -> list[Run]:
+    """The runs of all models that this one is run with, the first model's first; where it is alone, that is all."""
+    models = Definition.of(run).choice.models
+    if run.group is None or not models:
+        return [run]
+    found: list[Run] = []
+    before: str | None = None
+    while page := storage.list_runs(before=before):
+        for one in page:
+            if one.group == run.group:
+                found.append(one)
+                if Definition.of(one).choice.model == models[0]:
+                    return found[::-1]
+        before = page[-1].id
+    return found[::-1]
 
 
 async def resume_run(
