@@ -37,7 +37,7 @@ from gradeline.model import (
 from gradeline.store import Run, SqliteStorage, StoreError
 from gradeline.store.migrations import APPLICATION_ID, MIGRATIONS, count_new_rows_at_once, migrate
 from gradeline.store.rows import Row, Tally, counts_of, grade_row, response_row, score_units
-from gradeline.store.sqlite import _LOG_COMMITS
+from gradeline.store.sqlite_link import BUSY_SECONDS, LOG_COMMITS
 from gradeline.store.sqlite_pages import KEY_PAGE, RECORD_PAGE
 
 
@@ -78,7 +78,7 @@ class TestTheFile:
     def test_its_settings(self, path: Path) -> None:
         with SqliteStorage(path) as storage:
             pragmas = {
-                name: storage._connection.execute(f"PRAGMA {name}").fetchone()[0]
+                name: storage._link.connection.execute(f"PRAGMA {name}").fetchone()[0]
                 for name in (
                     "journal_mode",
                     "synchronous",
@@ -124,7 +124,7 @@ class TestTheFile:
             put(storage, run, 1)
             for _ in range(20):
                 next(storage.records(run))  # left unfinished
-            assert len(storage._readers) == 1
+            assert len(storage._link._readers) == 1
 
     def test_a_closed_store_says_so(self, path: Path) -> None:
         storage = SqliteStorage(path)
@@ -273,8 +273,8 @@ class TestFullDisk:
 
         with SqliteStorage(path) as storage:
             run = storage.save_run(Run(name="n", suite="s"))
-            pages = storage._connection.execute("PRAGMA page_count").fetchone()[0]
-            storage._connection.execute(f"PRAGMA max_page_count = {pages + 20}")
+            pages = storage._link.connection.execute("PRAGMA page_count").fetchone()[0]
+            storage._link.connection.execute(f"PRAGMA max_page_count = {pages + 20}")
             told = asyncio.run(write())
             stored = {int(record.case) for record in storage.records(run)}
             failed = {case for case, error in enumerate(told) if error is not None}
@@ -282,7 +282,7 @@ class TestFullDisk:
             assert stored | failed == set(range(100))
             assert stored & failed == set()
             assert all(isinstance(told[case], StoreError) and "the disk is full" in str(told[case]) for case in failed)
-            storage._connection.execute("PRAGMA max_page_count = 100000")
+            storage._link.connection.execute("PRAGMA max_page_count = 100000")
             put(storage, run, 1000)
         check_whole(path, run)
 
@@ -394,8 +394,8 @@ def test_a_fresh_file_may_become_a_store_while_another_looks_at_it(path: Path) -
         SqliteStorage(path.with_name("any.db")) as storage,
         closing(sqlite3.connect(path, isolation_level=None)) as own,
     ):
-        storage._require_ours(MeanwhileOpened(own, path))  # type: ignore[arg-type]
-        storage._require_ours(own)
+        storage._link._require_ours(MeanwhileOpened(own, path))  # type: ignore[arg-type]
+        storage._link._require_ours(own)
 
 
 def test_what_was_acknowledged_survives_kill_9(path: Path) -> None:
@@ -526,7 +526,7 @@ class TestCommittingAtOnce:
                 other.execute("BEGIN IMMEDIATE")
                 began = monotonic()
                 assert storage._commit_now(rows) is None
-                assert monotonic() - began < storage._busy_seconds / 2
+                assert monotonic() - began < BUSY_SECONDS / 2
                 other.execute("ROLLBACK")
             assert storage._commit_now(rows) == [None]
             assert len(list(storage.records(run))) == 1
@@ -559,11 +559,11 @@ class TestTheLog:
 
         async def write(storage: SqliteStorage, run: str) -> None:
             async with storage.writer() as writer:
-                for number in range(3 * _LOG_COMMITS):
+                for number in range(3 * LOG_COMMITS):
                     key = ResponseKey(run, str(number))
                     await writer.put_response(key, Response(text="x"), Sample(number, "q"), number)
                 await writer.post_grades(key, {"exact": ("x", Grade("exact", "f", Outcome.PASS, 1.0, True))})
-                while storage._in_log:
+                while storage._link.in_log:
                     await asyncio.sleep(0.005)
                 assert query(path, "SELECT count(*) FROM grades") == [(1,)]
 
@@ -571,7 +571,7 @@ class TestTheLog:
             run = storage.save_run(Run(name="n", suite="s"))
             asyncio.run(write(storage, run))
             length = log.stat().st_size
-            for number in range(_LOG_COMMITS):
+            for number in range(LOG_COMMITS):
                 put(storage, run, number, "another")
             assert log.stat().st_size == length
         check_whole(path, run)
@@ -579,25 +579,25 @@ class TestTheLog:
     def test_a_few_commits_are_left_in_it(self, path: Path) -> None:
         with SqliteStorage(path) as storage:
             run = storage.save_run(Run(name="n", suite="s"))
-            for number in range(_LOG_COMMITS - 1):
+            for number in range(LOG_COMMITS - 2):  # the run is the first
                 put(storage, run, number)
-            storage._fold_log()
-            assert storage._in_log == _LOG_COMMITS - 1
-            put(storage, run, _LOG_COMMITS)
-            storage._fold_log()
-            assert storage._in_log == 0
+            storage._link.fold_log()
+            assert storage._link.in_log == LOG_COMMITS - 1
+            put(storage, run, LOG_COMMITS)
+            storage._link.fold_log()
+            assert storage._link.in_log == 0
 
     def test_who_reads_or_writes_beside_keeps_nobody_waiting(self, path: Path) -> None:
         with SqliteStorage(path) as storage, closing(sqlite3.connect(path, isolation_level=None)) as other:
             run = storage.save_run(Run(name="n", suite="s"))
             for begin in ("BEGIN", "BEGIN IMMEDIATE"):
-                for number in range(_LOG_COMMITS):
+                for number in range(LOG_COMMITS):
                     put(storage, run, number, begin)
                 other.execute(begin)
                 other.execute("SELECT count(*) FROM responses").fetchone()
                 began = monotonic()
-                storage._fold_log()
-                assert monotonic() - began < storage._busy_seconds / 2
+                storage._link.fold_log()
+                assert monotonic() - began < BUSY_SECONDS / 2
                 other.execute("ROLLBACK")
             put(storage, run, 1, "afterwards")
         check_whole(path, run)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from gradeline.store.rows import ResponseRow, Row
+from gradeline.errors import StoreError
+from gradeline.store.rows import ResponseRow, Row, unsaved_run
 
+_BAD_ROW = (sqlite3.IntegrityError, sqlite3.DataError, ValueError, OverflowError)
 _CHUNKS = (64, 32, 16, 8)
 """Rows of a statement: few sizes, so that each is prepared once; but one statement for the last few."""
 
@@ -164,3 +166,40 @@ def _chunks(rows: Sequence[tuple[Any, ...]]) -> Sequence[Sequence[tuple[Any, ...
 def _statement(table: _Table, rows: int, otherwise: str) -> str:
     values = ", ".join([f"({', '.join('?' * table.width)})"] * rows)
     return f"INSERT INTO {table.name} ({table.columns}) VALUES {values} ON CONFLICT ({table.key}) DO {otherwise}"  # noqa: S608 - made of constants
+
+
+def put_acceptable_rows(
+    connection: sqlite3.Connection, rows: Sequence[Row], begin: Callable[[], None]
+) -> list[StoreError | None]:
+    """Store the rows, or say of each why it cannot be: a bad row costs the others of its batch nothing.
+
+    They are the first thing in their transaction: a bad row begins it anew, since a savepoint for all of them
+    would make every batch pay for the few that need one.
+    """
+    try:
+        put_rows(connection, rows)
+    except _BAD_ROW as error:
+        connection.execute("ROLLBACK")
+        begin()
+        if len(rows) == 1:
+            return [_refusal(rows[0], error)]
+        return [_put_row(connection, row) for row in rows]
+    return [None] * len(rows)
+
+
+def _put_row(connection: sqlite3.Connection, row: Row) -> StoreError | None:
+    connection.execute("SAVEPOINT one")
+    try:
+        put_rows(connection, [row])
+    except _BAD_ROW as error:
+        connection.execute("ROLLBACK TO one")
+        return _refusal(row, error)
+    finally:
+        connection.execute("RELEASE one")
+    return None
+
+
+def _refusal(row: Row, error: Exception) -> StoreError:
+    if isinstance(error, sqlite3.IntegrityError):
+        return unsaved_run(row.run)
+    return StoreError(f"cannot store {row.run}/{row.case}/{row.repeat}: {error}")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from threading import Lock, RLock
-from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -25,9 +22,8 @@ from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import Response
 from gradeline.model.run import Columns, Counts, GradeColumns, GradeMeasure, Measure, ResponseColumns, Run, StoredKey
 from gradeline.model.sample import Sample
-from gradeline.store.bulk import put_rows, put_samples
+from gradeline.store.bulk import put_acceptable_rows, put_samples
 from gradeline.store.deletion import being_deleted, removing
-from gradeline.store.migrations import APPLICATION_ID, MIGRATIONS, migrate, version_of
 from gradeline.store.observations import (
     Cell,
     observation_of_row,
@@ -54,6 +50,7 @@ from gradeline.store.rows import (
     unknown_run,
     unsaved_run,
 )
+from gradeline.store.sqlite_link import BUSY_SECONDS, Link
 from gradeline.store.sqlite_pages import (
     BEGINNING,
     CASES_AT_ONCE,
@@ -81,56 +78,22 @@ if TYPE_CHECKING:
     from gradeline.store.sqlite_database import SqliteDatabase
     from gradeline.store.writer import Writer
 
-BUSY_SECONDS = 5.0
-_IDLE_READERS = 4
-T = TypeVar("T")
-
 _SAMPLES_AT_ONCE = 500
-_LOG_COMMITS = 16
-"""So many make it worth while to fold the log in a quiet moment."""
-_LOG_PAGES = 4000
-"""So many (16 MB) are folded whatever the moment. A page that many commits write is then folded once for all of them:
-with SQLite's thousand a sample takes a twentieth longer."""
 _CANDIDATES = 20
-
-_REMEDIES = {
-    sqlite3.SQLITE_BUSY: "is locked by another process; try again when it is done, or end it",
-    sqlite3.SQLITE_LOCKED: "is locked by another process; try again when it is done, or end it",
-    sqlite3.SQLITE_FULL: "cannot grow: the disk is full; free some space, then resume",
-    sqlite3.SQLITE_IOERR: "cannot be read or written: the disk reports an error; check it, then open the store again",
-    sqlite3.SQLITE_READONLY: "cannot be written; make the file and its folder writable, or name another store",
-    sqlite3.SQLITE_PERM: "cannot be written; make the file and its folder writable, or name another store",
-    sqlite3.SQLITE_CANTOPEN: "cannot be opened; see that its folder exists and is writable, or name another store",
-    sqlite3.SQLITE_NOTADB: "is not a gradeline store (no SQLite database); name another file",
-    sqlite3.SQLITE_CORRUPT: "is damaged; restore it from a copy, or save what is left with `sqlite3 FILE .recover`",
-}
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
-_BAD_ROW = (sqlite3.IntegrityError, sqlite3.DataError, ValueError, OverflowError)
-_PAUSES = (0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.025, 0.05)
-_LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-_FATAL = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
 class SqliteStorage:
     """`Storage` in a SQLite file.
 
-    One connection writes, under a lock and in transactions that take the file's write lock at
-    once; a small pool reads beside it. After an I/O error nothing more is written until the store
-    is opened anew: what the disk holds is unknown then.
+    Any number of processes may share it. After an I/O error nothing more is written until the store is opened anew:
+    what the disk holds is unknown then.
     """
 
     def __init__(self, path: str | Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
         self.path = Path(path)
-        self._busy_seconds = busy_seconds
-        self._write_lock = RLock()
-        self._readers: list[sqlite3.Connection] = []
-        self._readers_lock = Lock()
-        self._refusal: str | None = None
-        """Why nothing more is written."""
-        self._in_log = 0
-        """Commits since the log was folded into the file by us."""
-        self._closed = False
-        self._connection = self._opened()
+        self._link = Link(self.path, busy_seconds)
+        self._read = self._link.read
         self._go_on_deleting()
 
     def __enter__(self) -> Self:
@@ -140,24 +103,19 @@ class SqliteStorage:
         self.close()
 
     def close(self) -> None:
-        with self._write_lock, self._readers_lock:
-            self._closed = True
-            self._refusal = f"the store {self.path} is closed"
-            for connection in (self._connection, *self._readers):
-                connection.close()
-            self._readers.clear()
+        self._link.close()
 
     @property
     def database(self) -> SqliteDatabase:
         """The database itself, for tables that stand beside those of runs."""
         from gradeline.store.sqlite_database import SqliteDatabase  # the service's alone
 
-        return SqliteDatabase(self._reading, self._writing)
+        return SqliteDatabase(self._link.reading, self._link.writing)
 
     def save_test_case(self, test_case: TestCase) -> str:
         if not test_case.id:
             test_case = msgspec.structs.replace(test_case, id=new_id())
-        with self._writing() as connection:
+        with self._link.writing() as connection:
             connection.execute(
                 "INSERT INTO test_cases (id, test_case) VALUES (?, ?)"
                 " ON CONFLICT (id) DO UPDATE SET test_case = excluded.test_case, deleted = 0",
@@ -174,13 +132,13 @@ class SqliteStorage:
         return [from_json(TestCase, text) for (text,) in rows]
 
     def delete_test_case(self, id: str) -> bool:  # noqa: A002 - the seed's name
-        with self._writing() as connection:
+        with self._link.writing() as connection:
             done = connection.execute("UPDATE test_cases SET deleted = 1 WHERE id = ? AND NOT deleted", (id,))
             return done.rowcount > 0
 
     def save_run(self, run: Run) -> str:
         run = checked(run)
-        with self._writing() as connection:
+        with self._link.writing() as connection:
             _save_run(connection, run)
         return run.id
 
@@ -216,7 +174,7 @@ class SqliteStorage:
         return [from_json(Run, text) for (text,) in rows]
 
     def update_run(self, id: str, **changes: Any) -> Run:  # noqa: A002 - as the seed names it
-        with self._writing() as connection:
+        with self._link.writing() as connection:
             row = connection.execute("SELECT run FROM runs WHERE id = ?", (id,)).fetchone()
             if row is not None:
                 run = changed(from_json(Run, row[0]), changes)
@@ -225,7 +183,7 @@ class SqliteStorage:
         raise self._unknown_run(id)
 
     def claim_run(self, id: str, owner: str, previous: str | None) -> Run | None:  # noqa: A002 - as the seed names it
-        with self._writing() as connection:
+        with self._link.writing() as connection:
             row = connection.execute("SELECT run FROM runs WHERE id = ?", (id,)).fetchone()
             if row is not None:
                 run = claimed(from_json(Run, row[0]), owner, previous)
@@ -237,7 +195,7 @@ class SqliteStorage:
     def delete_run(self, id: str) -> bool:  # noqa: A002 - as the seed names it
         from gradeline.store.sqlite_deletion import hide_run  # runs are seldom deleted
 
-        with self._writing(cascading=False) as connection:
+        with self._link.writing(cascading=False) as connection:
             found = hide_run(connection, id)
         for run in self._half_deleted():
             for _ in removing(self.database.transact, run):
@@ -247,7 +205,7 @@ class SqliteStorage:
     def put_samples(self, run: str, samples: Iterable[Sample], start: int = 0) -> None:
         rows = ((run, sample.case_key, place, to_json(sample)) for place, sample in enumerate(samples, start))
         while chunk := list(islice(rows, _SAMPLES_AT_ONCE)):
-            with self._writing() as connection:
+            with self._link.writing() as connection:
                 try:
                     put_samples(connection, chunk)
                 except sqlite3.IntegrityError:
@@ -382,7 +340,7 @@ class SqliteStorage:
         return counts_of(responses, (Tally(*row) for row in grades))
 
     def put_observations(self, observations: Sequence[Observation]) -> list[int]:
-        with self._writing() as connection:
+        with self._link.writing() as connection:
             return put_observations(connection, observations)
 
     def observations(
@@ -399,51 +357,36 @@ class SqliteStorage:
         """``beside`` is done in the transaction of each batch; see `gradeline.store.shared`."""
         from gradeline.store.writer import Writer  # asyncio is loaded only where it is used
 
-        return Writer(partial(self._commit, beside=beside), partial(self._commit_now, beside=beside), self._fold_log)
+        return Writer(
+            partial(self._commit, beside=beside), partial(self._commit_now, beside=beside), self._link.fold_log
+        )
 
     def _commit(
         self, rows: Sequence[Row], beside: Beside | None = None, patience: float | None = None
     ) -> list[StoreError | None]:
-        with self._writing(patience=patience) as connection:
+        with self._link.writing(patience=patience) as connection:
             failpoint("batch-begun")
-            refusals = _put_rows(connection, rows, self._begin)
+            refusals = put_acceptable_rows(connection, rows, self._link.begin)
             if beside is not None:
                 from gradeline.store.sqlite_database import SqliteTransaction  # the service's alone
 
                 stored = [row for row, refusal in zip(rows, refusals, strict=True) if refusal is None]
                 beside(SqliteTransaction(connection), stored)
             failpoint("batch-written")
-        self._in_log += 1
         failpoint("batch-committed")
         return refusals
 
     def _commit_now(self, rows: Sequence[Row], beside: Beside | None = None) -> list[StoreError | None] | None:
         """As `_commit`; None where another thread or process is writing, and nothing was done."""
-        if not self._write_lock.acquire(blocking=False):
-            return None
-        try:
-            return self._commit(rows, beside, patience=0.0)
-        except StoreError as error:
-            if error.retryable:  # a transaction has its lock before it does anything
+        with self._link.if_free() as free:
+            if not free:
                 return None
-            raise
-        finally:
-            self._write_lock.release()
-
-    def _fold_log(self) -> None:
-        """Take what is in the log over into the file, before SQLite does so in the midst of a commit.
-
-        The log is then written from its beginning; to sync what makes a file longer takes twice as long.
-        """
-        if self._in_log < _LOG_COMMITS or not self._write_lock.acquire(blocking=False):
-            return
-        try:
-            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
-            self._in_log = 0
-        except sqlite3.Error as error:
-            self._failure(error, writing=True)  # the next commit is told, if it matters to it
-        finally:
-            self._write_lock.release()
+            try:
+                return self._commit(rows, beside, patience=0.0)
+            except StoreError as error:
+                if error.retryable:  # a transaction has its lock before it does anything
+                    return None
+                raise
 
     def _put(self, row: Row) -> None:
         (refusal,) = self._commit([row])
@@ -459,7 +402,7 @@ class SqliteStorage:
         while True:
             page = []
             size = 0
-            with self._reading() as connection:
+            with self._link.reading() as connection:
                 rows = connection.execute(pages, (source, *place, PAGE_ROWS))
                 for position, case, repeat, first, second in rows:
                     found = connection.execute(grades, (run, case, repeat)).fetchall()
@@ -477,7 +420,7 @@ class SqliteStorage:
         self, run: str, source: str, cases: Sequence[str]
     ) -> list[tuple[ResponseKey, str, str, list[Any]]]:
         wanted = list(dict.fromkeys(cases))
-        with self._reading() as connection:
+        with self._link.reading() as connection:
             rows: list[tuple[int, str, int, str, str]] = []
             for start in range(0, len(wanted), CASES_AT_ONCE):
                 chunk = wanted[start : start + CASES_AT_ONCE]
@@ -521,34 +464,6 @@ class SqliteStorage:
     def _unknown_run(self, wanted: str) -> Exception:
         return unknown_run(wanted, self.list_runs(limit=6))
 
-    def _read(self, statement: str, *values: object) -> list[Any]:
-        with self._reading() as connection:
-            return connection.execute(statement, values).fetchall()
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._readers_lock:
-            if self._closed:
-                raise StoreError(f"the store {self.path} is closed")
-            connection = self._readers.pop() if self._readers else None
-        try:
-            if connection is None:
-                connection = self._connected()
-                connection.execute("PRAGMA query_only = ON")
-            yield connection
-        except sqlite3.Error as error:
-            raise self._failure(error) from error
-        finally:
-            if connection is not None:
-                self._give_back(connection)
-
-    def _give_back(self, connection: sqlite3.Connection) -> None:
-        with self._readers_lock:
-            if not self._closed and len(self._readers) < _IDLE_READERS:
-                self._readers.append(connection)
-                return
-        connection.close()
-
     def _go_on_deleting(self) -> None:
         """A little of what an interrupted deletion left; whoever opens the store does not want to wait for more."""
         for run in self._half_deleted()[:1]:
@@ -557,125 +472,6 @@ class SqliteStorage:
 
     def _half_deleted(self) -> list[str]:
         return [run for (run,) in self._read("SELECT run FROM deleted_runs")]
-
-    @contextmanager
-    def _writing(self, *, cascading: bool = True, patience: float | None = None) -> Iterator[sqlite3.Connection]:
-        """A transaction; all of it is stored, or nothing. Without ``cascading`` references are not looked after.
-
-        ``patience`` is how many seconds other processes may keep it from beginning.
-        """
-        with self._write_lock:
-            if self._refusal is not None:
-                raise StoreError(self._refusal)
-            connection = self._connection
-            try:
-                if not cascading:  # which cannot be changed within a transaction
-                    connection.execute("PRAGMA foreign_keys = OFF")
-                self._begin(patience)
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException as error:
-                with suppress(sqlite3.Error):
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")
-                if isinstance(error, sqlite3.Error):
-                    raise self._failure(error, writing=True) from error
-                raise
-            finally:
-                if not cascading:
-                    connection.execute("PRAGMA foreign_keys = ON")
-
-    def _begin(self, patience: float | None = None) -> None:
-        """Take the file's write lock; SQLite itself could only be told beforehand how long to wait for others."""
-        self._patiently(lambda: self._connection.execute("BEGIN IMMEDIATE"), patience)
-
-    def _failure(self, error: sqlite3.Error, *, writing: bool = False) -> StoreError:
-        code = _code(error)
-        remedy = _REMEDIES.get(code)
-        message = f"the store {self.path} {remedy} ({error})" if remedy else f"the store {self.path}: {error}"
-        if writing and code in _FATAL:
-            self._refusal = message
-        return StoreError(message, retryable=code in _LOCKED)
-
-    def _opened(self) -> sqlite3.Connection:
-        self._require_place()
-        connection = None
-        try:
-            connection = self._connected()
-            self._require_ours(connection)
-            self._use_log(connection)
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
-            connection.execute("PRAGMA foreign_keys = ON")
-            connection.execute("PRAGMA busy_timeout = 0")
-            self._patiently(partial(migrate, connection))
-        except BaseException as error:
-            if connection is not None:
-                connection.close()
-            if isinstance(error, sqlite3.Error):
-                raise self._failure(error) from error
-            raise
-        return connection
-
-    def _connected(self) -> sqlite3.Connection:
-        return sqlite3.connect(
-            self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False, cached_statements=64
-        )
-
-    def _require_place(self) -> None:
-        """SQLite's own words for these are 'unable to open database file'."""
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(
-                f"the folder {self.path.parent} of the store cannot be made ({error.strerror}); name another store"
-            ) from error
-        if self.path.is_dir():
-            raise StoreError(f"the store {self.path} is a folder; name a file in it, such as {self.path / 'store.db'}")
-        for place, what in ((self.path, "the store"), (self.path.parent, "the folder of the store,")):
-            if place.exists() and not os.access(place, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
-                raise StoreError(f"{what} {place} is read-only; make it writable, or name another store")
-
-    def _require_ours(self, connection: sqlite3.Connection) -> None:
-        """Refuse what is not to be touched, before anything is written."""
-        # in this order: what another process makes of a fresh file meanwhile has tables and our mark at once
-        empty = not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
-        found = connection.execute("PRAGMA application_id").fetchone()[0]
-        if found != APPLICATION_ID and not (empty and found == 0):
-            raise StoreError(f"{self.path} is a SQLite database of another program; name another file for the store")
-        version = version_of(connection)
-        if version > len(MIGRATIONS):
-            raise StoreError(
-                f"the store {self.path} was written by a newer gradeline (its schema is {version}, this one knows"
-                f" {len(MIGRATIONS)}); upgrade with: pip install --upgrade gradeline"
-            )
-
-    def _use_log(self, connection: sqlite3.Connection) -> None:
-        mode = self._patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
-        if mode != "wal":
-            raise StoreError(
-                f"the store {self.path} cannot use a write-ahead log on this file system; put it on a local disk"
-            )
-
-    def _patiently(self, act: Callable[[], T], seconds: float | None = None) -> T:
-        """Do what other processes may keep from being done for a while."""
-        began: float | None = None
-        tries = 0
-        while True:
-            try:
-                return act()
-            except sqlite3.OperationalError as error:
-                began = began or monotonic()
-                patience = self._busy_seconds if seconds is None else seconds
-                if _code(error) not in _LOCKED or monotonic() - began >= patience:
-                    raise
-            sleep(_PAUSES[min(tries, len(_PAUSES) - 1)])
-            tries += 1
-
-
-def _code(error: sqlite3.Error) -> int:
-    """SQLite's primary code; 0 for what Python's own module raises."""
-    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 def _save_run(connection: sqlite3.Connection, run: Run) -> None:
@@ -713,40 +509,3 @@ def _measures(rows: Iterable[Sequence[Any]], digests: bool) -> Iterator[Measure]
             measure.grades[grader] = GradeMeasure(_OUTCOMES[outcome], score, bool(reported), paid)
     if measure is not None:
         yield measure
-
-
-def _put_rows(
-    connection: sqlite3.Connection, rows: Sequence[Row], begin: Callable[[], None]
-) -> list[StoreError | None]:
-    """Store the rows, or say of each why it cannot be: a bad row costs the others of its batch nothing.
-
-    They are the first thing in their transaction: a bad row begins it anew, since a savepoint for all of them
-    would make every batch pay for the few that need one.
-    """
-    try:
-        put_rows(connection, rows)
-    except _BAD_ROW as error:
-        connection.execute("ROLLBACK")
-        begin()
-        if len(rows) == 1:
-            return [_refusal(rows[0], error)]
-        return [_put_row(connection, row) for row in rows]
-    return [None] * len(rows)
-
-
-def _put_row(connection: sqlite3.Connection, row: Row) -> StoreError | None:
-    connection.execute("SAVEPOINT one")
-    try:
-        put_rows(connection, [row])
-    except _BAD_ROW as error:
-        connection.execute("ROLLBACK TO one")
-        return _refusal(row, error)
-    finally:
-        connection.execute("RELEASE one")
-    return None
-
-
-def _refusal(row: Row, error: Exception) -> StoreError:
-    if isinstance(error, sqlite3.IntegrityError):
-        return unsaved_run(row.run)
-    return StoreError(f"cannot store {row.run}/{row.case}/{row.repeat}: {error}")
