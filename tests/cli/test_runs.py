@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -164,6 +165,29 @@ class TestRun:
         assert resumed.json["summary"]["cases"] == 100
         assert resumed.json["run"]["status"] == "completed"
         assert calls(folder) == 100
+
+    def test_what_is_said_meanwhile_stands_above_the_live_line(self, folder: Path) -> None:
+        pty = pytest.importorskip("pty")
+        (folder / "agent.py").write_text(AGENT.replace("SECONDS", "0.5"))
+        rows = [{"id": index, "input": f"Capital of {index}", "ground_truth": "x"} for index in range(100)]
+        (folder / "cases.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        master, terminal = pty.openpty()
+        environment = {**os.environ, "NO_COLOR": "1", "TERM": "xterm", "COLUMNS": "100"}
+        command = [COMMAND, "run", "suite.yaml", "--set", "concurrency=2"]
+        running = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=terminal)
+        os.close(terminal)
+        shown = b""
+        while b"2 of 100 done" not in shown:
+            shown += os.read(master, 1000)
+        running.send_signal(signal.SIGINT)
+        with suppress(OSError):  # how a terminal ends whose last program has
+            while more := os.read(master, 1000):
+                shown += more
+        os.close(master)
+        assert running.wait(timeout=30) == 130
+        before, said, _ = shown.partition(b"finishing what is in flight; again to end at once")
+        assert said
+        assert before.endswith((b"\n", b"\x1b[2K", b"\r")), before[-80:]
 
 
 class TestAfterwards:

@@ -58,8 +58,10 @@ def open_engine(settings: Settings, choice: EngineChoice) -> Iterator[Engine]:
     from gradeline.engine.ray.driver import RayEngine  # few runs need a cluster
 
     def tell(text: str) -> None:
+        from gradeline.cli.progress import say  # a run has loaded it by then
+
         if not settings.quiet:
-            click.echo(text, err=True)
+            say(text)
 
     with RayEngine(store_url(settings), choice.ray_address, choice.ray_workers, tell) as engine:
         yield engine

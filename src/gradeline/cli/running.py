@@ -115,7 +115,7 @@ def watcher(settings: Settings, *, together: bool = False) -> Watcher:
     _listen(stop)
     display = progress.SharedProgress(settings) if together else partial(progress.shown, settings)
     return Watcher(
-        lambda warning: click.echo(f"warning: {warning}", err=True),
+        lambda warning: progress.say(f"warning: {warning}"),
         lambda prepared, run: display(lambda: prepared.expected(run)),
         stop,
     )
@@ -155,7 +155,7 @@ def _listen(stop: Stop) -> None:
             os.kill(os.getpid(), sent)
             return
         stop.set(STOPPED_BY_HAND)
-        click.echo("finishing what is in flight; again to end at once", err=True)
+        progress.say("finishing what is in flight; again to end at once")
 
     for one in _ENDING:
         loop.add_signal_handler(one, interrupted, one)
