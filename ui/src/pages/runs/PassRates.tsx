@@ -21,7 +21,7 @@ export function PassRates({ run }: { run: Evaluation }) {
           {rates.length > 1 && <SafeText text={grader} className="line-clamp-1 min-w-0 text-xs text-muted" />}
         </li>
       ))}
-      {rates.length > SHOWN && <li className="text-xs text-muted">and {count(rates.length - SHOWN)} more graders</li>}
+      {rates.length > SHOWN && <li className="text-xs text-muted">and {count(rates.length - SHOWN)} more</li>}
     </ul>
   );
 }
