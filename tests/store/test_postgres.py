@@ -26,7 +26,7 @@ from gradeline.model.observation import new_observation
 from gradeline.store import PostgresStorage, Run, StoreError, deletion, open_storage
 from gradeline.store.postgres_database import numbered
 from gradeline.store.postgres_link import Link, take_time
-from gradeline.store.postgres_migrations import MIGRATIONS, count_in_shares, migrate
+from gradeline.store.postgres_migrations import MIGRATIONS, count_in_shares
 from gradeline.store.postgres_pages import (
     GRADE_COLUMNS,
     KEY_PAGE,
@@ -39,6 +39,7 @@ from gradeline.store.postgres_pages import (
     SAMPLE_PAGE,
 )
 from gradeline.store.postgres_rows import put_rows
+from gradeline.store.postgres_schema import migrate
 from gradeline.store.postgres_url import PostgresUrl, read_url
 from gradeline.store.rows import Row, Tally, counts_of, grade_row, response_row, score_units
 from postgres_server import Server, execute, why_no_server

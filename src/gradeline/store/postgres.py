@@ -32,7 +32,6 @@ from gradeline.store.postgres_ledger import (
     sums_statement,
 )
 from gradeline.store.postgres_link import LONG_SECONDS, Link, take_time
-from gradeline.store.postgres_migrations import migrate, require_ours
 from gradeline.store.postgres_pages import (
     BEGINNING,
     COLUMNS_AT_ONCE,
@@ -48,6 +47,7 @@ from gradeline.store.postgres_pages import (
     SAMPLE_PAGE,
 )
 from gradeline.store.postgres_rows import put_acceptable_rows, put_rows, put_samples
+from gradeline.store.postgres_schema import migrate, require_ours
 from gradeline.store.postgres_url import read_url
 from gradeline.store.rows import (
     Row,

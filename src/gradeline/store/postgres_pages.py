@@ -12,18 +12,16 @@ BEGINNING = (-1, "", -1)
 
 _JOINED = """
     SELECT samples.position, samples.case_key, responses.repeat, {columns}
-    FROM samples JOIN responses ON responses.run = samples.run AND responses.case_key = samples.case_key
-    WHERE samples.run = $1"""
-_PAGE = """
-    SELECT samples.position, samples.case_key, responses.repeat, {columns}
     FROM samples CROSS JOIN LATERAL (
         SELECT * FROM responses WHERE responses.run = samples.run AND responses.case_key = samples.case_key OFFSET 0
     ) AS responses
-    WHERE samples.run = $1 AND (samples.position, samples.case_key) >= ($2, $3)
+    WHERE samples.run = $1"""
+"""The offset keeps the database to one case after the other. Where it thinks that few are left, which is long before
+the end of a run, it would else read all responses for each page, and sort them."""
+_PAGE = f"""{_JOINED}
+        AND (samples.position, samples.case_key) >= ($2, $3)
         AND (samples.position, samples.case_key, responses.repeat) > ($2, $3, $4)
     ORDER BY samples.position, samples.case_key, responses.repeat LIMIT $5"""
-"""The offset keeps the database to one case after the other. Where it thinks that few are left, which is long before
-the end, it would else read all responses for each page, and sort them."""
 _WITH_GRADES = """
     SELECT page.*, found.* FROM ({page}) AS page LEFT JOIN LATERAL (
         SELECT {grades} FROM grades
