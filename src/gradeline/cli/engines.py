@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from gradeline.cli.settings import F, Settings
+from gradeline.cli.terminal import say
 
 if TYPE_CHECKING:
     from gradeline.engine.suites import Engine
@@ -58,8 +59,6 @@ def open_engine(settings: Settings, choice: EngineChoice) -> Iterator[Engine]:
     from gradeline.engine.ray.driver import RayEngine  # few runs need a cluster
 
     def tell(text: str) -> None:
-        from gradeline.cli.progress import say  # a run has loaded it by then
-
         if not settings.quiet:
             say(text)
 

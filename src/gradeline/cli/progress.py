@@ -15,14 +15,11 @@ from gradeline.cli.terminal import console
 from gradeline.engine.tally import Advance, CaseDone, Tally
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.text import Text
 
 LINE_EVERY = 10.0
 _MOVING = 10.0
 """Seconds over which the rate is taken."""
-_displays: list[Console] = []
-"""Those that show a live line."""
 
 
 class Progress:
@@ -126,21 +123,8 @@ def _display(settings: Settings, progress: Progress) -> Iterator[Advance]:
     else:
         from rich.live import Live  # only for people
 
-        display = console(settings, stderr=True)
-        with Live(progress, console=display, refresh_per_second=8, transient=True):
-            _displays.append(display)
-            try:
-                yield progress
-            finally:
-                _displays.remove(display)
-
-
-def say(text: str) -> None:
-    """Tell a person something, above the live line where there is one."""
-    if _displays:
-        _displays[-1].print(text, markup=False, highlight=False, soft_wrap=True)
-    else:
-        click.echo(text, err=True)
+        with Live(progress, console=console(settings, stderr=True), refresh_per_second=8, transient=True):
+            yield progress
 
 
 def _lines(progress: Progress) -> Advance:

@@ -16,6 +16,7 @@ from gradeline.cli import progress
 from gradeline.cli.garbage import look_seldom
 from gradeline.cli.settings import Settings
 from gradeline.cli.summary import print_quietly, print_report
+from gradeline.cli.terminal import say
 from gradeline.engine import suites
 from gradeline.engine.conclude import conclude, worst_of
 from gradeline.engine.prepare import Choice, Definition, prepare
@@ -62,7 +63,9 @@ async def run_suite(settings: Settings, storage: Storage, order: Order, engine: 
 async def resume_run(
     settings: Settings, storage: Storage, wanted: str, choice: Choice, allow_changed: bool, engine: Engine
 ) -> int:
-    done = await suites.go_on(storage, wanted, choice, watcher(settings), allow_changed=allow_changed, engine=engine)
+    watching = watcher(settings)
+    ran = await suites.resume_run(storage, wanted, choice, watching, allow_changed=allow_changed, engine=engine)
+    done = await suites.with_other_models(storage, ran, watching, engine)
     _write_output(storage, done)
     return print_runs(settings, storage, done.runs)
 
@@ -115,7 +118,7 @@ def watcher(settings: Settings, *, together: bool = False) -> Watcher:
     _listen(stop)
     display = progress.SharedProgress(settings) if together else partial(progress.shown, settings)
     return Watcher(
-        lambda warning: progress.say(f"warning: {warning}"),
+        lambda warning: say(f"warning: {warning}"),
         lambda prepared, run: display(lambda: prepared.expected(run)),
         stop,
     )
@@ -155,7 +158,7 @@ def _listen(stop: Stop) -> None:
             os.kill(os.getpid(), sent)
             return
         stop.set(STOPPED_BY_HAND)
-        progress.say("finishing what is in flight; again to end at once")
+        say("finishing what is in flight; again to end at once")
 
     for one in _ENDING:
         loop.add_signal_handler(one, interrupted, one)

@@ -32,6 +32,13 @@ def console(settings: Settings, *, stderr: bool = False) -> Console:
     return Console(stderr=stderr, no_color=settings.no_color or None, highlight=False, width=width, soft_wrap=False)
 
 
+def say(text: str) -> None:
+    """Tell a person something, above the live line where one is shown: that takes what is written to ``sys.stderr``,
+    which click would write past."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
 def harmless(text: str) -> str:
     """Text from outside with control, escape and direction characters made visible."""
     return text.translate(_VISIBLE)

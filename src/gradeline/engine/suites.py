@@ -145,18 +145,8 @@ async def _run_models(
     return done
 
 
-async def go_on(
-    storage: Storage,
-    wanted: str,
-    choice: Choice = _WHOLE,
-    watcher: Watcher = NOBODY,
-    *,
-    allow_changed: bool = False,
-    engine: Engine = in_this_process,
-) -> SuiteRan:
-    """Go on with a run, then with the models of its group that were not come to."""
-    watcher = watcher._replace(stop=watcher.stop or Stop())
-    ran = await resume_run(storage, wanted, choice, watcher, allow_changed=allow_changed, engine=engine)
+async def with_other_models(storage: Storage, ran: Ran, watcher: Watcher, engine: Engine) -> SuiteRan:
+    """A run that was resumed, then those of the models of its group that were not come to."""
     run = ran.report.run
     definition = Definition.of(run)
     suite, kept = suite_of_run(definition), definition.choice

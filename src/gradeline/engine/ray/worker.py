@@ -172,12 +172,12 @@ class ChunkWorker:
                 await self._turn.acquire()
                 turn.callback(self._turn.release)
                 began = monotonic()
-                done = await self._done(chunk, stop, turn.close)
+                done = await self._go_through(chunk, stop, turn.close)
                 return done._replace(seconds=monotonic() - began)
         finally:
             self._stops.discard(stop)
 
-    async def _done(self, chunk: Chunk, stop: Stop, last_taken: Callable[[], None]) -> ChunkDone:
+    async def _go_through(self, chunk: Chunk, stop: Stop, last_taken: Callable[[], None]) -> ChunkDone:
         storage, task = self._storage, self._task
         if storage is None or task is None:
             raise RuntimeError("the worker was not opened")
