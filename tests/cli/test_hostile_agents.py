@@ -263,12 +263,13 @@ class TestEveryFault:
             name = slug(fault, number)
             response = everything.records[name].response
             grade = everything.records[name].grades["exact"]
+            # A kept connection may end just as it is used again, which is rightly tried once more. Whether the server
+            # saw that attempt is chance; how many were made the error says (see the next test).
+            assert everything.attempts[name] - expected.attempts in (-1, 0, 1)
+            assert everything.attempts[name] > 0
             if expected.type is None:
-                # a kept connection may end just as it is used again, which is rightly tried once more
-                assert everything.attempts[name] - expected.attempts in (0, 1)
                 assert (response.status, response.text, response.error) == ("success", expected.says, None)
                 continue
-            assert everything.attempts[name] == expected.attempts
             assert response.error is not None, response
             assert response.error.type == expected.type
             assert response.status == ("timeout" if expected.type == "timeout" else "error")

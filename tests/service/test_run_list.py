@@ -78,9 +78,13 @@ def test_a_list_costs_as_many_statements_for_one_run_as_for_many(
         return read(statement, *values)
 
     def cost() -> int:
-        statements.clear()
-        call("GET", "/api/evaluations")
-        return len([one for one in statements if "api_keys" not in one])
+        """The least of several times: the service itself looks for work now and then."""
+        costs = []
+        for _ in range(5):
+            statements.clear()
+            call("GET", "/api/evaluations")
+            costs.append(len([one for one in statements if "api_keys" not in one]))
+        return min(costs)
 
     saved(service, 1, 1)
     monkeypatch.setattr(type(database), "read", lambda _, statement, *values: counted(statement, *values))
