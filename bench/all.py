@@ -20,7 +20,9 @@ PARTS = (
     "peers",
     "startup",
     "overhead",
+    "early",
     "concurrency",
+    "reused_connections",
     "memory",
     "growth",
     "profile_sample",
@@ -28,16 +30,18 @@ PARTS = (
     "judges",
     "pool",
     "store",
+    "compare",
     "postgres",
     "exports",
     "service",
+    "pages",
     "ray_workers",
 )
 
 
 HERE = Path(__file__).parent
 LARGER = {"growth": "--large", "memory": "--million"}
-WITH_PEERS = ("startup", "overhead", "concurrency")
+WITH_PEERS = ("startup", "overhead", "concurrency", "reused_connections")
 
 
 class Order(NamedTuple):

@@ -26,6 +26,7 @@ TITLES = {
     "startup": "Start-up",
     "overhead": "What a harness costs",
     "concurrency": "An agent of the network",
+    "reused_connections": "Reused connections",
     "memory": "Memory",
     "growth": "Growth",
     "profile_sample": "Where a sample's time goes",
@@ -33,10 +34,12 @@ TITLES = {
     "judges": "Judges",
     "pool": "Worker processes",
     "store": "The store",
+    "compare": "Comparisons",
     "postgres": "PostgreSQL",
     "exports": "Exports",
     "ray_workers": "Ray",
     "service": "The service",
+    "pages": "Pages of large lists",
 }
 """The headings, in their order; a part that has none here comes last, under its own name."""
 

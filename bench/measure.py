@@ -89,7 +89,8 @@ class Running:
         )
         self.pid = self._process.pid
 
-    def wait(self) -> Finished:
+    def wait(self, accepted: Sequence[int] = (0,)) -> Finished:
+        """`RunFailedError` where its exit code is not one of the accepted ones."""
         patience = Timer(PATIENCE_SECONDS, self._process.kill)
         patience.start()
         _, status, usage = os.wait4(self.pid, 0)
@@ -100,7 +101,7 @@ class Running:
         output = self._output.read().decode(errors="replace")
         if seconds > PATIENCE_SECONDS:
             raise RunFailedError(f"not done after {PATIENCE_SECONDS:,} s")
-        if code:
+        if code not in accepted:
             raise RunFailedError(f"exit code {code}: {last_line(output)}")
         return Finished(seconds, _kib(usage), output, usage.ru_utime + usage.ru_stime)
 

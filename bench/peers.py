@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -57,6 +57,9 @@ PEERS = (
     ),
 )
 
+CLIENTS = (Peer("httpx", "0.28.1"), Peer("requests", "2.32.5"))
+"""HTTP clients: `bench/reused_connections.py` only."""
+
 
 class Installed(NamedTuple):
     """A peer that is there."""
@@ -90,7 +93,7 @@ class InstallError(Exception):
 @cache
 def installed(name: str) -> Installed | Absent:
     """The peer of that name, installed now if it is not yet."""
-    peer = next(peer for peer in PEERS if peer.name == name)
+    peer = next(peer for peer in (*PEERS, *CLIENTS) if peer.name == name)
     folder = PLACE / peer.name
     mark = folder / ".ready"
     wanted = json.dumps([peer.version, *peer.also, _NODE if peer.npm else sys.version])
@@ -180,9 +183,13 @@ def all_peers() -> list[Installed | Absent]:
     return [installed(peer.name) for peer in PEERS]
 
 
-def print_absent() -> None:
+def all_clients() -> list[Installed | Absent]:
+    return [installed(client.name) for client in CLIENTS]
+
+
+def print_absent(found_peers: Iterable[Installed | Absent] | None = None) -> None:
     """Name the peers that are not among the rows."""
-    for found in all_peers():
+    for found in all_peers() if found_peers is None else found_peers:
         if isinstance(found, Absent):
             print(f"absent: {found.peer.name} {found.peer.version}, because {found.reason}")
 
@@ -192,7 +199,7 @@ def main() -> None:
     print_table(
         "other tools, each in its own environment",
         ("tool", "version", "where, or why not"),
-        [(one.peer.name, one.peer.version, _where(one)) for one in all_peers()],
+        [(one.peer.name, one.peer.version, _where(one)) for one in [*all_peers(), *all_clients()]],
     )
 
 

@@ -314,7 +314,7 @@ class Reading:
             f"a page of {PAGE}, the first": lambda: self._page(ResultFilter(), BEGINNING),
             f"a page of {PAGE}, behind nine tenths": lambda: self._page(ResultFilter(), behind),
             f"a page of {PAGE} that fail": lambda: self._page(ResultFilter(outcome=Outcome.FAIL), behind),
-            "a page of a rare word (at most 20,000 texts are read)": lambda: self._page(
+            "a page of a rare word (at most 5,000 texts are read)": lambda: self._page(
                 ResultFilter(q="xylophone"), BEGINNING
             ),
             "one record": lambda: self._storage.get_record(ResponseKey(self._run, f"case-{deep}")),

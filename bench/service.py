@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from itertools import chain
 from pathlib import Path
 from statistics import median
@@ -33,7 +33,9 @@ SIDE_BY_SIDE = 3
 RESULTS, FEWER_RESULTS = 1_000_000, 50_000
 PAGE, WALKED = 50, 1000
 CLIENTS, PAGES_EACH = 10, 60
-READERS = 500
+READERS, ADDRESSES = 500, 5
+"""One address may have 200 event streams."""
+LISTENERS, LISTENED_CASES, LISTENED_DELAY_S = 50, 4_000, 0.1
 FLOOD, FLOOD_AT_ONCE = 4_000, 800
 RECOVERY_S = 5.0
 _FOR_EVER_S = 3_000
@@ -250,12 +252,15 @@ async def following(session: aiohttp.ClientSession, url: str) -> AsyncIterator[N
 async def readers(service: Service) -> list[Figure]:
     say(f"{READERS} readers of events")
     with agent(_FOR_EVER_S) as url:
-        async with AsyncClient(service.url) as client, _many() as session:
+        async with AsyncClient(service.url) as client, AsyncExitStack() as stack:
+            sessions = [
+                await stack.enter_async_context(_many(f"127.0.0.{number}")) for number in range(1, ADDRESSES + 1)
+            ]
             run = await client.start_evaluation(suite=suite(url, 1, _FOR_EVER_S))
             events = f"{service.url}/api/evaluations/{run.id}/events"
-            async with following(session, events):  # what the first one loads is not what each costs
+            async with following(sessions[0], events):  # what the first one loads is not what each costs
                 before = service.memory_mb()
-                opened = [following(session, events) for _ in range(READERS)]
+                opened = [following(sessions[n % ADDRESSES], events) for n in range(READERS)]
                 await asyncio.gather(*(one.__aenter__() for one in opened))
                 grown = service.memory_mb() - before
                 began = perf_counter()
@@ -268,6 +273,45 @@ async def readers(service: Service) -> list[Figure]:
             f"{READERS} idle readers of events, memory",
             *held(grown, 150, "MB", 0),
             f"{grown * 1024 / READERS:.0f} KB each; another request beside them: {answered * 1000:.0f} ms",
+        )
+    ]
+
+
+async def listeners(service: Service) -> list[Figure]:
+    """Requests by ten clients next to a live run that fifty listeners follow."""
+    say(f"{LISTENERS} listeners of a live run")
+    took: list[float] = []
+    done = asyncio.Event()
+    with agent(LISTENED_DELAY_S) as url:
+        async with AsyncClient(service.url) as client, _many() as session:
+            run = await client.start_evaluation(suite=suite(url, LISTENED_CASES))
+            place = f"{service.url}/api/evaluations/{run.id}"
+
+            async def listen() -> int:
+                async with session.get(f"{place}/events") as response:
+                    return len([line async for line in response.content if line.startswith(b"event: result")])
+
+            async def ask() -> None:
+                while not done.is_set():
+                    began = perf_counter()
+                    async with session.get(place) as response:
+                        await response.read()
+                    took.append(perf_counter() - began)
+
+            began = perf_counter()
+            clients = [asyncio.create_task(ask()) for _ in range(CLIENTS)]
+            seen = await asyncio.gather(*(listen() for _ in range(LISTENERS)))
+            seconds = perf_counter() - began
+            done.set()
+            await asyncio.gather(*clients)
+    took.sort()
+    p50, p99 = (took[int(share * len(took))] * 1000 for share in (0.5, 0.99))
+    return [
+        Figure(
+            f"{LISTENERS} listeners of a live run, requests of {CLIENTS} clients, p99",
+            *held(p99, 1000, "ms", 0),
+            f"{len(took) / seconds:,.0f} requests a second, p50 {p50:.0f} ms; {LISTENED_CASES:,} cases in"
+            f" {seconds:.1f} s, {sum(seen) / seconds:,.0f} events a second",
         )
     ]
 
@@ -305,9 +349,10 @@ async def overload(service: Service, run: str) -> list[Figure]:
     ]
 
 
-def _many() -> aiohttp.ClientSession:
+def _many(address: str = "127.0.0.1") -> aiohttp.ClientSession:
     timeout = aiohttp.ClientTimeout(total=None)
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout)
+    connector = aiohttp.TCPConnector(limit=0, local_addr=(address, 0))
+    return aiohttp.ClientSession(connector=connector, timeout=timeout)
 
 
 async def _is_good(session: aiohttp.ClientSession, url: str) -> bool:
@@ -322,8 +367,11 @@ async def _until(good: Callable[[], Awaitable[bool]]) -> float:
     return perf_counter() - began
 
 
-async def measured(folder: Path, results: int) -> list[Figure]:
+async def measured(folder: Path, results: int, *, only_listeners: bool) -> list[Figure]:
     store = folder / "store.db"
+    if only_listeners:
+        with serving(store) as service:
+            return await listeners(service)
     say(f"storing {results:,} results")
     run = await stored(store, results)
     with serving(store) as service, agent(DELAY_S) as url:
@@ -331,17 +379,19 @@ async def measured(folder: Path, results: int) -> list[Figure]:
             *await runs(service, url),
             *await pages(service, run, results),
             *await readers(service),
+            *await listeners(service),
             *await overload(service, run),
         ]
 
 
 def main() -> int:
-    quick = flags(__doc__, quick=f"store {FEWER_RESULTS:,} results only")
+    given = flags(__doc__, quick=f"store {FEWER_RESULTS:,} results only", listeners="only the listeners of a live run")
     print_machine()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 8192)), hard))
     with scratch() as folder:
-        figures = asyncio.run(measured(folder, FEWER_RESULTS if quick else RESULTS))
+        results = FEWER_RESULTS if "quick" in given else RESULTS
+        figures = asyncio.run(measured(folder, results, only_listeners="listeners" in given))
     say("")
     print_table("the service on SQLite, one process", ("what", "figure", "target", "beside it"), figures)
     return exit_code(figures)

@@ -116,12 +116,12 @@ def _passed_in_store(job: Job, _: str) -> int:
 def floor(means: str = "asyncio") -> Tool:
     """The least Python that does it."""
     prepare = partial(_script, [sys.executable], "floor.py", "store.db")
-    return Tool(f"{means} + sqlite3 (the floor)", prepare, _passed_told)
+    return Tool(f"{means} + sqlite3 (the floor)", prepare, passed_told)
 
 
 def bare() -> Tool:
     """Less than the job: neither samples nor times are kept, and no answer before it is graded."""
-    return Tool("answer and score alone", partial(_script, [sys.executable], "bare.py", "store.db"), _passed_told)
+    return Tool("answer and score alone", partial(_script, [sys.executable], "bare.py", "store.db"), passed_told)
 
 
 def _script(python: list[str], name: str, kept: str, job: Job) -> list[str]:
@@ -130,7 +130,7 @@ def _script(python: list[str], name: str, kept: str, job: Job) -> list[str]:
     return [*python, str(SCRIPTS / name), *arguments, *([f"{job.url}/ask"] if job.url else [])]
 
 
-def _passed_told(_: Job, output: str) -> int:
+def passed_told(_: Job, output: str) -> int:
     found = re.search(r"^(\d+) of \d+ passed$", output, re.MULTILINE)
     return int(found[1]) if found else 0
 
@@ -217,4 +217,4 @@ def peer(env: Installed) -> Tool:
         "inspect-ai": ("run_inspect_ai.py", "logs"),
         "deepeval": ("run_deepeval.py", ""),
     }[name]
-    return Tool(env.label, partial(_script, env.program("python"), script, kept), _passed_told, env.peer.variables)
+    return Tool(env.label, partial(_script, env.program("python"), script, kept), passed_told, env.peer.variables)

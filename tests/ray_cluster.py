@@ -16,7 +16,8 @@ from pathlib import Path
 from time import monotonic, sleep
 
 RAY = str(Path(sys.executable).with_name("ray"))
-_PATIENCE = 120.0
+_PATIENCE = 400.0
+"""Seconds for a node to start: on a busy machine, minutes."""
 _GUARD = 'while read session; do all="$all $session"; done; for one in $all; do pkill -9 -s "$one"; done'
 
 
@@ -41,6 +42,7 @@ class RayCluster:
     def environment(self) -> Mapping[str, str]:
         """What a process needs to join."""
         joining = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token, "RAY_USAGE_STATS_ENABLED": "0"}
+        joining["RAY_raylet_start_wait_time_s"] = f"{_PATIENCE:g}"
         return {**os.environ, **joining, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}
 
     def add_node(self) -> int:

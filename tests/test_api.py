@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from gradeline import GradeResult, Sample, Suite, arun_suite, compare, grader, run_suite
-from gradeline.api import Progress, RunGroup, RunResult
+from gradeline import GradeResult, Sample, Suite, arun_suite, compare, grader, plan, run_suite, trend
+from gradeline.api import ManyComparison, Progress, RunGroup, RunResult
 from gradeline.api.frames import COLUMNS
 from gradeline.engine.suites import resume_run
 from gradeline.errors import ConfigError, Problem, StoreError
@@ -210,7 +210,7 @@ class TestASuiteFile:
         with open_storage(folder / ".gradeline" / "store.db") as storage:
             (run,) = storage.list_runs()
             assert run.status == "failed"
-            assert caught.value.__notes__ == [f"go on with: gradeline resume {run.id}"]
+            assert caught.value.__notes__ == [f"continue with: gradeline resume {run.id}"]
             ran = asyncio.run(resume_run(storage, run.id))
             assert (ran.report.run.status, ran.exit_code) == ("completed", 0)
 
@@ -264,9 +264,9 @@ class TestTheSuiteObject:
         assert suite.validate() == []
         (folder / "graders.py").write_text("")
         (problem,) = suite.validate()
-        assert (problem.file, problem.message.split(";")[0]) == (
-            str(folder / "suite.yaml"), f"no grader named 'polite' in a .py file of {folder}",
-        )  # fmt: skip
+        assert (str(problem).split(";")[0]) == (
+            f"suite.yaml:6:34: graders.polite.function: no grader named 'polite' in a .py file of {folder}"
+        )
         (folder / "graders.py").write_text(GRADERS)
         (folder / "cases.jsonl").write_text('{"input": "France"}\n{"inptu": "Spain"}\n')
         (problem,) = suite.validate()
@@ -382,8 +382,8 @@ class TestFrames:
         assert [tuple(row[name] for name in shown) for row in rows] == [
             ("France", 0, "short", "pass", 1.0, True, "5 characters", None, None),
             ("France", 0, "broken", "error", None, None, None, "ValueError", "grader"),
-            ("Spain", 0, "short", "skipped", None, None, None, "bad_response", "agent"),
-            ("Spain", 0, "broken", "skipped", None, None, None, "bad_response", "agent"),
+            ("Spain", 0, "short", "skipped", None, None, None, "agent_error", "agent"),
+            ("Spain", 0, "broken", "skipped", None, None, None, "agent_error", "agent"),
         ]
         assert (rows[0]["input"], rows[0]["expected"], rows[0]["text"]) == ("France", "Paris", "Paris")
 
@@ -428,6 +428,45 @@ class TestCompare:
         assert (comparison.comparable, comparison.decision) == (True, "undecided")
         assert comparison.graders["short"].changed == ("France", "Spain", "Norway")
         assert compare(before, before).graders["short"].difference == 0.0
+
+    def test_three_results_of_stores_in_memory(self) -> None:
+        runs = [in_memory(), in_memory(), in_memory(target=lambda question: "far too long an answer")]
+        comparison = compare(*runs)
+        assert isinstance(comparison, ManyComparison)
+        assert [one.run.id for one in comparison.runs] == [one.run.id for one in runs]
+        assert {score.rank for score in comparison.graders["short"].runs.values()} == {(1, 3)}
+
+    def test_the_noise_of_a_function_that_grades(self) -> None:
+        @grader
+        def length(sample: Sample, submission: str) -> GradeResult:
+            return GradeResult(len(submission) / 100)
+
+        def ran(target: Any) -> Any:
+            return in_memory(target=target, graders={"length": {"function": length, "noise": 0.02}})
+
+        before, after = ran(lambda question: "x" * 50), ran(lambda question: "x" * (60 if question == "Spain" else 51))
+        found = compare(before, after).graders["length"]
+        assert (found.noise, found.within_noise, found.changed) == (0.02, 3, ("Spain",))
+
+    def test_the_trend_and_the_plan_of_a_suite(self) -> None:
+        result = in_memory()
+        series = trend(result.run.suite, store=result.store, grader="short")
+        assert [(point.run.id, point.segment) for point in series.points] == [(result.run.id, 0)]
+        with pytest.raises(ConfigError, match="last: expected a number of 1 or more, got 0"):
+            trend(result.run.suite, store=result.store, last=0)
+        suite = {
+            "name": "planned",
+            "dataset": [{"input": "a"}, {"input": "b"}],
+            "target": str.upper,
+            "graders": {"short": {"kind": "contains"}},
+        }
+        found = plan(suite, store=result.store, margin=0.1)
+        assert (found.cases, found.spread.source) == (2, "guess")
+        assert found.needed is not None
+        assert found.needed.cases == 157
+        with pytest.raises(ConfigError, match="power: expected a number between 0 and 1") as error:
+            plan(suite, store=result.store, margin=2, power=1)
+        assert [problem.path for problem in error.value.problems] == ["margin", "power"]
 
     def test_runs_by_name(self, folder: Path) -> None:
         for name in ("one", "two"):
@@ -485,7 +524,7 @@ class TestEventLoops:
             running.cancel()
             with pytest.raises(asyncio.CancelledError) as caught:
                 await running
-            assert caught.value.__notes__[0].startswith("go on with: gradeline resume ")
+            assert caught.value.__notes__[0].startswith("continue with: gradeline resume ")
 
         (folder / "agent.py").write_text(
             AGENT + "import time\ndef slow(text):\n    time.sleep(0 if text == 'France' else 60)\n    return ''"
@@ -567,6 +606,6 @@ class TestInterrupts:
             run_suite("suite.yaml", concurrency=1, on_progress=interrupt)
         with open_storage(folder / ".gradeline" / "store.db") as storage:
             (run,) = storage.list_runs()
-            assert f"interrupted; go on with: gradeline resume {run.id}" in caplog.messages
+            assert f"interrupted; continue with: gradeline resume {run.id}" in caplog.messages
             assert run.status == "cancelled"
             assert asyncio.run(resume_run(storage, run.id)).report.summary.cases == 4

@@ -16,6 +16,8 @@ from gradeline import Grader, GradeResult, Sample, extractor, grader, graders, r
 from gradeline.api import RunResult
 from gradeline.api.code import code_fingerprint
 from gradeline.errors import ConfigError, Problem
+from gradeline.graders.letta import ContainsGrader
+from gradeline.model import GradeContext
 from gradeline.store import InMemoryStorage
 
 FILE_AGENT = """
@@ -50,6 +52,21 @@ def answer(question: str) -> str:
 @grader
 def short(sample: Sample, submission: str) -> GradeResult:
     return GradeResult(1.0 if len(submission) < 10 else 0.0, f"{len(submission)} characters")
+
+
+class _Base(BaseException):
+    pass
+
+
+class _UnshownError(Exception):
+    def __str__(self) -> str:
+        raise SystemExit("no")
+
+    __repr__ = __str__
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 def given(**changes: Any) -> dict[str, Any]:
@@ -163,6 +180,67 @@ class TestFunctionsInASuite:
             "twice": ("tool", "pass"), "numeric": ("numeric", "error"),
         }  # fmt: skip
 
+    @pytest.mark.parametrize(
+        ("give", "error_type", "message"),
+        [
+            (lambda: None, "bad_reply", "graders.odd returned None (NoneType); return GradeResult(score=...)"),
+            (lambda: "0.5", "bad_reply", "graders.odd returned '0.5' (str); return GradeResult(score=...)"),
+            (lambda: {"score": 1.0}, "bad_reply", "graders.odd returned {'score': 1.0} (dict); return "),
+            (lambda: True, "bad_reply", "graders.odd returned True (bool); return GradeResult(score=1.0)"),
+            (lambda: 7, "bad_reply", "graders.odd returned 7 (int); return GradeResult(score=...)"),
+            (lambda: (yield), "bad_reply", "graders.odd returned <generator object "),
+            (lambda: GradeResult, "bad_reply", "graders.odd returned <class "),
+            (lambda: _UnshownError(), "bad_reply", "graders.odd returned <_UnshownError> (_UnshownError); return Grad"),
+            (lambda: _raise(_Base("left")), "_Base", "left"),
+            (lambda: _raise(asyncio.CancelledError("left")), "CancelledError", "left"),
+            (lambda: _raise(_UnshownError()), "_UnshownError", "<_UnshownError whose message cannot be shown>"),
+            (lambda: GradeResult("why", 0.5), "ValueError", "grader 'graders.odd' (test_api_functions.py:"),  # type: ignore[arg-type]
+            (lambda: GradeResult(0.5, passed=1), "ValueError", "grader 'graders.odd' (test_api_functions.py:"),  # type: ignore[arg-type]
+            (lambda: GradeResult(0.5, None, {"a": {1}}), "bad_reply", "graders.odd returned a GradeResult whose metada"),
+            (lambda: GradeResult(0.5, None, {"a": b"x"}), "bad_reply", "graders.odd returned a GradeResult whose metada"),
+            (lambda: GradeResult(None, "no reference"), "no_score", "no reference"),
+            (lambda: GradeResult(None), "no_score", "the grader returned a GradeResult without a score"),
+        ],
+    )  # fmt: skip
+    @pytest.mark.parametrize("kind", ["sync", "async"])
+    def test_whatever_a_grader_returns_the_run_and_the_other_grades_are_kept(
+        self, give: Callable[[], Any], error_type: str, message: str, kind: str
+    ) -> None:
+        @grader
+        def odd(sample: Sample, submission: str) -> GradeResult:
+            return give()  # type: ignore[no-any-return]
+
+        @grader
+        async def odd_later(sample: Sample, submission: str) -> GradeResult:
+            return give()  # type: ignore[no-any-return]
+
+        chosen = odd if kind == "sync" else odd_later
+        result = in_memory(dataset=CASES[:2], graders={"odd": chosen, "short": short, "right": {"kind": "contains"}})
+        assert result.run.status == "completed"
+        for record in result.records():
+            assert [record.grades[key].score for key in ("short", "right")] == [1.0, 1.0]
+            assert record.grades["odd"].score is None
+            error = record.grades["odd"].error
+            assert error is not None
+            assert (error.type, error.fault) == (error_type, "grader")
+            assert error.message.startswith(message)
+
+    def test_odd_metadata_is_stored_where_it_can_be(self) -> None:
+        class Word(str):
+            __slots__ = ()
+
+            def __str__(self) -> str:
+                raise RuntimeError("not this one")
+
+        @grader
+        def odd(sample: Sample, submission: str) -> GradeResult:
+            return GradeResult(0.5, "half \ud800", {1: Word("one"), "half": "\ud800", "n": 2**100, "t": (1, 2)})  # type: ignore[dict-item]
+
+        (record,) = in_memory(dataset=CASES[:1], graders={"odd": odd}).records()
+        grade = record.grades["odd"]
+        assert (grade.score, grade.rationale) == (0.5, "half \ufffd")
+        assert grade.metadata == {"1": "one", "half": "\ufffd", "n": 2**100, "t": [1, 2]}
+
     def test_what_a_grader_does_wrong_is_an_error_of_its_grade_alone(self) -> None:
         release = Event()
 
@@ -187,6 +265,10 @@ class TestFunctionsInASuite:
             raise StopIteration("end")
 
         @grader
+        def closes(sample: Sample, submission: str) -> GradeResult:
+            raise GeneratorExit("end")
+
+        @grader
         def hangs(sample: Sample, submission: str) -> GradeResult:
             release.wait()
             return GradeResult(1.0)
@@ -199,6 +281,7 @@ class TestFunctionsInASuite:
                 "leaves_later": leaves_later,
                 "number": number,
                 "stops": stops,
+                "closes": closes,
                 "hangs": {"function": hangs, "timeout": 0.05},
                 "short": short,
             },
@@ -212,6 +295,7 @@ class TestFunctionsInASuite:
             "leaves_later": ("SystemExit", "4"),
             "number": ("bad_reply", "graders.number returned 1.0 (float); return GradeResult(score=1.0)"),
             "stops": ("RuntimeError", "StopIteration: end"),
+            "closes": ("RuntimeError", "GeneratorExit: end"),
             "hangs": ("timeout", "graders.hangs took longer than 0.05 s"),
         }
         assert {error.fault.value for error in errors.values()} == {"grader"}
@@ -229,16 +313,18 @@ class TestFunctionsInASuite:
             release.wait()
             return None
 
-        result = in_memory(target={"function": bad, "timeout": 0.05}, dataset=CASES[:3])
+        result = in_memory(target={"function": bad, "timeout": 0.5}, dataset=CASES[:3])
         release.set()
         errors = {record.case: record.response.error for record in result.records()}
+        line = bad.__code__.co_firstlineno + 2
         assert {case: (error.type, error.message) for case, error in errors.items() if error} == {
-            "France": ("bad_response", "OSError: down"),
+            "France": ("agent_error", f"OSError: down (tests/test_api_functions.py:{line} in bad)"),
             "Spain": (
                 "bad_response",
-                f"bad_reply: {_qualified('bad')} returned 42 (int); return the answer's text (str)",
+                f"{_qualified('bad')} returned 42 (int); return the answer's text (str), a dict, a Response or a list"
+                " of messages",
             ),
-            "Norway": ("timeout", f"timeout: {_qualified('bad')} took longer than 0.05 s"),
+            "Norway": ("timeout", f"{_qualified('bad')} took longer than 0.5 s"),
         }
         assert set(outcomes(result, "short").values()) == {"skipped"}
 
@@ -290,6 +376,28 @@ class TestFunctionsInASuite:
         for limit in (2, None):
             run_suite(given(target=counted, cache=True), store=store, limit=limit, concurrency=1)
         assert ASKED == ["France", "Spain", "Norway", "Peru"]
+
+    def test_a_bare_name_that_a_built_in_and_a_given_function_have_is_refused(self) -> None:
+        @grader
+        def contains(sample: Sample, submission: str) -> GradeResult:
+            return GradeResult(0.0)
+
+        (found,) = problems(given(graders={"mine": contains, "theirs": {"kind": "tool", "function": "contains"}}))
+        assert found.path == "graders.theirs.function"
+        assert found.message.startswith(
+            "'contains' is the name of a built-in grader, and a given function is marked @grader with the same name"
+        )
+        assert f"at {__file__}:" in found.message
+        result = in_memory(graders={"mine": contains, "theirs": {"kind": "contains"}})
+        assert outcomes(result, "mine")["France"] == "fail"
+        assert outcomes(result, "theirs")["France"] == "pass"
+
+    def test_an_object_whose_class_kept_a_built_ins_kind_is_used_itself(self) -> None:
+        class Strict(ContainsGrader):
+            def result(self, ctx: GradeContext) -> GradeResult:
+                return GradeResult(0.0, "never")
+
+        assert set(outcomes(in_memory(graders={"strict": Strict()}), "strict").values()) == {"fail"}
 
     def test_faults_are_named_by_their_key_path_all_at_once(self) -> None:
         @extractor
@@ -359,3 +467,32 @@ class TestFingerprints:
 
     def test_runs_of_the_same_functions_are_comparable(self) -> None:
         assert in_memory().run.graders == in_memory().run.graders
+
+
+@pytest.mark.parametrize(
+    ("agent", "reason"),
+    [
+        (lambda: "hi", "takes no input"),
+        (lambda text, history: "hi", "takes the parameter 'history', which gets no value"),
+        (type("Agent", (), {}), "takes no input"),
+    ],
+)
+def test_a_function_that_cannot_be_called_as_a_target_is_refused_by_name(agent: Any, reason: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        run_suite({"name": "s", "dataset": CASES, "target": agent, "graders": {"short": short}}, store="memory://")
+    (problem,) = caught.value.problems
+    assert (problem.path, agent.__name__ in problem.message, reason in problem.message) == ("target", True, True)
+
+
+def test_a_run_ends_as_soon_as_its_comparison_is_decided() -> None:
+    cases = [{"id": number, "input": f"q{number}", "ground_truth": "yes"} for number in range(120)]
+    suite = {"name": "early", "dataset": cases, "graders": {"right": {"kind": "contains"}}, "concurrency": 2}
+    store = InMemoryStorage()
+    before = run_suite({**suite, "target": lambda _: "yes"}, store=store, name="before")
+    after = run_suite({**suite, "target": lambda _: "no"}, store=store, baseline=before, stop_early=True, seed=1)
+    assert after.run.early is not None
+    assert after.run.early.to_data() == {"look": 1, "n": 6, "of": 120}
+    assert after.exit_code == 1
+    with pytest.raises(ConfigError) as refused:
+        run_suite({**suite, "target": lambda _: "no"}, store=store, stop_early=True)
+    assert refused.value.problems[0].path == "stop_early"

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from gradeline_command import COMMAND, run_command
+
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
-COMMAND = str(Path(sys.executable).with_name("gradeline"))
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +50,10 @@ def commands(readme: Path) -> list[list[str]]:
 
 def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
-    return subprocess.run(
-        [COMMAND, *arguments], cwd=folder, capture_output=True, env=environment, check=False, text=True
-    )
+    return run_command([COMMAND, *arguments], cwd=folder, env=environment, text=True)
 
 
-@pytest.mark.parametrize("name", ["quickstart", "multi_turn", "letta"])
+@pytest.mark.parametrize("name", ["quickstart", "multi_turn", "python_agent", "letta"])
 def test_every_command_of_the_readme_works_in_its_order(name: str, tmp_path: Path, agent: str) -> None:
     folder = copied(name, tmp_path, agent)
     ordered = commands(folder / "README.md")
@@ -74,6 +73,21 @@ def test_the_quickstarts_scores(tmp_path: Path, agent: str) -> None:
     folder = copied("quickstart", tmp_path, agent)
     assert means(folder, "suite.yaml") == {"right": 8 / 9, "short": 1.0, "sure": 8 / 9}
     assert means(folder, "suite.yaml", "--model", "small") == {"right": 5 / 9, "short": 1.0, "sure": 7 / 9}
+
+
+@pytest.mark.parametrize("isolation", ["worker", "none"])
+def test_a_conversation_agent_in_python(tmp_path: Path, agent: str, isolation: str) -> None:
+    folder = copied("python_agent", tmp_path, agent)
+    suite = folder / "suite.yaml"
+    suite.write_text(suite.read_text().replace("timeout: 10", f"isolation: {isolation}"))
+    done = call(folder, "run", "suite.yaml", "--quiet")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "pass"), done.stderr
+    lines = call(folder, "show", "--records").stdout.splitlines()
+    records = {record["case"]: record for record in map(json.loads, lines)}
+    response = records["two-items"]["response"]
+    assert response["output"] == "looking up tea\n" * 2 + "looking up cake\n" * 2
+    assert [len(turn) for turn in response["trajectory"]["turns"]] == [3, 3, 1]
+    assert {record["grades"]["tools"]["outcome"] for record in records.values()} == {"pass"}
 
 
 def test_conversations_are_graded_turn_by_turn(tmp_path: Path, agent: str) -> None:

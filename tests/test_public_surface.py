@@ -29,21 +29,27 @@ def test_the_public_names_of_the_package() -> None:
         "GradeContext",
         "GradeResult",
         "Grader",
+        "Message",
         "Outcome",
         "Response",
         "Sample",
         "StringMatchGrader",
         "Suite",
+        "ToolCall",
+        "Trajectory",
         "TrueFalseGrader",
+        "Usage",
         "__version__",
         "agent_factory",
         "arun_suite",
         "compare",
         "extractor",
         "grader",
+        "plan",
         "reward_composer",
         "run_suite",
         "suite_setup",
+        "trend",
     ]
     for name in gradeline.__all__:
         assert getattr(gradeline, name) is not None
@@ -59,6 +65,7 @@ def test_the_public_names_of_graders_and_extractors() -> None:
         "as_grader",
         "ask_grader",
         "create",
+        "default_extractor",
         "error_grade",
         "from_definition",
         "grade",
@@ -71,15 +78,20 @@ def test_the_public_names_of_graders_and_extractors() -> None:
 def test_the_public_names_for_running_suites() -> None:
     assert gradeline.api.__all__ == [
         "Comparison",
+        "ManyComparison",
+        "Plan",
         "Progress",
         "RunGroup",
         "RunOptions",
         "RunResult",
         "Suite",
+        "Trend",
         "arun_suite",
         "compare",
         "default_store",
+        "plan",
         "run_suite",
+        "trend",
     ]
 
 

@@ -290,27 +290,19 @@ class TestWhatItCosts:
         done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
         assert json.loads(done.stdout) == ["gradeline", "gradeline.pytest_plugin"]
 
-    def test_the_stand_ins_for_letta_come_with_its_use_alone(self, pytester: pytest.Pytester) -> None:
-        pytester.makepyfile(
-            test_unused="""
-            import pytest
+    @pytest.mark.parametrize("file", ["conftest.py", "test_names.py"])
+    def test_letta_names_can_be_imported_without_any_option_or_fixture(
+        self, pytester: pytest.Pytester, file: str
+    ) -> None:
+        pytester.makepyfile(test_other="def test_it(): pass")
+        (pytester.path / file).write_text("from letta_evals.decorators import grader\ndef test_it(): pass\n")
+        done = pytester.runpytest_subprocess("-q", "-p", "gradeline.pytest_plugin")
+        done.assert_outcomes(passed=1 if file == "conftest.py" else 2)
 
-            def test_absent():
-                with pytest.raises(ModuleNotFoundError):
-                    import letta_evals
-            """
-        )
-        run_pytest(pytester).assert_outcomes(passed=1)
-        pytester.makepyfile(
-            test_used="""
-            def test_there(evaluate):
-                import letta_evals
-            """
-        )
-        run_pytest(pytester, "test_used.py").assert_outcomes(passed=1)
-        compat.uninstall()
-        pytester.makepyfile(test_option="from letta_evals.decorators import grader\ndef test_it(): pass")
-        run_pytest(pytester, "test_option.py", "--gradeline-store=x.db").assert_outcomes(passed=1)
+    def test_letta_names_are_there_where_a_conftest_loads_the_plugin(self, pytester: pytest.Pytester) -> None:
+        pytester.makeconftest("pytest_plugins = ['gradeline.pytest_plugin']")
+        pytester.makepyfile("from letta_client import AgentState\ndef test_it(): pass")
+        pytester.runpytest_subprocess("-q").assert_outcomes(passed=1)
 
     def test_its_options_and_markers_are_listed(self, pytester: pytest.Pytester) -> None:
         run_pytest(pytester, "--help").stdout.fnmatch_lines(["*--gradeline-store*"])

@@ -7,7 +7,7 @@ from inspect import cleandoc
 
 import click
 
-from gradeline.cli import cli
+from gradeline.cli.commands import cli
 
 from .tables import MADE, cell, code, page, table
 

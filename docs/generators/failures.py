@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from inspect import cleandoc
 
 from gradeline import errors
-from gradeline.cli import cli
+from gradeline.cli.commands import cli
 from gradeline.errors import GRADE_POLICY, RESPONSE_POLICY, Policy
 
 from .tables import MADE, page, table
@@ -26,7 +26,12 @@ _RESPONSES = {
     "timeout": "No whole answer within the deadline.",
     "status": "A bad HTTP status, or a program's exit code.",
     "status_5xx": "An HTTP status from 500 on; records say `status`.",
-    "bad_response": "An answer that is not what the target expects: no JSON, no text at the path, an exception.",
+    "bad_response": "An answer that is not what the target expects: no JSON, no text at the path, a value that is "
+    "not an answer.",
+    "agent_error": "The code of a Python agent raised an exception; the message has its file and line, `traceback` "
+    "its frames.",
+    "crashed": "The process of a Python agent ended: it exited or died by a signal.",
+    "memory": "A Python agent ran out of memory, with evidence: `MemoryError`, its limit, or the system's killer.",
     "truncated": "The answer broke off.",
     "too_large": "More than the size that an answer may have, an endless stream included.",
     "redirect": "A redirect that leads nowhere, or where it may not.",
@@ -40,19 +45,21 @@ _RESPONSES = {
 
 _GRADES = {
     "timeout": "The grader took longer than its `timeout`.",
-    "crashed": "Its process ended without a word.",
-    "memory": "Its process was killed for the memory it took.",
+    "crashed": "Its process ended: it exited or died by a signal.",
+    "memory": "Its process ran out of memory, with evidence: its limit was reached, or the system's killer ended it.",
     "too_large": "The text, or what the grader gave back, is past the bound.",
     "bad_reply": "It gave back something that is no grade.",
+    "no_score": "It returned a `GradeResult` whose score is None; the message is its rationale.",
     "ungradable": "This answer or this expectation cannot be graded.",
     "needs_isolation": "A pattern that only a killable process may run; a run gives it one.",
     "missing": "What the grader reads (a latency, a trajectory) is not in the record.",
     "invalid_reply": "A judge's reply holds no verdict, or two, or a score that is no number in 0..1.",
-    "refused_reply": "A judge, or a filter before it, declined to answer.",
-    "truncated_reply": "A judge's reply was cut off, and again with a larger limit.",
+    "refused": "A judge or its provider declined this request: a refusal, a content filter, HTTP 400, 403 or 404.",
+    "truncated": "A judge's reply was cut off, and again with a larger limit.",
     "empty_reply": "A judge's reply has no text.",
     "judge_failed": "A judge could not be asked: its server failed or could not be reached, after all retries.",
     "budget": "A judge was not asked, because that would have passed a limit.",
+    "order_decided": "A judge was shown two answers in both orders, and names another winner in each.",
 }
 
 

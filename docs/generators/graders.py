@@ -7,6 +7,7 @@ from typing import Any
 
 from gradeline import extractors, graders
 from gradeline.cli.listing import conditions
+from gradeline.graders.base import DEFAULT_EXTRACTOR
 
 from .tables import MADE, cell, code, default_in_words, page, table, type_in_words
 
@@ -32,6 +33,8 @@ def _section(entry: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"Scoring: {entry['scoring_guide']}", "")
     for caveat in entry.get("caveats", ()):
         yield from (f"Beware: {caveat}", "")
+    if entry.get("default_extractor", DEFAULT_EXTRACTOR) != DEFAULT_EXTRACTOR:
+        yield from (f"Default extractor: `{entry['default_extractor']}`", "")
     schema = entry["config_schema"]
     rows = [
         (

@@ -88,10 +88,14 @@ def _one_type(kind: str, schema: Schema) -> str:
 
 
 def _bounds(schema: Schema) -> str:
-    low, high, above = (schema.get(key) for key in ("minimum", "maximum", "exclusiveMinimum"))
+    low, high, above, below = (
+        schema.get(key) for key in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+    )
     high = None if high is not None and high > _ANY_NUMBER else high
     if low is not None and high is not None:
         return f" {low:,} to {high:,}"
+    if low is not None and below is not None:
+        return f" {low:,} to below {below:,}"
     if above is not None:
         return f" > {above:g}" + (f", ≤ {high:,}" if high is not None else "")
     return f" ≥ {low:g}" if low is not None else ""

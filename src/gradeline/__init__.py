@@ -12,10 +12,20 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from gradeline.api import Suite, arun_suite, compare, run_suite
+    from gradeline.api import Suite, arun_suite, compare, plan, run_suite, trend
     from gradeline.client import Client
     from gradeline.graders import Grader, StringMatchGrader, TrueFalseGrader
-    from gradeline.model import GradeContext, GradeResult, Outcome, Response, Sample
+    from gradeline.model import (
+        GradeContext,
+        GradeResult,
+        Message,
+        Outcome,
+        Response,
+        Sample,
+        ToolCall,
+        Trajectory,
+        Usage,
+    )
     from gradeline.usercode.marks import agent_factory, extractor, grader, reward_composer, suite_setup
 
 __all__ = [
@@ -23,21 +33,27 @@ __all__ = [
     "GradeContext",
     "GradeResult",
     "Grader",
+    "Message",
     "Outcome",
     "Response",
     "Sample",
     "StringMatchGrader",
     "Suite",
+    "ToolCall",
+    "Trajectory",
     "TrueFalseGrader",
+    "Usage",
     "__version__",
     "agent_factory",
     "arun_suite",
     "compare",
     "extractor",
     "grader",
+    "plan",
     "reward_composer",
     "run_suite",
     "suite_setup",
+    "trend",
 ]
 
 _HOMES = {
@@ -45,20 +61,26 @@ _HOMES = {
     "GradeContext": "gradeline.model",
     "GradeResult": "gradeline.model",
     "Grader": "gradeline.graders",
+    "Message": "gradeline.model",
     "Outcome": "gradeline.model",
     "Response": "gradeline.model",
     "Sample": "gradeline.model",
     "StringMatchGrader": "gradeline.graders",
     "Suite": "gradeline.api",
+    "ToolCall": "gradeline.model",
+    "Trajectory": "gradeline.model",
     "TrueFalseGrader": "gradeline.graders",
+    "Usage": "gradeline.model",
     "agent_factory": "gradeline.usercode.marks",
     "arun_suite": "gradeline.api",
     "compare": "gradeline.api",
     "extractor": "gradeline.usercode.marks",
     "grader": "gradeline.usercode.marks",
+    "plan": "gradeline.api",
     "reward_composer": "gradeline.usercode.marks",
     "run_suite": "gradeline.api",
     "suite_setup": "gradeline.usercode.marks",
+    "trend": "gradeline.api",
 }
 
 

@@ -2,7 +2,8 @@
 
     GradelineError
     ├── ConfigError (ValueError)         a config, rule or option is wrong; a person must fix it
-    │   └── UnknownNameError             no grader or extractor of that name; offers the closest one
+    │   ├── UnknownNameError             no grader or extractor of that name; offers the closest one
+    │   └── ProviderRefusedError         a model's provider refuses every call: a key, a model's name, an account
     ├── DataError (ValueError)           a value that no record can hold (NaN, a set, a cycle)
     ├── StoreError                       the store cannot be opened, read or written
     ├── AgentError                       the agent's call failed; carries a type of RESPONSE_POLICY
@@ -69,6 +70,9 @@ RESPONSE_POLICY: Mapping[str, Policy] = MappingProxyType(
         "status": _response(Fault.AGENT, retry=False),
         "status_5xx": _response(Fault.AGENT, retry=True),
         "bad_response": _response(Fault.AGENT, retry=False),
+        "agent_error": _response(Fault.AGENT, retry=False),
+        "crashed": _response(Fault.AGENT, retry=False),
+        "memory": _response(Fault.AGENT, retry=False),
         "truncated": _response(Fault.AGENT, retry=True),
         "too_large": _response(Fault.AGENT, retry=False),
         "redirect": _response(Fault.AGENT, retry=False),
@@ -83,6 +87,10 @@ RESPONSE_POLICY: Mapping[str, Policy] = MappingProxyType(
 """Failed agent calls. A record says ``status`` for every bad HTTP status; the table tells
 5xx apart because only those are worth repeating (see `response_policy`)."""
 
+ORDER_DECIDED = "order_decided"
+"""A judge's verdicts on two answers in both orders name different winners. It is not asked again: repeating until both
+orders agree would leave the order to decide."""
+
 GRADE_POLICY: Mapping[str, Policy] = MappingProxyType(
     {
         "timeout": _grade(Fault.GRADER),
@@ -90,18 +98,23 @@ GRADE_POLICY: Mapping[str, Policy] = MappingProxyType(
         "memory": _grade(Fault.GRADER),
         "too_large": _grade(Fault.GRADER),
         "bad_reply": _grade(Fault.GRADER),
+        "no_score": _grade(Fault.GRADER),
         "ungradable": _grade(Fault.GRADER),
         "needs_isolation": _grade(Fault.GRADER),
         "missing": _grade(Fault.INFRASTRUCTURE),
         "invalid_reply": _grade(Fault.GRADER),
-        "refused_reply": _grade(Fault.GRADER),
-        "truncated_reply": _grade(Fault.GRADER),
+        "refused": _grade(Fault.GRADER),
+        "truncated": _grade(Fault.GRADER),
         "empty_reply": _grade(Fault.GRADER),
         "judge_failed": _grade(Fault.INFRASTRUCTURE),
         "budget": _grade(Fault.INFRASTRUCTURE),
+        ORDER_DECIDED: _grade(Fault.GRADER),
     }
 )
 """Failed grades. An exception's class name is a type too; those fall under `UNLISTED_GRADE`."""
+
+_OLD_GRADE_TYPES = {"refused_reply": "refused", "truncated_reply": "truncated"}
+"""What records of earlier releases hold."""
 
 UNLISTED_RESPONSE = _response(Fault.INFRASTRUCTURE, retry=False)
 UNLISTED_GRADE = _grade(Fault.GRADER)
@@ -116,7 +129,7 @@ def response_policy(error_type: str, http_status: int | None = None) -> Policy:
 
 def grade_policy(error_type: str) -> Policy:
     """What a failed grade of this type means."""
-    return GRADE_POLICY.get(error_type, UNLISTED_GRADE)
+    return GRADE_POLICY.get(_OLD_GRADE_TYPES.get(error_type, error_type), UNLISTED_GRADE)
 
 
 class GradelineError(Exception):
@@ -157,6 +170,13 @@ class UnknownNameError(ConfigError):
         super().__init__(Problem(path, f"no {what} named {name!r}; {hint}"))
 
 
+class ProviderRefusedError(ConfigError):
+    """A model's provider refuses every call until a person has fixed something: a key, a model's name, an account.
+
+    It ends a run, which can be resumed once that is done.
+    """
+
+
 class DataError(GradelineError, ValueError):
     """A value that no record can hold."""
 
@@ -178,11 +198,18 @@ class StoreError(GradelineError):
 
 
 class AgentError(GradelineError):
-    """The agent's call failed; ``type`` is a key of `RESPONSE_POLICY`."""
+    """The agent's call failed; ``type`` is a key of `RESPONSE_POLICY`.
 
-    def __init__(self, error_type: str, message: str) -> None:
+    ``traceback`` has the frames of an agent that is Python code, ``output`` what it printed.
+    """
+
+    def __init__(
+        self, error_type: str, message: str, *, traceback: str | None = None, output: str | None = None
+    ) -> None:
         super().__init__(message)
         self.type = error_type
+        self.traceback = traceback
+        self.output = output
 
 
 class BudgetExceeded(GradelineError):  # noqa: N818 - the name that callers were promised
@@ -190,9 +217,14 @@ class BudgetExceeded(GradelineError):  # noqa: N818 - the name that callers were
 
 
 class GraderError(GradelineError):
-    """A grader could not give a score; ``type`` is what the record says."""
+    """A grader could not give a score; ``type`` is what the record says.
+
+    ``rationale`` and ``metadata`` are kept with the grade.
+    """
 
     type: str = "ungradable"
+    rationale: str | None = None
+    metadata: Mapping[str, object] = MappingProxyType({})
 
     @property
     def fault(self) -> Fault:

@@ -1,6 +1,6 @@
 """pytest: an eval is a test, and its records are in the store.
 
-Loaded with every pytest that has gradeline installed, so it imports nothing of gradeline before it is used.
+Loaded with every pytest that has gradeline installed, so it imports next to nothing of gradeline before it is used.
 """
 
 from __future__ import annotations
@@ -38,9 +38,6 @@ class Evaluator:
     """Runs suites for one test. Relative paths begin at the test's file."""
 
     def __init__(self, item: pytest.Item) -> None:
-        from gradeline import compat
-
-        compat.install()
         self._item = item
 
     def __call__(self, suite: str | Path | Suite | Mapping[str, Any], /, **options: Unpack[RunOptions]) -> RunResult:
@@ -71,13 +68,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("gradeline_store", f"{where}.", default=None)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    _install_letta_names()  # a conftest.py may import them
+
+
 def pytest_configure(config: pytest.Config) -> None:
     for line in _MARKERS:
         config.addinivalue_line("markers", line)
-    if _wanted_store(config) is not None:
-        from gradeline import compat  # before test modules are imported: they may import letta's packages
+    _install_letta_names()  # where a conftest.py has loaded this plugin, the hook above was not called
 
-        compat.install()
+
+def _install_letta_names() -> None:
+    """Let tests import letta's packages, which suites written for letta-evals do, where these are not installed."""
+    from gradeline import compat
+
+    compat.install()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

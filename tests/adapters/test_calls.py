@@ -366,7 +366,16 @@ class TestConcessions:
         assert response.notes == (Note("logprobs", "the server gave none"),)
 
     @pytest.mark.parametrize(
-        ("model", "kept"), [("o1-mini", False), ("o3", False), ("my-gpt-5", False), ("gpt-4o", True)]
+        ("model", "kept"),
+        [
+            ("o1-mini", False),
+            ("o3", False),
+            ("my-gpt-5", False),
+            ("gpt-6-luna", False),
+            ("openai/gpt-6.1-sol", False),
+            ("gpt-4o", True),
+            ("o100-mine", True),
+        ],
     )
     @pytest.mark.parametrize("provider", ["openai", "openai_responses"])
     def test_a_temperature_is_not_sent_to_models_known_to_refuse_it(
@@ -374,6 +383,33 @@ class TestConcessions:
     ) -> None:
         server = serve(reply({**chat(), "status": "completed", "output": []}))
         response = adapter(server, provider).complete("hi", RunConfig(model=model, temperature=0.0))
+        assert ("temperature" in server.bodies[0]) is kept
+        assert [note.what for note in response.notes] == ([] if kept else ["temperature"])
+
+    def test_a_temperature_is_sent_to_a_model_that_does_not_reason(
+        self, serve: Serve, reply: Any, adapter: MakeAdapter
+    ) -> None:
+        server = serve(reply(chat()))
+        config = RunConfig(model="gpt-6-luna", temperature=0.0, model_params={"reasoning_effort": "none"})
+        assert adapter(server, "openai").complete("hi", config).notes == ()
+        assert server.bodies[0]["temperature"] == 0.0
+
+    @pytest.mark.parametrize(
+        ("model", "kept"),
+        [
+            ("claude-haiku-4-5", True),
+            ("claude-opus-4-6", True),
+            ("claude-opus-4-7", False),
+            ("claude-opus-5-5", False),
+            ("claude-sonnet-5", False),
+            ("claude-fable-5-1", False),
+        ],
+    )
+    def test_anthropics_newer_models_are_sent_no_temperature(
+        self, model: str, kept: bool, serve: Serve, reply: Any, adapter: MakeAdapter
+    ) -> None:
+        server = serve(reply({"content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn"}))
+        response = adapter(server, "anthropic").complete("hi", RunConfig(model=model, temperature=0.0))
         assert ("temperature" in server.bodies[0]) is kept
         assert [note.what for note in response.notes] == ([] if kept else ["temperature"])
 
@@ -454,12 +490,12 @@ class TestSecrets:
             failed = failure(adapter(serve(answer), provider))
             assert self.KEY not in str(failed)
             assert self.KEY not in (failed.said or "")
-            assert "[redacted]" in str(failed)
+            assert "***" in str(failed)
 
     def test_a_key_that_a_gateway_says_back_is_not_kept(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
         server = serve(reply(chat(f"your key is {self.KEY}")))
         response = adapter(server, "openai").complete("hi", CONFIG)
-        assert response.content == "your key is [redacted]"
+        assert response.content == "your key is ***"
         assert self.KEY not in repr(response)
 
     def test_an_adapters_repr_shows_none(self, serve: Serve, adapter: MakeAdapter) -> None:

@@ -64,7 +64,7 @@ def test_many_texts_go_in_several_requests(serve: Serve, reply: Any) -> None:
         (vectors([1.0], "AACAPw=="), "vector 1 is no list of finite numbers"),
         (vectors([1.0], [1.0, 2.0]), "vectors of unequal lengths"),
         ({}, "0 vectors for 2 texts"),
-        ({"error": "no such model"}, "the provider told an error: 'no such model'"),
+        ({"error": "no such model"}, "the provider reported an error: 'no such model'"),
         (b'{"data": [{"embedding": [1e999]}]}', "no JSON"),
     ],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gradeline.adapters import Price, Prices
-from gradeline.adapters.prices import LongPrompt
+from gradeline.adapters.prices import LongPrompt, assumed_prices, flat_price
 from gradeline.adapters.wire import Tokens
 from gradeline.errors import ConfigError
 
@@ -102,3 +102,46 @@ def test_a_table_that_is_none_is_told(tmp_path: Path) -> None:
         ConfigError, match=r"is no price table: Expected `float` >= 0.0 - at `\$\[...\].models\[...\].input`"
     ):
         Prices.load(path)
+
+
+class TestGivenPrices:
+    def test_a_price_is_read_with_or_without_its_model(self) -> None:
+        by_model, assumed = assumed_prices(["0.15/0.60", "my model=1/2/0.5", "a/b=$3 / $4", "c=.5/1."])
+        assert assumed == Price(0.15, 0.6, 0.15, 0.15)
+        assert by_model == {
+            "my model": Price(1, 2, 0.5, 1),
+            "a/b": Price(3, 4, 3, 3),
+            "c": Price(0.5, 1, 0.5, 0.5),
+        }
+
+    @pytest.mark.parametrize(
+        "text", ["", "cheap", "1", "1/", "1/2/3/4", "-1/2", "m=", "=1/2", "1,5/2", "nan/1", "1e3/2"]
+    )
+    def test_what_is_not_a_price_is_refused_with_the_format(self, text: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            assumed_prices([text])
+        assert str(caught.value) == (
+            f"--assume-price: invalid price {text!r}: use INPUT/OUTPUT in US dollars per million tokens, such as"
+            " 0.15/0.60, or MODEL=0.15/0.60 for one model; a third number is the price of cached input"
+        )
+
+    def test_they_come_before_the_table_and_an_assumed_one_after_it(self) -> None:
+        prices = Prices.load().updated(Prices(own={"gpt-4o": Price(7, 8)}, assumed=Price(1, 2)))
+        table = Prices.load().price("openai", "gpt-6-luna", OPENAI)
+        assert prices.price("openai", "gpt-4o", OPENAI) == prices.price("vllm", "gpt-4o", "127.0.0.1") == Price(7, 8)
+        assert prices.price("openai", "gpt-6-luna", OPENAI) == table
+        assert prices.price("vllm", "llama", "127.0.0.1") == Price(1, 2)
+        assert (prices.given("gpt-4o"), prices.given("x"), prices.given(None)) == (
+            Price(7, 8),
+            Price(1, 2),
+            Price(1, 2),
+        )
+        assert Prices.load().given("gpt-4o") is None
+
+    def test_tokens_of_the_cache_cost_as_much_as_others_unless_said(self) -> None:
+        assert flat_price(2, 10).cost(Tokens(1_000_000, 0, cached=500_000, written=100_000)) == pytest.approx(2.0)
+        assert flat_price(2, 10, 1).cost(Tokens(1_000_000, 0, cached=500_000)) == pytest.approx(1.5)
+
+    def test_a_prompt_beyond_what_a_price_is_for_has_no_known_cost(self) -> None:
+        price = Price(input=1.0, output=1.0, up_to=100)
+        assert (price.cost(Tokens(100, 0)), price.cost(Tokens(101, 0))) == (0.0001, None)

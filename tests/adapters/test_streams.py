@@ -117,7 +117,7 @@ def test_a_second_try_may_bring_the_whole_stream(serve: Serve, reply: Any, adapt
 
 def test_an_error_that_trying_again_does_not_mend_is_final(serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
     server = serve(reply(events=[{"type": "error", "error": {"type": "invalid_request_error", "message": "no"}}]))
-    with pytest.raises(ModelError, match="the provider told an error: 'no'"):
+    with pytest.raises(ModelError, match="the provider reported an error: 'no'"):
         adapter(server, "anthropic").complete(ASKED, CONFIG)
     assert len(server.seen) == 1
 

@@ -62,3 +62,18 @@ print(exit_code(rows), exit_code(rows[:1]))
 """
     table = "title\ntool   rate      target\na         5         ≥ 4\nb     1,234  ≥ 4 MISSED  slow\n3 0\n"
     assert said(code) == table
+
+
+def test_calls_over_reused_connections_are_counted_by_the_agent() -> None:
+    code = """
+import reused_connections as bench
+bench.CALLS, bench.CONCURRENCY = 12, 4
+closing = bench.Closing("after each answer", answers=1)
+with bench.agent(closing) as url:
+    for entry in bench.entries(alone=True):
+        print(*bench.row(closing, entry, url)[:6], sep="|")
+"""
+    ours, without_retries, aiohttp = said(code).splitlines()
+    assert ours.startswith("after each answer, gradeline|0|0.00 %|≤ 0|12|12")
+    assert without_retries.startswith("after each answer, gradeline, retries: 0|")
+    assert aiohttp.startswith("after each answer, aiohttp|")

@@ -235,7 +235,7 @@ class TestInterrupts:
         agent.may_answer.set()
         ran = end(running)
         assert ran.code == 130
-        assert f"interrupted; go on with: gradeline resume {latest(tmp_path).id}" in ran.err
+        assert f"interrupted; continue with: gradeline resume {latest(tmp_path).id}" in ran.err
         assert "Traceback" not in ran.err
         assert nobody_left(tmp_path)
         kept = records(tmp_path)
@@ -338,7 +338,7 @@ class TestChangedData:
         (tmp_path / "cases.jsonl").rename(tmp_path / "new.jsonl")
         ran = self.changed(tmp_path, agent, change)
         assert ran.code == 2, ran.err
-        assert "cases.jsonl: changed while the run read it; look at it, then go on with: gradeline resume" in ran.err
+        assert "cases.jsonl: changed while the run read it; check what changed" in ran.err
         assert "Traceback" not in ran.err
         assert latest(tmp_path).status == "failed"
         asked = len(self.calls(tmp_path))
@@ -403,8 +403,9 @@ class TestChangedSuite:
         self.edit(tmp_path, "suite.yaml", "kind: exact_match", "kind: contains")
         said = self.refused(tmp_path, agent)
         assert f"{tmp_path / 'suite.yaml'}: changed since the run began" in said
-        assert "--allow-changed" in said
-        assert "gradeline regrade" in said
+        run = latest(tmp_path).id
+        assert f"grade the stored responses with: gradeline regrade {run}," in said
+        assert f"continue all the same with: gradeline resume {run} --allow-changed" in said
         ran = gradeline(tmp_path, "resume", "latest", "--budget", "100calls", "--allow-changed", "--json")
         assert (ran.code, ran.json["summary"]["graders"]["same"]["kind"]) == (0, "contains")
         assert ran.json["summary"]["graders"]["same"]["scored"] == 5

@@ -7,7 +7,6 @@ import os
 import sqlite3
 import stat
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -17,8 +16,8 @@ import pytest
 
 from gradeline.model import Record
 from gradeline.store import Run, SqliteStorage
+from gradeline_command import COMMAND, run_command
 
-COMMAND = str(Path(sys.executable).with_name("gradeline"))
 GUARD = 60
 
 SUITE = """\
@@ -69,13 +68,11 @@ def environment() -> dict[str, str]:
 
 
 def gradeline(folder: Path, *arguments: str, out: IO[Any] | int = subprocess.PIPE) -> Ran:
-    done = subprocess.run(
+    done = run_command(
         [COMMAND, *arguments],
         cwd=folder,
         stdout=out,
-        stderr=subprocess.PIPE,
         env=environment(),
-        check=False,
         timeout=GUARD,
     )
     return Ran(done.returncode, (done.stdout or b"").decode(), done.stderr.decode())
@@ -293,9 +290,9 @@ class TestOptions:
             ("--sample nobody", "--sample: the dataset has no case 'nobody'"),
             ("--tag nobody", "'nobody'"),
             ("--grader nobody", "--grader: no grader 'nobody' in the suite; it has same"),
-            ("--budget five", "'five' is no budget; write 5usd, or 1000calls"),
+            ("--budget five", "invalid budget 'five': use an amount such as 5usd, or 1000calls"),
             ("--budget 1.5calls", "'1.5calls': calls are whole numbers"),
-            ("--budget -1usd", "'-1usd' is no budget"),
+            ("--budget -1usd", "invalid budget '-1usd'"),
             ("--failed-of nobody", "no run 'nobody'"),
             ("--baseline nobody", "no run 'nobody'"),
             ("--cached nowhere", "'nowhere' does not exist"),
@@ -349,7 +346,7 @@ class TestOptions:
         ran = gradeline(folder, "run", "suite.yaml", "--budget", "5calls", "--json")
         run = ran.json["run"]["id"]
         assert (ran.code, ran.json["run"]["status"]) == (3, "cancelled")
-        assert f"the budget of 5 calls is spent; go on with: gradeline resume {run}" in ran.err
+        assert f"the budget of 5 calls is spent; continue with: gradeline resume {run}" in ran.err
         assert (len(calls(folder)), len(records(folder))) == (5, 5)
         again = gradeline(folder, "resume", run, "--json")
         assert (again.code, len(calls(folder))) == (3, 5)
@@ -362,7 +359,7 @@ class TestOptions:
         (folder / "cases.jsonl").write_text("\n".join(map(json.dumps, rows)))
         ran = gradeline(folder, "run", "suite.yaml", "--fail-fast", "--concurrency", "1", "--json")
         assert (ran.code, ran.json["verdict"]["result"]) == (1, "fail")
-        assert "fail-fast: case 'c3': same is fail; go on with: gradeline resume" in ran.err
+        assert "fail-fast: case 'c3': same is fail; continue with: gradeline resume" in ran.err
         assert ran.json["run"]["status"] == "cancelled"
         assert len(calls(folder)) < 500
 

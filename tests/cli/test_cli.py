@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,8 +14,7 @@ from gradeline.cli.terminal import harmless
 from gradeline.extractors.registry import BUILTINS as EXTRACTORS
 from gradeline.graders.registry import BUILTINS as GRADERS
 from gradeline.model import Record, from_json
-
-COMMAND = str(Path(sys.executable).with_name("gradeline"))
+from gradeline_command import COMMAND, run_command
 
 
 class Ran(NamedTuple):
@@ -26,12 +24,10 @@ class Ran(NamedTuple):
 
 
 def gradeline(*arguments: str, given: str | bytes = b"") -> Ran:
-    done = subprocess.run(
+    done = run_command(
         [COMMAND, *arguments],
         input=given if isinstance(given, bytes) else given.encode(),
-        capture_output=True,
         env={**os.environ, "NO_COLOR": "1"},
-        check=False,
     )
     return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
@@ -78,12 +74,16 @@ class TestListing:
                 "config_schema",
                 "scoring_guide",
                 "caveats",
+                "default_extractor",
                 "version",
                 "fingerprint",
             }
             assert all(entry[key] for key in entry if key != "caveats")
         biased = {entry["id"] for entry in listed if "Position" in " ".join(entry["caveats"])}
         assert biased == {"model_judge", "panel", "pairwise", "baseline", "letta_judge"}
+        others = {entry["id"]: entry["default_extractor"] for entry in listed}
+        assert {kind: name for kind, name in others.items() if name != "last_assistant"} == {"tool_calls": "tool_calls"}
+        assert "Default extractor: tool_calls" in gradeline("graders", "tool_calls").out
 
     def test_global_options_work_before_and_behind_the_command(self) -> None:
         assert gradeline("--json", "extractors").out == gradeline("extractors", "--json").out
@@ -174,6 +174,15 @@ class TestGrade:
         call = ["grade", "tool_calls", "--response", "--extractor", "tool_calls", "--expected"]
         assert gradeline(*call, '[{"name": "w", "arguments": {"c": [1]}}]', given=response).code == 0
         assert gradeline(*call, '[{"name": "w", "arguments": {"c": [2]}}]', given=response).code == 1
+        usual = ["grade", "tool_calls", "--response", "--expected"]
+        assert gradeline(*usual, '[{"name": "w", "arguments": {"c": [1]}}]', given=response).code == 0
+        text = ["grade", "tool_calls", "--expected", '[{"name": "w", "arguments": {}}]']
+        assert gradeline(*text, given='[{"name": "w", "arguments": {}}]').code == 0
+
+    def test_tool_use_that_the_answer_does_not_report_is_no_score(self) -> None:
+        ran = gradeline("grade", "trajectory", "--config", '{"max_tool_calls": 0}', given="done")
+        assert (ran.code, ran.out.splitlines()[0]) == (4, "error  no score")
+        assert ran.out.splitlines()[1].startswith("missing: tool calls are unknown")
 
     def test_an_extractor_takes_its_own_options(self) -> None:
         options = ["--extractor", "pattern", "--extractor-config", '{"pattern": "TKT-(\\\\d+)", "group": 1}']
@@ -193,7 +202,7 @@ class TestGrade:
         options = ["--extractor", "memory_block", "--extractor-config", '{"block_label": "human"}']
         ran = gradeline("grade", "contains", "--expected", "a", *options, given="abc")
         assert ran.code == 4
-        assert ran.out.startswith("error  no score\nmissing: the response tells no memory")
+        assert ran.out.startswith("error  no score\nmissing: the response does not report the agent's memory")
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -246,7 +255,9 @@ class TestDemo:
         ran = gradeline("demo", "--store", store)
         assert (ran.code, ran.err) == (0, "")
         assert "0.775 → 1.000" in ran.out
-        assert "better" in ran.out
+        assert "0.2500  9    0   31    0 undecided" in ran.out
+        assert "decision: undecided (right)" in ran.out
+        assert "40 cases in 24 clusters" in ran.out
         shown = json.loads(gradeline("list", "--json", "--store", store).out)
         assert [run["name"] for run in shown["runs"]] == ["demo [large]", "demo [small]"]
 

@@ -69,7 +69,10 @@ def test_the_exit_code_says_it(
     assert capsys.readouterr().out == f"{decision}\n"
     assert gradeline(["--json", "compare", "latest~1", "latest"]) == code
     shown = json.loads(capsys.readouterr().out)
-    assert list(shown) == ["baseline", "candidate", "comparable", "reasons", "edited", "graders", "exit_code"]
+    assert list(shown) == [
+        "baseline", "candidate", "comparable", "reasons", "warnings", "edited", "graders", "primary", "decision",
+        "sentence", "exit_code",
+    ]  # fmt: skip
     assert (shown["baseline"]["name"], shown["candidate"]["name"]) == ("base", "cand")
     assert (shown["graders"]["exact"]["decision"], shown["exit_code"]) == (decision, code)
 
@@ -85,23 +88,29 @@ def test_a_person_sees_the_numbers_and_the_cases(store: str, capsys: pytest.Capt
         "  target: model nothing against 'large'",
         "  cases: 1 case in the baseline alone",
         "grader   base → cand   diff          95 %      p up down same miss decision",
-        "exact  0.333 → 0.550 +0.217 +0.099…+0.342 0.0002 13    0   47    1 better",
+        "exact  0.333 → 0.550 +0.217 +0.114…+0.336 0.0001 13    0   47    1 better",
         "exact: improved: c20, c21, c22, c23, c24, c25, c26, c27, c28, c29 … and 3 more",
         "exact: missing: only before",
-        "decision: better",
+        "chance: exact ±0.120",
+        "decision: better (exact)",
     ]
 
 
 def test_undecided_says_how_many_more_cases_would_settle_it(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     put(store, "base", passing(30, 60))
-    put(store, "cand", passing(33, 60))
+    put(store, "cand", passing(32, 60))
     assert gradeline(["compare", "base", "cand", "--json"]) == 3
     wanted = json.loads(capsys.readouterr().out)["graders"]["exact"]["cases_to_decide"]
     assert gradeline(["compare", "base", "cand"]) == 3
     shown = capsys.readouterr().out.splitlines()
-    assert shown[-2:] == [f"exact: undecided: about {wanted - 60} more cases would settle it", "decision: undecided"]
+    assert shown[-1] == "decision: undecided (exact)"
+    first = next(place for place, line in enumerate(shown) if "undecided:" in line)
+    note = " ".join(" ".join(shown[first:-1]).split())
+    assert note.endswith(
+        f"{wanted:,} cases in all ({wanted - 60:,} more) settle it 4 times of 5 if both are equally good"
+    )
     assert gradeline(["compare", "base", "base", "--margin", "0"]) == 3
-    assert "no number of cases like these would settle it; a margin would" in capsys.readouterr().out
+    assert "no number of cases shows that it is not worse without a margin" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_margin_and_force_are_options(store: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,6 +128,20 @@ def test_the_margin_and_force_are_options(store: str, capsys: pytest.CaptureFixt
     assert gradeline(["compare", "base", "other", "--json"]) == 2
     shown = json.loads(capsys.readouterr().out)
     assert (shown["comparable"], shown["graders"], shown["exit_code"]) == (False, {}, 2)
+
+
+def test_large_drops_behind_small_gains_are_shown(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    put(store, "base", {f"c{n}": 0.5 for n in range(30)} | {HOSTILE: 1.0})
+    put(store, "cand", {f"c{n}": 0.51 + n / 10_000 for n in range(30)} | {HOSTILE: 0.25})
+    gradeline(["compare", "base", "cand"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "exact: largest drops: evil" in shown
+    assert "case 1.000 → 0.250 chance: exact ±0." in shown
+    assert "\x1b" not in shown
+    gradeline(["compare", "base", "cand", "--json"])
+    found = json.loads(capsys.readouterr().out)["graders"]["exact"]
+    assert (found["test"], found["skewed"]) == ("paired_t", True)
+    assert found["largest_drops"] == [{"case": HOSTILE, "baseline": 1.0, "candidate": 0.25}]
 
 
 def test_edited_cases_are_listed(store: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,4 +189,30 @@ def test_the_installed_command(store: str) -> None:
         [COMMAND, "compare", "base", "cand"], capture_output=True, text=True, env=dict(os.environ), check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("decision: better\n")
+    assert done.stdout.endswith("decision: better (exact)\n")
+
+
+def test_the_noise_of_a_grader_is_printed_and_explains_the_difference(
+    store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graders = {"exact": RunGrader("string-match", "f", noise=0.01)}
+    put(store, "base", {f"c{n}": 0.5 for n in range(60)}, graders=graders)
+    put(store, "cand", {f"c{n}": 0.508 if n < 40 else 0.7 for n in range(60)}, graders=graders)
+    assert gradeline(["compare", "base", "cand"]) == 0
+    shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert any(line.startswith("exact 0.500 → 0.572 +0.067 ") and line.endswith(" 20 0 40 0 better") for line in shown)
+    note = shown[shown.index("decision: better (exact)") - 2 : -1]
+    assert " ".join(note).endswith(
+        "noise: exact: changes below 0.010 count as same (40 of 60 cases); with them the difference is +0.072"
+    )
+    assert any(line.startswith("chance: exact ±") for line in shown)
+    assert gradeline(["compare", "base", "cand", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["graders"]["exact"]
+    assert (found["noise"], found["within_noise"], found["same"]) == (0.01, 40, 40)
+
+
+def test_a_grader_without_noise_has_no_such_line(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    put(store, "base", passing(20, 60))
+    put(store, "cand", passing(33, 60))
+    gradeline(["compare", "base", "cand"])
+    assert "noise" not in capsys.readouterr().out

@@ -28,8 +28,8 @@ from gradeline.model import (
 )
 from gradeline.report.parquet import write_parquet
 from gradeline.store import SqliteStorage
+from gradeline_command import COMMAND, run_command
 
-COMMAND = str(Path(sys.executable).with_name("gradeline"))
 BEGINNINGS = {
     "jsonl": '{"schema":1,"run":"',
     "csv": "run,case,repeat,grader,kind,outcome,",
@@ -62,9 +62,7 @@ def folder(tmp_path: Path) -> Path:
 
 def export(folder: Path, *arguments: str, **environment: str) -> Ran:
     kept = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
-    done = subprocess.run(
-        [COMMAND, "export", *arguments], cwd=folder, capture_output=True, env={**kept, **environment}, check=False
-    )
+    done = run_command([COMMAND, "export", *arguments], cwd=folder, env={**kept, **environment})
     return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 

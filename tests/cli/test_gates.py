@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-COMMAND = str(Path(sys.executable).with_name("gradeline"))
+from gradeline_command import COMMAND, run_command
 
 GATES: dict[str, dict[str, Any]] = {
     "simple": {"kind": "simple", "metric_key": "right", "aggregation": "avg_score", "op": "gte", "value": 0.5},
@@ -68,13 +67,11 @@ def run(folder: Path, situation: str, gate: dict[str, Any] | None, name: str) ->
     }
     (folder / "suite.json").write_text(json.dumps(suite))
     environment = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
-    return subprocess.run(
+    return run_command(
         [COMMAND, "run", "suite.json", "--json"],
         cwd=folder,
-        capture_output=True,
         text=True,
         env=environment,
-        check=False,
     )
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from gradeline.model import Record, from_json
-
-COMMAND = str(Path(sys.executable).with_name("gradeline"))
+from gradeline_command import COMMAND, run_command
 
 GRADERS = """
 import os
@@ -39,9 +37,7 @@ class Ran(NamedTuple):
 
 
 def gradeline(*arguments: str | Path) -> Ran:
-    done = subprocess.run(
-        [COMMAND, *map(str, arguments)], capture_output=True, env={**os.environ, "NO_COLOR": "1"}, check=False
-    )
+    done = run_command([COMMAND, *map(str, arguments)], env={**os.environ, "NO_COLOR": "1"})
     return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 

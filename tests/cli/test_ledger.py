@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from gradeline.ledger import QualityLedger
-
-COMMAND = str(Path(sys.executable).with_name("gradeline"))
+from gradeline_command import COMMAND, run_command
 
 
 class Ran(NamedTuple):
@@ -53,9 +51,7 @@ def folder(tmp_path: Path) -> Path:
 
 def ledger(folder: Path, *arguments: str, **environment: str) -> Ran:
     kept = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
-    done = subprocess.run(
-        [COMMAND, "ledger", *arguments], cwd=folder, capture_output=True, env={**kept, **environment}, check=False
-    )
+    done = run_command([COMMAND, "ledger", *arguments], cwd=folder, env={**kept, **environment})
     return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
@@ -63,9 +59,9 @@ def test_a_table_of_families_and_adapters(folder: Path) -> None:
     ran = ledger(folder)
     assert (ran.code, ran.err) == (0, "")
     head, code, support = ran.lines
-    assert head == ["family", "adapter", "n", "mean", "95", "%", "coverage", "age"]
-    assert code[:6] == ["code", "small", "0", "–", "–", "0%"]
-    assert support[:6] == ["support", "small", "2", "0.500", "0.095–0.905", "67%"]
+    assert head == ["family", "adapter", "baseline", "judge", "n", "mean", "95", "%", "coverage", "age"]
+    assert code[:8] == ["code", "small", "large", "judge", "0", "–", "–", "0%"]
+    assert support[:8] == ["support", "small", "large", "judge", "2", "0.500", "0.095–0.905", "67%"]
     assert [line[-1] for line in (code, support)] == ["d", "d"]
 
 
@@ -79,7 +75,28 @@ def test_json_has_the_rows_of_a_query(folder: Path) -> None:
     (row,) = json.loads(ran.out)["rows"]
     assert row.pop("age") > 0
     assert row.pop("interval") == [pytest.approx(0.0945, abs=1e-4), pytest.approx(0.9055, abs=1e-4)]
-    assert row == {"task_family": "support", "adapter": "small", "n": 2, "mean": 0.5, "coverage": 2 / 3}
+    assert row == {
+        "task_family": "support",
+        "adapter": "small",
+        "n": 2,
+        "mean": 0.5,
+        "coverage": 2 / 3,
+        "baseline_adapter": "large",
+        "grader_id": "judge",
+        "observations": 3,
+    }
+
+
+def test_a_case_counts_once_and_each_judge_has_a_row(tmp_path: Path) -> None:
+    with QualityLedger(tmp_path / ".gradeline" / "store.db") as made:
+        for night in range(3):
+            for judge in ("exact-match", "llm"):
+                made.append_many(
+                    given(grader_id=judge, case_key=str(case), idempotency_key=f"{judge}{night}{case}")
+                    for case in range(4)
+                )
+    rows = ledger(tmp_path).lines[1:]
+    assert [row[2:6] for row in rows] == [["large", "exact-match", "4", "1.000"], ["large", "llm", "4", "1.000"]]
 
 
 def test_an_empty_ledger_says_how_to_fill_it(tmp_path: Path) -> None:

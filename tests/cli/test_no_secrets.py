@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from gradeline.cli import _COMMANDS
+from gradeline.cli.commands import COMMANDS
+from gradeline_command import COMMAND, run_command
 
-COMMAND = str(Path(sys.executable).with_name("gradeline"))
 MODEL_KEY = "sk-planted-model-6f1d2c3b4a59"
 JUDGE_KEY = "sk-planted-judge-0a9b8c7d6e5f"
 AGENT_KEY = "planted/agent+token==77aa"
-PLANTED = (MODEL_KEY, JUDGE_KEY, AGENT_KEY)
+STORED_KEY = "planted~stored/secret+5c4d"
+PLANTED = (MODEL_KEY, JUDGE_KEY, AGENT_KEY, STORED_KEY)
 WITHOUT_RUNS = {"init", "schema", "graders", "extractors", "demo"}
 """Commands that meet no key: they make files or list what there is."""
 SERVERS = {"serve", "keys", "view"}
@@ -101,12 +100,12 @@ class Shell:
 
     def __call__(self, *arguments: str, given: str = "") -> None:
         environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "JUDGE_KEY": JUDGE_KEY, "NO_COLOR": "1"}
+        environment |= {"GRADELINE_SECRET_KEY": "a master key of the tests", "STORED_KEY": STORED_KEY}
         environment["GITHUB_STEP_SUMMARY"] = str(self.folder / "summary.md")
-        done = subprocess.run(
+        done = run_command(
             [COMMAND, *arguments],
             cwd=self.folder,
             env=environment,
-            capture_output=True,
             text=True,
             timeout=120,
             input=given,
@@ -138,12 +137,24 @@ def shell(tmp_path_factory: pytest.TempPathFactory, url: str) -> Shell:
             shell("export", name, "--format", form, "--output", f"{form}-{name}".replace(" ", "-"))
     shell("regrade", "suite.yaml", "--json")
     shell("compare", "suite.yaml as data", "suite.yaml", "--json")
+    shell("compare", "suite.yaml as data", "suite.yaml", "agent.yaml", "--json", "--output", "scores.csv")
+    shell("trend", "secrets", "--json")
+    shell("plan", "suite.yaml", "--json")
     shell("list", "--json")
     judge = "{kind: baseline, judge: llm, model: judge, base_url: BASE/v1, api_key_env: JUDGE_KEY, max_retries: 0}"
     pair = ["--baseline-run", "suite.yaml as data", "--candidate-run", "suite.yaml"]
     shell("pair", "suite.yaml", *pair, "--set", f"graders.beside={judge.replace('BASE', url)}")
     shell("ledger", "--export", "ledger.jsonl")
     shell("ledger", "--json")
+    shell("secrets", "set", "TOKEN", "--host", "agent.test", given=f"{STORED_KEY}\n")
+    shell("secrets", "set", "KEY", "--host", "agent.test", "--from-env", "STORED_KEY", "--json")
+    shell("secrets", "set", "REFUSED", "--host", "https://agent.test", given=STORED_KEY)
+    shell("secrets", "list")
+    shell("secrets", "list", "--json")
+    shell("secrets", "delete", "KEY")
+    shell("store", "backup", "backup.db")
+    shell("store", "check", "--json")
+    shell("store", "usage")
     config = {"prompt": "Is it?", "model": "judge", "base_url": f"{url}/v1", "api_key_env": "JUDGE_KEY"}
     shell("grade", "model_judge", "--config", json.dumps(config), given="it is")
     return shell
@@ -159,16 +170,17 @@ def forms(secret: str) -> list[bytes]:
 
 def test_every_command_was_looked_at(shell: Shell) -> None:
     used = {call.split()[0] for call in shell.printed}
-    assert used == set(_COMMANDS) - WITHOUT_RUNS - SERVERS
+    assert used == set(COMMANDS) - WITHOUT_RUNS - SERVERS
 
 
 def test_the_servers_did_get_the_keys(shell: Shell) -> None:
     records = [json.loads(line) for line in shell.printed["show suite.yaml --records"].splitlines()]
-    assert "I was sent Bearer" in records[0]["response"]["text"]
-    assert records[0]["grades"]["judged"]["rationale"].startswith("because Bearer")
+    assert "I was sent ***" in records[0]["response"]["text"]
+    assert records[0]["grades"]["judged"]["rationale"].startswith("because ***")
     agents = [json.loads(line) for line in shell.printed["show agent.yaml --records"].splitlines()]
     assert agents[0]["response"]["text"] == "*** /agent?token=***"
     assert shell.printed["grade model_judge"].startswith("pass")
+    assert json.loads(shell.printed["secrets list --json"])["secrets"][1]["name"] == "TOKEN"
 
 
 @pytest.mark.parametrize("secret", PLANTED)

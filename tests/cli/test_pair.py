@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,7 +16,9 @@ from typing import Any
 
 import pytest
 
-COMMAND = str(Path(sys.executable).with_name("gradeline"))
+from gradeline.stats import wilson
+from gradeline_command import COMMAND, run_command
+
 KEY = "sk-pair-0123456789abcdef"
 CITIES = {"France": "Paris", "Spain": "Madrid", "Kenya": "Nairobi", "Peru": "Lima"}
 KNOWN = {"small": {"France", "Spain"}, "large": set(CITIES)}
@@ -120,9 +121,7 @@ def write_suite(folder: Path, provider: Provider, text: str) -> Path:
 
 
 def gradeline(folder: Path, *arguments: object, key: str = KEY) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [COMMAND, *map(str, arguments)], cwd=folder, env=environment(key), capture_output=True, text=True, timeout=120
-    )
+    return run_command([COMMAND, *map(str, arguments)], cwd=folder, env=environment(key), text=True, timeout=120)
 
 
 def environment(key: str = KEY) -> dict[str, str]:
@@ -170,6 +169,20 @@ class TestModels:
         (row,) = json.loads(gradeline(tmp_path, "ledger", "--json").stdout)["rows"]
         assert (row["task_family"], row["adapter"], row["n"], row["mean"]) == ("geography", "openai:large", 4, 0.5)
         assert dict(provider.asked) == {"small": 4, "large": 4}
+
+    def test_a_case_that_is_judged_again_is_no_further_evidence(
+        self, tmp_path: Path, provider: Provider, suite: Path
+    ) -> None:
+        call = ["pair", suite, "--baseline", "small", "--candidate", "large", "--quiet"]
+        for _ in range(3):
+            gradeline(tmp_path, *call, "--judge", "exact-match")
+        gradeline(tmp_path, *call, "--set", f"graders.quality={judge_of(provider)}")
+        exact, model = json.loads(gradeline(tmp_path, "ledger", "--json").stdout)["rows"]
+        assert re.fullmatch(r"exact-match@[0-9a-f]{8}", exact["grader_id"])
+        assert (exact["n"], exact["mean"], exact["observations"]) == (4, 0.5, 12)
+        assert exact["interval"] == pytest.approx(wilson(2, 4))
+        assert re.fullmatch(r"llm:openai:judge@[0-9a-f]{8}", model["grader_id"])
+        assert (model["n"], model["mean"], model["observations"]) == (4, 1.0, 4)
 
     def test_nothing_is_added_to_the_ledger_where_that_is_not_wanted(self, tmp_path: Path, suite: Path) -> None:
         call = ["--baseline", "small", "--candidate", "large", "--judge", "exact-match", "--no-ledger"]
@@ -251,7 +264,7 @@ class TestBadInput:
         override = f"graders.quality={judge_of(provider)}"
         call = ["pair", suite, "--baseline-run", "old", "--candidate-run", "new", "--set", override]
         wrong = gradeline(tmp_path, *call, key="sk-wrong-0123456789")
-        assert wrong.returncode == 2
+        assert wrong.returncode == 4
         assert wrong.stderr.count("Incorrect API key provided") == 1
         assert "sk-wrong" not in wrong.stderr + wrong.stdout
         assert gradeline(tmp_path, *call).returncode == 0

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -16,8 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from gradeline.model import Record, from_json
-
-COMMAND = str(Path(sys.executable).with_name("gradeline"))
+from gradeline_command import COMMAND, run_command
 
 SUITE = """\
 name: capitals
@@ -82,9 +80,7 @@ def folder(tmp_path: Path) -> Path:
 
 def gradeline(folder: Path, *arguments: str) -> Ran:
     environment = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
-    done = subprocess.run(
-        [COMMAND, *arguments], cwd=folder, capture_output=True, env={**environment, "NO_COLOR": "1"}, check=False
-    )
+    done = run_command([COMMAND, *arguments], cwd=folder, env={**environment, "NO_COLOR": "1"})
     return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
@@ -155,7 +151,9 @@ class TestRun:
         running = subprocess.Popen(
             [COMMAND, "run", "suite.yaml"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        time.sleep(1.5)
+        while not (folder / "calls").exists():  # the agent is asked
+            assert running.poll() is None
+            time.sleep(0.01)
         running.send_signal(signal.SIGINT)
         _, err = running.communicate(timeout=30)
         assert running.returncode == 130
@@ -193,10 +191,15 @@ class TestRun:
 
 class TestAfterwards:
     def test_runs_are_listed_shown_and_exported(self, folder: Path) -> None:
-        assert gradeline(folder, "list").out == "No runs yet. Start one with: gradeline run SUITE\n"
+        nothing = f"No runs yet in {folder}/.gradeline/store.db. Start one with: gradeline run SUITE\n"
+        assert gradeline(folder, "list").out == nothing
         run = gradeline(folder, "run", "suite.yaml", "--json").json["run"]
         assert [one["id"] for one in gradeline(folder, "list", "--json").json["runs"]] == [run["id"]]
         assert "capitals" in gradeline(folder, "list").out
+        (sized,) = gradeline(folder, "list", "--usage", "--json").json["runs"]
+        (used,) = gradeline(folder, "store", "usage", "--json").json["runs"]
+        assert (sized["rows"], sized["estimated_bytes"]) == (used["rows"], used["estimated_bytes"])
+        assert " KiB" in gradeline(folder, "list", "--usage").out
         assert gradeline(folder, "show", run["id"][:6], "--json").json["run"]["id"] == run["id"]
         lines = gradeline(folder, "export").out.splitlines()
         assert [from_json(Record, line).case for line in lines] == ["France", "Spain", "Norway", "Peru"]
@@ -273,9 +276,16 @@ class TestAfterwards:
             refused = gradeline(folder, "resume", "latest")
             assert refused.code == 2
             assert "is still running, in process" in refused.err
+            assert gradeline(folder, "list", "--json").json["runs"][0]["status"] == "running"
         finally:
             running.kill()
             running.wait()
+        assert gradeline(folder, "list", "--json").json["runs"][0]["status"] == "interrupted"
+        assert "interrupted" in gradeline(folder, "list").out
+        assert gradeline(folder, "show", "--json").json["run"]["status"] == "interrupted"
+        shown = gradeline(folder, "show").out
+        assert "interrupted\n" in shown
+        assert "the run is not complete (interrupted)" in shown
         (folder / "agent.py").write_text(AGENT.replace("SECONDS", "0"))
         refused = gradeline(folder, "resume", "latest")
         assert refused.code == 2
@@ -300,6 +310,19 @@ class TestAfterwards:
         assert len(gradeline(folder, "list", "--json", "--store", "mine.db").json["runs"]) == 1
 
 
+class TestCached:
+    def test_a_setup_that_needs_a_client_is_left_out_with_a_warning(self, folder: Path) -> None:
+        assert gradeline(folder, "run", "suite.yaml", "--output", "out").code == 0
+        (folder / "prepare.py").write_text(
+            "from letta_evals.decorators import suite_setup\n@suite_setup\ndef prepare(client): client.agents.list()\n"
+        )
+        (folder / "suite.yaml").write_text(SUITE + "setup_script: prepare.py:prepare\n")
+        ran = gradeline(folder, "run", "suite.yaml", "--cached", "out")
+        assert ran.code == 0
+        reason = "it needs a client, and with --cached no agent is called"
+        assert f"warning: setup_script: prepare.py:prepare was not called: {reason}\n" in ran.err
+
+
 class TestValidate:
     def test_a_sound_suite_is_valid_and_nobody_is_asked(self, folder: Path) -> None:
         ran = gradeline(folder, "validate", "suite.yaml", "--json")
@@ -321,6 +344,55 @@ class TestValidate:
         assert ran.code == 2
         assert any(message in error["message"] for error in ran.json["errors"])
         assert set(ran.json["errors"][0]) == {"file", "line", "column", "path", "message"}
+
+    def test_faults_of_file_code_and_cases_are_reported_together(self, folder: Path) -> None:
+        text = SUITE.replace("function: polite", "function: exact_mach, extractor: agent.py:answer")
+        (folder / "suite.yaml").write_text(text)
+        (folder / "cases.jsonl").write_text('{"input": "q"}\n{"inptu": "q"}\n')
+        ran = gradeline(folder, "validate", "suite.yaml", "--json")
+        grader, extractor, case = ran.json["errors"]
+        assert (ran.code, grader.pop("message").split("; ")[1]) == (
+            2,
+            "did you mean the built-in grader 'exact_match'? found: polite",
+        )
+        assert grader == {"file": "suite.yaml", "line": 6, "column": 34, "path": "graders.polite.function"}
+        assert extractor == {
+            "file": str(folder / "agent.py"),
+            "line": 5,
+            "column": 0,
+            "path": "graders.polite.extractor",
+            "message": "'answer' is not marked; add @extractor above def answer",
+        }
+        assert (case["line"], case["path"]) == (2, "input")
+        assert [line.split(": ")[0] for line in gradeline(folder, "run", "suite.yaml").err.splitlines()[1:]] == [
+            "  suite.yaml:6:34",
+            f"  {folder}/agent.py:5",
+            f"  {folder}/cases.jsonl:2",
+        ]
+
+    def test_faults_of_code_do_not_wait_for_those_of_the_file(self, folder: Path) -> None:
+        (folder / "suite.yaml").write_text(SUITE.replace("mode: contains", "mode: contain"))
+        (folder / "graders.py").write_text("import sys\nsys.exit(3)\n")
+        ran = gradeline(folder, "validate", "suite.yaml")
+        assert [line.split(": ")[:2] for line in ran.err.splitlines()] == [
+            ["suite.yaml:5:37", "graders.exact.mode"],
+            ["suite.yaml:6:34", "graders.polite.function"],
+            [f"{folder}/graders.py:2", "SystemExit"],
+        ]
+
+    def test_code_that_ends_the_process_that_loads_it_is_named(self, folder: Path) -> None:
+        (folder / "graders.py").write_text("import os\n\nos._exit(0)\n")
+        for command in ("validate", "run"):
+            ran = gradeline(folder, command, "suite.yaml")
+            assert ran.code == 2
+            assert f"{folder}/graders.py:3: ended the process that loads it (exit code 0)" in ran.err
+
+    def test_a_function_of_the_folder_that_is_given_as_a_kind_is_offered(self, folder: Path) -> None:
+        (folder / "suite.yaml").write_text(SUITE.replace("kind: tool, function: polite", "kind: polite"))
+        assert (
+            "'polite' is a function of graders.py; write kind: tool, function: polite"
+            in gradeline(folder, "validate", "suite.yaml").err
+        )
 
     def test_a_bad_row_of_the_dataset_is_found(self, folder: Path) -> None:
         (folder / "cases.jsonl").write_text('{"input": "q"}\n{"inptu": "q"}\n')

@@ -21,8 +21,8 @@ from gradeline.suite.document import parse_document
 from gradeline.suite.read import read_suite
 from gradeline.suite.schema import schema_text, suite_schema
 from gradeline.suite.starter import TARGETS, starter_files
+from gradeline_command import COMMAND, run_command
 
-COMMAND = str(Path(sys.executable).with_name("gradeline"))
 VALIDATOR = jsonschema_rs.validator_for(suite_schema())
 OPTION = re.compile(r"^( *)#(?=\S)", re.MULTILINE)
 """A comment that is an option as soon as its ``#`` is deleted."""
@@ -40,9 +40,7 @@ class Ran(NamedTuple):
 
 def gradeline(folder: Path, *arguments: str) -> Ran:
     environment = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
-    done = subprocess.run(
-        [COMMAND, *arguments], cwd=folder, capture_output=True, env={**environment, "NO_COLOR": "1"}, check=False
-    )
+    done = run_command([COMMAND, *arguments], cwd=folder, env={**environment, "NO_COLOR": "1"})
     return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from gradeline.client import ApiError, AsyncClient, Client, Evaluation, ServiceUnreachableError, WaitTimeoutError
 from gradeline.errors import ConfigError
+from gradeline.model import Run
 
 pytestmark = pytest.mark.usefixtures("served")
 
@@ -165,8 +166,18 @@ def test_regrading_compares_with_its_parent_and_does_not_ask_again(client: Clien
     forced = client.compare(run.id, again.id, force=True)
     assert [case.change for case in forced.cases] == ["same", "improved"]
     assert forced.graders["exact_match"].n == 2
+    assert (forced.graders["exact_match"].noise, forced.graders["exact_match"].within_noise) == (0.0, 0)
+    assert [case.changes for case in forced.cases] == [{"exact_match": "same"}, {"exact_match": "improved"}]
     with pytest.raises(ApiError, match="CONFLICT"):
         client.delete_evaluation(run.id)
+    third = client.wait(client.regrade(run.id, [{"id": "contains", "name": "exact_match"}]).id, timeout_s=30)
+    ranking = client.rank(run.id, again.id, third.id, force=True)
+    assert (ranking.cases, [len(pairs) for pairs in ranking.pairs.values()]) == (2, [3])
+    assert {one.evaluation_id for one in ranking.evaluations} == {run.id, again.id, third.id}
+    assert ranking.noise == {"exact_match": 0.0}
+    series = client.trend(run.name, last=2)
+    assert [point.evaluation_id for point in series.points] == [again.id, third.id]
+    client.delete_evaluation(third.id)
     client.delete_evaluation(again.id)
     client.delete_evaluation(run.id)
     assert list(client.evaluations()) == []
@@ -200,6 +211,53 @@ def test_cancelling_and_going_on(client: Client, agent: Any) -> None:
     client.resume(run.id)
     assert client.wait(run.id, timeout_s=30).status == "completed"
     assert [one.agent_response for one in client.results(run.id)] == ["a", "b", "c"]
+
+
+def test_the_cases_that_an_early_end_left_out_are_asked(client: Client, served: Any, agent: Any) -> None:
+    texts = {f"q {number}": f"q {number}" for number in range(120)}
+    before = evaluated(client, agent, texts)
+    agent.says = "not {}"
+    ids = [case.id for case in client.test_cases()]
+    asked: dict[str, Any] = {"agent_endpoint_url": agent.url, "grader_ids": ["exact_match"], "test_case_ids": ids}
+    run = client.start_evaluation(**asked, baseline_id=before.id, stop_early=True)
+    stopped = client.wait(run.id, timeout_s=30)
+    assert stopped.stopped is not None
+    assert (stopped.stopped.of, stopped.calls_saved) == (120, 120 - stopped.result_count)
+    assert stopped.warnings == before.warnings
+    with pytest.raises(ApiError, match=r'send {"all": true}'):
+        client.resume(run.id)
+
+    async def finished() -> Evaluation:
+        async with AsyncClient(served.url) as opened:
+            await opened.resume(run.id, all=True)
+            return await opened.wait(run.id, timeout_s=30)
+
+    done = asyncio.run(finished())
+    assert (done.status, done.stopped, done.calls_saved, done.result_count) == ("completed", None, 0, 120)
+
+
+class TestAnInterruptedRun:
+    """A run of the command line whose process is gone: the service does not take it up by itself."""
+
+    @pytest.fixture
+    def killed(self, served: Any) -> str:
+        run: str = served.service.storage.save_run(Run(name="killed", suite="s", status="running", owner=None))
+        return run
+
+    def test_waiting_for_it_ends(self, client: Client, killed: str) -> None:
+        assert client.wait(killed, timeout_s=30).status == "interrupted"
+        assert [event.type for event in client.events(killed)] == ["snapshot", "done"]
+
+    def test_in_an_event_loop_too(self, served: Any, killed: str) -> None:
+        async def waited() -> str:
+            async with AsyncClient(served.url) as client:
+                return (await client.wait(killed, timeout_s=30)).status
+
+        assert asyncio.run(waited()) == "interrupted"
+
+    def test_one_that_the_service_resumes_by_itself_has_not_ended(self) -> None:
+        assert not Evaluation(id="r", status="interrupted", held_by_service=True).ended
+        assert not Evaluation(id="r", status="interrupted").ended  # as in lists: it is not known
 
 
 def test_a_key_opens_what_is_shut(served: Any) -> None:

@@ -116,7 +116,7 @@ class TestStandIns:
     def test_a_client_says_that_it_is_none(self) -> None:
         from letta_client import AsyncLetta
 
-        with pytest.raises(ImportError, match=r"AsyncLetta cannot reach a server.*pip install letta-client"):
+        with pytest.raises(ImportError, match=r"AsyncLetta cannot reach a server.*pip install 'letta-client>=1,<2'"):
             AsyncLetta(base_url="http://localhost:8283")
 
     def test_installing_again_changes_nothing(self) -> None:
@@ -155,7 +155,7 @@ class TestUnknownNames:
             (
                 "import letta_client.resources.agents",
                 "gradeline's stand-in for letta_client has no letta_client.resources. "
-                "The real package has everything: pip install letta-client",
+                "The real package has everything: pip install 'letta-client>=1,<2'",
             ),
         ],
     )

@@ -106,7 +106,7 @@ def test_where_nothing_was_said_the_text_is_empty(extractor: Any, turns: list[li
 def test_a_memory_block_comes_from_the_agent_s_state() -> None:
     assert memory_block(TURNS, {"block_label": "human"}, STATE) == "likes figs"
     assert memory_block(TURNS, {"block_label": "persona"}, agent_state=STATE) == ""
-    with pytest.raises(MissingDataError, match="tells no memory"):
+    with pytest.raises(MissingDataError, match="does not report the agent's memory"):
         memory_block(TURNS, {"block_label": "human"})
 
 

@@ -40,7 +40,7 @@ from typing import Any, NamedTuple, Self
 import click
 import yaml
 
-from gradeline.cli import cli
+from gradeline.cli.commands import cli
 from gradeline.suite.keys import SUITE_KEYS
 from gradeline.suite.read import read_suite
 

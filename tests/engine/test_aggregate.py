@@ -81,7 +81,7 @@ def repeated(rates: list[float], repeats: int, draw: random.Random) -> GraderSum
     total = sum(score for _, score in scores)
     number = {"pass": int(total), "fail": len(scores) - int(total), "error": 0, "skipped": 0}
     counts = Counts({"success": len(scores), "error": 0, "timeout": 0}, {"exact": GraderCounts(number, total, total)})
-    return complete(summarise(run, counts), measure(run, [page])).graders["exact"]
+    return complete(summarise(run, counts), measure(run, [page], counts)).graders["exact"]
 
 
 def test_repeats_of_a_case_are_no_new_cases() -> None:
@@ -97,3 +97,22 @@ def test_repeats_of_a_case_are_no_new_cases() -> None:
 
 def test_repeats_that_all_pass_are_as_sure_as_so_many_cases() -> None:
     assert repeated([1.0] * 10, 5, random.Random(1)).mean_ci == summary([1.0] * 10).mean_ci
+
+
+@pytest.mark.parametrize(
+    ("statuses", "costs", "agent", "unknown"),
+    [
+        (["success"] * 3, [0.5, None, 0.25], 0.75, 1),
+        (["success"] * 2, [0.5, 0.0], 0.5, 0),
+        (["success"] * 2, [None, None], None, 2),
+        (["success", "error", "success"], [0.5, None, None], 0.5, 1),
+    ],
+)
+def test_answers_of_unknown_cost_are_counted_and_not_taken_for_free(
+    statuses: list[str], costs: list[float | None], agent: float | None, unknown: int
+) -> None:
+    cases = [str(number) for number in range(len(costs))]
+    page = Columns(ResponseColumns(cases, statuses, [None] * len(costs), costs), GradeColumns())
+    counts = Counts({}, {})
+    whole = complete(summarise(RUN, counts), measure(RUN, [page], counts))
+    assert (whole.cost["agent"], whole.cost_unknown) == (agent, unknown)

@@ -246,6 +246,37 @@ class TestComparable:
         )
 
 
+class TestNoise:
+    BEFORE = once({"a": 0.5, "b": 0.5, "c": 0.5})
+    AFTER = once({"a": 0.505, "b": 0.52, "c": 0.5})
+
+    def compared(self, storage: Storage, before: float, after: float) -> Comparison:
+        runs = (
+            stored(storage, scores, graders={"exact": RunGrader("k", "f", noise=noise)})
+            for scores, noise in ((self.BEFORE, before), (self.AFTER, after))
+        )
+        return compare(storage, *runs)
+
+    def test_smaller_changes_count_as_same(self, storage: Storage) -> None:
+        comparison = self.compared(storage, 0.01, 0.01)
+        found = comparison.graders["exact"]
+        assert (found.changed, found.same, found.noise, found.within_noise) == (("b",), 2, 0.01, 1)
+        assert comparison.reasons == ()
+
+    def test_that_of_the_candidate_is_used_where_the_runs_differ(self, storage: Storage) -> None:
+        comparison = self.compared(storage, 0.05, 0.01)
+        assert comparison.graders["exact"].changed == ("b",)
+        assert comparison.comparable
+        assert comparison.reasons == ("grader 'exact': noise 0.05 against 0.01; that of the candidate is used",)
+        assert self.compared(storage, 0.05, 0.0).graders["exact"].changed == ("a", "b")
+        assert self.compared(storage, 0.0, 0.05).graders["exact"].changed == ()
+
+    def test_the_pairs_of_a_gate_have_it(self, storage: Storage) -> None:
+        base = stored(storage, self.BEFORE)
+        cand = stored(storage, self.AFTER, graders={"exact": RunGrader("k", "f", noise=0.01)})
+        assert paired(storage, base, cand, ["exact"])["exact"].noise == 0.01
+
+
 def test_the_shape_of_its_json(storage: Storage) -> None:
     base = stored(storage, once({"a": 0.0, "b": 1.0}))
     cand = stored(storage, once({"a": 1.0, "b": 1.0, "c": 1.0}))
@@ -257,6 +288,7 @@ def test_the_shape_of_its_json(storage: Storage) -> None:
         "candidate": run_data(cand),
         "comparable": True,
         "reasons": ["cases: 1 case in the candidate alone"],
+        "warnings": [],
         "edited": [],
         "graders": {
             "exact": {
@@ -264,25 +296,37 @@ def test_the_shape_of_its_json(storage: Storage) -> None:
                 "candidate": 1.0,
                 "difference": 0.5,
                 "difference_ci": found.difference_ci,
-                "test": "mcnemar_exact",
-                "p_value": 1.0,
-                "p_adjusted": 1.0,
+                "difference_bounds": (0.5, 0.5),
+                "coverage": 1.0,
+                "test": "mcnemar_mid_p",
+                "p_value": 0.5,
+                "p_adjusted": 0.5,
+                "noise_threshold": found.noise_threshold,
+                "skewed": False,
+                "largest_drops": (),
+                "noise": 0.0,
+                "within_noise": 0,
                 "improved": 1,
                 "worse": 0,
                 "same": 1,
                 "missing": 1,
                 "decision": "undecided",
+                "reasons": found.reasons,
                 "cases_to_decide": found.cases_to_decide,
                 "changed": ("a",),
                 "edited": (),
+                "clusters": None,
             }
         },
+        "primary": ["exact"],
+        "decision": "undecided",
+        "sentence": "undecided (exact)",
         "exit_code": 3,
     }
 
 
 class TestForGates:
-    def test_tries_stand_beside_each_other_with_their_case(self, storage: Storage) -> None:
+    def test_each_case_has_the_tries_of_both_runs(self, storage: Storage) -> None:
         base = stored(storage, {"a": [{"exact": 1.0}], "b": [{"exact": 0.0}], "c": [{"exact": 1.0}]})
         cand = stored(
             storage,
@@ -293,7 +337,7 @@ class TestForGates:
             },
         )
         assert paired(storage, base, cand, ["exact"]) == {
-            "exact": Paired([1.0, 1.0, 0.0, 0.0], [0.0, 1.0, None, 1.0], [0, 0, 1, 1])
+            "exact": Paired(["a", "b", "c"], [(1.0,), (0.0,), (1.0,)], [(0.0, 1.0), (None, 1.0), ()], [], [])
         }
 
     def test_edited_cases_and_other_graders_are_left_out(self, storage: Storage) -> None:
@@ -304,4 +348,6 @@ class TestForGates:
             inputs={"a": "edited"},
             prints={"judge": "another"},
         )
-        assert paired(storage, base, cand, ["exact", "judge", "absent"]) == {"exact": Paired([1.0], [1.0], [1])}
+        assert paired(storage, base, cand, ["exact", "judge", "absent"]) == {
+            "exact": Paired(["b"], [(1.0,)], [(1.0,)], [], ["a"])
+        }

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
 import sys
+from asyncio.base_subprocess import BaseSubprocessTransport
+from asyncio.subprocess import PIPE
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,6 +19,7 @@ from time import monotonic
 
 import pytest
 
+from gradeline.engine import event_loop
 from gradeline.engine.event_loop import AT_ONCE, UNLOOKED, new_event_loop, run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems have asyncio's own event loop")
@@ -163,3 +167,46 @@ def test_many_callers_are_all_answered() -> None:
 
 def test_an_event_loop_can_be_made_and_left_without_a_run() -> None:
     new_event_loop().close()
+
+
+class TestInterruptedTasks:
+    """Ctrl-C is raised in whatever runs at that moment, which may be a task that nobody waits for."""
+
+    @staticmethod
+    def run_with_a_task_that(raises: BaseException) -> None:
+        async def fails() -> None:
+            raise raises
+
+        async def main() -> None:
+            task = asyncio.ensure_future(fails())
+            await asyncio.sleep(0.01)
+            del task
+
+        run(main())
+
+    def test_ends_the_run_without_a_traceback(self, caplog: pytest.LogCaptureFixture) -> None:
+        with pytest.raises(KeyboardInterrupt):
+            self.run_with_a_task_that(KeyboardInterrupt())
+        gc.collect()
+        assert caplog.text == ""
+
+    def test_other_errors_of_such_a_task_are_logged(self, caplog: pytest.LogCaptureFixture) -> None:
+        self.run_with_a_task_that(ValueError("a number was expected"))
+        gc.collect()
+        assert "a number was expected" in caplog.text
+
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # pipes that asyncio forgot
+    def test_a_program_that_was_just_started_is_not_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its transport never learns of its pipes, and so never of its end."""
+
+        async def interrupted(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        async def main() -> None:
+            await asyncio.create_subprocess_exec("cat", stdin=PIPE, stdout=PIPE)
+
+        monkeypatch.setattr(event_loop, "INTERRUPTED_TASKS_S", 0.1)
+        monkeypatch.setattr(BaseSubprocessTransport, "_connect_pipes", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(main())
+        gc.collect()

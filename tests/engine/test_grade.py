@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from gradeline.engine.grade import GraderUse, Grading, UserGrader
+from gradeline.engine.grade import Graded, GraderUse, Grading, UserGrader, storable
+from gradeline.errors import Outcome
 from gradeline.extractors import create as create_extractor
 from gradeline.graders import create as create_grader
-from gradeline.model import Response, Sample
+from gradeline.model import Grade, Response, Sample
 
 
 def test_what_waits_for_a_worker_is_not_begun_before() -> None:
@@ -19,3 +20,19 @@ def test_what_waits_for_a_worker_is_not_begun_before() -> None:
     assert graded["exact"].grade.passed
     assert Grading([own, custom], None).grade_now(sample, response, ("exact", "custom")) is None
     assert Grading([own, custom], None).grade_now(sample, response, ("exact",)) is None
+
+
+def test_a_grade_that_no_store_can_keep_becomes_an_error_of_its_grader_alone() -> None:
+    good = Graded("a", Grade("exact_match", "f", Outcome.PASS, 1.0, True))
+    odd = [
+        Graded("a", Grade("plugin", "f", Outcome.PASS, 1.0, True, metadata={"o": object()})),
+        Graded("a", Grade("plugin", "f", Outcome.PASS, 1.0, True, usage="free")),  # type: ignore[arg-type]
+        Graded("\ud800", Grade("plugin", "f", Outcome.PASS, 1.0, True)),
+    ]
+    for one in odd:
+        found = storable({"good": good, "odd": one})
+        assert found["good"] == good
+        assert (found["odd"].submission, found["odd"].grade.outcome) == (None, Outcome.ERROR)
+        assert found["odd"].grade.error is not None
+        assert found["odd"].grade.error.type == "bad_reply"
+        assert found["odd"].grade.error.message.startswith("the grade cannot be stored: ")

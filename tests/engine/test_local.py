@@ -271,9 +271,24 @@ class TestBudgets:
         assert result.stopped == "the budget of 2 is spent: 2 after 4 calls"
         assert sum(agent.calls.values()) == 4
 
-    def test_an_unknown_cost_is_not_free_and_not_counted(self, storage: Storage) -> None:
-        result = run(storage, task(storage, Agent(), 20, pace=Pace(budget=Budget(cost=0.001))))
-        assert result.run.status == "completed"
+    def test_a_limit_on_the_cost_stops_a_run_whose_answers_have_no_known_cost(self, storage: Storage) -> None:
+        agent = Agent()
+        result = run(storage, task(storage, agent, 20, pace=Pace(1, budget=Budget(cost=0.001))))
+        assert result.stopped is not None
+        assert result.stopped.startswith("no cost is known for the calls of the agent, so that the budget of 0.001")
+        assert sum(agent.calls.values()) == 1
+
+    def test_an_unknown_cost_among_known_ones_is_a_warning(
+        self, storage: Storage, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        class Mixed(Priced):
+            async def respond(self, sample: Sample) -> Response:
+                found = await super().respond(sample)
+                return found if sum(self.calls.values()) % 2 else Response(text=found.text)
+
+        order = task(storage, Mixed(), 6, pace=Pace(1, budget=Budget(cost=100)))
+        assert run(storage, order).run.status == "completed"
+        assert len([message for message in caplog.messages if "do not count towards the budget of 100" in message]) == 1
 
 
 class TestTheCache:
@@ -327,6 +342,7 @@ def test_a_column_that_is_given_something_else_is_another_column() -> None:
         column(extractor=UserExtractor("x.py:f", "1", {"a": 1})),
     }
     assert len(prints) == 5
+    assert column(noise=0.01) == column()  # the scores are the same
 
 
 def test_a_column_s_grades_carry_its_own_fingerprint(storage: Storage) -> None:

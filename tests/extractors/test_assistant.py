@@ -6,6 +6,7 @@ import pytest
 
 from gradeline.extractors import create, extract
 from gradeline.model import Message, Response, ToolCall, Trajectory
+from gradeline.model.trajectory import Turn
 
 CONVERSATION = Response(
     text="Rome.",
@@ -79,7 +80,7 @@ def test_white_space_is_kept_as_it_was_said() -> None:
         Response(text=""),
         Response(trajectory=Trajectory()),
         Response(trajectory=Trajectory(((), ()))),
-        Response(text="in the text alone", trajectory=Trajectory(((Message("user", "Hi"),),))),
+        Response(text="", trajectory=Trajectory(((Message("user", "Hi"),),))),
     ],
     ids=["empty text", "no turns", "empty turns", "no assistant message"],
 )
@@ -93,3 +94,21 @@ def test_thousands_of_messages_are_read() -> None:
 
 
 KINDS = ("last_assistant", "first_assistant", "all_assistant", "last_turn")
+
+
+SEARCHED = (Message("assistant", "Let me look.", (ToolCall("search"),)), Message("tool", "Paris"))
+
+
+@pytest.mark.parametrize("turns", [(), ((),), (SEARCHED,), ((Message("assistant", "Hello."),), SEARCHED)])
+@pytest.mark.parametrize("kind", ["last_assistant", "last_turn", "all_assistant"])
+def test_an_answer_that_the_messages_end_without_is_the_last_one(kind: str, turns: tuple[Turn, ...]) -> None:
+    response = Response(text="Paris.", trajectory=Trajectory(turns))
+    assert create(kind).extract(response).splitlines()[-1] == "Paris."
+    assert response.steps.turns[:-1] == turns[:-1]
+    assert response.tool_use() == response.steps
+    assert extract("full_trajectory", response).count("Paris.") == 1
+
+
+def test_an_answer_that_differs_in_whitespace_is_the_message() -> None:
+    response = Response(text="Paris.", trajectory=Trajectory(((Message("assistant", "Paris.\n"),),)))
+    assert response.steps == response.trajectory

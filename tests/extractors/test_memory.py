@@ -24,7 +24,7 @@ def test_a_block_that_is_not_there_or_empty_is_not_found(memory: dict[str, str])
 
 
 def test_an_agent_that_tells_no_memory_cannot_be_graded_on_it() -> None:
-    message = "the response tells no memory, so there is no block 'human' to take"
+    message = "does not report the agent's memory, so block 'human' is unknown"
     with pytest.raises(MissingDataError, match=message):
         create("memory_block", {"block_label": "human"}).extract(remembers(None))
     with pytest.raises(MissingDataError, match=message):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradeline.errors import ConfigError, Problem
+from gradeline.errors import ConfigError, MissingDataError, Problem
 from gradeline.extractors import create, extract
 from gradeline.model import Message, Response, ToolCall, Trajectory
 
@@ -38,7 +38,6 @@ class TestToolArguments:
 
     def test_gives_an_empty_object_where_the_tool_was_never_called(self) -> None:
         assert create("tool_arguments", {"tool_name": "search"}).extract(RUN) == "{}"
-        assert extract("tool_arguments", "No tools.", {"tool_name": "search"}) == "{}"
 
     def test_the_name_must_be_the_same(self) -> None:
         assert create("tool_arguments", {"tool_name": "Weather"}).extract(RUN) == "{}"
@@ -85,12 +84,27 @@ class TestToolOutput:
         response = did(
             Message("assistant", "", (ToolCall("weather", "{}", "1"),)),
             Message("assistant" if role == "assistant" else "user", "12 °C", tool_call_id="1"),
+            Message("tool", "here", tool_call_id="2"),
         )
         assert create("tool_output", {"tool_name": "weather"}).extract(response) == ""
 
+    def test_calls_without_any_results_leave_the_return_unknown(self) -> None:
+        response = did(Message("assistant", "", (ToolCall("weather", "{}", "1"),)), Message("assistant", "12 °C"))
+        with pytest.raises(MissingDataError, match="reports tool calls without their results"):
+            create("tool_output", {"tool_name": "weather"}).extract(response)
+        assert create("tool_output", {"tool_name": "search"}).extract(response) == "", "it was not called"
+
     def test_without_a_call_or_a_return_nothing_is_found(self) -> None:
         assert create("tool_output", {"tool_name": "search"}).extract(RUN) == ""
-        assert extract("tool_output", "No tools.", {"tool_name": "search"}) == ""
+
+
+@pytest.mark.parametrize("kind", ["tool_arguments", "tool_output", "tool_calls"])
+@pytest.mark.parametrize("trajectory", [None, Trajectory(((Message("assistant", "No tools."),),), tools_known=False)])
+def test_a_response_that_does_not_report_tool_calls_is_missing_them(kind: str, trajectory: Trajectory | None) -> None:
+    response = Response(text="No tools.", trajectory=trajectory)
+    config = {} if kind == "tool_calls" else {"tool_name": "search"}
+    with pytest.raises(MissingDataError, match="tool calls are unknown"):
+        extract(kind, response, config)
 
 
 @pytest.mark.parametrize("kind", ["tool_arguments", "tool_output"])
@@ -114,7 +128,6 @@ class TestToolCalls:
         assert json.loads(create("tool_calls").extract(response)) == [{"name": "f", "arguments": arguments}]
 
     def test_an_agent_that_called_nothing_can_be_graded_on_it(self) -> None:
-        assert extract("tool_calls", "No tools.") == "[]"
         assert create("tool_calls").extract(Response(trajectory=Trajectory())) == "[]"
 
     def test_lone_surrogates_are_told_as_a_store_keeps_them(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradeline.errors import MissingDataError
 from gradeline.extractors import create, extract
 from gradeline.model import Message, Response, ToolCall, Trajectory, from_json
 
@@ -33,8 +34,15 @@ def test_tells_turns_of_messages_and_the_memory_as_compact_json() -> None:
     )
 
 
-def test_a_text_alone_is_one_turn_of_one_message() -> None:
-    assert extract("full_trajectory", "Paris") == '{"turns":[[{"role":"assistant","content":"Paris"}]],"memory":null}'
+def test_an_answer_without_tool_calls_is_one_turn_of_one_message() -> None:
+    response = Response(text="Paris", trajectory=Trajectory.of_text("Paris"))
+    expected = '{"turns":[[{"role":"assistant","content":"Paris"}]],"memory":null}'
+    assert create("full_trajectory").extract(response) == expected
+
+
+def test_an_unknown_trajectory_is_missing() -> None:
+    with pytest.raises(MissingDataError, match="tool calls are unknown"):
+        extract("full_trajectory", "Paris")
 
 
 @pytest.mark.parametrize("steps", [Trajectory(), Trajectory(((), ())), Trajectory((), {"human": "in Paris"})])
@@ -43,7 +51,8 @@ def test_a_trajectory_without_messages_is_nothing_found(steps: Trajectory) -> No
 
 
 def test_lone_surrogates_and_nul_are_told_as_a_store_keeps_them() -> None:
-    found = json.loads(extract("full_trajectory", "a\ud800\0"))
+    response = Response(text="", trajectory=Trajectory.of_text("a\ud800\0"))
+    found = json.loads(create("full_trajectory").extract(response))
     assert found["turns"] == [[{"role": "assistant", "content": "a\ufffd\0"}]]
 
 

@@ -55,6 +55,26 @@ things = st.one_of(
 )
 
 
+class Raising(str):
+    """A string that raises whatever is asked of it."""
+
+    def _raises(self, *_: object, **__: object) -> Any:
+        raise RuntimeError("a string of a hostile class")
+
+    isascii = encode = strip = casefold = lower = split = splitlines = find = count = _raises
+    startswith = endswith = replace = isupper = islower = format = partition = _raises
+    __len__ = __contains__ = __eq__ = __hash__ = __getitem__ = __iter__ = __str__ = __repr__ = __add__ = _raises
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_string_of_a_class_that_raises_is_graded_as_the_string_it_is(kind: str) -> None:
+    grader = registry.get(kind)(config=CONFIGS.get(kind, {}))
+    for text in ("Paris 42", "true", '{"a": 1}', "", "é\0"):
+        plain = grader.grade(text, "Paris 42")
+        assert grader.grade(Raising(text), Raising("Paris 42")) == plain
+        assert grader.grade(actual=Raising(text), expected="Paris 42") == plain
+
+
 def hostile() -> list[str]:
     """Texts that break what is careless with them."""
     return [

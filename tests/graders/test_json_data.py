@@ -150,6 +150,7 @@ class TestSubsetInAnyOrder:
         numbers = list(range(MAX_UNORDERED * 2))
         assert matches(numbers, numbers[::-1], LOOSE)
 
+    @pytest.mark.usefixtures("as_in_a_worker")
     def test_the_longest_list_is_matched(self) -> None:
         expected = [{"a": index} for index in range(MAX_UNORDERED)]
         assert matches([{"a": index, "b": 0} for index in reversed(range(MAX_UNORDERED))], expected, LOOSE)
@@ -159,6 +160,7 @@ class TestSubsetInAnyOrder:
         with pytest.raises(TooLargeError, match="1,001 elements are too many to match in any order"):
             matches(actual, [{"a": 1}], LOOSE)
 
+    @pytest.mark.usefixtures("as_in_a_worker")
     def test_lists_of_lists_that_take_too_long_are_too_large(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("gradeline.graders.json_data.MAX_STEPS", 100_000)
         actual = [[*range(index, index + 30)] for index in range(90)]

@@ -143,3 +143,11 @@ def test_any_text_gets_one_score_or_a_grader_error(
 def test_integers_are_equal_exactly_when_they_are(left: int, right: int) -> None:
     assert score(f"The answer is {left}.", str(right)) == float(left == right)
     assert score(f"{left:,}", str(left)) == 1.0
+
+
+def test_a_division_by_zero_is_a_wrong_answer_whatever_is_expected() -> None:
+    for expected in ("0", "1", "7"):
+        result = grade("numeric", "The answer is 1/0", expected)
+        assert (result.score, result.rationale) == (0.0, f"no number found, expected {expected}")
+    with pytest.raises(UngradableError, match="the ground_truth '1/0' holds no number"):
+        grade("numeric", "0", "1/0")

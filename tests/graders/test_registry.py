@@ -11,7 +11,7 @@ import pytest
 
 from gradeline import GradeContext, Grader, GradeResult, Sample
 from gradeline.errors import BadReplyError, ConfigError
-from gradeline.graders import as_grader, create, from_definition, registry, run_grader
+from gradeline.graders import as_grader, create, default_extractor, from_definition, registry, run_grader
 from gradeline.graders.adapt import as_result
 
 
@@ -48,6 +48,11 @@ class TestCreate:
     def test_what_validate_config_calls_invalid_is_refused(self, kind: str, config: Any) -> None:
         with pytest.raises(ValueError, match=f"{kind}: config"):
             create(kind, config)
+
+
+def test_a_grader_declares_what_it_grades() -> None:
+    assert default_extractor("tool_calls") == "tool_calls"
+    assert {default_extractor(kind) for kind in ("string_match", "trajectory", "my_own_function")} == {"last_assistant"}
 
 
 class TestFromDefinition:
@@ -179,13 +184,14 @@ class TestPassThreshold:
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Installs a package with entry points, as pip would lay it down."""
 
-    def install(points: str, source: str = "") -> None:
-        (tmp_path / "polite_graders.py").write_text(source)
-        info = tmp_path / "polite_graders-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: polite-graders\nVersion: 1.0\n")
+    def install(points: str, source: str = "", name: str = "polite_graders") -> None:
+        folder = tmp_path / name
+        info = folder / f"{name}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (folder / f"{name}.py").write_text(source)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 1.0\n")
         (info / "entry_points.txt").write_text(f"[gradeline.graders]\n{points}\n")
-        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.syspath_prepend(str(folder))
 
     yield install
     sys.modules.pop("polite_graders", None)
@@ -232,14 +238,38 @@ class TestEntryPoints:
     @pytest.mark.parametrize(
         ("points", "message"),
         [
-            ("numeric = polite_graders:Polite", "already has a built-in grader of that name; rename it"),
             ("polite = polite_graders:Missing", "cannot be loaded: AttributeError"),
             ("polite = no_such_package:Polite", "cannot be loaded: ModuleNotFoundError"),
-            ("polite = polite_graders:SOURCE", "is no subclass of gradeline.graders.base.Grader"),
+            ("polite = polite_graders:SOURCE", "is not a subclass of gradeline.graders.base.Grader"),
             ("brief = polite_graders:Short", "is of kind 'short'; name the entry point after it"),
         ],
     )
     def test_a_faulty_entry_point_is_named(self, package: Any, points: str, message: str) -> None:
         package(points, SOURCE + "\nSOURCE = 1\n")
         with pytest.raises(ConfigError, match=message):
-            create(points.split(" ")[0] if "numeric" not in points else "no-built-in")
+            create(points.split(" ")[0])
+
+    def test_a_plugin_with_a_built_ins_name_is_refused_where_the_name_is_used(self, package: Any) -> None:
+        package("numeric = polite_graders:Polite\npolite = polite_graders:Polite", SOURCE)
+        message = (
+            "grader 'numeric': is the name of 2 graders: the built-in grader of gradeline,"
+            " polite_graders:Polite of polite-graders 1.0; uninstall or rename one"
+        )
+        for use in (lambda: create("numeric"), registry.list):
+            with pytest.raises(ConfigError) as caught:
+                use()
+            assert str(caught.value) == message
+        assert create("polite").grade(context("please")).passed is True
+        assert create("exact_match").kind == "exact_match"
+
+    def test_two_plugins_of_one_name_are_refused_with_both_packages(self, package: Any) -> None:
+        package("polite = polite_graders:Polite", SOURCE)
+        package("polite = rude_graders:Rude", name="rude_graders")
+        with pytest.raises(ConfigError) as caught:
+            create("polite")
+        assert {owner in str(caught.value) for owner in ("polite-graders 1.0", "rude-graders 1.0")} == {True}
+
+    def test_a_name_says_where_it_comes_from(self, package: Any) -> None:
+        package("polite = polite_graders:Polite", SOURCE)
+        origins = [registry.origin(name) for name in ("numeric", "polite")]
+        assert origins == ["built-in grader", "grader of polite-graders 1.0"]

@@ -82,7 +82,7 @@ def faults(config: Any) -> list[str]:
         ({"condition": "json_schema", "value": {"type": "object"}}, ["{}"], ["[]", "no"]),
         ({"condition": "json", "path": "a.b", "operator": "equals", "value": 3}, ['{"a":{"b":3.0}}'], ['{"a":{}}', "x"]),
         ({"condition": "json", "path": "a", "operator": "equals", "value": True}, ['{"a":true}'], ['{"a":1}']),
-        ({"condition": "json", "path": "a", "operator": "not_equals", "value": 3}, ['{"a":4}', "{}"], ['{"a":3}', "x"]),
+        ({"condition": "json", "path": "a", "operator": "not_equals", "value": 3}, ['{"a":4}'], ['{"a":3}', "x", "{}", '{"a":null}']),
         (
             {"condition": "json", "path": "a", "operator": "contains", "value": "x"},
             ['{"a":["x"]}', '{"a":"axb"}', '{"a":{"x":1}}'],
@@ -98,7 +98,7 @@ def faults(config: Any) -> list[str]:
         ({"condition": "numeric_equals", "value": 0.3, "tolerance": 0.1}, ["0.2", "0.4"], ["0.41"]),
         ({"condition": "numeric_range", "value": [1, 2]}, ["1", "2", "1.5"], ["0.9", "2.1", "x"]),
         ({"condition": "one_of", "value": ["red", "green"]}, ["Red"], ["blue", "red "]),
-        ({"condition": "is_url"}, ["https://a.example/x?y=1", " http://[::1]:80 "], ["a.example", "ftp://a", "http://", "https://a b", "http://a:99999", "javascript:alert(1)"]),
+        ({"condition": "is_url"}, ["https://a.example/x?y=1", " http://[::1]:80 ", "http://localhost:8000/it's/%C3%A9", "https://bücher.example/ü"], ['https://a.example"', "https://a.example'", "https://a.example/x\">", "<https://a.example>", "'https://a.example'", "https://a.example/%zz", "https://a.example/100%", "https://..", "a.example", "ftp://a", "http://", "https://a b", "http://a:99999", "javascript:alert(1)"]),
         ({"condition": "is_email"}, ["ann.b+c@mail.example"], ["ann@", "@x.y", "a b@c.d", "a@localhost", "a@-x.y"]),
         ({"all": [{"condition": "contains", "value": "a"}, {"condition": "contains", "value": "b"}]}, ["ab"], ["a"]),
         ({"any": [{"condition": "contains", "value": "a"}, {"condition": "contains", "value": "b"}]}, ["b"], ["c"]),
@@ -116,6 +116,73 @@ def test_a_condition_holds_of_some_texts_and_not_of_others(rule: dict[str, Any],
     assert [holds(rule, text) for text in yes] == [True] * len(yes)
     assert [holds(rule, text) for text in no] == [False] * len(no)
     assert [holds({**rule, "negate": True}, text) for text in yes] == [False] * len(yes)
+
+
+ABSENT = [
+    ({"condition": "json", "path": "a", "operator": "equals", "value": 3}, "{}"),
+    ({"condition": "json", "path": "a", "operator": "equals", "value": 3}, '{"a": null}'),
+    ({"condition": "json", "path": "a", "operator": "not_equals", "value": 3}, "{}"),
+    ({"condition": "json", "path": "a", "operator": "contains", "value": "x"}, "{}"),
+    ({"condition": "json", "path": "a", "operator": "gt", "value": 3}, "{}"),
+    ({"condition": "json", "path": "a", "operator": "equals", "value": 3}, "not JSON"),
+    ({"condition": "json", "path": "a", "operator": "exists"}, "not JSON"),
+    ({"condition": "json_schema", "value": {"type": "object"}}, "not JSON"),
+    ({"condition": "numeric_equals", "value": 3}, "no number"),
+    ({"condition": "numeric_equals", "value": 3}, "1/0"),
+    ({"condition": "numeric_range", "value": [1, 2]}, "no number"),
+    ({"condition": "split", "separator": ",", "item": 3, "rules": [{"condition": "contains", "value": "a"}]}, "a,b"),
+]
+
+
+@pytest.mark.parametrize(("rule", "text"), ABSENT)
+def test_neither_a_condition_nor_its_negation_holds_of_what_the_text_lacks(rule: dict[str, Any], text: str) -> None:
+    other = {"condition": "contains", "value": "a string that is nowhere"}
+    for one in (
+        rule,
+        {**rule, "negate": True},
+        {"none": [rule]},
+        {"none": [other, rule]},
+        {"all": [rule], "negate": True},
+        {"any": [other, rule], "negate": True},
+        {"at_least": {"n": 1, "rules": [rule]}, "negate": True},
+        {"all": [{**rule, "negate": True}]},
+    ):
+        assert not holds(one, text), one
+
+
+def test_what_does_not_depend_on_the_absent_value_is_decided() -> None:
+    absent = {"condition": "json", "path": "a", "value": 3}
+    held = {"condition": "contains", "value": "{"}
+    assert holds({"any": [absent, held]}, "{}")
+    assert holds({"all": [absent, {**held, "negate": True}], "negate": True}, "{}")
+    assert holds({"at_least": {"n": 1, "rules": [absent, held]}}, "{}")
+
+
+def test_absence_itself_can_be_required() -> None:
+    for rule in (
+        {"condition": "json", "path": "a", "operator": "exists", "value": False},
+        {"condition": "json", "path": "a", "operator": "exists", "negate": True},
+        {"condition": "json", "path": "a", "operator": "equals", "value": None},
+    ):
+        assert holds(rule, "{}")
+        assert not holds(rule, "not JSON")
+        assert not holds(rule, '{"a": 1}')
+
+
+@pytest.mark.parametrize("condition", ["regex", "not_regex", "contains", "not_contains", "not_equals"])
+def test_a_null_from_the_case_is_an_error_and_not_the_word_none(condition: str) -> None:
+    rules = create("custom-rules", {"rules": [{"condition": condition, "value": "$metadata.pattern"}]})
+    ctx = GradeContext(Sample(id=0, input="", metadata={"pattern": None}), "some text")
+    with pytest.raises(UngradableError, match=r"\$metadata.pattern is None, not text"):
+        rules.grade(ctx)
+
+
+def test_a_text_that_differs_only_in_whitespace_is_named_as_such() -> None:
+    config = {"rules": [{"condition": "equals", "value": "New York"}]}
+    seen = "0 of 1 rules hold; failed: rules[0] equals 'New York' (saw {})"
+    result = grade("custom-rules", "New  York\n", config=config)
+    assert result.rationale == seen.format(r"'New  York\n', which differs only in whitespace")
+    assert grade("custom-rules", "Boston", config=config).rationale == seen.format("'Boston'")
 
 
 def test_every_condition_of_the_contract_is_known() -> None:

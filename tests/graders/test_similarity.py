@@ -123,9 +123,11 @@ class TestBoth:
         with pytest.raises(TooLargeError, match=f"{kind} takes at most 100,000"):
             grade(kind, "a" * 100_001, "a")
 
+    @pytest.mark.usefixtures("as_in_a_worker")
     def test_texts_of_the_full_size_come_back(self, kind: str) -> None:
         assert grade(kind, "a b " * 25_000, "b a " * 25_000).score > 0.9
 
+    @pytest.mark.usefixtures("as_in_a_worker")
     def test_a_flood_of_combining_marks_comes_back(self, kind: str) -> None:
         flood = "a" + "\u0301" * 49_999 + "\u0323" * 49_999
         assert 0.0 <= grade(kind, flood, flood[::-1]).score <= 1.0

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradeline import StringMatchGrader
-from gradeline.graders import create, run_grader
+from gradeline.graders import create, grade, run_grader
 from gradeline.model import GradeContext, Sample
 
 
@@ -88,3 +88,27 @@ def test_every_mode_holds_of_a_text_and_itself(text: str, other: str) -> None:
         result = grader.grade(text, other)
         assert result == grader.grade(text, other)
         assert 0.0 <= result["score"] <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("mode", "response", "expected", "told"),
+    [
+        ("exact", "Paris\n", "Paris", True),
+        ("exact", "New  York", "new york", True),
+        ("exact", "NewYork", "New York", False),
+        ("exact", " ", "Paris", False),
+        ("contains", "in New\nYork.", "New York", True),
+        ("contains", "in York", "New York", False),
+        ("starts_with", "\nParis it is", "Paris", True),
+        ("ends_with", "it is Paris ", "Paris", True),
+    ],
+)
+def test_a_mismatch_in_whitespace_only_is_named_with_the_remedy(
+    mode: str, response: str, expected: str, told: bool
+) -> None:
+    result = grade("string-match", response, expected, {"mode": mode})
+    assert not result.passed
+    assert result.rationale is not None
+    remedy = "; they differ only in whitespace (normalize_whitespace: true ignores it)"
+    assert result.rationale.endswith(remedy) is told
+    assert grade("string-match", response, expected, {"mode": mode, "normalize_whitespace": True}).passed is told

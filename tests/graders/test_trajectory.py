@@ -112,9 +112,69 @@ def test_broken_arguments_are_compared_as_text() -> None:
     assert [grade(ctx, allow_repeats=False).passed for ctx in (same, other)] == [False, True]
 
 
-def test_an_agent_that_told_no_trajectory_made_one_step() -> None:
-    ctx = GradeContext(Sample(id=0, input=""), "", Response(text="hello"))
-    assert grade(ctx, max_steps=1, min_steps=1).passed
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"min_steps": 1},
+        {"max_steps": 9},
+        {"max_tool_calls": 0},
+        {"forbidden_tools": ["delete"]},
+        {"required_tools": ["search"]},
+        {"order": ["search"]},
+        {"allow_repeats": False},
+        {"max_errors": 0},
+    ],
+)
+@pytest.mark.parametrize("trajectory", [None, Trajectory(((said("hello"),),), tools_known=False)])
+def test_no_check_passes_or_fails_where_tool_use_is_unknown(
+    trajectory: Trajectory | None, config: dict[str, Any]
+) -> None:
+    ctx = GradeContext(Sample(id=0, input=""), "", Response(text="hello", trajectory=trajectory))
+    graded = run_grader(create("trajectory", config), ctx)
+    assert (graded.outcome, graded.score) == (Outcome.ERROR, None)
+    assert graded.error is not None
+    assert graded.error.type == "missing"
+    for remedy in ("http: map tool_calls", "tool_calls || `[]`", "python: return a Response", "command: output: json"):
+        assert remedy in graded.error.message
+
+
+def test_an_agent_that_reports_no_tool_calls_passes() -> None:
+    for trajectory in (Trajectory(), Trajectory.of_text("hello")):
+        ctx = GradeContext(Sample(id=0, input=""), "", Response(text="hello", trajectory=trajectory))
+        assert grade(ctx, forbidden_tools=["delete"], max_tool_calls=0, max_errors=0).passed
+        assert grade(ctx).passed
+
+
+CALLED = context(said("", call("search")), said("done"))
+"""Calls without their results, as an agent reports that has only tool_calls mapped."""
+
+
+HALF_REPORTED = context(
+    said("", call("search", "1"), call("fetch", "2")),
+    Message("tool", "found", tool_call_id="1", name="search"),
+    said("done"),
+)
+"""Two calls, of which one has its result."""
+
+
+@pytest.mark.parametrize("ctx", [CALLED, HALF_REPORTED])
+@pytest.mark.parametrize("config", [{}, {"max_errors": 0, "forbidden_tools": ["delete"]}])
+def test_errors_are_unknown_where_a_result_is_not_reported(ctx: GradeContext, config: dict[str, Any]) -> None:
+    with pytest.raises(MissingDataError, match="reports tool calls without their results"):
+        grade(ctx, **config)
+
+
+def test_errors_that_are_reported_decide_where_the_others_cannot_change_it() -> None:
+    assert grade(HALF_REPORTED, max_errors=1).passed
+    failed = Message("tool", "not found", tool_call_id="1", name="search", is_error=True)
+    ctx = context(said("", call("search", "1"), call("fetch", "2")), failed)
+    assert grade(ctx, max_errors=0).rationale == "max_errors: 1 error, at most 0"
+
+
+def test_checks_that_need_no_results_are_made_without_them() -> None:
+    result = grade(CALLED, forbidden_tools=["delete"], max_tool_calls=1)
+    assert (result.passed, result.metadata["errors"]) == (True, None)
 
 
 def test_a_message_of_white_space_is_no_step() -> None:
@@ -190,5 +250,6 @@ HOSTILE_ARGUMENTS = st.sampled_from(
 
 @given(st.lists(st.builds(ToolCall, st.text(max_size=3), HOSTILE_ARGUMENTS), max_size=5))
 def test_any_calls_get_a_score(calls: list[ToolCall]) -> None:
-    result = grade(context(said("", *calls)), allow_repeats=False, forbidden_tools=["a"], order=["b"], max_errors=0)
+    ctx = context(said("", *calls), *(returned() for _ in calls))
+    result = grade(ctx, allow_repeats=False, forbidden_tools=["a"], order=["b"], max_errors=0)
     assert 0.0 <= result.score <= 1.0

@@ -9,10 +9,10 @@ import pytest
 
 from gradeline.adapters import ChatRequest, ChatResponse, ModelError, Note
 from gradeline.errors import BudgetExceeded, ConfigError, Problem
-from gradeline.judges.asking import Answered, ask, ask_sync, takes_requests, told_usage
+from gradeline.judges.asking import Answered, ask, ask_sync, takes_requests
 from gradeline.judges.replies import InvalidReply, RefusedReply, ReplyError, TruncatedReply, require_reply
 from gradeline.model.llm import LLMResponse, RunConfig
-from gradeline.model.response import Usage
+from gradeline.model.response import Usage, usage_of_calls
 from gradeline.model.trajectory import Message
 from gradeline.testing import ScriptedAdapter
 
@@ -112,15 +112,15 @@ def test_the_adapters_own_errors_pass_through(error: Exception) -> None:
 
 class TestUsage:
     def test_is_the_sum_over_the_calls(self) -> None:
-        assert told_usage([Usage(1, 2, 3, 0.5), Usage(10, 20, 30, 0.25)]) == Usage(11, 22, 33, 0.75)
+        assert usage_of_calls([Usage(1, 2, 3, 0.5), Usage(10, 20, 30, 0.25)]) == Usage(11, 22, 33, 0.75)
 
     def test_is_unknown_where_that_of_any_call_is(self) -> None:
-        assert told_usage([Usage(1, 2, None, 0.5), Usage(1, 2, 3, None)]) == Usage(2, 4, None, None)
-        assert told_usage([Usage(1, 2, 3, 0.5), None]) is None
-        assert told_usage([None]) is None
+        assert usage_of_calls([Usage(1, 2, None, 0.5), Usage(1, 2, 3, None)]) == Usage(2, 4, None, None)
+        assert usage_of_calls([Usage(1, 2, 3, 0.5), None]) is None
+        assert usage_of_calls([None]) is None
 
     def test_of_zero_is_zero(self) -> None:
-        assert told_usage([Usage(0, 0, 0, 0.0)]) == Usage(0, 0, 0, 0.0)
+        assert usage_of_calls([Usage(0, 0, 0, 0.0)]) == Usage(0, 0, 0, 0.0)
 
 
 class TestAdapters:

@@ -11,9 +11,9 @@ from gradeline import GradeContext, GradeResult, Sample
 from gradeline.adapters.failures import ModelError, Told
 from gradeline.errors import ConfigError, GraderError
 from gradeline.graders import create, run_grader
-from gradeline.graders.base import Surroundings
 from gradeline.judges.embedding_grader import EmbeddingGrader
 from gradeline.model import AskingGrader, Judged
+from gradeline.model.resources import Resources
 
 
 class Vectors:
@@ -67,7 +67,7 @@ def test_offline_it_needs_nobody() -> None:
     assert isinstance(grader, EmbeddingGrader)
     assert isinstance(grader, AskingGrader)
     assert grader.judges == ()
-    placed = grader.within(Surroundings(environment={}))
+    placed = grader.bind(Resources(environment={}))
     near, far = placed.grade(context()), placed.grade(context("Bananas are yellow."))
     assert near.passed
     assert near.score > 0.9 > far.score
@@ -96,7 +96,7 @@ def test_a_failed_call_is_this_cases_error_and_a_refused_key_ends_the_run() -> N
     failed = ask(ModelError("status", "answered 500", http_status=500)).result
     assert isinstance(failed, GraderError)
     assert failed.type == "judge_failed"
-    with pytest.raises(ConfigError, match=r"judge told: the provider lets nobody in with this key \('no'\)"):
+    with pytest.raises(ConfigError, match=r"judge told: the provider does not accept this key \(HTTP 401: 'no'\)"):
         ask(ModelError("status", "answered 401", http_status=401, told=Told("no")))
 
 
@@ -120,7 +120,7 @@ def test_what_is_wrong_is_said(config: dict[str, Any], problem: str) -> None:
 def test_a_missing_key_is_told_before_anything_is_asked() -> None:
     grader = EmbeddingGrader(config={"provider": "openai", "model": "text-embedding-3-small"})
     with pytest.raises(ConfigError, match="needs a key; put a valid key into OPENAI_API_KEY"):
-        grader.within(Surroundings(environment={}))
+        grader.bind(Resources(environment={}))
 
 
 def test_what_makes_the_vectors_is_its_fingerprint() -> None:

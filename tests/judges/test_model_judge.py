@@ -15,12 +15,12 @@ from gradeline import GradeContext, GradeResult, Sample
 from gradeline.adapters import ChatRequest, LLMResponse, RunConfig, Settings, Usage
 from gradeline.adapters import create as create_adapter
 from gradeline.adapters.budget import BudgetTracker
-from gradeline.errors import ConfigError, Fault, GraderError
+from gradeline.errors import ConfigError, Fault, GraderError, ProviderRefusedError
 from gradeline.graders import create, registry
-from gradeline.graders.base import Surroundings
 from gradeline.judges.grader import JudgeFailedError, OverBudgetError
 from gradeline.judges.model_judge import ModelJudge
 from gradeline.model import AskingGrader, Judged
+from gradeline.model.resources import Resources
 from gradeline.testing import ScriptedAdapter
 from gradeline.testing.fake_judge import FakeJudge, Truth, marked
 from gradeline.transport import Backoff
@@ -128,7 +128,7 @@ class TestAsking:
     def test_a_cases_own_rubric_wins(self, tmp_path: Path) -> None:
         (tmp_path / "own.md").write_text("Is it kind?")
         judge, adapter = scripted({"prompt": "Is it right?"}, GOOD, GOOD, GOOD)
-        placed = judge.within(Surroundings(tmp_path))
+        placed = judge.bind(Resources(tmp_path))
         for sample in (Sample(0, "q"), Sample(1, "q", rubric="Is it short?"), Sample(2, "q", rubric_path="own.md")):
             ask(placed, context(sample=sample))
         rubrics = [call.text.split("# Rubric\n\n")[1].split("\n")[0] for call in adapter.calls]
@@ -205,9 +205,9 @@ class TestReplies:
             ("score-true", "invalid_reply"),
             ("two-objects", "invalid_reply"),
             ("prose", "invalid_reply"),
-            ("refusal", "refused_reply"),
-            ("content-filter", "refused_reply"),
-            ("truncated", "truncated_reply"),
+            ("refusal", "refused"),
+            ("content-filter", "refused"),
+            ("truncated", "truncated"),
             ("empty", "empty_reply"),
             ("tool-call", "empty_reply"),
         ],
@@ -313,12 +313,12 @@ class TestFailures:
         [
             (
                 "401",
-                "judge openai:gpt-4o-mini: the provider lets nobody in with this key ('Incorrect API key provided.');"
+                "judge openai:gpt-4o-mini: the provider does not accept this key (HTTP 401: 'Incorrect API key provided.');"
                 " put a valid key into OPENAI_API_KEY",
             ),
-            ("403", "judge openai:gpt-4o-mini: the provider lets nobody in with this key "),
-            ("404", "judge openai:gpt-4o-mini: the provider does not know this model or address "),
-            ("429-quota", "judge openai:gpt-4o-mini: the provider says that the account is used up "),
+            ("403", "judge openai:gpt-4o-mini: the provider does not allow this key to make the call (HTTP 403: "),
+            ("404", "judge openai:gpt-4o-mini: the provider does not know this model or address (HTTP 404: "),
+            ("429-quota", "judge openai:gpt-4o-mini: the provider reports that the account is used up (HTTP 429: "),
         ],
     )
     def test_what_every_case_would_fail_by_ends_the_run_and_is_tried_once(
@@ -330,7 +330,7 @@ class TestFailures:
         assert str(caught.value).startswith(message)
         assert server.counts().requests == 1
 
-    @pytest.mark.parametrize(("behaviour", "requests"), [("500", 3), ("529", 3), ("reset", 3), ("400-context", 1)])
+    @pytest.mark.parametrize(("behaviour", "requests"), [("500", 3), ("529", 3), ("reset", 3)])
     def test_a_call_that_fails_is_this_cases_error(self, server: FakeJudge, behaviour: str, requests: int) -> None:
         server.reset()
         error, message = failure(served(server, behaviour))
@@ -338,13 +338,35 @@ class TestFailures:
         assert message.startswith("openai:gpt-4o-mini could not be asked (")
         assert server.counts().requests == requests
 
+    @pytest.mark.parametrize("behaviour", ["400-context", "400-moderation", "403-moderation"])
+    def test_a_request_that_is_refused_is_this_cases_error_and_tried_once(
+        self, server: FakeJudge, behaviour: str
+    ) -> None:
+        server.reset()
+        error, message = failure(served(server, behaviour))
+        assert error == "refused"
+        assert message.startswith(f"openai:gpt-4o-mini refused this request (HTTP {behaviour[:3]}: ")
+        assert server.counts().requests == 1
+
+    @pytest.mark.parametrize("behaviour", ["403", "404"])
+    def test_a_refusal_after_a_success_is_this_cases_error(self, server: FakeJudge, behaviour: str) -> None:
+        judge = served(server, behaviour)
+        judge.resume_access(succeeded=True)
+        assert failure(judge)[0] == "refused"
+
+    def test_a_wrong_key_ends_the_run_even_after_a_success(self, server: FakeJudge) -> None:
+        judge = served(server, "401")
+        judge.resume_access(succeeded=True)
+        with pytest.raises(ProviderRefusedError, match="HTTP 401"):
+            ask(judge)
+
     def test_whose_fault_it_is(self) -> None:
         assert (JudgeFailedError("x").fault, OverBudgetError("x").fault) == (Fault.INFRASTRUCTURE, Fault.INFRASTRUCTURE)
 
     def test_it_tries_again_as_often_as_it_may(self, server: FakeJudge) -> None:
         server.reset()
-        judge = ModelJudge(config={"prompt": "x", "base_url": server.base_url("500"), "max_retries": 0})
-        assert failure(judge.within(Surroundings(environment={})))[0] == "judge_failed"
+        judge = ModelJudge(config={"prompt": "x", "model": "m", "base_url": server.base_url("500"), "max_retries": 0})
+        assert failure(judge.bind(Resources(environment={})))[0] == "judge_failed"
         assert server.counts().requests == 1
 
     def test_a_budget_that_is_spent_is_an_error_of_its_own(self) -> None:
@@ -382,21 +404,21 @@ class TestFailures:
         self, config: dict[str, Any], sample: Sample, error: tuple[str, str], tmp_path: Path
     ) -> None:
         judge, adapter = scripted({"prompt": "x", **config})
-        assert failure(judge.within(Surroundings(tmp_path)), context(sample=sample)) == error
+        assert failure(judge.bind(Resources(tmp_path)), context(sample=sample)) == error
         assert adapter.calls == []
 
 
-class TestSurroundings:
+class TestResources:
     def test_a_prompt_file_lies_beside_the_suite(self, tmp_path: Path) -> None:
         (tmp_path / "rubric.txt").write_text("\ufeffIs it right?", encoding="utf-8")
         judge, adapter = scripted({"prompt_path": "rubric.txt"})
-        ask(judge.within(Surroundings(tmp_path)))
+        ask(judge.bind(Resources(tmp_path)))
         assert "# Rubric\n\nIs it right?\n" in adapter.calls[0].text
 
     def test_all_that_is_missing_is_told_at_once(self, tmp_path: Path) -> None:
         judge = ModelJudge(config={"prompt_path": "none.txt", "provider": "anthropic", "model": "claude"})
         with pytest.raises(ConfigError) as caught:
-            judge.within(Surroundings(tmp_path, {}))
+            judge.bind(Resources(tmp_path, {}))
         assert [tuple(problem) for problem in caught.value.problems] == [
             ("prompt_path", "'none.txt' cannot be read: no such file"),
             (
@@ -414,14 +436,14 @@ class TestSurroundings:
         (tmp_path / "rubric.txt").write_bytes(content)
         judge, _ = scripted({"prompt_path": "rubric.txt"})
         with pytest.raises(ConfigError, match=message):
-            judge.within(Surroundings(tmp_path))
+            judge.bind(Resources(tmp_path))
 
     def test_a_key_comes_from_the_environment_that_it_is_given(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("JUDGE_KEY", "not this one")
         items = {"right": Truth(quality=0.8)}
         with FakeJudge(items=items, key="sk-right-0123456789").in_thread() as server:
-            config = {"prompt": "x", "base_url": server.base_url(), "api_key_env": "JUDGE_KEY"}
-            placed = ModelJudge(config=config).within(Surroundings(None, {"JUDGE_KEY": "sk-right-0123456789"}))
+            config = {"prompt": "x", "model": "m", "base_url": server.base_url(), "api_key_env": "JUDGE_KEY"}
+            placed = ModelJudge(config=config).bind(Resources(None, {"JUDGE_KEY": "sk-right-0123456789"}))
             assert result(placed, context(marked("It is Paris.", "right"))).score == 0.8
             with pytest.raises(ConfigError, match="put a valid key into JUDGE_KEY") as caught:
                 ask(ModelJudge(config=config))
@@ -429,7 +451,7 @@ class TestSurroundings:
 
     def test_a_variable_that_is_not_there_is_named(self) -> None:
         with pytest.raises(ConfigError, match="api_key_env: the environment has no JUDGE_KEY; set it to the key"):
-            ModelJudge(config={"prompt": "x", "api_key_env": "JUDGE_KEY"}).within(Surroundings(None, {}))
+            ModelJudge(config={"prompt": "x", "model": "m", "api_key_env": "JUDGE_KEY"}).bind(Resources(None, {}))
 
 
 class TestFingerprint:
@@ -478,11 +500,11 @@ class TestFingerprint:
     def test_it_is_the_prompts_text_wherever_that_stands(self, tmp_path: Path) -> None:
         (tmp_path / "a.txt").write_text("Is it right?")
         judge = ModelJudge(config={"prompt_path": "a.txt", "model": "m", "base_url": "http://127.0.0.1:1"})
-        before = judge.within(Surroundings(tmp_path)).fingerprint
+        before = judge.bind(Resources(tmp_path)).fingerprint
         inline = {"prompt": "Is it right?", "model": "m", "base_url": "http://127.0.0.1:1"}
         assert before == create("model_judge", inline).fingerprint
         (tmp_path / "a.txt").write_text("Is it wrong?")
-        assert judge.within(Surroundings(tmp_path)).fingerprint != before
+        assert judge.bind(Resources(tmp_path)).fingerprint != before
 
     def test_names_of_a_kind_and_of_a_provider_are_the_same(self) -> None:
         config = {"prompt": "x", "model": "g"}
@@ -503,8 +525,13 @@ class TestOptions:
                 "checklist: stands beside the rubric refusal@1; keep one of them",
             ),
             (
-                {"prompt": "x", "provider": "anthropic"},
-                "model: is required: which model of anthropic is to judge",
+                {"prompt": "x", "provider": "anthropic", "model": None},
+                "model: name the judging model, such as model: claude-haiku-5-5, here or with --set",
+            ),
+            (
+                {"prompt": "x", "model": None},
+                "model: name the judging model, such as model: gpt-6-luna, here or with --set; earlier releases used"
+                " gpt-4o-mini, which OpenAI retires on 14 January 2027",
             ),
             (
                 {"prompt": "x", "provider": "opnai"},
@@ -551,7 +578,7 @@ class TestOptions:
     )
     def test_what_is_wrong_is_said(self, config: dict[str, Any], problem: str) -> None:
         with pytest.raises(ConfigError) as caught:
-            create("model_judge", config)
+            create("model_judge", {"model": "m", **config})
         assert [str(one).removeprefix("config.") for one in caught.value.problems] == [problem]
         assert "secret" not in str(caught.value)
 

@@ -1,4 +1,4 @@
-"""Both orders become one verdict by the difference of the scores."""
+"""Both orders become one verdict by the difference of the scores, where they name the same winner."""
 
 from __future__ import annotations
 
@@ -12,36 +12,57 @@ differences = st.floats(-1, 1)
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "score", "winner", "flipped"),
+    ("first", "second", "score", "passed", "favoured"),
     [
-        (0.5, 0.25, 0.6875, "candidate", False),
-        (-0.5, -0.5, 0.25, "baseline", False),
-        (0.0, 0.0, 0.5, "tie", False),
-        (0.5, -0.5, 0.5, "tie", True),
-        (1.0, -0.5, 0.625, "candidate", True),
-        (0.0, 0.5, 0.625, "candidate", True),
-        (1.0, 1.0, 1.0, "candidate", False),
-        (-1.0, -1.0, 0.0, "baseline", False),
-        (0.1 + 0.2 - 0.3, 0.0, 0.5, "tie", False),
-        (None, 0.5, 0.625, "candidate", True),
-        (None, 0.0, 0.5, "tie", True),
-        (None, None, 0.5, "tie", False),
+        (0.5, 0.25, 0.6875, True, None),
+        (-0.5, -0.5, 0.25, False, None),
+        (0.0, 0.0, 0.5, True, None),
+        (0.5, -0.5, None, None, "first"),
+        (-0.5, 1.0, None, None, "second"),
+        (1.0, -0.5, None, None, "first"),
+        (0.0, 0.5, None, None, "second"),
+        (0.0, -0.5, None, None, "first"),
+        (1.0, 1.0, 1.0, True, None),
+        (-1.0, -1.0, 0.0, False, None),
+        (0.1 + 0.2 - 0.3, 0.0, 0.5, True, None),
+        (None, 0.5, None, None, None),
+        (0.0, None, None, None, None),
+        (None, None, None, None, None),
     ],
 )
 def test_what_two_orders_come_to(
-    first: float | None, second: float | None, score: float, winner: str, flipped: bool
+    first: float | None, second: float | None, score: float | None, passed: bool | None, favoured: str | None
 ) -> None:
     both = BothOrders(first, second)
-    assert (both.score, both.winner, both.flipped) == (pytest.approx(score), winner, flipped)
+    expected = None if score is None else pytest.approx(score)
+    assert (both.score, both.passed, both.favoured) == (expected, passed, favoured)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "winner", "flipped"),
+    [
+        (1.0, -0.5, "candidate", True),
+        (0.5, -0.5, "tie", True),
+        (None, 0.5, "candidate", True),
+        (0.5, 0.25, "candidate", False),
+    ],
+)
+def test_the_winner_is_that_of_the_mean_difference(
+    first: float | None, second: float | None, winner: str, flipped: bool
+) -> None:
+    both = BothOrders(first, second)
+    assert (both.winner, both.flipped) == (winner, flipped)
 
 
 @given(differences, differences)
 def test_a_score_is_one_and_favours_no_order(first: float, second: float) -> None:
     both, turned = BothOrders(first, second), BothOrders(second, first)
-    assert 0 <= both.score <= 1
+    assert both.score is None or 0 <= both.score <= 1
+    assert (both.score is None) == both.flipped == (both.favoured is not None)
     assert (both.score, both.winner, both.flipped) == (turned.score, turned.winner, turned.flipped)
 
 
 @given(differences, differences)
 def test_exchanging_the_sides_turns_the_score_round(first: float, second: float) -> None:
-    assert BothOrders(-first, -second).score == pytest.approx(1 - BothOrders(first, second).score)
+    turned, score = BothOrders(-first, -second).score, BothOrders(first, second).score
+    assert turned == (None if score is None else pytest.approx(1 - score))

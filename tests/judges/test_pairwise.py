@@ -12,10 +12,10 @@ import pytest
 from gradeline import GradeContext, GradeResult, Response, Sample
 from gradeline.adapters import ChatRequest, RunConfig
 from gradeline.errors import ConfigError, Fault, GraderError
-from gradeline.graders import create
-from gradeline.graders.base import Surroundings
+from gradeline.graders import ask_grader, create
 from gradeline.judges.pairwise import PairwiseGrader
 from gradeline.model import AskingGrader, ErrorInfo, Judged
+from gradeline.model.resources import Resources
 from gradeline.testing import ScriptedAdapter
 from gradeline.testing.fake_judge import FakeJudge, Truth, marked
 
@@ -71,11 +71,39 @@ def test_it_is_asked_in_both_orders_and_the_difference_counts() -> None:
     assert len(adapter.calls) == 2
 
 
-def test_a_liking_for_the_first_place_cancels_out_and_is_told() -> None:
-    grader, _ = scripted(by_text({"Paris": 0.25, "London": 0.25}, first_bonus=0.5))
+def test_where_the_order_decides_there_is_no_score() -> None:
+    grader, _ = scripted(by_text({"Paris": 0.25, "London": 0.5}, first_bonus=0.5))
+    grade = asyncio.run(ask_grader(grader, context()))
+    assert (grade.outcome, grade.score, grade.passed) == ("error", None, None)
+    assert grade.error == ErrorInfo(
+        "order_decided",
+        "no score, because the orders disagree: the submission is better (+0.25) where it is shown first, and is worse"
+        " (-0.75) where it is shown second",
+        Fault.GRADER,
+    )
+    assert grade.rationale == "shown first: Paris first\nshown second: London first"
+    kept = {key: grade.metadata[key] for key in ("favoured", "flipped", "difference", "differences")}
+    assert kept == {
+        "favoured": "first",
+        "flipped": True,
+        "difference": -0.25,
+        "differences": {"candidate_first": 0.25, "candidate_second": -0.75},
+    }
+
+
+def test_a_tie_against_a_winner_is_decided_by_the_order_too() -> None:
+    replies = ['{"score_first": 0.5, "score_second": 0.5}', '{"score_first": 0.25, "score_second": 0.5}']
+    grader, _ = scripted(replies)
+    found = ask(grader, context()).result
+    assert isinstance(found, GraderError)
+    assert (found.type, found.metadata["favoured"]) == ("order_decided", "second")
+    assert "the submission ties (+0) where it is shown first" in str(found)
+
+
+def test_two_ties_are_a_tie() -> None:
+    grader, _ = scripted('{"score_first": 0.75, "score_second": 0.75}')
     graded = result(grader, context())
-    assert (graded.score, graded.passed) == (0.5, True)
-    assert (graded.metadata["winner"], graded.metadata["flipped"]) == ("tie", True)
+    assert (graded.score, graded.passed, graded.metadata["winner"]) == (0.5, True, "tie")
 
 
 def test_a_worse_answer_fails() -> None:
@@ -93,20 +121,24 @@ def test_the_same_text_is_a_tie_that_nobody_is_asked_about() -> None:
     assert adapter.calls == []
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "score", "flipped"), [("", 0.6, False), ("position,b=1", 0.5, True), ("inverted", 0.4, False)]
-)
-def test_a_served_judge_is_heard_in_both_orders(behaviour: str, score: float, flipped: bool) -> None:
+@pytest.mark.parametrize(("behaviour", "score"), [("", 0.6), ("position,b=1", None), ("inverted", 0.4)])
+def test_a_served_judge_is_heard_in_both_orders(behaviour: str, score: float | None) -> None:
     items = {"good": Truth(quality=0.8), "fair": Truth(quality=0.6)}
     with FakeJudge(items=items).in_thread() as server:
-        grader = PairwiseGrader(config={"base_url": server.base_url(behaviour)}).within(Surroundings(environment={}))
-        graded = result(grader, context(marked("Paris", "good"), marked("London", "fair")))
+        grader = PairwiseGrader(config={"model": "m", "base_url": server.base_url(behaviour)}).bind(
+            Resources(environment={})
+        )
+        found = ask(grader, context(marked("Paris", "good"), marked("London", "fair"))).result
         assert [decision.items for decision in sorted(server.decisions, key=lambda one: one.items)] == [
             ("fair", "good"),
             ("good", "fair"),
         ]
-    assert graded.score == pytest.approx(score)
-    assert graded.metadata["flipped"] is flipped
+    if score is None:
+        assert isinstance(found, GraderError)
+        assert (found.type, found.metadata["favoured"]) == ("order_decided", "first")
+    else:
+        assert isinstance(found, GradeResult)
+        assert (found.score, found.metadata["flipped"]) == (pytest.approx(score), False)
 
 
 def test_neither_answer_is_called_candidate_or_baseline() -> None:
@@ -177,22 +209,30 @@ def test_one_order_without_a_verdict_is_an_error() -> None:
 
 
 def test_it_asks_the_engine_for_a_baseline() -> None:
-    grader = create("pairwise", {"baseline": "latest"})
+    grader = create("pairwise", {"model": "m", "baseline": "latest"})
     assert isinstance(grader, AskingGrader)
-    assert (grader.needs, grader.judges) == ({"baseline"}, ("openai:gpt-4o-mini",))
+    assert (grader.needs, grader.judges) == ({"baseline"}, ("openai:m",))
 
 
 def test_the_baseline_and_the_prompts_text_are_part_of_its_fingerprint(tmp_path: Path) -> None:
     (tmp_path / "p.txt").write_text("Prefer brevity.")
     changes: list[dict[str, Any]] = [{}, {"baseline": "a"}, {"baseline": "b"}, {"prompt": "x"}, {"reasoning": True}]
-    assert len({create("pairwise", change).fingerprint for change in changes}) == len(changes)
-    local = {"base_url": "http://127.0.0.1:1"}
-    placed = PairwiseGrader(config={"prompt_path": "p.txt", **local}).within(Surroundings(tmp_path))
+    assert len({create("pairwise", {"model": "m", **change}).fingerprint for change in changes}) == len(changes)
+    local = {"model": "m", "base_url": "http://127.0.0.1:1"}
+    placed = PairwiseGrader(config={"prompt_path": "p.txt", **local}).bind(Resources(tmp_path))
     assert placed.fingerprint == create("pairwise", {"prompt": "Prefer brevity.", **local}).fingerprint
 
 
+def test_the_judge_is_the_same_whichever_run_it_compares_with() -> None:
+    changes: list[dict[str, Any]] = [{}, {"baseline": "a"}, {"prompt": "x"}, {"reasoning": True}, {"model": "n"}]
+    judges = [PairwiseGrader(config={"model": "m", **change}).judge_id for change in changes]
+    assert judges[0] == judges[1]
+    assert judges[0].startswith("pairwise:openai:m@")
+    assert len(set(judges)) == 4
+
+
 def test_a_missing_file_is_told_before_anything_is_asked(tmp_path: Path) -> None:
-    grader = PairwiseGrader(config={"prompt_path": "none.txt", "base_url": "http://127.0.0.1:1"})
+    grader = PairwiseGrader(config={"model": "m", "prompt_path": "none.txt", "base_url": "http://127.0.0.1:1"})
     assert [(one.problem.path, one.fatal) for one in grader.remarks(tmp_path, None)] == [("prompt_path", True)]
     with pytest.raises(ConfigError, match=r"'none\.txt' cannot be read: no such file"):
-        grader.within(Surroundings(tmp_path))
+        grader.bind(Resources(tmp_path))

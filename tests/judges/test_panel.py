@@ -12,11 +12,11 @@ from gradeline import GradeContext, GradeResult, Sample
 from gradeline.adapters import Usage
 from gradeline.errors import ConfigError, GraderError
 from gradeline.graders import create
-from gradeline.graders.base import Surroundings
 from gradeline.judges.families import family, one_family
 from gradeline.judges.panel import PanelGrader
 from gradeline.model import AskingGrader, Judged
 from gradeline.model.llm import LLMResponse
+from gradeline.model.resources import Resources
 from gradeline.testing import ScriptedAdapter
 from gradeline.testing.fake_judge import FakeJudge, Truth, marked
 
@@ -113,7 +113,7 @@ def test_members_of_three_formats_are_asked_side_by_side() -> None:
         assert isinstance(grader, PanelGrader)
         assert isinstance(grader, AskingGrader)
         assert grader.judges == ("openai:gpt-4o", "anthropic:claude-x", "gemini:gemini-x")
-        placed = grader.within(Surroundings(environment={}))
+        placed = grader.bind(Resources(environment={}))
         graded = placed.grade(GradeContext(Sample("s", "q"), marked("text", "right")))
         assert graded.score == pytest.approx(0.8)
         assert server.counts().requests == 3
@@ -133,7 +133,7 @@ def test_what_a_member_says_stands_over_the_panel() -> None:
 
 def test_all_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        PanelGrader(config={"prompt_path": "none.txt", "judges": TWO}).within(Surroundings(tmp_path, {}))
+        PanelGrader(config={"prompt_path": "none.txt", "judges": TWO}).bind(Resources(tmp_path, {}))
     assert [problem.path for problem in caught.value.problems] == [
         "prompt_path",
         "judges[0].api_key_env",
@@ -147,7 +147,7 @@ def test_all_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
         ({"judges": [{"model": "a"}]}, "judges: expected array of length >= 2, got [{'model': 'a'}]"),
         (
             {"judges": [{"model": "a"}, {"provider": "vllm"}]},
-            "judges[1].model: is required: which model of vllm is to judge",
+            "judges[1].model: name the judging model of vllm, here or with --set",
         ),
         ({"quorum": 3}, "quorum: asks for 3 of 2 judges"),
         ({"judges": [{"modle": "a"}, {}]}, "judges[0]: object contains unknown field modle, got [{'modle': 'a'}, {}]"),
@@ -187,5 +187,5 @@ def test_a_models_name_tells_its_family(judge: str, name: str) -> None:
 def test_judges_of_one_family_are_told_apart_from_a_mixed_panel(tmp_path: Path) -> None:
     assert one_family(["openai:gpt-4o", "openai:o3"]) == "openai"
     assert one_family(["openai:gpt-4o", "vllm:llama-3"]) is None
-    alike = PanelGrader(config={"prompt": "x", "judges": [{"model": "gpt-4o"}, {"model": "gpt-5"}]})
+    alike = PanelGrader(config={"prompt": "{submission}", "judges": [{"model": "gpt-4o"}, {"model": "gpt-5"}]})
     assert [(one.problem.path, one.fatal) for one in alike.remarks(tmp_path, None)] == [("judges", False)]

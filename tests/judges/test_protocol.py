@@ -23,8 +23,8 @@ from gradeline.transport import Backoff
 STATUSES = {
     "invalid_reply": "invalid",
     "empty_reply": "invalid",
-    "refused_reply": "refused",
-    "truncated_reply": "truncated",
+    "refused": "refused",
+    "truncated": "truncated",
 }
 CONFIG = RunConfig(model="caller", max_tokens=200_000)
 BASELINE = LLMResponse(marked("The usual.", "base", quality=0.5))

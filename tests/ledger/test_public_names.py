@@ -16,6 +16,7 @@ def test_the_public_names_of_the_ledger() -> None:
         "QualityRow",
         "new_observation",
         "observation_of",
+        "prompt_key",
         "response_digest",
     ]
     assert [name for name in gradeline.ledger.__all__ if not hasattr(gradeline.ledger, name)] == []

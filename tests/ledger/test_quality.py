@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from gradeline.errors import ConfigError, StoreError
-from gradeline.ledger import Observation, QualityLedger, QualityRow, observation_of, response_digest
+from gradeline.ledger import Observation, QualityLedger, QualityRow, observation_of, prompt_key, response_digest
 from gradeline.model import GradingResult, LLMResponse, Storage, ToolCall, Usage
-from gradeline.stats import mean_interval, wilson
+from gradeline.stats import score_interval, wilson
 from gradeline.store import InMemoryStorage, SqliteStorage
 from gradeline.testing import ScriptedAdapter
 
@@ -50,8 +50,8 @@ def scored(ledger: QualityLedger, *scores: float | None, **fields: Any) -> None:
 
 
 def known(ledger: QualityLedger, *arguments: str, **filters: str) -> list[tuple[Any, ...]]:
-    """Rows without their age."""
-    return [row[:-1] for row in ledger.query(*arguments, **filters)]
+    """Family, adapter, n, mean, interval and coverage of each row."""
+    return [row[:6] for row in ledger.query(*arguments, **filters)]
 
 
 class TestAppending:
@@ -76,10 +76,15 @@ class TestAppending:
         # "yes" beside "yes" says the same of two different questions
         assert len({ledger.append(**given(score=1.0)) for _ in range(3)}) == 3
 
+    def test_without_an_idempotency_key_another_case_is_another_observation(self, ledger: QualityLedger) -> None:
+        cases = (None, "a", "b", "a")
+        ids = [ledger.append(**given(observed_at=TIME, case_key=case)) for case in cases]
+        assert ids == [1, 2, 3, 2]
+
     def test_what_is_wrong_is_refused_and_leaves_nothing(self, ledger: QualityLedger) -> None:
         with pytest.raises(ConfigError) as caught:
-            ledger.append(**given(score=True, task_family=""))
-        assert [problem.path for problem in caught.value.problems] == ["task_family", "score"]
+            ledger.append(**given(score=True, task_family="", case_key=" "))
+        assert [problem.path for problem in caught.value.problems] == ["task_family", "score", "case_key"]
         assert ledger.observations() == []
 
     def test_many_are_given_their_ids_in_order(self, ledger: QualityLedger) -> None:
@@ -117,7 +122,7 @@ class TestQuerying:
         rows = known(ledger)
         assert rows == [
             ("code", "small", 1, 0.5, None, 1.0),
-            ("support", "small", 3, 0.5, (0.0, 1.0), 0.75),
+            ("support", "small", 3, 0.5, pytest.approx((0.0634202, 0.9365798)), 0.75),
             ("support", "tiny", 0, None, None, 0.0),
         ]
         assert known(ledger, "support") == rows[1:]
@@ -138,21 +143,53 @@ class TestQuerying:
         scores = [number % 97 / 97 for number in range(1000)]
         scored(ledger, *scores)
         (row,) = ledger.query()
-        expected = mean_interval(scores)
+        expected = score_interval(scores)
+        assert expected is not None
         assert (row.mean, *(row.interval or ())) == pytest.approx((expected.estimate, *expected), abs=1e-11)
 
-    def test_graders_states_and_baselines_can_be_told_apart(self, ledger: QualityLedger) -> None:
+    def test_judges_and_baselines_have_rows_of_their_own(self, ledger: QualityLedger) -> None:
+        scored(ledger, *[0.25] * 3, grader_id="exact-match")
+        scored(ledger, *[0.75] * 2, grader_id="llm")
+        scored(ledger, 1.0, grader_id="llm", baseline_adapter="huge")
+        rows = [(row.baseline_adapter, row.grader_id, row.n, row.mean) for row in ledger.query()]
+        assert rows == [("huge", "llm", 1, 1.0), ("large", "exact-match", 3, 0.25), ("large", "llm", 2, 0.75)]
+        assert [row.n for row in ledger.query(grader_id="llm")] == [1, 2]
+        assert [row.n for row in ledger.query(baseline_adapter="large", grader_id="llm")] == [2]
+
+    def test_states_and_versions_of_a_judge_can_be_told_apart(self, ledger: QualityLedger) -> None:
         scored(ledger, 0.0, 0.5)
         scored(ledger, 1.0, calibration_state="calibrated", grader_fingerprint="f2")
-        scored(ledger, 0.25, grader_id="other", baseline_adapter="huge")
         means = {
             0.25: {"calibration_state": "uncalibrated"},
             1.0: {"grader_fingerprint": "f2"},
             0.5: {"grader_id": "judge"},
         }
         assert [ledger.query(**filters)[0].mean for filters in means.values()] == list(means)
-        assert ledger.query(baseline_adapter="huge")[0].n == 1
         assert ledger.query(calibration_state="expired") == []
+
+    def test_a_case_counts_once_with_the_mean_of_its_scores(self, ledger: QualityLedger) -> None:
+        scores = [number % 5 / 4 for number in range(20)]
+        for _ in range(10):
+            ledger.append_many(given(score=score, case_key=str(case)) for case, score in enumerate(scores))
+        (row,) = ledger.query()
+        assert (row.n, row.mean, row.interval, row.observations) == (20, 0.5, score_interval(scores), 200)
+
+        scored(ledger, 0.0, 1.0, None, case_key="another")  # 0.5, twice scored of three
+        (row,) = ledger.query()
+        assert (row.n, row.mean, row.observations) == (21, 0.5, 203)
+        assert row.coverage == 202 / 203
+
+    def test_a_case_is_the_same_whatever_the_state_and_the_version_of_its_judge(self, ledger: QualityLedger) -> None:
+        for score, state in ((0.0, "uncalibrated"), (1.0, "calibrated")):
+            scored(ledger, score, case_key="a", calibration_state=state, grader_fingerprint=state)
+        assert known(ledger) == [("support", "small", 1, 0.5, None, 1.0)]
+        assert known(ledger, calibration_state="calibrated") == [("support", "small", 1, 1.0, None, 1.0)]
+
+    def test_without_a_case_key_each_observation_is_a_case(self, ledger: QualityLedger) -> None:
+        scored(ledger, 0.0, 1.0)
+        ledger.append(**given(score=0.5, idempotency_key="k"))
+        ledger.append(**given(score=0.5, case_key="k"))
+        assert [(row.n, row.mean) for row in ledger.query()] == [(4, 0.5)]
 
     def test_a_state_that_is_none_is_refused(self, ledger: QualityLedger) -> None:
         with pytest.raises(ConfigError, match="no state 'calibratd'; did you mean 'calibrated'"):
@@ -169,10 +206,11 @@ class TestQuerying:
         ledger.append(**given(observed_at=datetime.now(UTC) + timedelta(days=1)))
         assert [row.age for row in ledger.query()] == [0.0]
 
-    def test_a_row_is_a_tuple_of_seven(self, ledger: QualityLedger) -> None:
+    def test_a_row_begins_with_what_it_always_had(self, ledger: QualityLedger) -> None:
         scored(ledger, 0.5)
         (row,) = ledger.query()
-        assert row._fields == ("task_family", "adapter", "n", "mean", "interval", "coverage", "age")
+        assert row._fields[:7] == ("task_family", "adapter", "n", "mean", "interval", "coverage", "age")
+        assert row._fields[7:] == ("baseline_adapter", "grader_id", "observations")
         assert isinstance(row, QualityRow)
 
     def test_names_are_found_as_they_were_given_whatever_they_hold(self, ledger: QualityLedger) -> None:
@@ -199,6 +237,7 @@ class TestExporting:
                 **given(score=None, cost=None, latency_ms=None, calibration_state="uncalibrated"),
                 "observed_at": "2026-01-15T10:00:00.000000Z",
                 "idempotency_key": "k",
+                "case_key": None,
             }
         ]
 
@@ -281,6 +320,20 @@ class TestRecording:
                 idempotency_key="france",
             )
         ]
+
+    def test_a_result_names_its_case_by_a_key_or_by_the_prompt(self, ledger: QualityLedger) -> None:
+        names = {"task_family": "capitals", "baseline_adapter": "large", "candidate_adapter": "small"}
+        for _ in range(2):
+            ledger.record(self.RESULT, **names, prompt="The capital of France?")
+            ledger.record(self.RESULT, **names, prompt="The capital of Peru?", case_key="peru")
+        ledger.record(self.RESULT, **names)
+        france = prompt_key("The capital of France?")
+        assert [one.case_key for one in ledger.observations()] == [france, "peru", france, "peru", None]
+        assert [row.n for row in ledger.query()] == [3]
+
+    def test_a_prompt_of_several_turns_is_another_case_than_one_of_them(self) -> None:
+        assert len({prompt_key("a"), prompt_key(["a", "b"]), prompt_key("ab")}) == 3
+        assert prompt_key(["a"]) == prompt_key("a")
 
     def test_many_results_go_in_together(self, ledger: QualityLedger) -> None:
         names = {"task_family": "capitals", "baseline_adapter": "large", "candidate_adapter": "small"}

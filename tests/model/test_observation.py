@@ -42,6 +42,12 @@ def test_it_holds_what_was_given() -> None:
     )
 
 
+def test_an_unknown_case_leaves_the_key_of_earlier_releases_as_it_was() -> None:
+    made = new_observation(**GIVEN, observed_at=TIME)
+    assert made.idempotency_key == "0e870f9f260371b83ba6ad0249475e5a"
+    assert new_observation(**GIVEN, observed_at=TIME, case_key="c").idempotency_key != made.idempotency_key
+
+
 def test_what_is_not_known_is_none_and_nobody_is_calibrated_unless_said() -> None:
     made = new_observation(**GIVEN)
     assert (made.cost, made.latency_ms, made.calibration_state) == (None, None, "uncalibrated")

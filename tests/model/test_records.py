@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradeline import Response, Sample
-from gradeline.errors import DataError
+from gradeline.errors import DataError, MissingDataError
 from gradeline.model import (
     ErrorInfo,
     Fault,
@@ -28,6 +28,7 @@ from gradeline.model import (
     from_json,
     to_json,
 )
+from gradeline.model.response import usage_of_calls
 
 text = st.text(max_size=20)
 json_data = st.recursive(
@@ -62,6 +63,7 @@ trajectories = st.builds(
     Trajectory,
     turns=st.lists(st.lists(messages, max_size=3).map(tuple), max_size=3).map(tuple),
     memory=st.none() | st.dictionaries(text, text, max_size=2),
+    tools_known=st.booleans(),
 )
 numbers = st.none() | st.integers(0, 10**9)
 responses = st.builds(
@@ -149,9 +151,33 @@ class TestResponse:
         with pytest.raises(ValueError, match="'timeout' lacks an error"):
             Response(status="timeout")
 
-    def test_an_agent_that_told_no_steps_said_its_text_in_one_turn(self) -> None:
-        assert Response(text="hi").steps == Trajectory(((Message("assistant", "hi"),),))
-        assert Response(text="").steps == Trajectory()
+    def test_without_a_trajectory_the_text_is_one_turn_and_tool_use_is_unknown(self) -> None:
+        assert Response(text="hi").steps == Trajectory(((Message("assistant", "hi"),),), tools_known=False)
+        assert Response(text="").steps == Trajectory(tools_known=False)
+
+    def test_a_reported_trajectory_states_its_tool_use_unless_only_turn_texts_are_known(self) -> None:
+        assert Response(text="hi", trajectory=Trajectory()).steps.tools_known
+        texts = Trajectory.of_turn_texts(["a", "", "c"])
+        assert not Response(text="c", trajectory=texts).steps.tools_known
+        assert texts.turns == ((Message("assistant", "a"),), (), (Message("assistant", "c"),))
+
+    def test_trajectories_stored_before_tools_known_existed_are_read_as_complete(self) -> None:
+        assert from_json(Trajectory, '{"turns":[],"memory":null}') == Trajectory()
+
+    @pytest.mark.parametrize("trajectory", [None, Trajectory(((Message("assistant", "hi"),),), tools_known=False)])
+    def test_tool_use_is_unknown_unless_it_is_reported(self, trajectory: Trajectory | None) -> None:
+        with pytest.raises(MissingDataError, match=r"as tool_calls \|\| `\[\]`"):
+            Response(text="hi", trajectory=trajectory).tool_use()
+
+    def test_an_empty_trajectory_says_that_no_tool_was_called(self) -> None:
+        assert list(Response(text="hi", trajectory=Trajectory()).tool_use().tool_calls()) == []
+
+    def test_the_usage_of_calls_is_unknown_where_that_of_one_call_is(self) -> None:
+        one, other = Usage(1, 2, 0, 0.5), Usage(3, None, 0, 0.25)
+        assert usage_of_calls([one, other]) == Usage(4, None, 0, 0.75)
+        assert usage_of_calls([one, None]) is None
+        assert usage_of_calls([None]) is None
+        assert usage_of_calls([]) is None
 
     def test_tool_calls_come_in_order_with_arguments_as_sent(self) -> None:
         first, second = ToolCall("a", '{"x": 1}'), ToolCall("b", '{"x": ')

@@ -54,7 +54,12 @@ def test_names_the_functions_where_none_is_close() -> None:
 
 def test_refuses_a_path_nested_too_deeply() -> None:
     with pytest.raises(BadPathError, match="nested too deeply"):
-        JmesPath("(" * 100_000)
+        JmesPath("(" * 9_000)
+
+
+def test_refuses_a_path_that_is_too_long() -> None:
+    with pytest.raises(BadPathError, match=r"a JMESPath of 100,000 characters is too long \(at most 10,000\): "):
+        JmesPath("a" * 100_000)
 
 
 def test_literals_of_the_older_kind_are_read() -> None:

@@ -140,7 +140,18 @@ class TestFractions:
     def test_fractions_and_mixed_numbers(self, text: str, number: str | int) -> None:
         assert find_number(text) == Fraction(number)
 
-    @pytest.mark.parametrize(("text", "number"), [("1/0", 0), ("5/00", 0), ("1/2/2024", 2024), ("1/2.5", "2.5")])
+    @pytest.mark.parametrize(
+        "text",
+        ["1/0", "5/00", "0/0", "-1/0", "3 of them, so 1/0", "#### 1/0", "It was 5. #### 1/0", r"\boxed{\frac{1}{0}}"],
+    )
+    def test_a_division_by_zero_is_not_a_number(self, text: str) -> None:
+        assert find_number(text) is None
+
+    def test_a_division_by_zero_that_is_not_the_answer_does_not_matter(self) -> None:
+        assert find_number("1/0 is undefined, so the limit is 7") == 7
+        assert find_number("#### 7, and not 1/0") == 7
+
+    @pytest.mark.parametrize(("text", "number"), [("1/2/2024", 2024), ("1/2.5", "2.5"), ("1/0.5", "0.5")])
     def test_what_only_looks_like_a_fraction_is_none(self, text: str, number: str | int) -> None:
         assert find_number(text) == Fraction(number)
 

@@ -96,6 +96,7 @@ class TestPythonPatterns:
         assert compile_python_pattern(pattern, text, consuming=False).search(text) is not None
 
     @pytest.mark.parametrize("letter", ["d", "D", "w", "W", "s", "S"])
+    @pytest.mark.usefixtures("as_in_a_worker")
     def test_a_class_holds_the_characters_it_holds_in_re(self, letter: str) -> None:
         text = "".join(char for char in map(chr, range(0x3400)) if unicodedata.category(char) != "Cn")
         pattern = compile_python_pattern(rf"\{letter}", text, consuming=True)

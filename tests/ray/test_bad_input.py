@@ -13,8 +13,6 @@ from ray_cluster import RayCluster
 
 from .conftest import Project
 
-pytestmark = pytest.mark.xdist_group("ray")
-
 _WITHOUT_RAY = """
 import importlib.util, sys
 find = importlib.util.find_spec

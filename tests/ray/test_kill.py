@@ -18,8 +18,7 @@ from ray_cluster import RayCluster
 
 from .conftest import Project
 
-CASES = 20_000
-pytestmark = pytest.mark.xdist_group("ray")
+CASES = 8_000
 
 
 @pytest.fixture
@@ -46,18 +45,18 @@ def test_every_sample_is_there_once(own_cluster: RayCluster, project: Project, p
     on_cluster = ("--engine", "ray", "--ray-address", own_cluster.address)
     driver = project.begin("run", "suite.yaml", *on_cluster)
 
-    until_called(project, driver, 2_000)
+    until_called(project, driver, CASES // 10)
     os.kill(own_cluster.workers()[0], signal.SIGKILL)
 
-    until_called(project, driver, 6_000)
+    until_called(project, driver, CASES * 3 // 10)
     postgres_server.halt("immediate")
     sleep(2)
     postgres_server.start()
 
-    until_called(project, driver, 10_000)
+    until_called(project, driver, CASES // 2)
     own_cluster.kill_node(1)
 
-    until_called(project, driver, 14_000)
+    until_called(project, driver, CASES * 7 // 10)
     os.kill(driver.pid, signal.SIGKILL)
     said = driver.communicate()[1]
 

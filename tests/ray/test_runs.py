@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from gradeline.testing.fake_judge import FakeJudge
+from gradeline.testing.fake_judge.server import Rule
 from postgres_server import execute
 from ray_cluster import RayCluster
 
 from .conftest import Project
-
-pytestmark = pytest.mark.xdist_group("ray")
 
 CUSTOM = """  mine: {kind: tool, function: "mine.py:mine"}
 """
@@ -87,10 +87,28 @@ def test_what_is_stopped_goes_on_where_it_was(project: Project, on_cluster: tupl
     out, err = driver.communicate(timeout=60)
     assert driver.returncode == 130, (out, err)
     ((run, stored),) = execute(project.store, "SELECT run, count(*) FROM gradeline.responses GROUP BY run")
-    assert f"go on with: gradeline resume {run}" in err
+    assert f"continue with: gradeline resume {run}" in err
     assert stored == project.call_count < 2_000
     assert project.json("resume", str(run))["summary"]["graders"]["exact"]["passed"] == 2_000
     assert project.call_count == 2_000
+
+
+def test_a_judge_that_refuses_every_call_fails_the_run_and_resume_finishes_it(
+    project: Project, on_cluster: tuple[str, ...]
+) -> None:
+    with FakeJudge("perfect").in_thread() as judge:
+        options = (
+            f"{{kind: model_judge, prompt: '{{submission}}', model: m, base_url: '{judge.base_url()}', max_retries: 0}}"
+        )
+        project.write(20, more=f"  quality: {options}\n")
+        judge.rules = (Rule(behaviour="403"),)
+        stopped = project.json("run", "suite.yaml", *on_cluster)
+        assert (stopped["run"]["status"], "HTTP 403" in stopped["stopped"]) == ("failed", True)
+        judge.rules = (Rule(behaviour="403-moderation", contains="q3"),)
+        done = project.json("resume", "latest", *on_cluster)
+        assert done["run"]["status"] == "completed"
+        assert done["summary"]["graders"]["quality"]["total"] == 20
+        assert done["summary"]["graders"]["quality"]["errors"] == 1
 
 
 def test_a_rate_is_kept_by_all_workers_together(project: Project, on_cluster: tuple[str, ...]) -> None:
@@ -137,3 +155,20 @@ def test_variables_travel_with_the_run_and_not_with_the_folder(project: Project,
     told = project.json("run", "suite.yaml", "--limit", "3", *on_cluster)
     assert told["summary"]["responses"] == {"success": 3, "error": 0, "timeout": 0}
     assert {record["response"]["text"].strip() for record in records(project, told["run"]["id"])} == {"hello-from-home"}
+
+
+def test_a_run_ends_there_as_soon_as_its_comparison_is_decided(project: Project, on_cluster: tuple[str, ...]) -> None:
+    project.write(400, concurrency=20)
+    base = project.json("run", "suite.yaml", "--name", "base")
+    assert base["exit_code"] == 0
+    agent = project.folder / "agent.py"
+    agent.write_text(
+        agent.read_text().replace("str(sample.input)", "str(sample.input) if int(sample.id[1:]) % 2 else ''")
+    )
+    options = ("--baseline", "base", "--stop-early", "--seed", "1")
+    here = project.json("run", "suite.yaml", *options)
+    there = project.json("run", "suite.yaml", *options, *on_cluster)
+    assert there["exit_code"] == here["exit_code"] == 1
+    assert there["stopped"] == here["stopped"]
+    assert there["verdict"]["gates"] == here["verdict"]["gates"]
+    assert there["summary"]["responses"]["success"] < 400

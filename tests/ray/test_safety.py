@@ -8,11 +8,7 @@ import sys
 from pathlib import Path
 from time import monotonic, sleep
 
-import pytest
-
 from .conftest import Project
-
-pytestmark = pytest.mark.xdist_group("ray")
 
 LISTENING = "0A"
 

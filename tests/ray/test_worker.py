@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from gradeline.engine.carry_out import RunResult, carry_out
 from gradeline.engine.keeper import Keeper
+from gradeline.engine.phases import Worked
 from gradeline.engine.pipeline import RunTask
 from gradeline.engine.plan import Work
 from gradeline.engine.prepare import Prepared
@@ -19,6 +22,8 @@ from gradeline.engine.stop import Stop
 from gradeline.engine.suites import Order, run_suite
 from gradeline.model import Run, Storage
 from gradeline.store import open_storage
+from gradeline.testing.fake_judge import FakeJudge
+from gradeline.transport import EgressPolicy, PublicOnly
 
 CASES, CHUNK, SHARE = 40, 10, 4
 
@@ -43,19 +48,20 @@ async def answer(sample):
 class InHand:
     """An engine that gives all chunks of a run to one worker at once."""
 
-    def __init__(self, store: str, stop_after: int | None = None) -> None:
+    def __init__(self, store: str, stop_after: int | None = None, policy: EgressPolicy | None = None) -> None:
         self._store = store
         self._stop_after = stop_after
+        self._policy = policy
         self.done: Sequence[ChunkDone] = ()
 
     async def __call__(
         self, storage: Storage, prepared: Prepared, task: RunTask, stop: Stop | None = None
     ) -> RunResult:
-        async def work_through(keeper: Keeper, run: Run, _: Stop) -> Counter[Work]:
+        async def work_through(keeper: Keeper, run: Run, stop: Stop) -> Worked:
             planned = list(task._replace(run=run).plan(storage))
             chunks = [Chunk(n, tuple(planned[n : n + CHUNK])) for n in range(0, len(planned), CHUNK)]
             job = Job.of(prepared, task, run, self._store, keeper.writer_elsewhere(), shipped=False)
-            worker = ChunkWorker(job, SHARE)
+            worker = ChunkWorker(job._replace(policy=self._policy), SHARE)
             assert not (await worker.open()).problems
             working = [asyncio.create_task(worker.work(chunk)) for chunk in chunks]
             if self._stop_after is not None:
@@ -63,12 +69,21 @@ class InHand:
                 await worker.stop("enough")
             self.done = await asyncio.gather(*working)
             await worker.close()
-            return sum((Counter(done.work) for done in self.done), Counter())
+            for done in self.done:
+                if done.refused is not None:
+                    stop.set(done.refused, failed=True)
+            return Worked(sum((Counter(done.work) for done in self.done), Counter()))
 
         return await carry_out(storage, task, stop, work_through)
 
 
-def run(folder: Path, engine: InHand, store: str, waits: dict[str, str] | None = None) -> tuple[int, list[str]]:
+def run(
+    folder: Path,
+    engine: InHand,
+    store: str,
+    waits: dict[str, str] | None = None,
+    graders: dict[str, Any] | None = None,
+) -> tuple[int, list[str]]:
     """The number of stored records, and the cases in the order in which they were asked."""
     (folder / "agent.py").write_text(AGENT.replace("{waits}", repr(waits or {})))
     rows = ({"id": f"c{n}", "input": f"q{n}", "ground_truth": f"q{n}"} for n in range(CASES))
@@ -77,7 +92,7 @@ def run(folder: Path, engine: InHand, store: str, waits: dict[str, str] | None =
         "name": "in hand",
         "dataset": "cases.jsonl",
         "target": {"kind": "python", "function": "agent.py:answer", "isolation": "none"},
-        "graders": {"exact": {"kind": "exact_match"}},
+        "graders": graders or {"exact": {"kind": "exact_match"}},
     }
     (folder / "suite.json").write_text(json.dumps(suite))
     with open_storage(store) as storage:
@@ -93,7 +108,9 @@ def test_chunks_are_gone_through_one_after_the_other(tmp_path: Path) -> None:
     engine = InHand(store)
     stored, asked = run(tmp_path, engine, store)
     assert stored == CASES
-    assert asked == [f"c{n}" for n in range(CASES)]
+    assert sorted(asked) == sorted(f"c{n}" for n in range(CASES))
+    # calls in flight at the same time may overtake each other, and no others
+    assert all(abs(place - int(case[1:])) < SHARE for place, case in enumerate(asked)), asked
     assert [done.work for done in engine.done] == [{Work.RERUN: CHUNK}] * (CASES // CHUNK)
 
 
@@ -105,9 +122,64 @@ def test_the_next_begins_while_the_last_calls_of_the_one_before_are_in_flight(tm
     assert stored == CASES
 
 
+def test_a_refusal_of_the_judge_is_reported_with_its_chunk(tmp_path: Path) -> None:
+    """Whether it ends the run is the driver's to decide: calls of another worker may have succeeded."""
+    store = str(tmp_path / "runs.db")
+    engine = InHand(store)
+    with FakeJudge("403").in_thread() as judge:
+        options = {"prompt": "{submission}", "model": "m", "base_url": judge.base_url(), "max_retries": 0}
+        run(tmp_path, engine, store, graders={"quality": {"kind": "model_judge", "config": options}})
+    assert [done.stopped for done in engine.done] == [None] * (CASES // CHUNK)
+    assert all("HTTP 403" in str(done.refused) for done in engine.done)
+
+
 def test_a_stopped_worker_lets_go_of_the_chunks_that_wait(tmp_path: Path) -> None:
     store = str(tmp_path / "runs.db")
     engine = InHand(store, stop_after=0)
     stored, asked = run(tmp_path, engine, store)
     assert CHUNK <= stored == len(asked) < CASES
     assert [done.stopped for done in engine.done][-1] == "enough"
+
+
+def test_a_worker_reports_processes_that_died_and_addresses_that_were_refused(tmp_path: Path) -> None:
+    store = str(tmp_path / "runs.db")
+    (tmp_path / "fatal.py").write_text(
+        "import os\nfrom gradeline import grader\n\n@grader\ndef fatal(sample, submission): os._exit(3)\n"
+    )
+    with FakeJudge("perfect").in_thread() as judge:
+        options = {"prompt": "{submission}", "model": "m", "base_url": judge.base_url(), "max_retries": 0}
+        suite = {
+            "name": "incidents",
+            "dataset": [{"id": f"c{n}", "input": f"q{n}", "ground_truth": f"q{n}"} for n in range(3)],
+            "target": {"kind": "python", "function": "agent.py:answer", "isolation": "none"},
+            "graders": {
+                "fatal": {"kind": "tool", "function": "fatal.py:fatal"},
+                "judged": {"kind": "model_judge", "config": options},
+            },
+        }
+        (tmp_path / "agent.py").write_text("def answer(text):\n    return text\n")
+        (tmp_path / "suite.json").write_text(json.dumps(suite))
+        engine = InHand(store, policy=PublicOnly())
+        with open_storage(store) as storage:
+            asyncio.run(run_suite(storage, Order(tmp_path / "suite.json"), engine=engine))
+    (done,) = engine.done
+    assert set(done.deaths) == {"crashed"}
+    assert done.refusals == 3
+
+
+def test_an_agent_that_is_down_is_noticed_over_several_chunks(tmp_path: Path) -> None:
+    """The limit of 20 is more than a chunk has; whether it ends the run is the driver's to decide."""
+    store = str(tmp_path / "runs.db")
+    engine = InHand(store)
+    rows = [{"id": f"c{n}", "input": f"q{n}", "ground_truth": f"q{n}"} for n in range(CASES)]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        target = {"kind": "http", "url": f"http://127.0.0.1:{probe.getsockname()[1]}/", "retries": 0}
+    suite = {"name": "down", "dataset": rows, "target": target, "graders": {"exact": {"kind": "exact_match"}}}
+    (tmp_path / "suite.json").write_text(json.dumps(suite))
+    with open_storage(store) as storage:
+        ran = asyncio.run(run_suite(storage, Order(tmp_path / "suite.json"), engine=engine)).runs[0]
+        stored = len(list(storage.records(ran.report.run.id)))
+    assert engine.done[0].refused is None
+    assert "the agent cannot be reached" in str(engine.done[-1].refused)
+    assert 20 <= stored < CASES

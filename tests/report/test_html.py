@@ -10,9 +10,11 @@ from html.parser import HTMLParser
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 
-from gradeline.model import Message, Response, Sample, ToolCall, Trajectory
+from gradeline.errors import Fault
+from gradeline.model import ErrorInfo, Message, Response, Sample, ToolCall, Trajectory
 from gradeline.report.html import LIMITS, write_html
 
 GATE = {"kind": "simple", "metric_key": "exact", "aggregation": "avg_score", "op": "gte", "value": 0.8}
@@ -97,7 +99,7 @@ def test_graders_show_intervals_and_denominators_and_missing_is_no_zero(
 ) -> None:
     seen = page(bench.mixed(graders=("exact", "other")))
     titles = seen.of("title")
-    assert any(title.startswith("mean score of exact: 0.625, 95 % interval 0.000 to 1.000") for title in titles)
+    assert any(title.startswith("mean score of exact: 0.625, 95 % interval 0.142 to 0.944") for title in titles)
     assert "mean score of other: –, 95 % interval –" in titles
     assert {"pass: 1 of 5", "fail: 1 of 5", "error: 1 of 5", "skipped: 1 of 5", "ungraded: 5 of 5"} <= set(titles)
     assert "2 of 5 scored" in seen.text
@@ -225,3 +227,23 @@ def test_a_share_short_of_all_never_reads_as_all(bench: Any, page: Callable[[Any
     rows = [(Sample(str(n), "q"), bench.answer(), {"exact": bench.grade(float(n > 0))}) for n in range(2500)]
     seen = page(bench.report(rows))
     assert {"> 0.999", "> 99.9 %"} <= set(seen.of("strong"))
+
+
+def test_the_traceback_and_the_prints_of_user_code_are_shown(bench: Any, page: Callable[[Any], Page]) -> None:
+    trace = "Traceback (most recent call last):\n  File \"agent.py\", line 2, in answer\nKeyError: 'x'\n"
+    error = ErrorInfo("agent_error", "KeyError: 'x' (agent.py:2 in answer)", Fault.AGENT, trace)
+    failed = Response("error", error=error, output=f"before {bench.hostile}")
+    grade = msgspec.structs.replace(bench.grade(0.0), output="graded")
+    report = bench.report(
+        [
+            (Sample("a", "?"), failed, {"exact": bench.skipped()}),
+            (Sample("b", "?"), Response(text="x", output="said"), {"exact": grade}),
+        ]
+    )
+    seen = page(report)
+    assert {"Traceback", "Printed by the agent", "Printed by the grader"} <= set(seen.of("h4"))
+    shown = "".join(seen.of("pre"))
+    assert trace.strip() in shown
+    assert "before </pre>" in shown
+    assert "said" in shown
+    assert "graded" in shown

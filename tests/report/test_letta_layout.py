@@ -130,6 +130,7 @@ def test_a_record_is_one_result(tmp_path: Path) -> None:
             }
         ],
         "trajectory": [[spoken("assistant", 0, content="Paris")]],
+        "tools_known": False,
         "submissions": {"exact": "Paris", "rules": "Paris"},
         "grades": {
             "exact": {"score": 1.0, "rationale": "yes", "metadata": {}},
@@ -146,6 +147,7 @@ def test_a_record_is_one_result(tmp_path: Path) -> None:
         "sample_id": "es",
         "model_handle": "openai/gpt-4:x",
         "trajectory": [],
+        "tools_known": False,
         "submissions": {},
         "grades": {},
         "timing": {"total": 3.0, "target": 3.0},

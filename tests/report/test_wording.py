@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gradeline.engine.aggregate import GraderSummary
+from gradeline.engine.aggregate import GraderSummary, Summary
 from gradeline.report.visible import cut, one_line, visible
-from gradeline.report.wording import counted, decimal, duration, interval, share, share_interval, tallies
+from gradeline.report.wording import costs, counted, decimal, duration, interval, share, share_interval, tallies
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,13 @@ def test_a_cut_says_how_much_is_left_out_and_is_only_made_where_it_saves_somethi
     assert cut("x" * 100, 10) == "x" * 10 + "… (90 more characters)"
     assert cut("x" * 50, 10) == "x" * 50
     assert one_line(" a\nb\tc ", 10) == "a ↵ b c"
+
+
+def test_a_cost_says_how_many_answers_it_leaves_out() -> None:
+    def shown(agent: float | None, unknown: int) -> list[tuple[str, str, str]]:
+        return list(costs(Summary(2, 1, {}, 1.0, "", {}, None, {"agent": agent, "judge": 0.5}, unknown)))
+
+    judge = ("judge", "0.5", "")
+    assert shown(0.25, 0) == [("agent", "0.25", ""), judge]
+    assert shown(0.25, 1) == [("agent", "0.25", "without 1 answer of unknown cost"), judge]
+    assert shown(None, 2) == [judge]

@@ -18,15 +18,15 @@ from typing import Any, NamedTuple
 import pytest
 
 from gradeline.engine.grade import to_grade
-from gradeline.errors import ConfigError, Problem
+from gradeline.errors import ConfigError
 from gradeline.model import GradeResult, Outcome, Record, Sample, from_json
 from gradeline.usercode.loader import CodeSpec, Manifest, Wanted
 from gradeline.usercode.messages import Job, Task, TaskResult
 from gradeline.usercode.pool import WorkerPool
+from gradeline_command import COMMAND, run_command
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "custom_graders"
 IMPORTS = "from letta_evals.decorators import grader\nfrom letta_evals.models import GradeResult, Sample\n\n"
-COMMAND = str(Path(sys.executable).with_name("gradeline"))
 
 _BLOCK = re.compile(r"^#+ (?P<heading>[^\n]+)$|^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -416,7 +416,8 @@ class TestBasicStructure:
         assert result.error is not None
         assert (result.error.type, result.error.message) == (
             "ValueError",
-            "score must be a finite number from 0.0 to 1.0, got 1.5",
+            "grader 'my_custom_grader' (graders.py:13): "
+            "GradeResult.score must be a finite number from 0.0 to 1.0, got 1.5",
         )
 
     def test_the_undefined_helper_is_named(self, blocks: Blocks, tmp_path: Path) -> None:
@@ -444,13 +445,11 @@ class TestTheGraderDecorator:
         (tmp_path / "graders.py").write_text(block)
         with pytest.raises(ConfigError) as caught:
             run(tmp_path, "my_function", [])
-        assert list(caught.value.problems) == [
-            Problem(
-                f"{tmp_path / 'graders.py'}:4",
-                "this file could not be loaded, and no grader named 'my_function' is elsewhere: "
-                "NameError: name 'Sample' is not defined",
-            )
-        ]
+        missing, broken = caught.value.problems
+        assert missing.path == "my_function"
+        assert "graders.py could not be loaded" in missing.message
+        assert broken.path == f"{tmp_path / 'graders.py'}:4"
+        assert broken.message.endswith("NameError: name 'Sample' is not defined")
 
 
 class TestFunctionSignature:
@@ -682,11 +681,9 @@ class TestTestingYourGrader:
 
 
 def gradeline(*arguments: str) -> tuple[int, list[Record]]:
-    done = subprocess.run(
+    done = run_command(
         [COMMAND, *arguments, "--json"],
-        capture_output=True,
         text=True,
-        check=False,
         cwd=EXAMPLES,
         env={**os.environ, "NO_COLOR": "1"},
     )

@@ -57,6 +57,12 @@ def settings(tmp_path: Path) -> ServeSettings:
     return ServeSettings(store=str(tmp_path / "store.db"), secret_key=MASTER_KEY)
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store in either database."""
+    return str(tmp_path / "store.db") if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+
+
 @pytest.fixture
 def service(settings: ServeSettings) -> Iterator[Service]:
     """The service behind `call`; it is started and stopped by the application."""

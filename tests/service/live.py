@@ -9,7 +9,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from http.client import HTTPConnection, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,7 +19,14 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, cast
 from urllib.parse import urlsplit
 
+from gradeline.service.access import Scope
+from gradeline.service.keys import Keys
+from gradeline.service.settings import ServeSettings
+from gradeline.service.state import database_of
+from gradeline.store import open_storage
+
 PATIENCE_S = 60.0
+SECRET_KEY = b"a secret key of live servers, long enough"
 
 
 class EchoAgent:
@@ -133,16 +141,22 @@ class Server:
         lease_s: float | None = None,
         failpoint: str | None = None,
         through: Sequence[str] = (),
+        log: Path | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        """``through`` is a program that runs the server under some limit, and becomes it."""
+        """``through`` is a program that runs the server under some limit, and becomes it. ``log`` gets its log."""
         command = ["-m", "gradeline"] if lease_s is None else ["-c", _WITH_LEASE.format(lease_s=lease_s)]
-        self._process = subprocess.Popen(
-            [*through, sys.executable, *command, "serve", "--port", "0", "--store", str(store), *options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=os.environ if failpoint is None else {**os.environ, "GRADELINE_FAILPOINT": failpoint},
-        )
+        variables = {**os.environ, **(environment or {})}
+        if failpoint is not None:
+            variables["GRADELINE_FAILPOINT"] = failpoint
+        with ExitStack() as opened:
+            self._process = subprocess.Popen(
+                [*through, sys.executable, *command, "serve", "--port", "0", "--store", str(store), *options],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL if log is None else opened.enter_context(log.open("wb")),
+                text=True,
+                env=variables,
+            )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         found = [word for word in line.split() if word.startswith("http://")]
@@ -154,6 +168,10 @@ class Server:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.returncode
 
     def __enter__(self) -> Self:
         return self
@@ -238,7 +256,8 @@ class Server:
             time.sleep(0.05)
 
     def until_ended(self, run: str) -> dict[str, Any]:
-        return self.until(run, lambda found: found["status"] not in ("pending", "running"))
+        """An ``interrupted`` run of the service has not ended: a server takes it up again."""
+        return self.until(run, lambda found: found["status"] in ("completed", "failed", "cancelled"))
 
     def events(self, run: str, last_id: int | None = None) -> Iterator[Sse]:
         """The events of a run until its stream ends; closing the iterator cuts the stream."""
@@ -257,6 +276,24 @@ class Server:
         sent = {"Content-Type": "application/json", **headers} if raw is not None else headers
         connection.request(method, path, raw, sent)
         return connection, connection.getresponse()
+
+
+def new_key(store: str | Path, scope: str) -> tuple[str, dict[str, str]]:
+    """The id of a new key of a store, and the headers of who has it."""
+    with open_storage(str(store)) as storage:
+        key, text = Keys(database_of(storage), ServeSettings(secret_key=SECRET_KEY)).create(Scope(scope))
+    return key.id, {"Authorization": f"Bearer {text}"}
+
+
+def revoke_key(store: str | Path, key: str) -> None:
+    with open_storage(str(store)) as storage:
+        assert Keys(database_of(storage), ServeSettings(secret_key=SECRET_KEY)).revoke(key)
+
+
+def with_keys(folder: Path) -> tuple[str, ...]:
+    """The options of a server whose keys `new_key` makes."""
+    (folder / "secret").write_bytes(SECRET_KEY)
+    return "--secret-key-file", str(folder / "secret")
 
 
 def _events(response: HTTPResponse) -> Iterator[Sse]:

@@ -118,7 +118,12 @@ def test_writes_are_in_the_audit_log_which_is_only_added_to(service: Service, ca
     entries = service.audit.entries()
     key_id = text.split("_")[1]
     assert [(entry.key_id, entry.action, entry.subject, entry.details) for entry in entries] == [
-        (key_id, "secret.put", "TOKEN", {"host": "agent.test"}),
+        (
+            key_id,
+            "secret.put",
+            "TOKEN",
+            {"hosts": ["agent.test"], "scheme": "https", "place": "header", "scopes": ["admin"], "keys": []},
+        ),
         (key_id, "secret.delete", "TOKEN", {}),
     ]
     from gradeline.errors import StoreError
@@ -151,5 +156,12 @@ def test_a_revoked_key_does_not_bring_local_mode_back(service: Service, call: Ca
 
 
 def test_a_caller_is_told_by_his_key(service: Service) -> None:
-    assert Caller("k", Scope.RUN, "r")._asdict() == {"key_id": "k", "scope": Scope.RUN, "request_id": "r"}
+    caller = Caller("k", Scope.RUN, "r", "192.0.2.7", "s")
+    assert caller._asdict() == {
+        "key_id": "k",
+        "scope": Scope.RUN,
+        "request_id": "r",
+        "address": "192.0.2.7",
+        "session": "s",
+    }
     assert MASTER_KEY not in repr(service).encode()

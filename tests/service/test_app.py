@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from urllib.parse import quote
 
 import pytest
 from fastapi import APIRouter, FastAPI
@@ -19,6 +20,7 @@ from starlette.testclient import TestClient
 
 from gradeline import __version__
 from gradeline.errors import ConfigError, Problem, StoreError
+from gradeline.model import Run
 from gradeline.service import app as app_module
 from gradeline.service.access import Scope, requires
 from gradeline.service.app import application
@@ -26,9 +28,13 @@ from gradeline.service.failures import ApiError, Code
 from gradeline.service.logs import JsonLines, log_to
 from gradeline.service.metrics import Gauge, Metrics
 from gradeline.service.pages import Pages
+from gradeline.service.secrets import Binding, Secrets
+from gradeline.service.settings import ServeSettings
 from gradeline.service.state import Service
+from gradeline.store.database import Transaction
+from gradeline.store.sqlite import SqliteStorage
 
-from .conftest import BASE_URL, Call
+from .conftest import BASE_URL, MASTER_KEY, Call
 
 HEADERS = {
     "x-content-type-options": "nosniff",
@@ -330,6 +336,32 @@ def test_metrics_tell_routes_not_paths(call: Call) -> None:
     assert 'gradeline_http_request_duration_seconds_count{route="unknown"} 1' in lines
 
 
+def test_metrics_have_lease_age_worker_deaths_and_egress_refusals(call: Call, service: Service) -> None:
+    with pytest.raises(ApiError, match="may not be called"):
+        service.egress.check_url("http://169.254.169.254/")
+    assert service.egress.check("agent.example", "10.0.0.1", 80) is not None
+    service.runner.worker_deaths.add("crashed")
+    run = Run(id="silent", name="n", suite="s", status="running")
+    service.storage.save_run(run)
+    service.runner.stop()
+
+    def claimed_long_ago(transaction: Transaction) -> None:
+        service.runner.queue.add(transaction, run, "{}")
+        transaction.run("UPDATE jobs SET state = 'claimed', owner = 'elsewhere:1:1|2'")
+        transaction.run("INSERT INTO run_heartbeats (run, at) VALUES ('silent', '2026-01-01 00:00:00')")
+
+    service.database.transact(claimed_long_ago)
+    lines = call("GET", "/api/metrics").body.splitlines()
+    assert 'gradeline_egress_refusals_total{place="connection"} 1' in lines
+    assert 'gradeline_egress_refusals_total{place="request"} 1' in lines
+    assert 'gradeline_worker_deaths_total{reason="crashed"} 1' in lines
+    assert "# TYPE gradeline_worker_deaths_total counter" in lines
+    (age,) = (float(line.split()[1]) for line in lines if line.startswith("gradeline_lease_age_seconds "))
+    assert age > 86_400
+    service.storage.delete_run("silent")
+    assert "gradeline_lease_age_seconds 0" in call("GET", "/api/metrics").body.splitlines()
+
+
 def test_a_histogram_adds_up() -> None:
     metrics = Metrics()
     for seconds in (0.001, 0.02, 0.02, 99):
@@ -399,6 +431,35 @@ def test_a_defect_is_logged_with_its_trace_and_the_requests_id(
     (line,) = [one for one in logged() if one["message"] == "unhandled"]
     assert line["request_id"] == answer.headers["x-request-id"]
     assert "RuntimeError: a secret path" in line["trace"]
+
+
+def test_a_log_line_never_holds_a_stored_secret_or_a_providers_key(service: Service) -> None:
+    value = 'pl/ant+ed "value" 7d1f'
+    service.secrets.put("A", value, Binding(("agent.test",)))
+    service.secrets.hide(["sk-of-a-provider"])
+    stream = io.StringIO()
+    log_to(stream).masked = service.secrets.masked
+    log = logging.getLogger("gradeline.service")
+    try:
+        raise ValueError(f"agent said {value}")
+    except ValueError:
+        log.exception("POST http://agent.test/?key=%s: sk-of-a-provider", quote(value))
+    log.info("%s", json.dumps({"key": value}), extra={"gradeline_request": {"path": f"/api/{value}", "status": 200}})
+    first, second = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert first["message"] == "POST http://agent.test/?key=***: ***"
+    assert first["trace"].endswith("ValueError: agent said ***")
+    assert value not in first["trace"]
+    assert (second["message"], second["path"], second["status"]) == ('{"key": "***"}', "/api/***", 200)
+
+
+def test_a_value_that_another_process_stored_is_masked_once_it_is_read(tmp_path: Path) -> None:
+    settings = ServeSettings(secret_key=MASTER_KEY)
+    with SqliteStorage(tmp_path / "store.db") as storage:
+        Secrets(storage.database, settings).put("A", "stored-elsewhere", Binding(("agent.test",)))
+        here = Secrets(storage.database, settings)
+        assert here.masked("stored-elsewhere") == "stored-elsewhere"
+        here.hide(here.values())
+        assert here.masked("was stored-elsewhere") == "was ***"
 
 
 def test_a_line_cannot_be_broken_by_what_a_caller_writes() -> None:

@@ -37,6 +37,7 @@ def test_an_entry_says_who_did_what_and_when(call: Call) -> None:
         "action": "put",
         "subject": "s4",
         "details": {"n": 4},
+        "address": None,
     }
     assert entry["at"].endswith("Z")
     assert (set(data), data["count"]) == ({"entries", "count", "next_cursor"}, 1)

@@ -335,7 +335,7 @@ def test_a_refused_row_in_the_store_undoes_the_whole_import(tmp_path: Path) -> N
         cases = TestCases(storage.database)
         twice = [("same id", "{}"), ("same id", "{}")]
         with pytest.raises(Exception, match="UNIQUE"):
-            cases.add_rows(lambda: iter(twice))
+            cases.add_rows(iter(twice))
         assert (cases.total(), list(cases.matching())) == (0, [])
 
 

@@ -127,6 +127,19 @@ class TestTheSameSuite:
             theirs = storage.list_runs()[0]
         assert (mine["result"], theirs.status) == ("pass", "completed")
 
+    def test_a_stored_judge_sees_the_answer_that_its_rubric_leaves_out(self, call: Call, judge: FakeJudge) -> None:
+        config = {"model": "any", "base_url": judge.base_url(), "prompt": "The question was: {input}"}
+        body = {"id": "judge", "name": "Judge", "type": "model_judge", "config": config}
+        assert call("POST", "/api/graders", json=body).status == 201
+        judge.reset()
+        answer = marked("It is Paris.", "good")
+        preview = {"agent_response": answer, "input": "The capital of France?"}
+        assert call("POST", "/api/graders/judge/preview", json=preview).data["score_value"] == 0.9
+        definition = {"type": "model_judge", "config": config}
+        unsaved = call("POST", "/api/graders/new/preview", json={**preview, "definition": definition})
+        assert unsaved.data["score_value"] == 0.9
+        assert [decision.items for decision in judge.decisions] == [("good",), ("good",)]
+
     def test_stored_graders_and_cases_make_such_a_suite_too(
         self, call: Call, settings: ServeSettings, tmp_path: Path, agent: EchoAgent
     ) -> None:

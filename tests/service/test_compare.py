@@ -61,6 +61,7 @@ def case(
     return {
         "test_case_id": key,
         "change": change,
+        "changes": {"exact": change},
         "baseline": {"exact": before},
         "candidate": {"exact": after},
         "input": question,
@@ -96,6 +97,9 @@ def test_the_whole_comparison(call: Any, service: Service, save: Callable[..., s
         },
         "margin": 0.02,
         "decision": "undecided",
+        "sentence": "undecided (exact)",
+        "primary": ["exact"],
+        "warnings": [],
         "graders": {
             "exact": {
                 "difference": 0.5,
@@ -103,15 +107,26 @@ def test_the_whole_comparison(call: Any, service: Service, save: Callable[..., s
                 "high": truth.difference_ci[1],
                 "decision": "undecided",
                 "n": 2,
+                "reasons": list(truth.reasons),
                 "cases_to_decide": truth.cases_to_decide,
+                "coverage": pytest.approx(2 / 3),
+                "bounds_low": 0.0,
+                "bounds_high": pytest.approx(1 / 3),
                 "baseline": 0.5,
                 "candidate": 1.0,
                 "p_value": truth.p_value,
                 "p_adjusted": truth.p_adjusted,
+                "test": "mcnemar_mid_p",
+                "noise_threshold": truth.noise_threshold,
+                "skewed": False,
+                "largest_drops": [],
+                "noise": 0.0,
+                "within_noise": 0,
                 "improved": 1,
                 "worse": 0,
                 "same": 1,
                 "missing": 2,
+                "clusters": None,
             }
         },
         "cases": [
@@ -132,6 +147,33 @@ def test_graders_that_disagree_make_a_case_mixed(call: Any, save: Callable[..., 
     second = save({"a": {"exact": 1.0, "judge": 0.5}, "b": {"exact": 0.0, "judge": 1.0}}, graders)
     cases = asked(call, first, second).data["cases"]
     assert [case["change"] for case in cases] == ["mixed", "worse"]
+    assert [case["changes"] for case in cases] == [
+        {"exact": "improved", "judge": "worse"},
+        {"exact": "worse", "judge": "missing"},
+    ]
+
+
+def test_changes_that_are_noise_to_a_grader_count_as_same(call: Any, save: Callable[..., str]) -> None:
+    graders = {"exact": RunGrader("exact", "f1", noise=0.01), "judge": RunGrader("model_judge", "f2")}
+    first = save({case: {"exact": 0.5, "judge": 0.5} for case in "abc"}, graders)
+    second = save(
+        {
+            "a": {"exact": 0.505, "judge": 0.5},
+            "b": {"exact": 0.52, "judge": 0.5},
+            "c": {"exact": 0.495, "judge": 0.505},
+        },
+        graders,
+    )
+    data = asked(call, first, second).data
+    exact = data["graders"]["exact"]
+    assert (exact["noise"], exact["within_noise"], exact["improved"], exact["same"]) == (0.01, 2, 1, 2)
+    assert (data["graders"]["judge"]["noise"], data["graders"]["judge"]["within_noise"]) == (0.0, 0)
+    assert [(case["change"], case["changes"]) for case in data["cases"]] == [
+        ("same", {"exact": "same", "judge": "same"}),
+        ("improved", {"exact": "improved", "judge": "same"}),
+        ("improved", {"exact": "same", "judge": "improved"}),
+    ]
+    assert (data["case_counts"]["same"], data["case_counts"]["improved"]) == (1, 2)
 
 
 def test_a_clear_loss_is_worse(call: Any, save: Callable[..., str]) -> None:

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from gradeline.model import Run
 from gradeline.service.evaluations import DEFAULT_TIMEOUT_S
 from gradeline.service.settings import ServeSettings
 from gradeline.service.state import Service, build
 from gradeline.store import SqliteStorage
+from gradeline.store.usage import usage_of
 from gradeline.targets.http import HttpConfig
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -66,7 +68,9 @@ class TestStarting:
         answer = start(call, {**asked, "name": "First", "timeout_s": 5, "repeats": 2, "concurrency": 3})
         assert answer.status == 201
         run = answer.data
-        assert without(run, "id", "started_at", "status", "completed_at", "result_count", "progress") == {
+        assert without(
+            run, "id", "started_at", "status", "completed_at", "result_count", "progress", "held_by_service"
+        ) == {
             "name": "First",
             "agent_endpoint_url": agent.url,
             "target": {"kind": "http", "url": agent.url, "timeout": 5.0},
@@ -77,6 +81,9 @@ class TestStarting:
             "concurrency": 3,
             "timeout_s": 5.0,
             "baseline_id": None,
+            "stopped": None,
+            "calls_saved": 0,
+            "warnings": [],
             "error_message": None,
             "group": None,
             "parent": None,
@@ -113,6 +120,33 @@ class TestStarting:
         call("DELETE", f"/api/test-cases/{case}")
         (result,) = call("GET", f"/api/evaluations/{run}/results").data["results"]
         assert (result["test_case_id"], result["test_case_input"]) == (case, "hello")
+
+    def test_a_tool_call_grader_grades_the_tool_calls_of_the_agent(self, call: Call, agent: EchoAgent) -> None:
+        expected = '[{"name": "look_up", "arguments": {"q": ["hello"]}}]'
+        case = call("POST", "/api/test-cases", json={"input": "hello", "expected_output": expected}).data["id"]
+        stored = {"name": "Calls", "type": "tool_calls", "config": {"mode": "unordered"}}
+        grader = call("POST", "/api/graders", json=stored).data
+        assert grader["default_extractor"] == "tool_calls"
+        mapping = {"output": "response", "tool_calls": "[{name: 'look_up', arguments: {q: response}}]"}
+        target = {"kind": "http", "url": agent.url, "response": mapping}
+        graders = ["tool_calls", grader["id"], {"id": "string-match", "config": {"mode": "contains"}}]
+        run = start(call, {"test_case_ids": [case], "target": target, "grader_ids": graders}).data
+        ended(call, run["id"])
+        (result,) = call("GET", f"/api/evaluations/{run['id']}/results").data["results"]
+        scores = {score["grader_id"]: score for score in result["scores"]}
+        assert scores["tool_calls"]["score_status"] == scores[grader["id"]]["score_status"] == "pass"
+        assert scores["string-match"]["score_status"] == "fail"
+        named = {"evaluation_id": run["id"], "result_id": result["result_id"]}
+        for id_ in ("tool_calls", grader["id"]):
+            assert call("POST", f"/api/graders/{id_}/preview", json=named).data["score_status"] == "pass"
+
+    def test_a_tool_call_grader_without_a_mapping_says_what_to_map(self, call: Call, asked: dict[str, Any]) -> None:
+        run = start(call, {**asked, "grader_ids": ["tool_calls", "trajectory"]}).data
+        ended(call, run["id"])
+        (result,) = call("GET", f"/api/evaluations/{run['id']}/results").data["results"]
+        for score in result["scores"]:
+            assert (score["score_status"], score["error_type"], score["score_value"]) == ("error", "missing", None)
+            assert "http: map tool_calls" in score["error_message"]
 
     def test_one_grader_can_be_used_twice_under_two_names(self, call: Call, asked: dict[str, Any]) -> None:
         graders = ["exact_match", {"id": "exact_match", "name": "again"}]
@@ -429,6 +463,28 @@ class TestReading:
             assert call("POST", f"/api/evaluations/{shown['id']}/{act}").error["code"] == "CONFLICT"
         assert call("GET", f"/api/evaluations/{shown['id']}/suite").status == 404
 
+    def test_a_run_whose_owner_is_gone_is_interrupted_and_can_be_deleted(self, call: Call, service: Service) -> None:
+        run = service.storage.save_run(Run(name="killed", suite="s", status="running", owner=None))
+        (shown,) = call("GET", "/api/evaluations").data["evaluations"]
+        assert shown["status"] == call("GET", f"/api/evaluations/{run}").data["status"] == "interrupted"
+        for status, count in (("interrupted", 1), ("running", 0), ("pending", 0)):
+            assert call("GET", f"/api/evaluations?status={status}").data["count"] == count
+        answer = call("POST", f"/api/evaluations/{run}/resume")
+        assert answer.error["message"].endswith(f"continue there with: gradeline resume {run}")
+        events = call("GET", f"/api/evaluations/{run}/events").body
+        assert "event: done" in events
+        assert call("DELETE", f"/api/evaluations/{run}").status == 204
+
+    def test_a_run_says_what_it_takes_in_the_store(self, call: Call, service: Service, asked: dict[str, Any]) -> None:
+        run = start(call, asked).data["id"]
+        ended(call, run)
+        (used,) = usage_of(service.database).runs
+        assert call("GET", f"/api/evaluations/{run}/storage").data == {
+            "rows": used.rows,
+            "estimated_bytes": used.bytes,
+        }
+        assert call("GET", "/api/evaluations/absent/storage").status == 404
+
     def test_the_suite_of_a_run_gives_the_same_grades_in_the_command_line(
         self, call: Call, tmp_path: Path, agent: EchoAgent
     ) -> None:
@@ -491,6 +547,43 @@ class TestActing:
         done = ended(call, run)
         assert (done["status"], done["error_message"], done["result_count"]) == ("completed", None, 40)
 
+    def test_resume_takes_all_in_its_body(self, call: Call, agent: EchoAgent) -> None:
+        before = start(call, {"suite": suite_of(agent, 120)}).data["id"]
+        ended(call, before)
+        agent.says = "not {}"
+        asked = {"suite": suite_of(agent, 120), "baseline_id": before, "stop_early": True}
+        run = start(call, asked).data["id"]
+        assert ended(call, run)["calls_saved"] > 0
+        for body in (None, {}, {"all": False}):
+            answer = call("POST", f"/api/evaluations/{run}/resume", json=body)
+            assert (answer.status, answer.error["code"]) == (409, "CONFLICT")
+        for body in ({"all": "yes"}, {"all": None}, {"whole": True}, [], "all"):
+            answer = call("POST", f"/api/evaluations/{run}/resume", json=body)
+            assert (answer.status, answer.error["code"]) == (400, "INVALID_INPUT")
+        answer = call("POST", f"/api/evaluations/{run}/resume", json={"all": True})
+        assert (answer.status, answer.data["stopped"], answer.data["progress"]["total"]) == (202, None, 120)
+        done = ended(call, run)
+        assert (done["result_count"], done["calls_saved"]) == (120, 0)
+        (entry,) = call("GET", "/api/audit?action=evaluation.resume").data["entries"]
+        assert entry["details"] == {"all": True}
+
+    def test_the_other_cases_of_a_run_of_the_command_line_are_asked_there(
+        self, call: Call, settings: ServeSettings, tmp_path: Path, agent: EchoAgent
+    ) -> None:
+        from gradeline.cli import run as gradeline
+
+        file = tmp_path / "suite.json"
+        file.write_text(json.dumps(suite_of(agent, 120)))
+        gradeline(["--store", settings.store, "run", str(file), "--quiet", "--name", "base"])
+        agent.says = "not {}"
+        early = ["--baseline", "base", "--stop-early", "--name", "new"]
+        gradeline(["--store", settings.store, "run", str(file), "--quiet", *early])
+        shown = call("GET", "/api/evaluations?q=new").data["evaluations"][0]
+        assert (shown["stopped"]["of"], shown["calls_saved"]) == (120, 120 - shown["result_count"])
+        answer = call("POST", f"/api/evaluations/{shown['id']}/resume", json={"all": True})
+        assert answer.status == 409
+        assert answer.error["message"].endswith(f"continue there with: gradeline resume {shown['id']} --all")
+
     def test_regrade(self, call: Call, asked: dict[str, Any], agent: EchoAgent) -> None:
         run = start(call, asked).data["id"]
         ended(call, run)
@@ -552,15 +645,29 @@ class TestGradersOfTheOperator:
             "from gradeline import grader, GradeResult\n\n@grader\ndef polite(sample, submission):\n"
             "    return GradeResult(1.0 if 'hello' in submission else 0.0)\n"
         )
+        (folder / "fatal.py").write_text(
+            "import os, signal\nfrom gradeline import grader\n\n@grader\ndef fatal(sample, submission):\n"
+            "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        )
         return ServeSettings(store=str(tmp_path / "store.db"), graders_dir=folder)
 
     def test_python_graders_are_used_by_their_ids(self, call: Call, asked: dict[str, Any]) -> None:
-        ids = [one["id"] for one in call("GET", "/api/graders").data["graders"] if one["type"] == "python"]
+        ids = self._ids(call, "polite")
         run = start(call, {**asked, "grader_ids": ids}).data["id"]
         done = ended(call, run)
         assert (done["status"], done["progress"]["graded"]) == ("completed", 1), done
         (result,) = call("GET", f"/api/evaluations/{run}/results").data["results"]
         assert [score["score_status"] for score in result["scores"]] == ["pass"]
+
+    def test_a_grader_that_kills_its_worker_is_in_the_metrics(self, call: Call, asked: dict[str, Any]) -> None:
+        run = start(call, {**asked, "grader_ids": self._ids(call, "fatal")}).data["id"]
+        assert ended(call, run)["status"] == "completed"
+        lines = call("GET", "/api/metrics").body.splitlines()
+        assert any(line.startswith('gradeline_worker_deaths_total{reason="crashed"} ') for line in lines)
+
+    def _ids(self, call: Call, name: str) -> list[str]:
+        listed = call("GET", "/api/graders").data["graders"]
+        return [one["id"] for one in listed if one["type"] == "python" and name in one["id"]]
 
 
 def test_what_the_service_is_built_of_is_there(settings: ServeSettings) -> None:

@@ -62,7 +62,18 @@ def test_json_has_everything_that_is_stored(call: Any, service: Service) -> None
     service.storage.put_response(ResponseKey(run, "c1"), failed, Sample("c1", "?", "x"))
     answer = exported(call, run, "json")
     assert set(answer.body) == {"evaluation", "summary", "verdict", "results"}
-    assert answer.body["evaluation"]["graders"] == {"exact": {"kind": "exact", "fingerprint": "f1", "judges": []}}
+    assert answer.body["evaluation"]["graders"] == {
+        "exact": {
+            "kind": "exact",
+            "fingerprint": "f1",
+            "judges": [],
+            "pass_threshold": None,
+            "turns": None,
+            "both_orders": False,
+            "judge_id": "",
+            "noise": 0.0,
+        }
+    }
     assert answer.body["summary"]["total_results"] == 2
     assert answer.body["verdict"]["result"] == "none"
     alone = [call("GET", f"/api/evaluations/{run}/results/c{number}~0").data for number in range(2)]

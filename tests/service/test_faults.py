@@ -238,27 +238,50 @@ def test_a_kill_while_the_tables_are_made_is_made_good_by_the_next_start(tmp_pat
 @pytest.mark.skipif(shutil.which("prlimit") is None, reason="prlimit is absent (Debian: util-linux)")
 def test_without_descriptors_callers_are_sent_away_and_it_recovers(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
-    # 24 of them are for callers that are served, 12 for those who are sent away, the run and the store need some 35
+    # 24 of them are for callers that are served, 6 of one address, 12 for those who are sent away, the run and the
+    # store need some 35
     with EchoAgent(0.01) as agent, Server(store, through=["prlimit", "--nofile=96:96"]) as server:
         place = urlsplit(server.url)
         assert place.hostname is not None
         assert place.port is not None
         run = start(server, agent, 60)
         with ExitStack() as opened:
-            idle = [
-                opened.enter_context(socket.create_connection((place.hostname, place.port), timeout=30))
-                for _ in range(28)
-            ]
-            status, code, message, wait = server.error("GET", "/api/health")
+
+            def idle_from(network: int, number: int) -> list[socket.socket]:
+                sources = [(f"127.0.{network}.{1 + n // 5}", 0) for n in range(number)]
+                there = (place.hostname or "", place.port or 0)
+                opening = (socket.create_connection(there, timeout=30, source_address=source) for source in sources)
+                return [opened.enter_context(one) for one in opening]
+
+            idle = idle_from(1, 28)
+            status, code, message, wait = server.error("GET", "/api/test-cases")
             assert (status, code, wait) == (503, "RATE_LIMITED", "5")
-            assert message == "Too many connections are open; come again in 5 s"
+            assert message == "Too many connections are open; try again in 5 s"
+            assert server.call("GET", "/api/health")[0] == 200
             # of still more not even the request is read, and what it works on has descriptors of its own
-            more = [
-                opened.enter_context(socket.create_connection((place.hostname, place.port), timeout=30))
-                for _ in range(40)
-            ]
+            more = idle_from(2, 40)
             assert more[-1].recv(1) == b""
             agent.wait_for(60)
             assert len(idle) == 28
         server.until_ready()
         assert server.until_ended(run)["progress"] == {"total": 60, "answered": 60, "graded": 60, "errors": 0}
+
+
+def test_an_agent_that_is_down_ends_the_run_early_with_the_reason(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{probe.getsockname()[1]}/ask"
+    suite = {
+        "name": "down",
+        "target": {"kind": "http", "url": url, "retries": 0},
+        "graders": {"exact": {"kind": "exact_match"}},
+        "concurrency": 1,
+        "dataset": [{"id": f"q{n}", "input": "q", "ground_truth": "q"} for n in range(60)],
+    }
+    with Server(tmp_path / "store.db") as server:
+        run = server.data("POST", "/api/evaluations", {"suite": suite})["id"]
+        ended = server.until_ended(run)
+    assert ended["status"] == "failed"
+    assert "the agent cannot be reached: 20 calls in a row failed" in ended["error_message"]
+    assert f"POST {url}: could not connect: Connection refused" in ended["error_message"]
+    assert stored(str(tmp_path / "store.db"))[run] == 20

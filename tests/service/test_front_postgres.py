@@ -11,8 +11,10 @@ import pytest
 
 from gradeline.service.access import Scope
 from gradeline.service.caller import Caller
+from gradeline.service.secrets import SecretInfo, Secrets
 from gradeline.service.settings import ServeSettings
 from gradeline.service.state import Service
+from gradeline.store.database import Transaction
 
 from .conftest import MASTER_KEY, Call
 
@@ -39,10 +41,11 @@ def test_who_may_come_in_is_kept_there_too(service: Service, call: Call) -> None
     assert call("GET", "/api/ready").status == 200
     key, text = service.keys.create(Scope.ADMIN, "me", lasts_s=3600)
     headers = {"Authorization": f"Bearer {text}"}
-    body = {"value": "Bearer hidden", "host": "agent.test"}
+    body = {"value": "Bearer hidden-value", "host": "agent.test", "scopes": ["run"]}
     assert call("PUT", "/api/secrets/A", json=body, headers=headers).status == 200
     assert call("PUT", "/api/secrets/A", json=body, headers=headers).status == 200
-    assert service.secrets.resolve({"secret": "A"}, "agent.test:80") == ("Bearer hidden", ("Bearer hidden",))
+    opened = service.secrets.opened(["A"])["A"]
+    assert (opened.value, opened.hosts, opened.scheme) == ("Bearer hidden-value", ("agent.test",), "https")
     assert call("GET", "/api/secrets", headers=headers).data["total"] == 1
     assert call("DELETE", "/api/secrets/A", headers=headers).status == 204
     token = call("POST", "/api/session", json={"key": text}).data["csrf_token"]
@@ -68,3 +71,18 @@ def test_the_audit_log_is_only_added_to(service: Service) -> None:
         service.database.transact(lambda transaction, said=statement: transaction.run(said))
     (entry,) = service.audit.entries()
     assert (entry.action, entry.subject, entry.details) == ("act", "ünï", {"a": 1})
+
+
+def test_secrets_from_before_are_for_admins_over_https_in_a_header(service: Service, settings: ServeSettings) -> None:
+    def as_before(transaction: Transaction) -> None:
+        transaction.run("ALTER TABLE secrets DROP COLUMN binding")
+        transaction.run("UPDATE parts SET version = 1 WHERE name = 'secrets'")
+        transaction.run(
+            "INSERT INTO secrets (name, host, sealed, master, created_at, modified_at)"
+            " VALUES ('OLD', 'agent.test', 'c2VhbGVk', 'another', 'then', 'then')"
+        )
+
+    service.database.transact(as_before)
+    assert Secrets(service.database, settings).all() == [
+        SecretInfo("OLD", "agent.test", ("agent.test",), "https", "header", ("admin",), (), "then", "then")
+    ]

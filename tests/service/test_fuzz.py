@@ -83,3 +83,58 @@ def test_no_input_finds_a_defect_or_an_answer_that_is_not_documented(fuzzed: tup
     app, schema = fuzzed
     for operation in operations(schema):
         check(app, operation, mode)
+
+
+LINKS = {
+    "/api/test-cases": ("test_case_id", "id"),
+    "/api/graders": ("grader_id", "id"),
+    "/api/evaluations": ("evaluation_id", "id"),
+}
+"""What a POST there makes, by the name of the parameter that other operations take, and where the answer has it."""
+STEPS = 4
+SEQUENCES = 3
+
+
+def linked(description: dict[str, Any]) -> dict[str, Any]:
+    """The description, with links from what a request made to every operation on it."""
+    for place, (parameter, field) in LINKS.items():
+        made = next(
+            answer for status, answer in description["paths"][place]["post"]["responses"].items() if status < "3"
+        )
+        made["links"] = {
+            operation["operationId"]: {
+                "operationId": operation["operationId"],
+                "parameters": {f"path.{parameter}": f"$response.body#/data/{field}"},
+            }
+            for path, operations in description["paths"].items()
+            for operation in operations.values()
+            # a stream has no end
+            if f"{{{parameter}}}" in path and not path.endswith("/events")
+        }
+    return description
+
+
+@pytest.mark.parametrize("fuzzed", ["sqlite"], indirect=True)
+def test_no_sequence_of_requests_finds_a_defect(fuzzed: tuple[Any, Any]) -> None:
+    app, schema = fuzzed
+    machine = schemathesis.openapi.from_dict(linked(schema.raw_schema)).as_state_machine()
+    followed: list[int] = []
+
+    class Sequences(machine):  # type: ignore[misc, valid-type]
+        def call(self, case: Any, **_: Any) -> Any:
+            return ASGI_TRANSPORT.send(case, app=app, base_url=BASE_URL)
+
+        def validate_response(self, response: Any, case: Any, **_: Any) -> None:
+            followed.append(response.status_code)
+            assert response.status_code < 500, (case.operation.label, response.status_code, response.text[:300])
+
+    sequences = settings(
+        max_examples=SEQUENCES,
+        stateful_step_count=STEPS,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    Sequences.run(settings=sequences)
+    assert {status // 100 for status in followed} >= {2, 4}

@@ -12,7 +12,7 @@ import pytest
 
 from gradeline import graders
 from gradeline.errors import Fault
-from gradeline.model import ErrorInfo, Response, ResponseKey, Run, Sample
+from gradeline.model import ErrorInfo, Message, Response, ResponseKey, Run, Sample, Trajectory
 from gradeline.service.result_shapes import result_id
 from gradeline.service.state import Service
 
@@ -130,6 +130,29 @@ class TestPreview:
         assert (both.status, both.error["code"]) == (400, "INVALID_INPUT")
         half = call("POST", place, json={"evaluation_id": run})
         assert (half.error["code"], "'result_id'" in half.error["message"]) == ("MISSING_FIELD", True)
+
+    def test_a_stored_conversation_is_graded_turn_by_turn_as_in_its_run(self, call: Call, service: Service) -> None:
+        run = service.storage.save_run(Run(name="r", suite="s", suite_digest="d", target={}, graders={}))
+        turns = Trajectory(((Message("assistant", "Paris"),), (Message("assistant", "Oslo"),)))
+        sample = Sample("a", ["France?", "Norway?"], ["Paris", "(O)sl\\1"])
+        service.storage.put_response(ResponseKey(run, "a", 0), Response(text="Oslo", trajectory=turns), sample)
+        named = {"evaluation_id": run, "result_id": "a~0"}
+        score = call("POST", f"{GRADERS}/exact_match/preview", json=named).data
+        assert (score["score_value"], score["rationale"]) == (0.5, "1/2 passed: ✓ ✗")
+        in_a_worker = call("POST", f"{GRADERS}/regex_match/preview", json=named).data
+        assert (in_a_worker["score_value"], in_a_worker["rationale"]) == (0.5, "1/2 passed: ✓ ✗")
+
+    def test_a_text_is_itself_what_a_tool_call_grader_grades(self, call: Call) -> None:
+        sent = {
+            "agent_response": '[{"name": "f", "arguments": {}}]',
+            "expected_output": '[{"name": "f", "arguments": {}}]',
+        }
+        assert call("POST", f"{GRADERS}/tool_calls/preview", json=sent).data["score_status"] == "pass"
+
+    def test_tool_use_of_a_text_is_unknown(self, call: Call) -> None:
+        sent = {"agent_response": "done", "config": {"max_tool_calls": 0}}
+        score = call("POST", f"{GRADERS}/trajectory/preview", json=sent).data
+        assert (score["score_status"], score["error_type"]) == ("error", "missing")
 
     def test_an_unsaved_definition(self, call: Call) -> None:
         place = f"{GRADERS}/new/preview"

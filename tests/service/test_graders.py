@@ -13,6 +13,8 @@ from msgspec.structs import replace
 from starlette.testclient import TestClient
 
 from gradeline import graders
+from gradeline.graders.registry import BUILTINS
+from gradeline.service import stored_graders
 from gradeline.service.failures import ApiError, Code
 from gradeline.service.settings import ServeSettings
 from gradeline.service.state import Service
@@ -121,6 +123,7 @@ class TestStoring:
                 "type": "custom-rules",
                 "config_schema": kind["config_schema"],
                 "scoring_guide": kind["scoring_guide"],
+                "default_extractor": "last_assistant",
                 "version": 1,
                 "fingerprint": graders.create("custom-rules", RULES).fingerprint,
                 "status": "active",
@@ -155,11 +158,30 @@ class TestStoring:
 
     def test_an_id_of_ones_own(self, call: Call) -> None:
         assert created(call, id="my-Grader_1.0")["id"] == "my-Grader_1.0"
-        for taken in ("my-Grader_1.0", "string-match", "string_match"):
+        for taken, by in {
+            "my-Grader_1.0": "a stored grader, perhaps a deleted one",
+            "string-match": "a built-in grader",
+            "string_match": "a built-in grader",
+        }.items():
             again = call("POST", GRADERS, json={**GOOD, "id": taken})
             assert (again.status, again.error["code"]) == (409, "DUPLICATE_ID")
+            assert f"is taken by {by}; choose another" in again.error["message"]
         call("DELETE", f"{GRADERS}/my-Grader_1.0")
         assert call("POST", GRADERS, json={**GOOD, "id": "my-Grader_1.0"}).status == 409
+
+    def test_an_id_that_a_later_built_in_has_too_is_refused_and_can_be_deleted(
+        self, service: Service, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        service.graders.create({**GOOD, "id": "later"})
+        monkeypatch.setitem(BUILTINS, "later", "gradeline.graders.letta:ContainsGrader")
+        monkeypatch.setattr(stored_graders, "_builtins", stored_graders._builtins.__wrapped__)
+        monkeypatch.setattr("gradeline.graders.letta.ContainsGrader.kind", "later")
+        with pytest.raises(ApiError) as caught:
+            service.graders.resolve(["later"])
+        assert caught.value.code is Code.INVALID_GRADER
+        assert "'later' is the id of a built-in grader and of a stored grader" in caught.value.message
+        service.graders.delete("later")
+        assert service.graders.resolve(["later"])[0].kind == "later"
 
     @pytest.mark.parametrize(
         ("fields", "code"),
@@ -367,8 +389,16 @@ class TestPython:
         (folder / "builtin.py").write_text(mark.format("contains"))
         found = listed(call)
         assert "says_please" not in found
-        for name in ("again.py:says_please", "polite.py:says_please", "builtin.py:contains"):
-            assert (found[name]["status"], "rename" in found[name]["error"]) == ("error", True)
+        twice = "2 functions are marked as grader 'says_please': again.py:4 and polite.py:5; rename all but one"
+        built_in = (
+            "the built-in grader 'contains' has the name of this function (builtin.py:4); rename the function, for"
+            ' instance @grader(name="my_contains")'
+        )
+        assert {name: (one["status"], one["error"]) for name, one in found.items() if ":" in name} == {
+            "again.py:says_please": ("error", twice),
+            "polite.py:says_please": ("error", twice),
+            "builtin.py:contains": ("error", built_in),
+        }
 
     def test_nobody_changes_them_over_rest(self, call: Call) -> None:
         assert call("PUT", f"{GRADERS}/says_please", json={"name": "x"}).status == 403

@@ -17,7 +17,7 @@ from gradeline.service.state import Service
 
 from .conftest import BASE_URL, Call
 
-SECRET = {"value": "v", "host": "agent.test"}
+SECRET = {"value": "a-secret-value", "host": "agent.test"}
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8000", "localhost:8000", "LOCALHOST:8000", "[::1]:8000"])
@@ -112,7 +112,7 @@ def test_two_keys_are_no_key(service: Service, call: Call) -> None:
 )
 def test_a_json_route_takes_json_alone(call: Call, kind: str | None) -> None:
     headers = {"Content-Type": kind} if kind else {}
-    answer = call("PUT", "/api/secrets/A", content=b'{"value": "v", "host": "a"}', headers=headers)
+    answer = call("PUT", "/api/secrets/A", content=b'{"value": "a-secret-value", "host": "a"}', headers=headers)
     assert (answer.status, answer.error["code"]) == (415, "UNSUPPORTED_MEDIA_TYPE")
 
 
@@ -120,7 +120,9 @@ def test_a_json_route_takes_json_alone(call: Call, kind: str | None) -> None:
     "kind", ["application/json", "Application/JSON; charset=utf-8", "application/merge-patch+json"]
 )
 def test_every_spelling_of_json_is_taken(call: Call, kind: str) -> None:
-    answer = call("PUT", "/api/secrets/A", content=b'{"value": "v", "host": "a"}', headers={"Content-Type": kind})
+    answer = call(
+        "PUT", "/api/secrets/A", content=b'{"value": "a-secret-value", "host": "a"}', headers={"Content-Type": kind}
+    )
     assert answer.status == 200
 
 
@@ -204,7 +206,7 @@ def test_a_body_without_a_length_is_counted_as_it_comes(call: Call) -> None:
 
 
 def test_a_body_of_just_the_size_is_read(call: Call) -> None:
-    body = b'{"value": "v", "host": "a"}'
+    body = b'{"value": "a-secret-value", "host": "a"}'
     headers = {"Content-Type": "application/json"}
     assert call("PUT", "/api/secrets/A", content=body.ljust(10_000_000), headers=headers).status == 200
     assert call("PUT", "/api/secrets/A", content=body.ljust(10_000_001), headers=headers).status == 413
@@ -263,14 +265,24 @@ def test_while_too_many_are_being_worked_on_others_are_sent_away() -> None:
             if message["type"] == "http.response.start":
                 statuses.append(message["status"])
 
-        crowd = Crowd(app, Limits(at_once=2))
+        crowd = Crowd(app, Limits(at_once=4, reserved=1))
+
+        def sent(address: str, path: str = "/") -> Any:
+            return crowd({**_scope(), "client": (address, 1), "path": path}, None, send)  # type: ignore[arg-type]
+
         async with asyncio.TaskGroup() as group:
-            for _ in range(2):
-                group.create_task(crowd(_scope(), None, send))  # type: ignore[arg-type]
+            for address in ("10.0.0.1", "10.0.0.1", "10.0.0.2"):
+                group.create_task(sent(address))
             await asyncio.sleep(0)
-            await crowd(_scope(), None, send)  # type: ignore[arg-type]
+            await sent("10.0.0.1")  # its address has half of the room
+            group.create_task(sent("10.0.0.2"))
+            await asyncio.sleep(0)
+            await sent("10.0.0.3")  # there is no room left
+            group.create_task(sent("10.0.0.1", "/api/ready"))
+            await asyncio.sleep(0)
+            await sent("10.0.0.3", "/api/health")
             go.set()
-        await crowd(_scope(), None, send)  # type: ignore[arg-type]
+        await sent("10.0.0.1")
         return statuses
 
-    assert asyncio.run(scenario()) == [429, 200, 200, 200]
+    assert asyncio.run(scenario()) == [429, 429, 429, 200, 200, 200, 200, 200, 200]

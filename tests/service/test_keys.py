@@ -257,7 +257,7 @@ def test_the_cookie_is_secure_wherever_it_can_be(service: Service, call: Call) -
 def test_a_write_with_a_cookie_needs_the_token(service: Service, call: Call) -> None:
     key, text = service.keys.create(Scope.ADMIN)
     token = sign_in(call, text).data["csrf_token"]
-    body = {"value": "v", "host": "agent.test"}
+    body = {"value": "value-of-it", "host": "agent.test"}
     assert call("GET", "/api/secrets").status == 200
     assert call("GET", "/api/session").data["csrf_token"] == token
     refused = call("PUT", "/api/secrets/A", json=body)
@@ -318,7 +318,7 @@ def test_the_command_makes_lists_and_revokes_keys(tmp_path: Path) -> None:
         (("create", "--scope", "run", "--expires", "soon"), "'soon' is no time"),
         (("create", "--scope", "all"), "'all' is not one of"),
         (("create",), "--scope"),
-        (("revoke", "nobody"), "no key 'nobody'; there are: none"),
+        (("revoke", "nobody"), "no key 'nobody'; the store has: none"),
         (("list", "--store", "memory://"), "a store in a database is needed"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from collections import Counter
 from contextlib import suppress
 from http.client import HTTPException
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from gradeline.service.settings import ServeSettings
 from gradeline.store import SqliteStorage, open_storage
 from gradeline.store.postgres import PostgresStorage
 
@@ -121,7 +123,7 @@ def held_by(store: str) -> int:
     with open_storage(store) as storage:
         assert isinstance(storage, SqliteStorage | PostgresStorage)
         ((owner,),) = storage.database.read("SELECT owner FROM jobs")
-    return int(owner.split("|")[1].rsplit(":", 2)[1])
+    return int(owner.split("|")[0].rsplit(":", 2)[1])
 
 
 @pytest.mark.parametrize(
@@ -159,6 +161,28 @@ def test_a_server_that_is_asked_to_end_gives_its_run_back(store: str) -> None:
     assert agent.total <= 30 + AT_ONCE
 
 
+def test_a_second_signal_to_a_server_that_stops_is_not_held_against_its_run(tmp_path: Path) -> None:
+    store = str(tmp_path / "store.db")
+    with EchoAgent() as agent, open_storage(store) as storage:
+        assert isinstance(storage, SqliteStorage)
+        agent.may_answer.clear()
+        run = ""
+        for _ in range(2):  # so many deaths would quarantine it
+            with Server(store) as server:
+                run = run or start(server, agent, "q", 1)
+                while not storage.database.read("SELECT 1 FROM jobs WHERE state = 'claimed' AND wanted IS NULL"):
+                    time.sleep(0.02)
+                server.signal(signal.SIGTERM)
+                while not storage.database.read("SELECT 1 FROM jobs WHERE wanted = 'stop'"):
+                    time.sleep(0.02)
+                server.signal(signal.SIGTERM)
+                server.wait()
+                assert server.returncode == 128 + signal.SIGTERM
+        agent.may_answer.set()
+        with Server(store) as server:
+            assert server.until_ended(run)["status"] == "completed"
+
+
 def test_what_is_in_flight_when_a_server_ends_is_stored(store: str) -> None:
     with EchoAgent(0.05) as agent:
         with Server(store) as server:
@@ -173,6 +197,34 @@ def test_what_is_in_flight_when_a_server_ends_is_stored(store: str) -> None:
         assert set(agent.calls.values()) == {1}
 
 
+def test_while_a_server_drains_new_requests_are_sent_away_and_what_is_in_flight_is_finished(store: str) -> None:
+    with EchoAgent() as agent:
+        with Server(store, "--drain-seconds", "120") as server:
+            agent.may_answer.clear()
+            run = start(server, agent, "d", 30)
+            agent.wait_for(AT_ONCE)
+            server.signal(signal.SIGTERM)
+            while server.call("GET", "/api/ready")[0] == 200:
+                time.sleep(0.01)
+            for method, path, body in (
+                ("GET", "/api/ready", None),
+                ("GET", "/api/evaluations", None),
+                ("POST", "/api/evaluations", {"suite": suite_of(agent, 1)}),
+            ):
+                status, code, message, retry = server.error(method, path, body)
+                assert (status, code, retry) == (503, "RATE_LIMITED", "5")
+                assert "draining" in message
+            assert server.call("GET", "/api/health")[0] == 200
+            agent.may_answer.set()
+            server.wait()
+            assert server.returncode == 0
+        assert stored(store)["responses"] == {run: AT_ONCE}
+        with Server(store) as server:
+            assert server.until_ended(run)["status"] == "completed"
+    assert stored(store)["responses"] == {run: 30}
+    assert set(agent.calls.values()) == {1}
+
+
 def test_a_request_with_a_key_is_done_once_also_when_the_answer_was_lost_by_a_kill(store: str) -> None:
     key = {"Idempotency-Key": "once"}
     with EchoAgent() as agent:
@@ -184,3 +236,10 @@ def test_a_request_with_a_key_is_done_once_also_when_the_answer_was_lost_by_a_ki
             assert (status, server.data("GET", "/api/evaluations")["total"]) == (201, 1)
             assert server.until_ended(again["data"]["id"])["status"] == "completed"
             assert set(agent.calls.values()) == {1}
+
+
+def test_a_frozen_process_keeps_no_row_locked_beyond_its_lease(postgres_url: str) -> None:
+    with open_storage(postgres_url) as storage:
+        assert isinstance(storage, PostgresStorage)
+        ((idle,),) = storage.database.read("SELECT setting FROM pg_settings WHERE name LIKE 'idle_in_trans%'")
+    assert 0 < int(idle) < 1000 * ServeSettings(store=postgres_url).lease_s

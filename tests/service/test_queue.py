@@ -13,7 +13,7 @@ import pytest
 from gradeline.model import Response, ResponseKey, Run, Sample
 from gradeline.service.event_log import EventLog, Happened
 from gradeline.service.held import HeldRun
-from gradeline.service.queue import Claim, LostClaimError, Queue
+from gradeline.service.queue import QUARANTINED, Claim, LostClaimError, Queue
 from gradeline.service.run_rows import insert_run
 from gradeline.store import SqliteStorage
 
@@ -105,7 +105,7 @@ def test_a_run_whose_owner_is_silent_for_the_lease_is_taken_over(storage: Sqlite
     clock.now += LEASE_S - 0.1
     assert second.claim() is None, "it was heard of since"
     clock.now += LEASE_S
-    assert second.claim() == Claim("r", 2, 1, False, 2)
+    assert second.claim() == Claim("r", 2, 1, False, 2, deaths=1)
     assert first.beat([claim]) == {}, "the one before is told so"
 
 
@@ -115,17 +115,16 @@ def test_a_run_of_a_dead_process_of_this_machine_is_taken_over_at_once(storage: 
         [
             sys.executable,
             "-c",
-            "from gradeline.engine.owner import this_process; print(this_process(), end='')",
+            "from gradeline.store.owner import this_process; print(this_process(), end='')",
         ],
         capture_output=True,
         text=True,
         check=True,
     )
-    namespace = mine.owner.partition("|")[0]
-    theirs = queue_on(storage, clock, f"{namespace}|{ended.stdout}|x")
+    theirs = queue_on(storage, clock, f"{ended.stdout}|x")
     add(storage, theirs, "r")
     assert theirs.claim() is not None
-    assert mine.claim() == Claim("r", 2, 1, False, 2)
+    assert mine.claim() == Claim("r", 2, 1, False, 2, deaths=1)
 
 
 def test_a_run_that_was_let_go_of_without_a_word_is_taken_up_again(storage: SqliteStorage, clock: Clock) -> None:
@@ -230,3 +229,69 @@ def test_the_log_goes_with_its_run(storage: SqliteStorage, clock: Clock) -> None
     add(storage, queue, "r")
     assert storage.delete_run("r")
     assert (log.after("r", 0, 10), log.last(["r"]), queue.waiting()) == ([], {}, 0)
+
+
+def test_a_run_that_two_processes_died_with_is_quarantined_until_a_person_resumes_it(
+    storage: SqliteStorage, clock: Clock
+) -> None:
+    dead = [f"{_dead_process()}|{name}" for name in "ab"]
+    queue = queue_on(storage, clock)
+    add(storage, queue, "bomb", "other")
+    for deaths, owner in enumerate(dead):
+        taken = queue_on(storage, clock, owner).claim("other" if deaths else ())
+        assert taken is not None
+        assert (taken.run, taken.deaths) == ("bomb", deaths)
+    # no process takes it up again, and the others are not held up
+    claim = queue.claim()
+    assert claim is not None
+    assert (claim.run, queue.claim(["other"])) == ("other", None)
+    ended = storage.get_run("bomb")
+    assert ended is not None
+    assert (ended.status, ended.error_message) == ("failed", QUARANTINED)
+    again = storage.database.transact(lambda one: queue.add_again(one, ended, retry_failed=False))
+    assert again is not None
+    resumed = queue.claim(["other"])
+    assert resumed is not None
+    assert (resumed.run, resumed.deaths) == ("bomb", 0)
+
+
+def test_a_process_that_was_told_to_stop_is_no_death(storage: SqliteStorage, clock: Clock) -> None:
+    mine = queue_on(storage, clock)
+    add(storage, mine, "r")
+    for tries in (1, 2, 3):
+        stopped = queue_on(storage, clock, f"{_dead_process()}|{tries}")
+        claim = stopped.claim()
+        assert claim is not None
+        assert (claim.tries, claim.deaths) == (tries, 0)
+        stopped.announce_stop()
+        assert stopped.beat([claim]) == {"r": "stop"}
+    given_back = mine.claim()
+    assert given_back is not None
+    mine.announce_stop()
+    mine.give_back(given_back)
+    again = mine.claim()
+    assert again is not None
+    assert mine.beat([again]) == {"r": None}, "the next one is not stopping"
+
+
+def test_a_stop_does_not_hide_a_cancellation(storage: SqliteStorage, clock: Clock) -> None:
+    queue = queue_on(storage, clock)
+    add(storage, queue, "r")
+    claim = queue.claim()
+    assert claim is not None
+    queue.cancel("r", "enough")
+    queue.announce_stop()
+    assert queue.beat([claim]) == {"r": "cancel"}
+
+
+def test_a_run_that_could_not_be_given_back_has_no_death(storage: SqliteStorage, clock: Clock) -> None:
+    queue = queue_on(storage, clock)
+    add(storage, queue, "r")
+    queue.claim()
+    taken = [queue.claim() for _ in range(3)]
+    assert [one and (one.run, one.deaths) for one in taken] == [("r", 0)] * 3
+
+
+def _dead_process() -> str:
+    code = "from gradeline.store.owner import this_process; print(this_process())"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()

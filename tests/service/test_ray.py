@@ -14,6 +14,7 @@ from pathlib import Path
 from shutil import rmtree
 from threading import Thread
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -23,6 +24,8 @@ from gradeline.engine.ray import cluster
 from gradeline.engine.ray.worker import Job
 from gradeline.errors import ConfigError, StoreError
 from gradeline.model import Response, ResponseKey, Run
+from gradeline.model.bound_secret import BoundSecret, SecretSet
+from gradeline.service.caller import LOCAL
 from gradeline.service.egress import ServiceEgress
 from gradeline.service.held import HeldRun
 from gradeline.service.settings import ServeSettings
@@ -60,6 +63,11 @@ def start(server: Server, agent: EchoAgent, prefix: str, cases: int = CASES, **t
     suite["target"] |= target
     found: str = server.data("POST", "/api/evaluations", {"suite": suite})["id"]
     return found
+
+
+def metrics_of(server: Server) -> str:
+    with urlopen(f"{server.url}/api/metrics") as answer:
+        return str(answer.read().decode())
 
 
 def stored(store: str) -> dict[str, Any]:
@@ -153,6 +161,8 @@ def test_runs_share_the_cluster_and_nothing_of_them_gets_where_it_should_not(
             ("connect", True)
         }
 
+        assert 'gradeline_egress_refusals_total{place="connection"} 3' in metrics_of(server)
+
         files = [path for path in scratch.rglob("*") if path.is_file()]
         assert any(path.name.startswith("raylet") for path in files), "this is where the cluster has its files"
         assert [path for path in files if any(value.encode() in path.read_bytes() for value in SECRETS.values())] == []
@@ -205,7 +215,7 @@ def test_a_worker_can_store_nothing_more_when_another_server_has_the_run(postgre
     service = build(settings)
     try:
         with EchoAgent() as agent:
-            run = service.evaluations.start(Asked(suite=suite_of(agent, 2)))[0].id
+            run = service.evaluations.start(Asked(suite=suite_of(agent, 2)), LOCAL)[0].id
         claim = service.runner.queue.claim()
         assert claim is not None
         held = HeldRun(service.storage, service.runner.queue, service.runner.log, claim)
@@ -255,6 +265,7 @@ def test_a_job_shows_nothing_of_what_it_holds() -> None:
         store=f"postgresql://me:{SECRETS['key']}@db/evals",
         environment={"OPENAI_API_KEY": SECRETS["key"]},
         policy=None,
+        secrets=SecretSet([BoundSecret("TOKEN", SECRETS["agent"], ("agent.test",))]),
         shipped=False,
         retry_failed=False,
         asking=True,

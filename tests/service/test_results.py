@@ -347,6 +347,73 @@ def test_a_result_alone_has_everything_that_is_stored(call: Any, save: Callable[
     assert (data["evaluation_id"], data["submissions"], data["history"]) == (run, {}, [])
 
 
+class TestCaseHistory:
+    CASE = Sample(0, "What is 1 + 1?", "2", metadata={"level": 1}, tags=("math",))
+
+    def run(self, save: Callable[..., str], sample: Sample = CASE, text: str = "2", **fields: Any) -> str:
+        return save([(sample, 0, Response(text=text), {"exact": grade("pass")})], **fields)
+
+    def others(self, call: Any, run: str, result: str = "0~0", **params: Any) -> list[tuple[str, str]]:
+        data = call("GET", f"/api/evaluations/{run}/results/{result}/case-history", params=params).data
+        assert (data["evaluation_id"], data["result_id"]) == (run, result)
+        return [(one["evaluation_id"], one["result"]["agent_response"]) for one in data["runs"]]
+
+    def test_the_same_case_of_the_same_suite_is_found_the_newest_first(
+        self, call: Any, save: Callable[..., str]
+    ) -> None:
+        runs = [self.run(save, text=text, name=text) for text in ("1", "2", "3")]
+        assert self.others(call, runs[1]) == [(runs[2], "3"), (runs[0], "1")]
+        assert self.others(call, runs[1], limit=1) == [(runs[2], "3")]
+
+    def test_another_suite_s_case_with_the_same_row_number_is_another_case(
+        self, call: Any, save: Callable[..., str]
+    ) -> None:
+        run = self.run(save)
+        self.run(save, Sample(0, "What is the capital of France?", "Paris"), suite="capitals")
+        self.run(save, suite="the same text in another suite")
+        assert self.others(call, run) == []
+
+    @pytest.mark.parametrize(
+        "edited",
+        [
+            Sample(0, "What is 1 + 2?", "2", metadata={"level": 1}),
+            Sample(0, "What is 1 + 1?", "3", metadata={"level": 1}),
+            Sample(0, "What is 1 + 1?", "2", metadata={"level": 2}),
+        ],
+    )
+    def test_a_case_that_was_edited_is_another_case(self, call: Any, save: Callable[..., str], edited: Sample) -> None:
+        run = self.run(save)
+        self.run(save, edited)
+        assert self.others(call, run) == []
+
+    def test_other_tags_make_no_other_case(self, call: Any, save: Callable[..., str]) -> None:
+        run = self.run(save)
+        retagged = self.run(save, Sample(0, "What is 1 + 1?", "2", metadata={"level": 1}, tags=("sums",)))
+        assert self.others(call, run) == [(retagged, "2")]
+
+    def test_a_stored_test_case_is_the_same_in_every_suite(self, call: Any, save: Callable[..., str]) -> None:
+        case = call("POST", "/api/test-cases", json={"input": "Where?", "expected_output": "Here"}).data["id"]
+        runs = [self.run(save, Sample(case, "Where?", "Here"), suite=suite) for suite in ("first", "second")]
+        call("DELETE", f"/api/test-cases/{case}")
+        assert self.others(call, runs[0], f"{case}~0") == [(runs[1], "2")]
+
+    def test_a_regraded_run_has_the_answers_of_its_parent(self, call: Any, save: Callable[..., str]) -> None:
+        parent = self.run(save)
+        regraded = save([], parent=parent)
+        assert self.others(call, parent) == [(regraded, "2")]
+        assert self.others(call, regraded) == [(parent, "2")]
+
+    def test_a_run_that_has_not_answered_the_repeat_is_left_out(self, call: Any, save: Callable[..., str]) -> None:
+        twice = save([(self.CASE, repeat, Response(text="2"), {}) for repeat in (0, 1)], repeats=2)
+        self.run(save)
+        assert self.others(call, twice, "0~1") == []
+
+    def test_an_unknown_result_is_not_found(self, call: Any, save: Callable[..., str]) -> None:
+        run = self.run(save)
+        for place in (f"{run}/results/9~0", "nope/results/0~0"):
+            assert call("GET", f"/api/evaluations/{place}/case-history").status == 404
+
+
 def test_a_replaced_attempt_stays_in_the_history(call: Any, service: Service, save: Callable[..., str]) -> None:
     sample = Sample("a", "?")
     failed = Response("error", error=ErrorInfo("connect", "nobody listens", Fault.INFRASTRUCTURE))
@@ -361,6 +428,15 @@ def test_a_replaced_attempt_stays_in_the_history(call: Any, service: Service, sa
 
 
 class TestTracebacks:
+    def test_of_the_agents_code_are_shown_with_what_it_printed(self, call: Any, save: Callable[..., str]) -> None:
+        trace = 'Traceback (most recent call last):\n  File "/home/me/agent.py", line 3, in answer\nKeyError: 1\n'
+        error = ErrorInfo("agent_error", "KeyError: 1 (agent.py:3 in answer)", Fault.AGENT, trace)
+        run = save([(Sample("a", "?"), 0, Response("error", error=error, output="looking\n"), {})])
+        response = call("GET", f"/api/evaluations/{run}/results/a~0").data["response"]
+        assert response["output"] == "looking\n"
+        assert response["error"]["type"] == "agent_error"
+        assert response["error"]["traceback"] == trace.replace("/home/me/", "…/")
+
     @pytest.fixture
     def settings(self, settings: ServeSettings, tmp_path: Any) -> ServeSettings:
         import msgspec
@@ -449,9 +525,8 @@ def test_ten_thousand_results_come_page_by_page_each_once(call: Any, service: Se
 def test_a_filter_that_looks_far_gives_a_cursor_to_go_on(
     call: Any, save: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradeline.service.result_scan._WINDOW", 3)
+    monkeypatch.setattr("gradeline.service.result_scan.LOOKED_AT", 3)
     monkeypatch.setattr("gradeline.service.result_scan._TEXTS_AT_ONCE", 2)
-    monkeypatch.setattr("gradeline.service.result_scan._TEXTS", 4)
     rows = [(Sample(f"c{number}", f"n{number % 7}"), 0, Response(text=""), {}) for number in range(30)]
     run = save(rows)
     for params in ({"q": "n6"}, {"q": "n6", "skip": 2}, {"status": "success"}, {"status": "error"}):

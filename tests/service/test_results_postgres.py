@@ -78,6 +78,9 @@ def test_results_summaries_details_comparisons_and_exports(
     call: Any, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(findings, "_WORTH_STORING", 1)
+    first, second = saved(service, 5), saved(service, 4)
+    history = call("GET", f"/api/evaluations/{second}/results/c1%2F%C3%A9~0/case-history").data
+    assert [one["evaluation_id"] for one in history["runs"]] == [first]
     run, other = saved(service, 3), saved(service, 5)
     assert walked(call, run) == [f"c{number}" for number in range(8)]
     assert walked(call, run, skip=3) == ["c3", "c4", "c5", "c6", "c7"]

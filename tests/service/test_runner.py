@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,9 +14,14 @@ import pytest
 from gradeline.errors import StoreError
 from gradeline.model import Run
 from gradeline.service import runner
+from gradeline.service.caller import LOCAL
+from gradeline.service.failures import ApiError
+from gradeline.service.secrets import Binding
 from gradeline.service.settings import ServeSettings
 from gradeline.service.state import Service, build
 from gradeline.service.suites_of import Asked
+from gradeline.testing.fake_judge import FakeJudge
+from gradeline.testing.fake_judge.server import Rule
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -50,7 +56,7 @@ def service(settings: ServeSettings) -> Iterator[Service]:
 
 
 def start(service: Service, suite: dict[str, Any], **asked: Any) -> str:
-    found: str = service.evaluations.start(Asked(suite=suite, **asked))[0].id
+    found: str = service.evaluations.start(Asked(suite=suite, **asked), LOCAL)[0].id
     return found
 
 
@@ -69,6 +75,21 @@ def ended(service: Service, run: str) -> Run:
 def outcomes(service: Service, run: str) -> dict[str, str]:
     """What each case came to, by the first grader."""
     return {record.case: next(iter(record.grades.values())).outcome.value for record in service.storage.records(run)}
+
+
+def test_a_run_logs_one_record_per_phase(service: Service, agent: EchoAgent, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "gradeline.run"):
+        run = ended(service, start(service, suite_of(agent, 3))).id
+        deadline = time.monotonic() + PATIENCE_S
+        found: list[dict[str, Any]] = []
+        while len(found) < 4:  # the last is written when the run has ended
+            assert time.monotonic() < deadline, caplog.messages
+            time.sleep(0.01)
+            found = [record.gradeline_phase for record in caplog.records if hasattr(record, "gradeline_phase")]
+    assert [(one["run"], one["phase"]) for one in found] == [
+        (run, phase) for phase in ("initialise", "execute", "grade", "aggregate")
+    ]
+    assert (found[1]["called"], found[3]["responses"], found[3]["status"]) == (3, 3, "completed")
 
 
 def test_a_run_is_answered_and_graded(service: Service, agent: EchoAgent) -> None:
@@ -127,10 +148,28 @@ def test_a_run_is_cancelled_and_resumed_with_what_is_missing(service: Service, a
     assert (stopped.status, stopped.error_message) == ("cancelled", "cancelled by request")
     assert agent.total < 50
     agent.seconds = 0.0
-    assert service.evaluations.resume(run).status in ("pending", "running")
+    assert service.evaluations.resume(run, LOCAL).status in ("pending", "running")
     assert ended(service, run).status == "completed"
     assert set(agent.calls.values()) == {1}
     assert len(outcomes(service, run)) == 50
+
+
+def test_a_judge_that_refuses_every_call_fails_the_run_and_resume_finishes_it(
+    service: Service, agent: EchoAgent
+) -> None:
+    with FakeJudge("perfect").in_thread() as judge:
+        judge.rules = (Rule(behaviour="403"),)
+        suite = suite_of(agent, 6)
+        options = {"prompt": "{submission}", "model": "m", "base_url": judge.base_url(), "max_retries": 0}
+        suite["graders"] = {"quality": {"kind": "model_judge", "config": options}}
+        run = start(service, suite)
+        stopped = ended(service, run)
+        assert stopped.status == "failed"
+        assert "HTTP 403" in str(stopped.error_message)
+        judge.rules = (Rule(behaviour="403", contains="q 3"),)
+        service.evaluations.resume(run, LOCAL)
+        assert ended(service, run).status == "completed"
+        assert sorted(outcomes(service, run).values()) == ["error", *["pass"] * 5]
 
 
 def test_a_cancelled_run_does_not_wait_for_an_agent_that_hangs(service: Service, agent: EchoAgent) -> None:
@@ -148,7 +187,7 @@ def test_what_failed_is_tried_again_and_stays_in_the_history(service: Service, a
     run = start(service, suite_of(agent, 3))
     ended(service, run)
     agent.failing = set()
-    service.evaluations.retry_failed(run)
+    service.evaluations.retry_failed(run, LOCAL)
     assert ended(service, run).status == "completed"
     assert outcomes(service, run) == {"q0": "pass", "q1": "pass", "q2": "pass"}
     assert agent.calls == {"q 0": 1, "q 1": 2, "q 2": 1}
@@ -166,7 +205,7 @@ def test_a_regrade_never_calls_the_agent_also_where_not_all_was_answered(service
     ended(service, run)
     calls = agent.total
     answered = service.evaluations.get(run).result_count
-    regraded = service.evaluations.regrade(run, [{"id": "contains", "name": "has it"}])
+    regraded = service.evaluations.regrade(run, [{"id": "contains", "name": "has it"}], LOCAL)
     done = ended(service, regraded.id)
     assert (done.status, done.parent, done.total) == ("completed", run, answered)
     assert set(outcomes(service, regraded.id).values()) == {"pass"}
@@ -184,7 +223,7 @@ def test_a_run_made_by_the_command_line_can_be_regraded_here(
     file.write_text(json.dumps(suite_of(agent, 2)))
     gradeline(["--store", service.settings.store, "run", str(file), "--quiet"])
     (made,) = service.storage.list_runs()
-    regraded = service.evaluations.regrade(made.id, ["contains"])
+    regraded = service.evaluations.regrade(made.id, ["contains"], LOCAL)
     assert ended(service, regraded.id).status == "completed"
     assert agent.total == 2
     assert regraded.target == service.evaluations.get(made.id).target
@@ -224,7 +263,7 @@ def test_a_secret_reaches_the_agent_and_nothing_else(
 ) -> None:
     value = "Bearer the-very-secret-value"
     host = agent.url.split("/")[2]
-    service.secrets.put("AGENT", value, host)
+    service.secrets.put("AGENT", value, Binding((host,)))
     suite = suite_of(agent, 2)
     suite["target"]["headers"] = {"Authorization": {"secret": "AGENT"}}
     run = start(service, suite)
@@ -243,7 +282,7 @@ def test_a_secret_that_the_agent_says_back_is_kept_nowhere(
     service: Service, settings: ServeSettings, agent: EchoAgent
 ) -> None:
     value = "Bearer the-very-secret-value"
-    service.secrets.put("AGENT", value, agent.url.split("/")[2])
+    service.secrets.put("AGENT", value, Binding((agent.url.split("/")[2],)))
     suite = suite_of(agent, 2)
     suite["target"]["headers"] = {"Authorization": {"secret": "AGENT"}}
     agent.says = f"{{}}: I was sent {value}"
@@ -296,6 +335,121 @@ def test_a_run_goes_on_when_the_store_works_again(
     assert ended(service, run).status == "completed"
     assert outcomes(service, run) == {"q0": "pass", "q1": "pass", "q2": "pass"}
     assert broken == []
+
+
+def test_a_run_ends_as_soon_as_its_comparison_is_decided(service: Service, agent: EchoAgent) -> None:
+    before = start(service, suite_of(agent, 120))
+    ended(service, before)
+    agent.says = "not {}"
+    after = start(service, suite_of(agent, 120), baseline_id=before, stop_early=True)
+    assert ended(service, after).status == "completed"
+    shown = service.evaluations.get(after)
+    assert shown.stopped == {"look": 1, "n": 6, "of": 120}
+    assert shown.result_count < 120
+    assert shown.comparison["graders"]["exact"]["test"] == "repeated_looks"
+    assert shown.comparison["decision"] == "worse"
+    assert shown.verdict["result"] == "fail"
+    assert shown.verdict["reasons"][0].startswith("decided after 6 of 120 cases; ")
+    assert service.evaluations.get(before).stopped is None
+
+
+def stopped_run(service: Service, agent: EchoAgent) -> tuple[str, str]:
+    """A baseline, and a run that ended early because it is worse."""
+    before = start(service, suite_of(agent, 120))
+    ended(service, before)
+    agent.says = "not {}"
+    after = start(service, suite_of(agent, 120), baseline_id=before, stop_early=True)
+    ended(service, after)
+    return before, after
+
+
+def test_a_run_that_ended_early_asks_its_other_cases_when_it_is_resumed_with_all(
+    service: Service, agent: EchoAgent
+) -> None:
+    before, after = stopped_run(service, agent)
+    stopped = service.evaluations.get(after)
+    calls = agent.total
+    assert stopped.calls_saved == 240 - calls == 120 - stopped.result_count
+    resumed = service.evaluations.resume(after, LOCAL, all_cases=True)
+    assert (resumed.status in ("pending", "running"), resumed.stopped, resumed.calls_saved) == (True, None, 0)
+    assert resumed.progress.total == 120
+    assert ended(service, after).status == "completed"
+    shown = service.evaluations.get(after)
+    assert agent.total - calls == stopped.calls_saved  # no case is asked twice
+    assert (shown.stopped, shown.calls_saved, shown.result_count) == (None, 0, 120)
+    assert shown.verdict["reasons"][0] == "all 120 cases are asked: this verdict replaces the one after 6 of them"
+    assert (shown.verdict["result"], shown.comparison["graders"]["exact"]["test"]) == ("fail", "mcnemar_mid_p")
+    assert service.evaluations.get(before).calls_saved == 0
+    with pytest.raises(ApiError, match="did not end early: no case is left to ask"):
+        service.evaluations.resume(after, LOCAL, all_cases=True)
+
+
+def test_a_run_that_ended_early_is_not_resumed_without_all(service: Service, agent: EchoAgent) -> None:
+    before, after = stopped_run(service, agent)
+    with pytest.raises(ApiError, match=r'it ended early, so send {"all": true} to ask its other cases'):
+        service.evaluations.resume(after, LOCAL)
+    with pytest.raises(ApiError, match="is completed and did not end early: no case is left to ask"):
+        service.evaluations.resume(before, LOCAL, all_cases=True)
+    assert service.evaluations.get(after).stopped is not None
+
+
+def test_all_cases_of_a_cancelled_run_are_asked_without_a_look(service: Service, agent: EchoAgent) -> None:
+    before = start(service, suite_of(agent, 120))
+    ended(service, before)
+    agent.says = "not {}"
+    agent.may_answer.clear()
+    after = start(service, suite_of(agent, 120), baseline_id=before, stop_early=True)
+    agent.wait_for(121)
+    service.evaluations.cancel(after)
+    assert ended(service, after).status == "cancelled"
+    agent.may_answer.set()
+    service.evaluations.resume(after, LOCAL, all_cases=True)
+    assert ended(service, after).status == "completed"
+    shown = service.evaluations.get(after)
+    assert (shown.stopped, shown.result_count) == (None, 120)
+
+
+def test_a_regrade_of_a_run_that_ended_early_is_compared_by_its_look_and_has_no_cases_to_ask(
+    service: Service, agent: EchoAgent
+) -> None:
+    _, after = stopped_run(service, agent)
+    again = service.evaluations.regrade(after, ["contains"], LOCAL)
+    ended(service, again.id)
+    shown = service.evaluations.get(again.id)
+    assert (shown.stopped, shown.calls_saved) == ({"look": 1, "n": 6, "of": 120}, 0)
+    message = f"grades the answers of '{after}'; resume that evaluation with all its cases, then regrade it"
+    with pytest.raises(ApiError, match=message):
+        service.evaluations.resume(again.id, LOCAL, all_cases=True)
+
+
+def test_a_run_that_cannot_end_early_says_why(service: Service, agent: EchoAgent) -> None:
+    before = start(service, suite_of(agent, 20))
+    ended(service, before)
+    agent.may_answer.clear()
+    after = start(service, suite_of(agent, 20), baseline_id=before, stop_early=True)
+    (warning,) = service.evaluations.get(after).warnings
+    assert warning.startswith("all cases are asked, the run does not end early: 20 cases in common with the baseline")
+    agent.may_answer.set()
+    ended(service, after)
+    shown = service.evaluations.get(after)
+    assert (shown.stopped, shown.result_count, shown.warnings) == (None, 20, ())
+    assert "20 cases in common with the baseline are fewer than the 100" in shown.verdict["reasons"][0]
+
+
+def test_an_early_end_needs_a_baseline(service: Service, agent: EchoAgent) -> None:
+    with pytest.raises(ApiError) as refused:
+        start(service, suite_of(agent, 20), stop_early=True)
+    reason = "needs a run to compare with: name one with 'baseline_id', or give the suite a regression gate"
+    assert refused.value.message == f"Field 'stop_early': {reason}"
+    assert refused.value.details == {"errors": [{"field": "stop_early", "message": reason}]}
+
+
+def test_an_early_end_needs_a_baseline_with_the_same_cases(service: Service, agent: EchoAgent) -> None:
+    before = start(service, suite_of(agent, 3))
+    with pytest.raises(ApiError) as refused:
+        start(service, suite_of(agent, 3, prefix="other"), baseline_id=before, stop_early=True)
+    reason = "has no case in common with this run; name a run of this suite as the baseline, or leave out 'stop_early'"
+    assert refused.value.message == f"Field 'stop_early': the baseline {before} {reason}"
 
 
 def test_the_finished_run_carries_the_comparison_with_its_baseline(service: Service, agent: EchoAgent) -> None:

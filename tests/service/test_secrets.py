@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gradeline.errors import StoreError
-from gradeline.service.failures import ApiError
-from gradeline.service.secrets import SecretInfo, Secrets, names_in
+from gradeline.model.bound_secret import Place, SecretSet
+from gradeline.service.access import Scope
+from gradeline.service.caller import LOCAL, Caller
+from gradeline.service.failures import ApiError, Code
+from gradeline.service.master import MasterKey
+from gradeline.service.secrets import STEPS, Binding, SecretInfo, Secrets, SecretUse
 from gradeline.service.settings import ServeSettings
 from gradeline.service.state import Service
-from gradeline.store.database import Database
+from gradeline.store.database import Database, Transaction, migrate
 from gradeline.store.sqlite import SqliteStorage
 
 from .conftest import MASTER_KEY, Call
 
 VALUE = "Bearer very-hidden-value"
+BINDING = Binding(("agent.test",))
 
 
 @pytest.fixture
@@ -31,95 +39,193 @@ def secrets(database: Database) -> Secrets:
     return Secrets(database, ServeSettings(secret_key=MASTER_KEY), lambda: 0.0)
 
 
-def test_a_reference_is_replaced_and_its_value_told_apart(secrets: Secrets) -> None:
-    secrets.put("TOKEN", VALUE, "agent.test")
-    tree = {
-        "url": "http://agent.test/",
-        "headers": {"Authorization": {"secret": "TOKEN"}, "X": ["a", {"secret": "TOKEN"}]},
-    }
-    assert secrets.resolve(tree, "agent.test") == (
-        {"url": "http://agent.test/", "headers": {"Authorization": VALUE, "X": ["a", VALUE]}},
-        (VALUE,),
-    )
-    assert tree["headers"]["Authorization"] == {"secret": "TOKEN"}  # type: ignore[index]
+def use(url: str, place: Place | None = "header") -> SecretUse:
+    return SecretUse("TOKEN", url, place, "target.headers.Authorization")
 
 
-def test_a_tree_without_references_stays_as_it_is(secrets: Secrets) -> None:
-    tree = {"secret": "x", "more": 1, "deep": {"secret": 7}}
-    assert secrets.resolve(tree, "anywhere") == (tree, ())
-    assert list(names_in({"a": {"secret": "B"}, "c": [{"secret": "D"}]})) == ["B", "D"]
+def caller(scope: Scope, key: str = "aaaaaaaaaaaa") -> Caller:
+    return Caller(key, scope, "")
 
 
 @pytest.mark.parametrize(
-    ("bound", "host", "may"),
+    ("binding", "url", "may"),
     [
-        ("agent.test", "agent.test", True),
-        ("agent.test", "AGENT.test:8080", True),
-        ("agent.test:8080", "agent.test:8080", True),
-        ("agent.test:8080", "agent.test", False),
-        ("agent.test:8080", "agent.test:80", False),
-        ("agent.test", "evil.test", False),
-        ("agent.test", "agent.test.evil.test", False),
-        ("agent.test", "sub.agent.test", False),
-        ("[::1]", "[::1]:80", True),
-        ("[::1]", "[::2]:80", False),
+        (Binding(("agent.test",)), "https://agent.test/", True),
+        (Binding(("agent.test",)), "https://AGENT.test:443/x?y", True),
+        (Binding(("agent.test:8443",)), "https://agent.test:8443", True),
+        (Binding(("a.test", "agent.test")), "https://agent.test/", True),
+        (Binding(("agent.test",), scheme="http"), "http://agent.test/", True),
+        (Binding(("127.0.0.1:8000",)), "http://127.0.0.1:8000/", True),
+        (Binding(("localhost:8000",)), "http://localhost:8000/", True),
+        (Binding(("[::1]:80",)), "http://[::1]/", True),
+        (Binding(("agent.test",)), "http://agent.test/", False),
+        (Binding(("agent.test",), scheme="http"), "https://agent.test/", False),
+        (Binding(("agent.test",)), "https://agent.test:8443/", False),
+        (Binding(("agent.test:8443",)), "https://agent.test/", False),
+        (Binding(("agent.test:443",)), "http://agent.test:443/", False),
+        (Binding(("agent.test",)), "https://agent.test.evil.test/", False),
+        (Binding(("agent.test",)), "https://sub.agent.test/", False),
+        (Binding(("agent.test",)), "https://agent.test@evil.test/", False),
+        (Binding(("[::1]:80",)), "http://[::2]/", False),
+        (Binding(("agent.test",)), "", False),
+        (Binding(("agent.test",)), "https://[broken", False),
     ],
 )
-def test_a_secret_goes_to_its_host_alone(secrets: Secrets, bound: str, host: str, may: bool) -> None:
-    secrets.put("TOKEN", VALUE, bound)
-    tree = {"secret": "TOKEN"}
+def test_a_secret_goes_to_its_scheme_host_and_port_only(
+    secrets: Secrets, binding: Binding, url: str, may: bool
+) -> None:
+    secrets.put("TOKEN", VALUE, binding)
     if may:
-        secrets.check(tree, host)
-        assert secrets.resolve(tree, host) == (VALUE, (VALUE,))
+        secrets.check([use(url)], LOCAL)
         return
-    for act in (secrets.check, secrets.resolve):
-        with pytest.raises(ApiError, match=f"may be sent to {bound.replace('[', '.').replace(']', '.')} alone"):
-            act(tree, host)
+    with pytest.raises(ApiError, match=r"the secret 'TOKEN' may be sent to https?://.* only, not to") as refused:
+        secrets.check([use(url)], LOCAL)
+    assert refused.value.message.startswith("Field 'target.headers.Authorization': ")
 
 
-def test_an_unknown_secret_is_told(secrets: Secrets) -> None:
+@pytest.mark.parametrize(("own", "place", "may"), [("header", "header", True), ("query", "header", False)])
+def test_a_secret_is_sent_in_its_place_only(secrets: Secrets, own: Place, place: Place, may: bool) -> None:
+    secrets.put("TOKEN", VALUE, Binding(("agent.test",), place=own))
+    if may:
+        secrets.check([use("https://agent.test/", place)], LOCAL)
+        return
+    with pytest.raises(ApiError, match="may be sent in the query only, not in the header; an admin can store it"):
+        secrets.check([use("https://agent.test/", place)], LOCAL)
+
+
+@pytest.mark.parametrize(
+    ("binding", "who", "may"),
+    [
+        (Binding(("agent.test",)), caller(Scope.ADMIN), True),
+        (Binding(("agent.test",)), LOCAL, True),
+        (Binding(("agent.test",)), caller(Scope.RUN), False),
+        (Binding(("agent.test",), scopes=("run",)), caller(Scope.RUN), True),
+        (Binding(("agent.test",), keys=("aaaaaaaaaaaa",)), caller(Scope.RUN), True),
+        (Binding(("agent.test",), keys=("bbbbbbbbbbbb",)), caller(Scope.RUN), False),
+    ],
+)
+def test_a_secret_is_used_by_keys_that_may_only(secrets: Secrets, binding: Binding, who: Caller, may: bool) -> None:
+    secrets.put("TOKEN", VALUE, binding)
+    if may:
+        secrets.check([use("https://agent.test/")], who)
+        return
+    with pytest.raises(ApiError, match=r"your key may not use the secret 'TOKEN'; ask an admin") as refused:
+        secrets.check([use("https://agent.test/")], who)
+    assert refused.value.code is Code.FORBIDDEN
+
+
+def test_an_unknown_secret_is_refused(secrets: Secrets) -> None:
     with pytest.raises(ApiError, match="No secret 'NONE'"):
-        secrets.resolve({"secret": "NONE"}, "agent.test")
+        secrets.opened(["NONE"])
+
+
+def test_what_is_opened_shows_its_value_to_the_transport_only(secrets: Secrets) -> None:
+    secrets.put("TOKEN", VALUE, Binding(("agent.test",)))
+    secrets.put("OTHER", "another-value", Binding(("other.test",)))
+    opened = secrets.opened(["TOKEN", "TOKEN"])["TOKEN"]
+    assert (opened.value, opened.hosts, opened.scheme, opened.place) == (VALUE, ("agent.test",), "https", "header")
+    assert "very-hidden" not in repr(opened) + repr(SecretSet([opened]))
+    assert set(secrets.values()) == {VALUE, "another-value"}
+
+
+def _insert(transaction: Transaction, row: tuple[str, ...]) -> None:
+    transaction.run(
+        "INSERT INTO secrets (name, host, sealed, master, created_at, modified_at) VALUES (?, ?, ?, ?, ?, ?)", *row
+    )
+
+
+def test_rows_from_before_are_for_admins_over_https_in_a_header(database: Database) -> None:
+    """A value that was sealed for its name and host opens as before; what it may be used for is the least."""
+    migrate(database, "secrets", STEPS[:1])
+    master = MasterKey(MASTER_KEY)
+    for name, value in (("OLD", VALUE), ("SHORT", "1234")):
+        nonce = b"0" * 12
+        sealed = AESGCM(master.derive("secrets")).encrypt(nonce, value.encode(), f"{name}\0agent.test".encode())
+        row = (name, "agent.test", b64encode(nonce + sealed).decode(), master.fingerprint, "then", "then")
+        database.transact(partial(_insert, row=row))
+    secrets = Secrets(database, ServeSettings(secret_key=MASTER_KEY))
+    info = SecretInfo("OLD", "agent.test", ("agent.test",), "https", "header", ("admin",), (), "then", "then")
+    assert secrets.all()[0] == info
+    assert secrets.opened(["OLD"])["OLD"].value == VALUE
+    old = SecretUse("OLD", "https://agent.test/", "header", "target.api_key")
+    secrets.check([old], LOCAL)
+    for wrong in (old._replace(url="http://agent.test/"), old._replace(url="https://agent.test:8443/")):
+        with pytest.raises(ApiError, match=r"may be sent to https://agent\.test only"):
+            secrets.check([wrong], LOCAL)
+    with pytest.raises(ApiError, match="your key may not use"):
+        secrets.check([old], caller(Scope.RUN))
+    with pytest.raises(ApiError, match=r"'SHORT' has fewer than 8 characters .* store a longer one"):
+        secrets.opened(["SHORT"])
 
 
 def test_the_store_holds_no_value_and_no_two_are_sealed_alike(
     secrets: Secrets, database: Database, tmp_path: Path
 ) -> None:
-    secrets.put("A", VALUE, "agent.test")
-    secrets.put("B", VALUE, "agent.test")
+    secrets.put("A", VALUE, BINDING)
+    secrets.put("B", VALUE, BINDING)
     for path in tmp_path.iterdir():
         assert b"very-hidden-value" not in path.read_bytes()
     sealed = [row[0] for row in database.read("SELECT sealed FROM secrets")]
     assert len(set(sealed)) == 2
 
 
-def test_a_sealed_value_cannot_be_moved_to_another_host(secrets: Secrets, database: Database) -> None:
-    secrets.put("A", VALUE, "agent.test")
-    database.transact(lambda transaction: transaction.run("UPDATE secrets SET host = 'evil.test'"))
+@pytest.mark.parametrize(
+    "change",
+    [
+        "binding = replace(binding, 'agent.test', 'evil.test')",
+        "binding = replace(binding, '\"https\"', '\"http\"')",
+        "binding = replace(binding, '\"header\"', '\"body\"')",
+        "binding = NULL, host = 'evil.test'",
+        "binding = NULL",
+    ],
+)
+def test_a_sealed_value_cannot_be_bound_otherwise_in_the_store(
+    secrets: Secrets, database: Database, change: str
+) -> None:
+    secrets.put("A", VALUE, BINDING)
+    database.transact(lambda transaction: transaction.run(f"UPDATE secrets SET {change}"))
     with pytest.raises(StoreError, match="'A' is damaged; store it again"):
-        secrets.resolve({"secret": "A"}, "evil.test")
+        secrets.opened(["A"])
 
 
 def test_another_secret_key_is_told(secrets: Secrets, database: Database) -> None:
-    secrets.put("A", VALUE, "agent.test")
+    secrets.put("A", VALUE, BINDING)
     other = Secrets(database, ServeSettings(secret_key=b"another master key, long enough"))
     with pytest.raises(StoreError, match="'A' was stored with another secret key; start the service with that one"):
-        other.resolve({"secret": "A"}, "agent.test")
+        other.opened(["A"])
+    assert list(other.values()) == []
 
 
 def test_replacing_keeps_the_first_time(secrets: Secrets) -> None:
-    secrets.put("A", "one", "agent.test")
+    secrets.put("A", "the first one", BINDING)
     secrets._clock = lambda: 1.0
-    assert secrets.put("A", "two", "other.test") == SecretInfo(
-        "A", "other.test", "1970-01-01T00:00:00.000Z", "1970-01-01T00:00:01.000Z"
+    assert secrets.put("A", "the second one", Binding(("other.test",), "http", "body", ("admin", "run"))) == SecretInfo(
+        "A",
+        "other.test",
+        ("other.test",),
+        "http",
+        "body",
+        ("admin", "run"),
+        (),
+        "1970-01-01T00:00:00.000Z",
+        "1970-01-01T00:00:01.000Z",
     )
-    assert secrets.resolve({"secret": "A"}, "other.test") == ("two", ("two",))
+    assert secrets.opened(["A"])["A"].value == "the second one"
 
 
 def test_secrets_over_rest(service: Service, call: Call) -> None:
     stored = call("PUT", "/api/secrets/AGENT_TOKEN", json={"value": VALUE, "host": "Agent.test:8080"})
     assert stored.status == 200
-    info = {"name": "AGENT_TOKEN", "host": "agent.test:8080", "created_at": stored.data["created_at"]}
+    info = {
+        "name": "AGENT_TOKEN",
+        "host": "agent.test:8080",
+        "hosts": ["agent.test:8080"],
+        "scheme": "https",
+        "place": "header",
+        "scopes": ["admin"],
+        "keys": [],
+        "created_at": stored.data["created_at"],
+    }
     assert stored.data == {**info, "modified_at": info["created_at"]}
     listed = call("GET", "/api/secrets")
     assert listed.data == {"secrets": [stored.data], "count": 1, "total": 1}
@@ -133,18 +239,28 @@ def test_secrets_over_rest(service: Service, call: Call) -> None:
     ("name", "body", "code"),
     [
         ("A", {"host": "agent.test"}, "MISSING_FIELD"),
-        ("A", {"value": "v"}, "MISSING_FIELD"),
+        ("A", {"value": "value-of-it"}, "MISSING_FIELD"),
         ("A", {"value": "", "host": "agent.test"}, "INVALID_LENGTH"),
+        ("A", {"value": "1234567", "host": "agent.test"}, "INVALID_LENGTH"),
+        ("A", {"value": "Bearer 1234567", "host": "agent.test"}, "INVALID_INPUT"),
+        ("A", {"value": "value-of-it", "host": "a.test", "hosts": ["b.test"]}, "INVALID_INPUT"),
+        ("A", {"value": "value-of-it", "hosts": []}, "INVALID_LENGTH"),
+        ("A", {"value": "value-of-it", "hosts": ["https://a.test"]}, "INVALID_INPUT"),
+        ("A", {"value": "value-of-it", "host": "a.test:70000"}, "INVALID_INPUT"),
+        ("A", {"value": "value-of-it", "host": "a.test", "scheme": "ftp"}, "INVALID_INPUT"),
+        ("A", {"value": "value-of-it", "host": "a.test", "place": "path"}, "INVALID_INPUT"),
+        ("A", {"value": "value-of-it", "host": "a.test", "scopes": ["read"]}, "INVALID_INPUT"),
+        ("A", {"value": "value-of-it", "host": "a.test", "keys": ["aaaaaaaaaaaa"]}, "INVALID_INPUT"),
         ("A", {"value": "x" * 10_001, "host": "agent.test"}, "INVALID_LENGTH"),
         ("A", {"value": "a\r\nX-Injected: 1", "host": "agent.test"}, "INVALID_INPUT"),
-        ("A", {"value": " ", "host": "agent.test"}, "INVALID_INPUT"),
-        ("A", {"value": "v", "host": "http://agent.test"}, "INVALID_INPUT"),
-        ("A", {"value": "v", "host": "agent.test/path"}, "INVALID_INPUT"),
-        ("A", {"value": "v", "host": "user@agent.test"}, "INVALID_INPUT"),
-        ("A", {"value": "v", "host": "agent.test", "scope": 1}, "INVALID_INPUT"),
-        ("a b", {"value": "v", "host": "agent.test"}, "INVALID_INPUT"),
-        ("ä", {"value": "v", "host": "agent.test"}, "INVALID_INPUT"),
-        ("x" * 101, {"value": "v", "host": "agent.test"}, "INVALID_INPUT"),
+        ("A", {"value": " " * 8, "host": "agent.test"}, "INVALID_INPUT"),
+        ("A", {"value": "value-of-it", "host": "http://agent.test"}, "INVALID_INPUT"),
+        ("A", {"value": "value-of-it", "host": "agent.test/path"}, "INVALID_INPUT"),
+        ("A", {"value": "value-of-it", "host": "user@agent.test"}, "INVALID_INPUT"),
+        ("A", {"value": "value-of-it", "host": "agent.test", "scope": 1}, "INVALID_INPUT"),
+        ("a b", {"value": "value-of-it", "host": "agent.test"}, "INVALID_INPUT"),
+        ("ä", {"value": "value-of-it", "host": "agent.test"}, "INVALID_INPUT"),
+        ("x" * 101, {"value": "value-of-it", "host": "agent.test"}, "INVALID_INPUT"),
     ],
 )
 def test_a_wrong_secret_is_refused_and_its_value_never_shown(
@@ -167,7 +283,7 @@ class TestWithoutASecretKey:
         return ServeSettings(store=str(tmp_path / "store.db"))
 
     def test_none_is_stored_and_the_remedy_is_said(self, call: Call) -> None:
-        answer = call("PUT", "/api/secrets/A", json={"value": "v", "host": "agent.test"})
+        answer = call("PUT", "/api/secrets/A", json={"value": "value-of-it", "host": "agent.test"})
         assert (answer.status, answer.error["code"]) == (400, "INVALID_INPUT")
         assert "GRADELINE_SECRET_KEY" in answer.error["message"]
         assert "--secret-key-file" in answer.error["message"]

@@ -20,9 +20,10 @@ import pytest
 import uvicorn
 
 from gradeline.errors import ConfigError
-from gradeline.service import process
+from gradeline.service import connections
 from gradeline.service.app import application
-from gradeline.service.process import PatientProtocol, Server, bind, url_of
+from gradeline.service.connections import PatientProtocol
+from gradeline.service.process import Server, bind, url_of
 from gradeline.service.settings import ServeSettings
 from gradeline.service.state import Service, build, is_loopback
 
@@ -216,7 +217,7 @@ def in_a_thread(service: Service) -> Iterator[int]:
 
 
 def test_a_head_that_never_ends_is_given_up(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "HEAD_S", 0.3)
+    monkeypatch.setattr(connections, "HEAD_S", 0.3)
     with in_a_thread(service) as port, socket.create_connection(("127.0.0.1", port), timeout=10) as slow:
         whole = f"GET /api/health HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
         slow.sendall(whole)
@@ -229,7 +230,7 @@ def test_a_head_that_never_ends_is_given_up(service: Service, monkeypatch: pytes
 
 
 def test_the_rest_of_a_refused_body_is_not_taken_for_ever(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "LINGER_S", 0.2)
+    monkeypatch.setattr(connections, "LINGER_S", 0.2)
     with in_a_thread(service) as port, socket.create_connection(("127.0.0.1", port), timeout=10) as sender:
         head = f"PUT /api/secrets/A HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
         sender.sendall(head.encode() + b"Content-Length: 1000000000\r\n\r\n ")

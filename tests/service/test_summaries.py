@@ -89,7 +89,37 @@ def test_the_whole_summary(call: Any, run: str) -> None:
             "exact": {"scored": 2, "total": 5, "share": 0.4},
             "judge": {"scored": 1, "total": 5, "share": 0.2},
         },
+        "orders": {},
         "sentence": "2 responses graded, 3 grader errors",
+        "clusters": None,
+    }
+
+
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_how_often_the_order_of_two_answers_decided(call: Any, service: Service, repeats: int) -> None:
+    graders = {"better": RunGrader("pairwise", "f1", ("m",), both_orders=True), "exact": GRADERS["exact"]}
+    flipped = Grade(
+        "pairwise",
+        "f1",
+        Outcome.ERROR,
+        metadata={"favoured": "second"},
+        error=ErrorInfo("order_decided", "the orders disagree", Fault.GRADER),
+    )
+    name = service.storage.save_run(Run(name="n", suite="s", status="completed", graders=graders, repeats=repeats))
+    for repeat in range(repeats):
+        for case, one in enumerate([flipped, flipped, grade("pass"), grade("error")]):
+            put(service, name, str(case), Response(text="x"), {"better": one, "exact": grade("pass")}, repeat)
+    assert summary_of(call, name)["orders"] == {
+        "better": {
+            "decided": 2 * repeats,
+            "of": 3 * repeats,
+            "first": 0,
+            "second": 2 * repeats,
+            "p": 2 / 4**repeats,
+            "verdict": "not_enough_flips",
+            "sentence": f"order decided {2 * repeats} of {3 * repeats} (shown first 0, second {2 * repeats};"
+            f" p {2 / 4**repeats:.2g}): not enough flips to tell",
+        }
     }
 
 
@@ -127,7 +157,8 @@ def test_repeats_of_a_case_say_less_than_as_many_cases(call: Any, service: Servi
 def test_a_run_that_is_not_repeated_is_summed_up_alike_by_both_ways(service: Service, run: str) -> None:
     stored = service.storage.get_run(run)
     assert stored is not None
-    quick = module._walk_over(stored, service.storage, service.database)
+    counts = service.storage.counts(run)
+    quick = module._walk_over(stored, counts, service.storage, service.database)
     slow = module._walk_by_case(stored, service.storage, service.database)
     assert quick == msgspec.structs.replace(slow, mean_intervals={}, rate_intervals={})
 
@@ -223,6 +254,6 @@ def test_nobody_waits_for_the_walk_of_a_large_run_that_goes_on(
     assert before.sentence == "2 responses graded, 3 grader errors"
     may_walk.set()
     for thread in enumerate_threads():
-        if thread.name == "summary":
+        if thread.name == "result_walks":
             thread.join(20)
     assert summaries.of(stored).average_latency_ms == 20.0

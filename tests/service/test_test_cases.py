@@ -329,13 +329,15 @@ class TestStore:
         with SqliteStorage(tmp_path / "store.db") as storage:
             cases = TestCases(storage.database)
             cases.add(new_case({**GOOD, "tags": ["all"]}) for _ in range(MAX_COUNTED))
-            exact = cases.page(Page.of(2), Filter(tag="all"))
+            exact = cases.page(Page.of(2), Filter(q=GOOD["input"]))
             assert (len(exact.cases), exact.total, exact.capped) == (2, MAX_COUNTED, False)
             cases.add([new_case({**GOOD, "tags": ["all"]})])
-            capped = cases.page(Page.of(2), Filter(tag="all"))
+            capped = cases.page(Page.of(2), Filter(q=GOOD["input"]))
             assert (len(capped.cases), capped.total, capped.capped) == (2, MAX_COUNTED, True)
-            last = cases.page(Page.of(1000, MAX_COUNTED), Filter(tag="all"))
+            last = cases.page(Page.of(1000, MAX_COUNTED), Filter(q=GOOD["input"]))
             assert (len(last.cases), last.capped, last.next_cursor) == (1, True, None)
+            tagged = cases.page(Page.of(1000, MAX_COUNTED), Filter(tag="all"))
+            assert (len(tagged.cases), tagged.total, tagged.capped) == (1, MAX_COUNTED + 1, False)
             assert cases.page(Page.of(1)).total == MAX_COUNTED + 1
 
     def test_cases_are_found_by_their_ids(self, service: Service) -> None:

@@ -130,7 +130,7 @@ class TestWhatIsShown:
             "response_status": "success",
             "agent_response": "héllo",
             "agent_response_truncated": False,
-            "tool_calls": [],
+            "tool_calls": None,
             "tool_calls_omitted": 0,
             "usage": None,
             "error_type": None,
@@ -352,7 +352,7 @@ class TestRules:
         mirror.may_answer.clear()
         done: list[Any] = []
         body = {"agent_endpoint_url": f"{mirror.url}/echo", "input": "q"}
-        threads = [Thread(target=lambda: done.append(attempt(call, **body))) for _ in range(9)]
+        threads = [Thread(target=lambda: done.append(attempt(call, **body))) for _ in range(5)]
         for thread in threads:
             thread.start()
         while not done:
@@ -360,7 +360,7 @@ class TestRules:
         mirror.may_answer.set()
         for thread in threads:
             thread.join()
-        assert sorted(one.status for one in done) == [200] * 8 + [429]
+        assert sorted(one.status for one in done) == [200] * 4 + [429]
         refused = done[0]
         assert (refused.error["code"], refused.headers["retry-after"]) == ("RATE_LIMITED", "5")
         assert attempt(call, **body).status == 200
@@ -378,11 +378,12 @@ class TestSecrets:
         self, call: Call, mirror: Mirror, path: str, key: str, header: str
     ) -> None:
         call("PUT", "/api/secrets/KEY", json={"value": key, "host": mirror.host})
+        call("PUT", "/api/secrets/INSIDE", json={"value": key, "host": mirror.host, "place": "body"})
         target = {
             "kind": "http",
             "url": f"{mirror.url}{path}",
             "headers": {header: {"secret": "KEY"}, "X-Thing": {"secret": "KEY"}},
-            "request": {"input": "{{input}}", "inside": {"secret": "KEY"}},
+            "request": {"input": "{{input}}", "inside": {"secret": "INSIDE"}},
             "response": {"tool_calls": "calls"} if path == "/tools" else {},
         }
         answer = attempt(call, target=target, input="q")
@@ -398,7 +399,7 @@ class TestSecrets:
         assert "of-the-agent" not in text
 
     def test_the_spellings_of_json_are_hidden_too(self, call: Call, mirror: Mirror) -> None:
-        call("PUT", "/api/secrets/KEY", json={"value": KEY, "host": mirror.host})
+        call("PUT", "/api/secrets/KEY", json={"value": KEY, "host": mirror.host, "place": "body"})
         target = {"kind": "http", "url": mirror.url, "request": {"input": "{{input}}", "inside": {"secret": "KEY"}}}
         answer = attempt(call, target=target, input="q")
         assert "planted" not in json.dumps(answer.body)

@@ -38,6 +38,18 @@ def test_a_run_of_the_command_line_has_the_verdict_that_was_printed(tmp_path: Pa
         assert verdicts.of(run) is found
 
 
+def test_a_run_that_was_continued_has_its_new_verdict(tmp_path: Path) -> None:
+    with SqliteStorage(tmp_path / "store.db") as storage:
+        run = ran(tmp_path, storage, SUITE + GATE)
+        verdicts = Verdicts(storage)
+        before = verdicts.of(run)
+        after = verdicts.of(storage.update_run(run.id, total=3))
+        assert before is not None
+        assert after is not None
+        assert before["reasons"] == ("same: accuracy 0.5 ≥ 0.9 is false",)
+        assert after["reasons"][1:] == ("same: only 2 of 3 have a score, below the floor of 0.95",)
+
+
 def test_a_run_without_a_gate_has_none(tmp_path: Path) -> None:
     with SqliteStorage(tmp_path / "store.db") as storage:
         assert Verdicts(storage).of(ran(tmp_path, storage, SUITE)) is None

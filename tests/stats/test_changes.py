@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from itertools import product
+from itertools import combinations_with_replacement, product
+from operator import mul
 from random import Random
 
 import pytest
@@ -12,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradeline import stats
-from gradeline.stats.changes import FewChanges, ManyChanges, OneSize, Weighed, changes_of, weigh
+from gradeline.stats.changes import FewChanges, ManyChanges, OneSize, Weighed, change_of, changes_of, skewed, weigh
 
 tenths = st.integers(0, 10).map(lambda tenth: tenth / 10)
 scores = st.one_of(tenths, st.floats(0, 1))
 
 
 def agree(found: Weighed) -> bool:
-    low, high = found.interval(found.cases)
+    low, high = found.interval
     return (found.p <= 0.05) == (low > 0.0 or high < 0.0)
 
 
@@ -55,8 +56,8 @@ class TestIntervals:
     @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 200))
     def test_they_hold_the_estimate_and_mirror(self, up: int, down: int, same: int) -> None:
         cases = max(1, up + down + same)
-        low, high = OneSize(cases, up, down).interval(cases)
-        mirrored = OneSize(cases, down, up).interval(cases)
+        low, high = OneSize(cases, up, down).interval
+        mirrored = OneSize(cases, down, up).interval
         assert -1.0 <= low <= (up - down) / cases <= high <= 1.0
         assert (-mirrored[1], -mirrored[0]) == pytest.approx((low, high), abs=1e-12)
 
@@ -64,38 +65,47 @@ class TestIntervals:
     def test_those_of_scores_do_too(self, changes: list[float], same: int) -> None:
         found = weigh(changes_of([0.0] * (len(changes) + same), [*changes, *[0.0] * same]), pass_or_fail=False)
         assert isinstance(found, FewChanges)
-        low, high = found.interval(found.cases)
+        low, high = found.interval
         assert -1.0 <= low <= sum(found.changes) / found.cases + 1e-9
         assert sum(found.changes) / found.cases - 1e-9 <= high <= 1.0
 
     def test_no_change_at_all_still_leaves_room_for_some(self) -> None:
-        room = stats.clopper_pearson(0, 100).high
-        assert OneSize(100, 0, 0).interval(100) == pytest.approx((-room, room))
-        assert FewChanges(100, ()).interval(100) == pytest.approx((-room, room))
+        room = stats.wilson(0, 100).high
+        assert OneSize(100, 0, 0).interval == pytest.approx((-room, room))
+        assert FewChanges(100, ()).interval == pytest.approx((-room, room))
 
     def test_too_few_changes_tell_no_direction(self) -> None:
-        low, high = FewChanges(5, (0.2, 0.2, 0.1, 0.3, 0.2)).interval(5)
+        low, high = FewChanges(5, (0.2, 0.2, 0.1, 0.3, 0.2)).interval
         assert (low, high) == (-1.0, 1.0)
 
     def test_six_changes_one_way_lie_between_the_smallest_and_the_largest(self) -> None:
         found = FewChanges(6, (0.1, 0.2, 0.3, 0.4, 0.5, 0.6))
         assert found.p == 2 / 64
-        low, high = found.interval(6)
+        low, high = found.interval
         assert low > 0.0
         assert low <= 0.1
         assert high >= 0.6 - 1e-12
 
     def test_more_cases_of_the_same_kind_narrow_them(self) -> None:
-        for found in (OneSize(40, 8, 4), FewChanges(40, (0.1, 0.2, -0.1, 0.3, 0.2, 0.1)), ManyChanges(40, 0.1, 0.05)):
-            widths = [high - low for low, high in map(found.interval, (40, 80, 400, 4000))]
+        few = (0.1, 0.2, -0.1, 0.3, 0.2, 0.1, 0.2)
+        families: list[list[Weighed]] = [
+            [OneSize(40 * times, 8 * times, 4 * times) for times in (1, 2, 10, 100)],
+            [FewChanges(40, few), FewChanges(80, few * 2)],
+            [ManyChanges(40 * times, 0.1, 0.05 / times) for times in (1, 2, 10, 100)],
+        ]
+        for family in families:
+            widths = [high - low for low, high in (found.interval for found in family)]
             assert widths == sorted(widths, reverse=True)
 
 
 class TestFamilies:
     def test_pass_and_fail_are_counted(self) -> None:
         found = weigh([1.0, 1.0, -1.0, 0.0], pass_or_fail=True)
-        assert (found, found.test, found.p) == (OneSize(4, 2, 1), "mcnemar_exact", 1.0)
-        assert OneSize(20, 8, 2).p == stats.mcnemar(8, 2).exact
+        assert (found, found.test, found.p) == (OneSize(4, 2, 1), "mcnemar_mid_p", 0.625)
+        assert OneSize(20, 8, 2).p == stats.mcnemar(8, 2).mid_p
+
+    def test_five_changes_one_way_are_significant_and_four_are_not(self) -> None:
+        assert (OneSize(20, 4, 0).p, OneSize(20, 5, 0).p) == (1 / 16, 1 / 32)
 
     def test_few_changes_try_every_sign(self) -> None:
         maize = [change / 100 for change in (49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48)]
@@ -107,14 +117,28 @@ class TestFamilies:
         before, after = ([random.random() for _ in range(50)] for _ in range(2))
         found = weigh(changes_of(before, after), pass_or_fail=False)
         assert found.test == "paired_t"
-        assert found.interval(50) == pytest.approx(stats.paired_difference(after, before), abs=1e-9)
+        assert found.interval == pytest.approx(stats.paired_difference(after, before), abs=1e-9)
 
     def test_changes_without_spread_are_not_certain(self) -> None:
         found = weigh([0.25] * 20 + [0.0] * 20, pass_or_fail=False)
-        assert (found, found.test) == (OneSize(40, 20, 0, 0.25), "sign_flip_exact")
-        assert found.p == 2 / 2**20
-        low, high = found.interval(40)
+        assert (found, found.test) == (OneSize(40, 20, 0, 0.25), "mcnemar_mid_p")
+        assert found.p == 1 / 2**20
+        low, high = found.interval
         assert 0.0 < low < 0.125 < high < 0.25
+
+    @pytest.mark.parametrize(
+        ("changes", "expected"),
+        [
+            ([0.02] * 98 + [-0.98] * 2, True),
+            ([0.1] * 16 + [-0.4] * 4 + [0.0] * 80, True),
+            ([0.1, -0.1] * 20, False),
+            ([number / 100 for number in range(-20, 21)], False),
+            ([0.3] * 20, False),
+            ([0.0] * 20, False),
+        ],
+    )
+    def test_a_few_changes_far_larger_than_the_others_are_skewed(self, changes: list[float], expected: bool) -> None:
+        assert skewed(changes) is expected
 
     def test_rounding_is_no_change(self) -> None:
         assert changes_of([0.3, 0.1], [0.1 + 0.2, 0.2]) == [0.0, 0.1]
@@ -127,7 +151,7 @@ class TestFamilies:
 @cache
 def of_pass_and_fail(cases: int, up: int, down: int) -> tuple[float, float, float]:
     found = OneSize(cases, up, down)
-    return (*found.interval(cases), found.p)
+    return (*found.interval, found.p)
 
 
 class TestCoverage:
@@ -163,7 +187,7 @@ class TestCoverage:
         for _ in range(rounds):
             before, after = zip(*(pair() for _ in range(cases)), strict=True)
             found = weigh(changes_of(before, after), pass_or_fail=False)
-            low, high = found.interval(cases)
+            low, high = found.interval
             held += low <= truth <= high
         assert held / rounds >= 0.93
 
@@ -191,3 +215,65 @@ def one_by_one(differences: list[float], seed: int, samples: int) -> float:
     draws = [random.getrandbits(len(twice)) for _ in range(samples)]
     hits = sum(abs(sum(twice) - 2 * flipped(bits)) >= abs(sum(twice)) for bits in draws)
     return (hits + 1) / (samples + 1)
+
+
+class TestThirds:
+    """Scores of three repeats: 1/3 + 1/3 is 2/3, although neither is a float."""
+
+    @given(st.lists(st.integers(-3, 3).filter(bool), min_size=1, max_size=10), st.sampled_from([3, 6, 7, 9]))
+    def test_p_is_that_of_whole_numbers(self, units: list[int], parts: int) -> None:
+        baseline = [max(0, -unit) / parts for unit in units]
+        candidate = [max(0, unit) / parts for unit in units]
+        found = weigh(changes_of(baseline, candidate), pass_or_fail=False)
+        observed = abs(sum(units))
+        patterns = list(product((1, -1), repeat=len(units)))
+        hits = sum(abs(sum(map(mul, signs, units))) >= observed for signs in patterns)
+        assert found.p == pytest.approx(hits / len(patterns))
+
+    def test_ties_do_not_make_a_difference_significant(self) -> None:
+        """The audit's table: exact p 0.0508, which came out as 0.0430."""
+        units = next(
+            list(signs)
+            for signs in combinations_with_replacement((-2, -1, 1, 2, 3), 10)
+            if 0.0505 < _exact_p(signs) < 0.0511 and sum(signs) > 0
+        )
+        found = weigh(changes_of([max(0, -u) / 3 for u in units], [max(0, u) / 3 for u in units]), pass_or_fail=False)
+        assert found.p > 0.05
+        assert found.interval[0] <= 0.0
+
+
+def _exact_p(units: tuple[int, ...]) -> float:
+    sums = [0]
+    for unit in units:
+        sums = [total + sign for total in sums for sign in (unit, -unit)]
+    return sum(abs(total) >= abs(sum(units)) for total in sums) / len(sums)
+
+
+class TestNoise:
+    """Changes below the threshold of a grader are no changes."""
+
+    @pytest.mark.parametrize(
+        ("before", "after", "change"),
+        [
+            (0.5, 0.509, 0.0),
+            (0.5, 0.491, 0.0),
+            (0.3, 0.31, 0.01),  # 0.010000000000000009 in floating point: a change of exactly the threshold counts
+            (0.31, 0.3, -0.01),
+            (0.5, 0.511, 0.011),
+            (0.5, 0.5, 0.0),
+        ],
+    )
+    def test_what_is_strictly_below_it_is_the_same(self, before: float, after: float, change: float) -> None:
+        assert change_of(before, after, 0.01) == change
+        assert changes_of([before], [after], 0.01) == [change]
+
+    def test_without_a_threshold_every_change_counts(self) -> None:
+        assert changes_of([0.5, 0.5], [0.500001, 0.5]) == [1e-06, 0.0]
+
+    @given(scores, scores, st.floats(0, 1, exclude_max=True))
+    def test_it_is_the_same_rule_in_both_directions(self, before: float, after: float, noise: float) -> None:
+        assert change_of(before, after, noise) == -change_of(after, before, noise)
+        assert abs(change_of(before, after, noise) - change_of(before, after)) <= noise
+
+    def test_pass_and_fail_are_never_noise(self) -> None:
+        assert changes_of([0.0, 1.0], [1.0, 0.0], 0.999) == [1.0, -1.0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
-from math import inf, isnan, nan
+from math import inf, isnan, nan, sqrt
 from random import Random
 from statistics import median
 
@@ -85,17 +85,68 @@ class TestProportions:
             assert (1 - mirrored.high, 1 - mirrored.low) == pytest.approx(tuple(found), abs=1e-9)
 
 
+class TestScores:
+    @given(st.integers(2, 200), st.data())
+    def test_of_pass_and_fail_it_is_wilsons(self, n: int, data: st.DataObject) -> None:
+        k = data.draw(st.integers(0, n))
+        scores = [1.0] * k + [0.0] * (n - k)
+        assert stats.score_interval(scores) == pytest.approx(stats.wilson(k, n), abs=1e-12)
+        assert stats.score_sums_interval(n, float(k), float(k)) == pytest.approx(stats.wilson(k, n), abs=1e-12)
+
+    @pytest.mark.parametrize(("score", "n"), [(0.7, 10), (0.8, 10), (1 / 3, 7), (0.1, 100), (0.95, 3)])
+    def test_equal_scores_have_the_width_of_as_many_passes_and_fails(self, score: float, n: int) -> None:
+        z = normal_quantile(0.975)
+        centre = (score * n + z * z / 2) / (n + z * z)
+        reach = z / (n + z * z) * sqrt(n * score * (1 - score) + z * z / 4)
+        bounds = (centre - reach, centre + reach)
+        assert stats.score_interval([score] * n) == pytest.approx(bounds, abs=1e-9)
+        # as a store adds them up, one by one
+        total = squares = 0.0
+        for _ in range(n):
+            total, squares = total + score, squares + score * score
+        assert stats.score_sums_interval(n, total, squares) == pytest.approx(bounds, abs=1e-9)
+
+    def test_dense_scores_have_an_effective_number_of_cases(self) -> None:
+        scores = [0.78, 0.82, 0.80, 0.79, 0.81]
+        found = stats.score_interval(scores)
+        student = stats.mean_interval(scores)
+        assert found is not None
+        assert found.high - found.low == pytest.approx(student.high - student.low, rel=0.02)
+
+    @given(st.lists(st.floats(0, 1), min_size=2, max_size=50))
+    def test_it_lies_within_the_scores_range_around_the_mean(self, scores: list[float]) -> None:
+        found = stats.score_interval(scores)
+        assert found is not None
+        assert 0.0 <= found.low <= found.estimate <= found.high <= 1.0
+        assert found.low < found.high
+
+    @given(st.lists(st.integers(0, 100), min_size=2, max_size=50))
+    def test_the_sums_give_what_the_scores_give(self, percents: list[int]) -> None:
+        scores = [percent / 100 for percent in percents]
+        found = stats.score_sums_interval(len(scores), sum(scores), sum(score * score for score in scores))
+        assert found == pytest.approx(stats.score_interval(scores), abs=1e-6)
+
+    def test_repeats_that_agree_are_one_case_each(self) -> None:
+        cases = [0.0] + [1.0] * 9
+        once = stats.score_interval(cases)
+        thrice = stats.score_interval(cases * 3, clusters=list(range(10)) * 3)
+        assert thrice == pytest.approx(once)
+
+    @pytest.mark.parametrize("clusters", [None, ["a"]])
+    def test_one_score_has_no_interval(self, clusters: list[str] | None) -> None:
+        assert stats.score_interval([0.5], clusters) is None
+        assert stats.score_sums_interval(1, 0.5, 0.25) is None
+
+    def test_one_cluster_has_no_interval(self) -> None:
+        assert stats.score_interval([0.0, 1.0, 1.0], clusters="aaa") is None
+
+
 class TestMeans:
     def test_students_interval(self) -> None:
         found = stats.mean_interval([1.0, 2.0, 3.0, 4.0])
         assert (found.estimate, found.n) == (2.5, 4)
         assert found.se == pytest.approx(0.6454972243679028)
         assert found == pytest.approx((0.4457397432391, 4.5542602567609))
-
-    @given(st.lists(st.floats(0, 1), min_size=1, max_size=50))
-    def test_the_moments_say_as_much_as_the_values(self, values: list[float]) -> None:
-        found = stats.moments_interval(len(values), sum(values), sum(value * value for value in values))
-        assert found == pytest.approx(stats.mean_interval(values), abs=1e-6)
 
     def test_repeats_of_one_case_count_as_one(self) -> None:
         once = stats.mean_interval([0.0, 1.0, 1.0], clusters=["a", "b", "c"])
@@ -204,10 +255,25 @@ class TestPower:
         effect = stats.minimum_detectable_effect(250, 0.2)
         assert stats.cases_needed(effect, 0.2) == pytest.approx(250)
 
+    def test_noise_threshold(self) -> None:
+        changes = [1.0] * 10 + [-1.0] * 10 + [0.0] * 80
+        assert stats.noise_threshold(changes) == pytest.approx(1.959963984540054 * (21 / 102 / 100) ** 0.5)
+        assert stats.noise_threshold([one / 10 for one in changes]) == pytest.approx(
+            stats.noise_threshold(changes) / 10
+        )
+        assert stats.noise_threshold([0.0] * 10) == pytest.approx(1.959963984540054 * (1 / 12 / 10) ** 0.5)
+        assert stats.noise_threshold([1.0]) == 1.0
+        with pytest.raises(ValueError, match="no values"):
+            stats.noise_threshold([])
+        with pytest.raises(ValueError, match=r"alpha must be between 0 and 1, got 1\.5"):
+            stats.noise_threshold([0.5], alpha=1.5)
+
     def test_cases_to_decide(self) -> None:
-        assert stats.cases_to_decide(0.1, 0.25) == 97
-        assert stats.cases_to_decide(0.0, 0.25) is None
-        assert stats.cases_to_decide(0.0, 0.25, margin=0.05) == 385
+        # (1.959964 + 0.841621)² · 0.1 / 0.02²
+        assert stats.cases_to_decide(0.1, 0.02) == 1963
+        assert stats.cases_to_decide(0.1, 0.1, power=0.5) == 39
+        with pytest.raises(ValueError, match="a margin above 0 is needed"):
+            stats.cases_to_decide(0.1, 0.0)
 
     @pytest.mark.parametrize(
         "call", [{"variance": -1.0}, {"variance": 1.0, "repeats_a": 0}, {"variance": 1.0, "power": 1.0}]

@@ -6,15 +6,15 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from gradeline.store import open_storage
+from gradeline_command import COMMAND, run_command
+from postgres_server import execute
 
-COMMAND = str(Path(sys.executable).with_name("gradeline"))
 CASES, CONCURRENCY = 120, 8
 SUITE = f"""\
 name: doubling
@@ -48,11 +48,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def gradeline(folder: Path, url: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return run_command(
         [COMMAND, "--store", url, *arguments],
         cwd=folder,
         env={**os.environ, **variables},
-        capture_output=True,
         text=True,
         timeout=120,
     )
@@ -71,6 +70,14 @@ def check_whole(url: str) -> None:
     assert counts.graders["right"].outcomes == {"pass": CASES - wrong, "fail": wrong, "error": 0, "skipped": 0}
 
 
+def test_reading_commands_create_nothing(folder: Path, postgres_url: str) -> None:
+    listed = gradeline(folder, postgres_url, "list", "--json")
+    assert (listed.returncode, listed.stdout) == (0, '{"runs": []}\n')
+    assert gradeline(folder, postgres_url, "list").stdout == "No runs yet. Start one with: gradeline run SUITE\n"
+    assert gradeline(folder, postgres_url, "show").returncode == 2
+    assert execute(postgres_url, "SELECT 1 FROM pg_namespace WHERE nspname = 'gradeline'") == []
+
+
 def test_a_run_and_what_reads_it(folder: Path, postgres_url: str) -> None:
     ran = gradeline(folder, postgres_url, "run", "suite.yaml", "--quiet")
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -83,7 +90,10 @@ def test_a_run_and_what_reads_it(folder: Path, postgres_url: str) -> None:
     again = gradeline(folder, postgres_url, "run", "suite.yaml", "--quiet")
     assert again.returncode == 0
     compared = gradeline(folder, postgres_url, "compare", "latest~1", "latest")
-    assert (compared.returncode, compared.stdout.splitlines()[-1]) == (3, "decision: undecided")
+    assert (compared.returncode, compared.stdout.splitlines()[-1].partition(".")[0]) == (
+        3,
+        "decision: undecided (right)",
+    )
 
 
 @pytest.mark.parametrize(

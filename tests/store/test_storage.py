@@ -83,6 +83,11 @@ def broken(fingerprint: str = "f1") -> Grade:
     return Grade("exact", fingerprint, Outcome.ERROR, error=ErrorInfo("timeout", "too slow", Fault.GRADER))
 
 
+def flipped(favoured: str) -> Grade:
+    error = ErrorInfo("order_decided", "the orders disagree", Fault.GRADER)
+    return Grade("pairwise", "f1", Outcome.ERROR, metadata={"favoured": favoured}, error=error)
+
+
 def skipped() -> Grade:
     return Grade("exact", "f1", Outcome.SKIPPED)
 
@@ -192,7 +197,7 @@ class TestRuns:
     def test_unknown_runs(self, store: Storage) -> None:
         assert (store.get_run("nope"), store.delete_run("nope")) == (None, False)
         for act in (store.update_run, store.records, store.keys_of, store.counts):
-            with pytest.raises(ConfigError, match="no run 'nope'; the store holds no run yet"):
+            with pytest.raises(ConfigError, match="no run 'nope'; the store holds no runs yet"):
                 act("nope")
 
     def test_pages_hold_every_run_once_and_the_newest_first(self, store: Storage) -> None:
@@ -358,6 +363,21 @@ class TestRecords:
             (ResponseKey(run, "1", 0), "success", {"a": "f1", "b": "f2", "c": "f3"}, asked, {"c"}),
             (ResponseKey(run, "1", 1), "timeout", {}, asked, set()),
         ]
+
+    def test_what_the_order_of_two_answers_decided(self, store: Storage) -> None:
+        run = new_run(store)
+        for case, favoured in enumerate(["first", "first", "second"]):
+            put(store, run, case)
+            store.put_grade(GradeKey(run, str(case), 0, "pair"), flipped(favoured))
+            store.put_grade(GradeKey(run, str(case), 0, "exact"), broken())
+        put(store, run, 3)
+        store.put_grade(GradeKey(run, "3", 0, "pair"), broken())
+        store.put_grade(GradeKey(run, "3", 0, "exact"), scored(1.0))
+        assert store.order_counts(run) == {"pair": (2, 1)}
+        assert [set(one.errors) for one in store.keys_of(run)] == [{"exact"}, {"exact"}, {"exact"}, {"pair"}]
+        assert store.order_counts(new_run(store)) == {}
+        with pytest.raises(ConfigError, match="no run 'nope'"):
+            store.order_counts("nope")
 
     def test_what_is_there_already_of_some_cases(self, store: Storage) -> None:
         run = new_run(store)
@@ -755,6 +775,8 @@ class TestMeasures:
             ["error", "success", "success"],
             [None, 12.5, 12.5],
             [None, 0.01, 0.01],
+            [],
+            [],
         ]
         assert [list(column) for column in grades] == [
             ["a", "b", "b", "b"],
@@ -767,6 +789,19 @@ class TestMeasures:
         ((unnamed, scores),) = store.columns(run, named=False)
         assert [list(column) for column in unnamed] == [[], *map(list, responses[1:])]
         assert [list(column) for column in scores] == [[], list(grades.graders), [], *map(list, grades[3:])]
+
+    def test_columns_with_digests_say_where_each_case_is(self, store: Storage) -> None:
+        run = store.save_run(Run(name="r", suite="s"))
+        for position, case in enumerate(("b", "a")):
+            for repeat in range(2):
+                store.put_response(ResponseKey(run, case, repeat), Response(text="x"), Sample(case, case), position)
+        ((responses, grades),) = store.columns(run, digests=True)
+        digests = {measure.case: measure.digest for measure in store.measures(run, digests=True)}
+        assert (list(responses.cases), list(responses.positions)) == (["a", "a", "b", "b"], [1, 1, 0, 0])
+        assert list(responses.digests) == [digests[case] for case in responses.cases]
+        assert list(grades.cases) == []
+        ((plain, _),) = store.columns(run)
+        assert (list(plain.digests), list(plain.positions)) == ([], [])
 
     def test_columns_of_nothing(self, store: Storage) -> None:
         run = new_run(store)
@@ -1006,9 +1041,32 @@ class TestObservations:
         )
         store.put_observations([observed("a", score=1.0)])
         assert store.observation_sums() == [
-            ObservationSums("code", "small", 1, 0, 0.0, 0.0, "2026-01-15T10:00:00.000000Z"),
-            ObservationSums("support", "small", 3, 2, 0.3, 0.05, "2026-01-18T00:00:00.000000Z"),
+            ObservationSums("code", "small", "large", "judge", 1, 0, 0, 0.0, 0.0, "2026-01-15T10:00:00.000000Z"),
+            ObservationSums("support", "small", "large", "judge", 3, 2, 2, 0.3, 0.05, "2026-01-18T00:00:00.000000Z"),
         ]
+
+    def test_a_case_is_summed_up_once_for_each_judge_and_baseline(self, store: Storage) -> None:
+        store.put_observations(
+            [
+                observed("a", score=1 / 3, case_key="c"),
+                observed("b", score=1.0, case_key="c", grader_fingerprint="f2", calibration_state="drifted"),
+                observed("c", score=None, case_key="c"),
+                observed("d", score=0.5),
+                observed("e", score=0.5, case_key="d"),
+                observed("f", score=1.0, case_key="c", grader_id="other"),
+                observed("g", score=1.0, case_key="c", baseline_adapter="huge"),
+                observed("h", score=None, case_key="nobody", baseline_adapter="huge"),
+            ]
+        )
+        time = "2026-01-15T10:00:00.000000Z"
+        assert store.observation_sums() == [
+            ObservationSums("support", "small", "huge", "judge", 2, 1, 1, 1.0, 1.0, time),
+            ObservationSums(
+                "support", "small", "large", "judge", 5, 4, 3, pytest.approx(5 / 3), pytest.approx(17 / 18), time
+            ),
+            ObservationSums("support", "small", "large", "other", 1, 1, 1, 1.0, 1.0, time),
+        ]
+        assert [sums.score_sum for sums in store.observation_sums(ObservationFilter(grader_fingerprint="f2"))] == [1.0]
 
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
     @given(
@@ -1018,6 +1076,7 @@ class TestObservations:
                 st.sampled_from("xy"),
                 st.sampled_from(["calibrated", "drifted"]),
                 st.none() | st.floats(0.0, 1.0),
+                st.sampled_from([None, "c", "d"]),
             ),
             max_size=20,
         )
@@ -1031,8 +1090,9 @@ class TestObservations:
                 candidate_adapter=two,
                 calibration_state=state,
                 score=score,
+                case_key=case,
             )
-            for number, (one, two, state, score) in enumerate(rows)
+            for number, (one, two, state, score, case) in enumerate(rows)
         ]
         store.put_observations(observations)
         families = {one.task_family for one in observations}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager
 from functools import wraps
+from itertools import count
 from threading import current_thread, main_thread
 from time import sleep
 from typing import Any
@@ -15,7 +17,7 @@ import pytest
 from gradeline.errors import Outcome, StoreError
 from gradeline.model import Grade, Response, ResponseKey, Sample
 from gradeline.store.rows import ResponseRow, Row
-from gradeline.store.writer import POSTED_ROWS, POSTED_SECONDS, QUICK_SECONDS, Writer
+from gradeline.store.writer import POSTED_ROWS, POSTED_SECONDS, QUICK_SECONDS, QUIET_SECONDS, Writer
 
 GRADED = {"exact": ("yes", Grade("exact_match", "f", Outcome.PASS, 1.0, True))}
 
@@ -26,6 +28,12 @@ def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]
         asyncio.run(test())
 
     return run
+
+
+def count_time_by_turns() -> AbstractContextManager[object]:
+    """The loop's clock moves on whenever it is read: a machine that is busy makes no quiet moment."""
+    ticks = count()
+    return patch.object(asyncio.get_running_loop(), "time", lambda: next(ticks) * QUIET_SECONDS / 100)
 
 
 class Commits:
@@ -70,6 +78,25 @@ async def test_grades_are_put_off_while_responses_are_waited_for() -> None:
 
 
 @in_loop
+async def test_grades_that_are_put_are_committed_when_it_returns() -> None:
+    commits = Commits()
+    async with Writer(commits) as writer:
+        await put(writer, "1")
+        await writer.put_grades(ResponseKey("run", "1"), {**GRADED, "judge": GRADED["exact"]})
+        assert commits.batches == [["r1"], ["g1", "g1"]]
+
+
+@in_loop
+async def test_a_grade_that_is_put_and_refused_is_reported_to_who_put_it() -> None:
+    def commit(rows: Sequence[Row]) -> list[StoreError | None]:
+        return [StoreError("full")] * len(rows)
+
+    async with Writer(commit) as writer:
+        with pytest.raises(StoreError, match="full"):
+            await writer.put_grades(ResponseKey("run", "1"), GRADED)
+
+
+@in_loop
 async def test_many_grades_go_along_with_the_next_response() -> None:
     commits = Commits()
     async with Writer(commits) as writer:
@@ -97,32 +124,34 @@ async def test_grades_are_committed_though_no_response_follows() -> None:
 async def test_grades_wait_for_a_quiet_moment_and_what_is_tidied_up_as_well() -> None:
     commits = Commits()
     tidied: list[int] = []
-    async with Writer(commits, commits, lambda: tidied.append(len(commits.batches))) as writer:
-        await writer.post_grades(ResponseKey("run", "1"), GRADED)
-        until = asyncio.get_running_loop().time() + 1.5 * POSTED_SECONDS
-        number = 0
-        while asyncio.get_running_loop().time() < until:
-            await put(writer, str(number := number + 1))
-            await asyncio.sleep(0)
-        assert tidied == []
-        assert not any("g1" in batch for batch in commits.batches)
-        while not tidied:
-            await asyncio.sleep(0.001)
-        assert commits.batches[-1] == ["g1"]
-        assert tidied == [len(commits.batches)]
+    with count_time_by_turns():
+        async with Writer(commits, commits, lambda: tidied.append(len(commits.batches))) as writer:
+            await writer.post_grades(ResponseKey("run", "1"), GRADED)
+            until = asyncio.get_running_loop().time() + 1.5 * POSTED_SECONDS
+            number = 0
+            while asyncio.get_running_loop().time() < until:
+                await put(writer, str(number := number + 1))
+                await asyncio.sleep(0)
+            assert tidied == []
+            assert not any("g1" in batch for batch in commits.batches)
+            while not tidied:
+                await asyncio.sleep(0.001)
+            assert commits.batches[-1] == ["g1"]
+            assert tidied == [len(commits.batches)]
 
 
 @in_loop
 async def test_grades_do_not_wait_for_ever_for_a_quiet_moment() -> None:
     commits = Commits()
     tidied: list[int] = []
-    async with Writer(commits, commits, lambda: tidied.append(1)) as writer:
-        await writer.post_grades(ResponseKey("run", "1"), GRADED)
-        number = 0
-        while not any("g1" in batch for batch in commits.batches[-2:]):
-            await put(writer, str(number := number + 1))
-            await asyncio.sleep(0)
-        assert tidied == []
+    with count_time_by_turns():
+        async with Writer(commits, commits, lambda: tidied.append(1)) as writer:
+            await writer.post_grades(ResponseKey("run", "1"), GRADED)
+            number = 0
+            while not any("g1" in batch for batch in commits.batches[-2:]):
+                await put(writer, str(number := number + 1))
+                await asyncio.sleep(0)
+            assert tidied == []
 
 
 @in_loop

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gradeline.judges.model_judge import NOT_MENTIONED
 from gradeline.suite.places import DocumentError
 from gradeline.suite.read import read_suite
 from gradeline.suite.spec import GraderSpec, Suite
@@ -59,7 +60,7 @@ gate: {kind: simple, metric_key: quality, aggregation: avg_score, op: gte, value
     "D4": """\
 target: {kind: letta_code, model_handles: [openai/gpt-4.1]}
 graders:
-  quality: {kind: model_judge, prompt: "Q: {input}\\n{submission}\\n{{\\"score\\": 1}}", system_prompt: Be strict.}
+  quality: {kind: model_judge, prompt: "Q: {input}\\n{submission}\\n{{\\"score\\": 1}}", system_prompt: Be strict., model: m}
 gate: {kind: simple, metric_key: quality, aggregation: avg_score, op: gte, value: 0.5}
 """,
     "D5": """\
@@ -71,7 +72,7 @@ gate: {kind: simple, metric_key: quality, aggregation: avg_score, op: gte, value
     "D6": """\
 target: {model_handles: [openai/gpt-4.1]}
 graders:
-  quality: {kind: model_judge, prompt: "{submission} {ground_truth} {tone}"}
+  quality: {kind: model_judge, prompt: "{submission} {ground_truth} {tone}", model: m}
 reward: {kind: metric, metric_key: quality}
 """,
 }
@@ -81,15 +82,16 @@ reward: {kind: metric, metric_key: quality}
 def test_a_judge_of_every_dialect_reads_as_it_stands(folder: Path, dialect: str) -> None:
     suite = read(folder, DIALECTS[dialect], "name: letta\ndataset: cases.jsonl\n")
     assert [(spec.key, spec.kind, spec.timeout) for spec in suite.graders] == [("quality", "model_judge", 120.0)]
-    assert suite.warnings == ()
+    assert [warning for warning in suite.warnings if NOT_MENTIONED not in warning] == []
+    assert len(suite.warnings) == (1 if dialect in ("D1", "D2", "D3") else 0)
 
 
 def test_options_and_keys_are_told_apart(folder: Path) -> None:
     graders = """\
-  a: {kind: model_judge, prompt: x, timeout: 30, pass_threshold: 0.7, extractor: first_assistant}
+  a: {kind: model_judge, prompt: x, model: m, timeout: 30, pass_threshold: 0.7, extractor: first_assistant}
   b: {kind: rubric, config: {prompt: x, timeout: 40}, model: m}
   c: {kind: panel, prompt: x, judges: [{model: gpt-4o}, {provider: anthropic, model: claude-x}]}
-  d: {kind: pairwise, baseline: latest}
+  d: {kind: pairwise, model: m, baseline: latest}
   e: {kind: embedding}
   f: {kind: cost, max_cost: 0.1}
 """
@@ -98,42 +100,61 @@ def test_options_and_keys_are_told_apart(folder: Path) -> None:
         GraderSpec(
             key="a",
             kind="model_judge",
-            config={"prompt": "x", "timeout": 30},
+            config={"prompt": "x", "model": "m", "timeout": 30},
             extractor="first_assistant",
             pass_threshold=0.7,
             timeout=30,
         ),
         GraderSpec(key="b", kind="model_judge", config={"prompt": "x", "timeout": 40, "model": "m"}, timeout=40),
         GraderSpec(key="c", kind="panel", config={"prompt": "x", "judges": both}, timeout=120),
-        GraderSpec(key="d", kind="pairwise", config={"baseline": "latest"}, timeout=120),
+        GraderSpec(key="d", kind="pairwise", config={"model": "m", "baseline": "latest"}, timeout=120),
         GraderSpec(key="e", kind="embedding", timeout=120),
         GraderSpec(key="f", kind="cost", config={"max_cost": 0.1}, timeout=5),
     )
 
 
+UNNAMED = (
+    "name the judging model, such as model: gpt-6-luna, here or with --set; earlier releases used gpt-4o-mini, which"
+    " OpenAI retires on 14 January 2027"
+)
+
+
+@pytest.mark.parametrize("dialect", ["D4", "D6"])
+def test_a_suite_that_relies_on_lettas_default_model_is_told_what_to_write(folder: Path, dialect: str) -> None:
+    text = DIALECTS[dialect].replace(", model: m}", "}")
+    (folder / "suite.yaml").write_text("name: letta\ndataset: cases.jsonl\n" + text)
+    with pytest.raises(DocumentError) as caught:
+        read_suite(folder / "suite.yaml")
+    assert [problem.message for problem in caught.value.placed] == [UNNAMED]
+    assert read_suite(folder / "suite.yaml", ("graders.quality.model=gpt-6-luna",)).graders[0].kind == "model_judge"
+
+
 def test_every_fault_is_told_with_its_place(folder: Path) -> None:
     graders = """\
-  a: {kind: model_judge}
-  b: {kind: model_judge, prompt_path: rubrc.txt}
+  a: {kind: model_judge, model: m}
+  b: {kind: model_judge, prompt_path: rubrc.txt, model: m}
   c: {kind: model_judge, prompt: x, provider: anthropic}
   d: {kind: model_judge, prompt: x, modle: m}
-  e: {kind: model_judge, prompt: x, timeout: 0}
-  f: {kind: model_judge, config: {prompt: x, scoring: best}}
-  g: {kind: model_judge, config: {prompt_path: none.txt}}
+  e: {kind: model_judge, prompt: x, timeout: 0, model: m}
+  f: {kind: model_judge, config: {prompt: x, scoring: best}, model: m}
+  g: {kind: model_judge, config: {prompt_path: none.txt}, model: m}
   h: {kind: letta_judge, prompt: x}
   i: {kind: rubric, prompt: x, agent_file: none.af}
-  j: {kind: model_judge, prompt: x, timeout: 3, config: {timeout: 4}}
+  j: {kind: model_judge, prompt: x, timeout: 3, config: {timeout: 4}, model: m}
   k: {kind: panel, prompt: x, judges: [{model: a}, {provider: vllm}]}
-  l: {kind: model_judge, prompt: x, config: 3}
+  l: {kind: model_judge, prompt: x, config: 3, model: m}
 """
     bundled = (
-        "is required: the judge that letta-evals brought along is not here; name yours here or by agent_id, or let a"
-        " model judge by the same prompt: kind: model_judge"
+        "name the agent that judges, here or by agent_id; the one that letta-evals 0.5 to 0.19.0 contains is in its"
+        " wheel: pip download --no-deps letta-evals==0.19.0, then unzip -p letta_evals-0.19.0-*.whl"
+        " letta_evals/graders/letta-evals-judge-agent.af > judge.af, and write agent_file: judge.af; or let a model"
+        " judge by the same prompt: kind: model_judge"
     )
     assert faults(folder, graders) == [
         "5:6: graders.a.prompt: is required: say how to grade by prompt, prompt_path, rubric or checklist",
         "6:39: graders.b.prompt_path: 'rubrc.txt' cannot be read: no such file",
-        "7:6: graders.c.model: is required: which model of anthropic is to judge",
+        "7:6: graders.c.model: name the judging model, such as model: claude-haiku-5-5, here or with --set",
+        f"8:6: graders.d.model: {UNNAMED}",
         "8:44: graders.d.modle: unknown option; did you mean 'model'?",
         "9:46: graders.e.timeout: expected float > 0.0, got 0",
         "10:55: graders.f.config.scoring: expected one of greedy, samples, logprobs, got 'best'",
@@ -141,7 +162,7 @@ def test_every_fault_is_told_with_its_place(folder: Path) -> None:
         f"12:6: graders.h.agent_file: {bundled}",
         f"13:44: graders.i.agent_file: {folder}/none.af cannot be read: No such file or directory",
         "14:46: graders.j.timeout: stands both beside and inside 'config'; keep one",
-        "15:52: graders.k.judges[1].model: is required: which model of vllm is to judge",
+        "15:52: graders.k.judges[1].model: name the judging model of vllm, here or with --set",
         "16:45: graders.l.config: must be a mapping, got 3",
     ]
 
@@ -179,7 +200,8 @@ class TestAgentsAsJudges:
     def test_those_of_every_release_read_as_they_stand(self, folder: Path, grader: str) -> None:
         suite = read(folder, f"  quality: {grader}\n")
         assert [(spec.kind, spec.timeout) for spec in suite.graders] == [("letta_judge", 300.0)]
-        assert suite.warnings == ()
+        (warning,) = suite.warnings
+        assert warning.endswith(NOT_MENTIONED)
 
     @pytest.mark.parametrize(
         ("grader", "server"),
@@ -234,32 +256,36 @@ class TestAgentsAsJudges:
 
 def test_no_key_is_needed_to_read_a_suite(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    assert read(folder, "  a: {kind: model_judge, prompt: x}\n").graders[0].kind == "model_judge"
+    assert read(folder, "  a: {kind: model_judge, prompt: x, model: m}\n").graders[0].kind == "model_judge"
 
 
 @pytest.mark.parametrize(
     ("grader", "warned"),
     [
-        ("{kind: model_judge, prompt: '{submission} {tone}'}", []),
-        ("{kind: model_judge, prompt: '{submission} {mood}', rubric_vars: {mood: x}}", []),
-        ("{kind: model_judge, prompt: '{submission} {mood}', rubric_vars: [mood]}", []),
-        ("{kind: model_judge, rubric: closed_qa}", []),
+        ("{kind: model_judge, prompt: '{submission} {tone}', model: m}", []),
+        ("{kind: model_judge, prompt: '{submission} {mood}', rubric_vars: {mood: x}, model: m}", []),
+        ("{kind: model_judge, prompt: '{submission} {mood}', rubric_vars: [mood], model: m}", []),
+        ("{kind: model_judge, rubric: closed_qa, model: m}", []),
         (
-            "{kind: model_judge, prompt: '{submission} {mood}'}",
+            "{kind: model_judge, prompt: '{submission} {mood}', model: m}",
             [
                 "5:34: graders.a.prompt: {mood} is no placeholder and stays as it is, unless a case has 'mood' in its"
                 " rubric_vars"
             ],
         ),
         (
-            "{kind: model_judge, config: {prompt: '{{input}}'}}",
-            ["5:43: graders.a.config.prompt: {{input}} is literal text here; write {input} for the case's input"],
+            "{kind: model_judge, config: {prompt: '{{input}}'}, model: m}",
+            [
+                f"5:43: graders.a.config.prompt: {NOT_MENTIONED}",
+                "5:43: graders.a.config.prompt: {{input}} is literal text here; write {input} for the case's input",
+            ],
         ),
         (
             "{kind: panel, prompt: x, judges: [{model: gpt-4o}, {model: gpt-5}]}",
             [
+                f"5:28: graders.a.prompt: {NOT_MENTIONED}",
                 "5:39: graders.a.judges: all judges are of the family openai, and share its biases; add one of another"
-                " family"
+                " family",
             ],
         ),
     ],
@@ -270,10 +296,10 @@ def test_what_is_odd_is_warned_of(folder: Path, grader: str, warned: list[str]) 
 
 def test_a_placeholder_in_a_file_is_warned_of_too(folder: Path) -> None:
     (folder / "rubric.txt").write_text("{submission} {mood}")
-    (warning,) = warnings(folder, "  a: {kind: model_judge, prompt_path: rubric.txt}\n")
+    (warning,) = warnings(folder, "  a: {kind: model_judge, prompt_path: rubric.txt, model: m}\n")
     assert warning.startswith("5:39: graders.a.prompt_path: {mood} is no placeholder")
 
 
 def test_a_dataset_that_cannot_be_read_yet_is_told_once(folder: Path) -> None:
     (folder / "cases.jsonl").write_text("not json\n")
-    assert read(folder, "  a: {kind: model_judge, prompt: '{submission}'}\n").warnings == ()
+    assert read(folder, "  a: {kind: model_judge, prompt: '{submission}', model: m}\n").warnings == ()

@@ -54,6 +54,24 @@ def faults(folder: Path, text: str) -> list[str]:
     return [str(problem).removeprefix(f"{folder}/") for problem in caught.value.placed]
 
 
+@pytest.mark.parametrize(
+    ("entry", "extractor"),
+    [
+        ("kind: tool_calls", "tool_calls"),
+        ("kind: tool, function: tool_calls", "tool_calls"),
+        ("kind: tool_calls, preset: bfcl", "tool_calls"),
+        ("kind: tool_calls, extractor: last_assistant", "last_assistant"),
+        ("kind: trajectory", "last_assistant"),
+        ("kind: string_match", "last_assistant"),
+        ("kind: tool, function: own.py:mine", "last_assistant"),
+    ],
+)
+def test_the_default_extractor_is_that_of_the_grader(folder: Path, entry: str, extractor: str) -> None:
+    text = f"name: n\ndataset: cases.jsonl\ntarget: {{kind: http, url: 'http://x/'}}\ngraders: {{g: {{{entry}}}}}\n"
+    (grader,) = suite(folder, text).graders
+    assert grader.extractor == extractor
+
+
 def test_a_suite_is_read_into_one_form(folder: Path) -> None:
     read = suite(folder)
     assert (read.name, read.dataset, read.folder) == ("capitals", folder / "cases.jsonl", folder)
@@ -98,10 +116,10 @@ nam: capitals
 dataset: case.jsonl
 target: {kind: htp}
 graders:
-  exact: {kind: string-match, config: {mode: fuzy}, pass_threshold: 2}
+  exact: {kind: string-match, config: {mode: fuzy}, pass_threshold: 2, noise: 1%}
   rules: {kind: custom-rules, rules: [{condition: contain, value: x}]}
   tool: {kind: tool}
-  judge: {kind: model_judge}
+  judge: {kind: model_judge, model: m}
   text: exact_match
   both: {kind: numeric, tolerance: 1, config: {tolerance: 2}}
 gate: {op: gte, value: 1, metric_key: exat}
@@ -117,6 +135,7 @@ coverage_floor: 95
         "suite.yaml:5:46: graders.exact.config.mode: expected one of exact, contains, starts_with, ends_with, fuzzy "
         "(did you mean 'fuzzy'?), got 'fuzy'",
         "suite.yaml:5:69: graders.exact.pass_threshold: must be a number from 0 to 1, got 2",
+        "suite.yaml:5:79: graders.exact.noise: must be a number from 0 to below 1, such as 0.01, got '1%'",
         "suite.yaml:6:51: graders.rules.rules[0].condition: no condition named 'contain'; did you mean 'contains'?",
         "suite.yaml:7:9: graders.tool.function: must name a grader, got None",
         "suite.yaml:8:10: graders.judge.prompt: is required: say how to grade by prompt, prompt_path, rubric or checklist",
@@ -136,7 +155,35 @@ coverage_floor: 95
         ("  url: http://127.0.0.1:9000/evaluate\n", "", "target.url: is required"),
         ('pattern: "A: (.*)"', 'pattern: "("', "graders.letta.extractor_config.pattern"),
         ("timeout: 2", "timeout: 0", "graders.fields.timeout: must be a number of seconds, got 0"),
+        (
+            "timeout: 2",
+            "noise: 1",
+            "graders.fields.noise: must be a number from 0 to below 1, such as 0.01, got 1",
+        ),
+        ("timeout: 2", "noise: -0.01", "noise: must be a number from 0 to below 1, such as 0.01, got -0.01"),
+        ("timeout: 2", "noise: true", "noise: must be a number from 0 to below 1, such as 0.01, got True"),
+        ("timeout: 2", "noise: 1%", "noise: must be a number from 0 to below 1, such as 0.01, got '1%'"),
+        ("timeout: 2", "noise: .nan", "graders.fields.noise: '.nan' is not a finite number"),
+        ("timeout: 2", "noise: [0.01]", "noise: must be a number from 0 to below 1, such as 0.01, got [0.01]"),
+        ("timeout: 2", "nois: 0.1", "graders.fields.nois: unknown key; did you mean 'noise'?"),
+        ("timeout: 2", "memory: 2G", "graders.fields.memory: invalid size '2G': write a size such as 512MB or 2GiB"),
+        ("timeout: 2", "memory: 1", "graders.fields.memory: 1 is too small to start Python in; use at least 64 MiB"),
+        (
+            "pass_threshold: 1.0",
+            "memory: 4GiB",
+            "graders.exact.memory: only custom graders and extractors have a memory limit; leave it out",
+        ),
         ("function: json_field_validator", "function: json_field_validator, color: red", "takes no options"),
+        (
+            "function: json_field_validator",
+            "function: json_field_validator, pass_treshold: 0.5",
+            "graders.fields.pass_treshold: unknown key; did you mean 'pass_threshold'?",
+        ),
+        (
+            "exact: {kind: string-match,",
+            "exact: {kind: string-match, extracter: last_turn,",
+            "graders.exact.extracter: unknown key; did you mean 'extractor'?",
+        ),
         ("dataset: cases.jsonl", "dataset: 3", "dataset: must be a path or a list of cases, got 3"),
         ("sample_tags: [geo]", "sample_tags: geo", "sample_tags: must be a list of texts, got 'geo'"),
         ("graders:\n", "graders: {}\nx-graders:\n", "graders: must name at least one grader, got {}"),
@@ -153,6 +200,19 @@ dataset: cases.jsonl
 target: {kind: http, url: "http://127.0.0.1:9000"}
 graders: {exact: {kind: exact_match}, near: {kind: similarity}}
 """
+
+
+@pytest.mark.parametrize(("written", "noise"), [("0.01", 0.01), ("0", 0.0), ("null", 0.0)])
+def test_the_change_of_a_case_that_is_noise(folder: Path, written: str, noise: float) -> None:
+    text = SUITE.replace("pass_threshold: 1.0", f"noise: {written}").replace("timeout: 2", f"noise: {written}")
+    read = {spec.key: spec for spec in suite(folder, text).graders}
+    assert (read["exact"].noise, read["fields"].noise, read["rules"].noise) == (noise, noise, 0.0)
+
+
+@pytest.mark.parametrize(("written", "size"), [("4GiB", 4 * 1024**3), ("none", 0), ("null", 2 * 1024**3)])
+def test_the_memory_of_custom_code(folder: Path, written: str, size: int) -> None:
+    read = {spec.key: spec for spec in suite(folder, SUITE.replace("timeout: 2", f"memory: {written}")).graders}
+    assert (read["fields"].memory, read["exact"].memory) == (size, 2 * 1024**3)
 
 
 def test_what_a_run_may_spend_and_reuse(folder: Path) -> None:
@@ -224,3 +284,92 @@ def test_what_others_see_of_a_suite_has_no_secret(folder: Path) -> None:
         "x-key": "${AGENT_KEY}",
         "accept": "text",
     }
+
+
+MARKED = "from gradeline import {role}\n\n@{mark}\ndef {name}({parameters}): ...\n"
+
+
+def mark(folder: Path, file: str, name: str, *, role: str = "grader", mark: str | None = None) -> None:
+    """A file that marks a function; what it does is never looked at."""
+    parameters = "sample, submission" if role == "grader" else "trajectory, config"
+    (folder / file).write_text(MARKED.format(role=role, mark=mark or role, name=name, parameters=parameters))
+
+
+class TestNamesOfBuiltIns:
+    """A bare name that a built-in and a function of the folder have is refused: either could be meant."""
+
+    TOOL = SHORT.replace("{kind: exact_match}", "{kind: tool, function: contains}")
+
+    @pytest.mark.parametrize(
+        ("name", "marked", "reference"),
+        [
+            ("contains", "grader", "mine.py:contains"),
+            ("mine", 'grader(name="contains")', "mine.py:mine"),
+        ],
+    )
+    def test_a_grader_of_the_folder(self, folder: Path, name: str, marked: str, reference: str) -> None:
+        mark(folder, "mine.py", name, mark=marked)
+        (found,) = faults(folder, self.TOOL)
+        assert found == (
+            "suite.yaml:4:41: graders.exact.function: 'contains' is the name of a built-in grader, and a function is"
+            f" marked @grader with the same name at mine.py:4; write function: {reference} for that function, or"
+            " kind: contains for the built-in grader"
+        )
+
+    @pytest.mark.parametrize("written", ["", ", extractor: last_assistant"])
+    def test_an_extractor_of_the_folder_even_where_the_suite_names_none(self, folder: Path, written: str) -> None:
+        mark(folder, "mine.py", "last_assistant", role="extractor")
+        found = faults(folder, SHORT.replace("{kind: exact_match}", f"{{kind: exact_match{written}}}"))
+        assert [one.split(": ")[1] for one in found] == ["graders.exact.extractor", "graders.near.extractor"]
+        assert found[0].endswith(
+            "graders.exact.extractor: 'last_assistant' is the name of a built-in extractor, and a function is marked"
+            " @extractor with the same name at mine.py:4; write extractor: mine.py:last_assistant for that function, or"
+            " rename the function"
+        )
+
+    @pytest.mark.parametrize(
+        "entry",
+        [
+            "{kind: contains}",
+            "{kind: tool, function: mine.py:contains}",
+            "{kind: tool, function: exact_match}",
+        ],
+    )
+    def test_a_suite_that_says_which_is_read(self, folder: Path, entry: str) -> None:
+        mark(folder, "mine.py", "contains")
+        suite(folder, SHORT.replace("{kind: exact_match}", entry))
+
+    @pytest.mark.parametrize(
+        "source",
+        [
+            "from gradeline import grader as g\n@g\ndef contains(sample, submission): ...\n",
+            "import gradeline\n@gradeline.grader()\nasync def contains(sample, submission): ...\n",
+            "from gradeline import grader\ntry:\n    import numpy\nexcept ImportError:\n    @grader\n    def contains(s, t): ...\n",
+        ],
+    )
+    def test_other_ways_to_mark_one(self, folder: Path, source: str) -> None:
+        (folder / "mine.py").write_text(source)
+        assert "'contains' is the name of a built-in grader" in faults(folder, self.TOOL)[0]
+
+    @pytest.mark.parametrize(
+        "source",
+        [
+            "def contains(sample, submission): ...\n",
+            "from gradeline import extractor\n@extractor\ndef contains(trajectory, config): ...\n",
+            "@grader\ndef contains(sample, submission)\n",
+        ],
+    )
+    def test_what_marks_no_grader_of_that_name_is_no_conflict(self, folder: Path, source: str) -> None:
+        (folder / "mine.py").write_text(source)
+        suite(folder, self.TOOL)
+
+    def test_every_place_is_named(self, folder: Path) -> None:
+        mark(folder, "a.py", "contains")
+        mark(folder, "b.py", "contains")
+        assert "at a.py:4 and b.py:4; write function: a.py:contains" in faults(folder, self.TOOL)[0]
+
+    def test_another_spelling_of_a_built_ins_name_counts_too(self, folder: Path) -> None:
+        text = SHORT.replace("{kind: exact_match}", "{kind: tool, function: string_match}")
+        assert suite(folder, text).graders[0].kind == "string-match"
+        mark(folder, "mine.py", "string_match")
+        assert "'string_match' is the name of a built-in grader" in faults(folder, text)[0]

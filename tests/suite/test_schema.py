@@ -142,8 +142,17 @@ JUDGED: dict[str, Any] = {
             "samples": 3,
             "model_params": {"top_p": 1},
         },
-        "old": {"kind": "rubric", "config": {"rubric": "factuality@1", "timeout": 3}, "rubric_vars": {"a": 1}},
-        "checks": {"kind": "tool", "function": "model_judge", "checklist": ["x", {"question": "y", "weight": 2}]},
+        "old": {
+            "kind": "rubric",
+            "config": {"rubric": "factuality@1", "model": "m", "timeout": 3},
+            "rubric_vars": {"a": 1},
+        },
+        "checks": {
+            "kind": "tool",
+            "function": "model_judge",
+            "model": "m",
+            "checklist": ["x", {"question": "y", "weight": 2}],
+        },
         "several": {
             "kind": "panel",
             "prompt": "x",
@@ -151,7 +160,7 @@ JUDGED: dict[str, Any] = {
             "aggregation": "median",
             "quorum": 1,
         },
-        "better": {"kind": "pairwise", "baseline": "latest", "reasoning": True},
+        "better": {"kind": "pairwise", "model": "m", "baseline": "latest", "reasoning": True},
         "near": {"kind": "embedding", "pass_threshold": 0.7},
         "agent": {"kind": "letta_judge", "agent_id": "agent-1", "prompt": "x", "rubric_vars": ["tone"], "timeout": 9},
         "documented": {"kind": "rubric", "agent_id": "agent-1", "judge_tool_name": "mark", "config": {"prompt": "x"}},
@@ -224,7 +233,7 @@ class TestTheSchemaItself:
         text = schema_text()
         assert json.loads(text) == SCHEMA
         assert text.isascii()
-        assert len(text) < 150_000
+        assert len(text) < 160_000
 
     def test_nothing_in_it_leads_elsewhere(self) -> None:
         for reference in set(references(SCHEMA)):
@@ -306,6 +315,10 @@ class TestSuitesThatAreRight:
             ("target.rate.per", 2.5),
             ("graders.exact.config", None),
             ("graders.exact.pass_threshold", None),
+            ("graders.exact.noise", None),
+            ("graders.exact.noise", 0),
+            ("graders.exact.noise", 0.01),
+            ("graders.fields.noise", 0.999),
             ("graders.exact.extractor_config", None),
             ("graders.exact.x-note", 1),
             ("graders.exact.config.x-note", 1),
@@ -403,6 +416,11 @@ BROKEN = [
     ("graders.exact.config", {"threshold": 2}),
     ("graders.exact.pass_threshold", 2),
     ("graders.exact.pass_threshold", "1"),
+    ("graders.exact.noise", 1),
+    ("graders.exact.noise", -0.01),
+    ("graders.exact.noise", "0.01"),
+    ("graders.exact.noise", True),
+    ("graders.exact.config.noise", 0.01),
     ("graders.exact.timeout", 0),
     ("graders.exact.timeout", None),
     ("graders.exact.extractor", 3),
@@ -725,6 +743,7 @@ class TestPlugins:
             return [EntryPoint(*points[group], group)] if group in points else []
 
         monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
+        monkeypatch.setattr("gradeline.model.registry._installed_groups", lambda path: frozenset(points))
 
     def test_a_target_brings_its_options(self) -> None:
         schema = suite_schema()

@@ -12,7 +12,8 @@ import pytest
 from aiohttp import web
 
 from gradeline.adapters import Price, Prices, Settings
-from gradeline.errors import ConfigError
+from gradeline.errors import ConfigError, MissingDataError
+from gradeline.extractors import extract
 from gradeline.model import Message, Response, Sample, ToolCall, Trajectory, Usage
 from gradeline.targets import create
 from gradeline.testing.fake_judge import FakeJudge
@@ -182,7 +183,7 @@ class TestTheRequest:
             "top_p": 0.9,
             "seed": 7,
         }
-        assert response == Response(text="Paris", usage=Usage(10, 2, 4), latency_ms=response.latency_ms)
+        assert (response.text, response.usage) == ("Paris", Usage(10, 2, 4))
         assert response.latency_ms is not None
         assert response.latency_ms > 0
 
@@ -302,7 +303,7 @@ class TestTemplates:
             "config.headers.X-Id": "{{id}} is not filled in here, only in prompt, system and messages",
             "config.params.user": "{{id}} is not filled in here, only in prompt, system and messages",
             "config.params.temperature": "temperature is an option of the target itself; write it there",
-            "config.base_url": "localhost://8000 must begin with http:// or https://",
+            "config.base_url": "'localhost:8000' must begin with http:// or https://; write http://localhost:8000",
             "config.tools[1].name": "there are two tools named 'a'",
             "config.tools[2].name": "a tool has a name, got None",
             "config.tools[2].parameters": "expected a JSON Schema, got 3",
@@ -345,6 +346,12 @@ class TestConversations:
         response, asked = ask(chat(""), chat("2"), sample=Sample(id=1, input=["a", "b"]))
         assert asked[1].body["messages"] == [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
         assert response.text == "2"
+
+    def test_an_answer_without_tool_calls_is_known_to_have_made_none(self) -> None:
+        response, _ = ask(chat("Paris"))
+        assert response.tool_use().turns == (
+            (Message("user", "What is the capital of France?"), Message("assistant", "Paris")),
+        )
 
     def test_a_turn_without_usage_leaves_the_sum_unknown(self) -> None:
         silent = Told({"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]})
@@ -396,7 +403,31 @@ class TestTools:
             {"role": "user", "content": "b"},
         ]
         assert response.trajectory is not None
-        assert [message.role for message in response.trajectory.turns[0]] == ["user", "assistant", "tool"]
+        assert [message.role for message in response.trajectory.turns[0]] == ["user", "assistant", "event"]
+        with pytest.raises(MissingDataError, match="tool calls without their results"):
+            extract("tool_output", response, {"tool_name": "weather"})
+
+    def test_a_tool_that_the_provider_runs_itself_is_in_the_trajectory(self) -> None:
+        """`forbidden_tools` and `max_tool_calls` must see a web search that was turned on by params."""
+        found = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Paris"}]}
+        search = {"type": "web_search_call", "id": "w1", "status": "completed"}
+        output = Told({"status": "completed", "output": [search, found]})
+        used = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "capital"}}
+        back = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
+        blocks = Told({"content": [used, back, {"type": "text", "text": "Paris"}], "stop_reason": "end_turn"})
+        sample = Sample(id=1, input=["a", "b"])
+        for answer, options in (
+            (output, {"api": "responses", "params": {"tools": [{"type": "web_search"}]}}),
+            (
+                blocks,
+                {"kind": "anthropic", "params": {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}},
+            ),
+        ):
+            response, asked = ask(answer, answer, sample=sample, **options)
+            assert response.text == "Paris"
+            assert [call.name for call in response.tool_use().tool_calls()] == ["web_search", "web_search"]
+            assert "web_search_call" not in json.dumps(asked[1].body), "nothing is answered in its place"
+            assert "not run here" not in json.dumps(asked[1].body)
 
     def test_a_call_comes_in_pieces(self) -> None:
         pieces = [
@@ -481,7 +512,7 @@ class TestFailures:
     def test_a_refused_key(self) -> None:
         told = Told({"error": {"message": f"Incorrect API key provided: {KEY}"}}, 401)
         assert refusal(told, api_key=KEY) == (
-            "openai: api_key: URL refused it: 'Incorrect API key provided: [redacted]' (401);"
+            "openai: api_key: URL refused it: 'Incorrect API key provided: ***' (HTTP 401);"
             " check the key, and what it may be used for"
         )
         assert "no key was sent: a base_url gets none but the target's own; write api_key: ${NAME}" in refusal(told)
@@ -505,7 +536,7 @@ class TestFailures:
     def test_an_unknown_model(self) -> None:
         told = Told({"error": {"message": "The model `m` does not exist", "code": "model_not_found"}}, 404)
         assert refusal(told) == (
-            "openai: model: URL refused 'm': 'The model `m` does not exist' (404); check model and base_url"
+            "openai: model: URL refused 'm': 'The model `m` does not exist' (HTTP 404); check model and base_url"
         )
         assert "model: URL refused 'm'" in refusal(Told({"error": {"message": "m is not a valid model ID"}}, 400))
 
@@ -524,8 +555,7 @@ class TestFailures:
     )
     def test_a_used_up_account(self, kind: str, status: int, error: dict[str, Any]) -> None:
         assert refusal(Told({"type": "error", "error": error}, status), kind) == (
-            f"{kind}: the account is used up; URL says '{error['message']}' ({status});"
-            " top it up or wait, then go on with: gradeline resume"
+            f"{kind}: the account is used up; URL says '{error['message']}' (HTTP {status}); top it up, or wait"
         )
 
 
@@ -599,7 +629,7 @@ class TestSecrets:
         response, _ = ask(
             chat(f"You sent azure-0123456789 and {KEY}"), api_key=KEY, headers={"api-key": "azure-0123456789"}
         )
-        assert response.text == "You sent *** and [redacted]"
+        assert response.text == "You sent *** and ***"
         assert response.cleaned
 
     def test_the_same_question_has_the_same_cache_key(self) -> None:

@@ -361,6 +361,90 @@ def test_an_openai_answer_that_only_calls_tools_is_an_answer() -> None:
     assert response.usage == Usage(3, 4)
 
 
+@pytest.mark.parametrize("answer", [{"text": "x"}, {"text": "x", "calls": None}])
+def test_an_answer_without_the_mapped_tool_calls_leaves_them_unknown(answer: dict[str, Any]) -> None:
+    response, _ = talk(says(answer), response={"tool_calls": "calls"})
+    assert response.trajectory is None
+
+
+def test_an_explicit_empty_list_says_that_no_tool_was_called() -> None:
+    none = Trajectory.of_text("x")
+    assert talk(says({"text": "x", "calls": []}), response={"tool_calls": "calls"})[0].trajectory == none
+    assert talk(says({"text": "x"}), response={"tool_calls": "calls || `[]`"})[0].trajectory == none
+
+
+def test_an_agent_without_a_mapping_leaves_tool_calls_unknown() -> None:
+    assert talk(says({"text": "x", "tool_calls": []}))[0].trajectory is None
+    assert talk(says({"choices": [{"message": {"content": "x"}}]}))[0].trajectory is None
+    told = talk(says({"choices": [{"message": {"content": "x", "tool_calls": []}}]}))[0]
+    assert told.trajectory == Trajectory.of_text("x")
+
+
+def test_one_turn_without_tool_calls_leaves_those_of_the_conversation_unknown() -> None:
+    def agent(request: Asked) -> Told:
+        return says({"text": "x", "calls": [{"name": "f"}]} if request.data["input"] == "a" else {"text": "y"})
+
+    response, _ = talk(agent, Sample(id=1, input=["a", "b"]), response={"tool_calls": "calls"})
+    turns = ((Message("assistant", "x", (ToolCall("f"),)),), (Message("assistant", "y"),))
+    assert response.trajectory == Trajectory(turns, tools_known=False)
+    response, _ = talk(agent, Sample(id=1, input=["a", "b"]), response={"tool_calls": "calls || `[]`"})
+    assert response.trajectory == Trajectory(turns)
+
+
+def test_tool_calls_reported_apart_from_the_messages_are_kept() -> None:
+    answer = {
+        "text": "x",
+        "calls": [{"name": "f"}],
+        "all": [{"role": "user", "content": "hi"}, {"role": "ai", "content": "x"}],
+    }
+    response, _ = talk(says(answer), response={"tool_calls": "calls", "trajectory": "all"})
+    called = Message("assistant", tool_calls=(ToolCall("f"),))
+    assert response.trajectory == Trajectory(((Message("user", "hi"), called, Message("assistant", "x")),))
+
+
+def test_tool_calls_in_anthropics_content_blocks_are_read() -> None:
+    messages = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": [
+            {"type": "text", "text": "Let me see."},
+            {"type": "tool_use", "id": "t1", "name": "delete", "input": {"path": "/"}},
+        ]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "no"}], "is_error": True},
+        ]},
+        {"role": "assistant", "content": [{"type": "text", "text": "x"}]},
+    ]  # fmt: skip
+    response, _ = talk(says({"text": "x", "all": messages}), response={"trajectory": "all"})
+    assert response.trajectory == Trajectory(
+        (
+            (
+                Message("user", "hi"),
+                Message("assistant", "Let me see.", (ToolCall("delete", '{"path":"/"}', "t1"),)),
+                Message("tool", "no", tool_call_id="t1", is_error=True),
+                Message("assistant", "x"),
+            ),
+        )
+    )
+
+
+def test_tool_calls_in_items_of_openais_responses_are_read() -> None:
+    items = [
+        {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "delete", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "gone"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "x"}]},
+    ]
+    response, _ = talk(says({"text": "x", "all": items}), response={"trajectory": "all"})
+    assert response.trajectory == Trajectory(
+        (
+            (
+                Message("assistant", tool_calls=(ToolCall("delete", "{}", "c1"),)),
+                Message("tool", "gone", tool_call_id="c1"),
+                Message("assistant", "x"),
+            ),
+        )
+    )
+
+
 @pytest.mark.parametrize("calls", [{"name": "f"}, ["f"], [{"arguments": {}}], [{"name": ""}], "f"])
 def test_tool_calls_that_are_none_are_a_bad_response(calls: object) -> None:
     assert fault_of(says({"text": "x", "c": calls}), response={"tool_calls": "c"})[0] == "bad_response"
@@ -381,6 +465,29 @@ def test_usage_is_what_can_be_a_count(told: object, usage: Usage | None) -> None
     assert response.usage == usage
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"role": "assistant", "content": None, "toolCalls": [{"name": "look"}]},
+        {"role": "assistant", "content": None, "function_call": {"name": "look", "arguments": "{}"}},
+        {"role": "assistant", "content": [{"type": "server_tool_use", "name": "look", "input": {}}]},
+        {"role": "assistant", "content": [{"type": "tool-call", "toolName": "look", "input": {}}]},
+        {"type": "function_call", "name": "look", "arguments": "{}", "call_id": "1"},
+        {"type": "look_call", "id": "1", "status": "completed"},
+    ],
+)
+def test_a_call_in_the_trajectory_is_found_whatever_its_type_is_named(step: dict[str, Any]) -> None:
+    response, _ = talk(says({"text": "x", "all": [step]}), response={"trajectory": "all"})
+    assert [call.name for call in response.tool_use().tool_calls()] == ["look"]
+
+
+def test_a_trajectory_whose_messages_have_only_parts_is_refused() -> None:
+    step = {"role": "model", "parts": [{"functionCall": {"name": "look"}}]}
+    response, _ = talk(says({"text": "x", "all": [step]}), response={"trajectory": "all"})
+    assert response.error is not None
+    assert "has parts and no content" in response.error.message
+
+
 def test_a_trajectory_is_cut_into_turns_by_the_messages_of_the_user() -> None:
     messages = [
         {"role": "user", "content": "hi"},
@@ -390,7 +497,7 @@ def test_a_trajectory_is_cut_into_turns_by_the_messages_of_the_user() -> None:
         {"role": "assistant", "content": "x\0"},
         {"role": "odd", "content": {"k": 1}},
     ]
-    response, _ = talk(says({"text": "x", "all": messages}), response={"trajectory": "all"})
+    response, _ = talk(says({"text": "x\0", "all": messages}), response={"trajectory": "all"})
     assert response.trajectory == Trajectory(
         (
             (
@@ -427,9 +534,22 @@ def test_each_turn_is_a_call_and_the_session_goes_along(config: dict[str, Any]) 
         {"input": "c", "sid": {"n": 2}},
     ]
     assert response.text == "c!"
-    assert response.trajectory == Trajectory(tuple((Message("assistant", text),) for text in ("a!", "b!", "c!")))
+    said = tuple((Message("assistant", text),) for text in ("a!", "b!", "c!"))
+    assert response.trajectory == Trajectory(said, tools_known=False)
     assert response.usage == Usage(cost=3.0)
     assert len({one.headers["traceparent"] for one in asked}) == 3
+
+
+def test_a_turn_of_unknown_usage_leaves_that_of_the_conversation_unknown() -> None:
+    def agent(request: Asked) -> Told:
+        used = {"input_tokens": 5, "cost": 1}
+        told = {"a": used, "b": None, "c": {"input_tokens": 2}}
+        return says({"text": "x", "usage": told[request.data["input"]]})
+
+    config: dict[str, Any] = {"response": {"usage": "usage"}}
+    assert talk(agent, Sample(id=1, input=["a", "a"]), **config)[0].usage == Usage(10, cost=2.0)
+    assert talk(agent, Sample(id=1, input=["a", "b"]), **config)[0].usage is None
+    assert talk(agent, Sample(id=1, input=["a", "c"]), **config)[0].usage == Usage(7)
 
 
 def test_turns_without_a_session_are_calls_of_their_own() -> None:

@@ -727,4 +727,4 @@ def test_without_the_client_a_factory_cannot_be_called(suite: Path, monkeypatch:
     monkeypatch.setattr("gradeline.targets.letta_target.client_installed", lambda: False)
     message = unready(suite, agent_script="f.py:g")
     assert "f.py:g was not loaded" in message
-    assert "pip install letta-client" in message
+    assert "pip install 'letta-client>=1,<2'" in message

@@ -335,7 +335,8 @@ class TestFaults:
             ('{"sample_id": 1, "trajectory": [["hi"]]}', "$[0][0]: 'hi' is no letta message"),
             ('{"sample_id": 1, "trajectory": [[{"message_type": "user_message", "name": 5}]]}', "$.turns[0][0].name"),
             ('{"sample_id": 1, "trajectory": [[{"message_type": "user_message", "content": 5}]]}', "got 5"),
-            ('{"sample_id": 1, "agent_state": {"blocks": 5}}', "its trajectory is none of letta's"),
+            ('{"sample_id": 1, "trajectory": [], "agent_state": {"blocks": 5}}', "its trajectory is none of letta's"),
+            ('{"sample_id": 1}', "has neither a trajectory nor an error, so what the agent answered is unknown"),
         ]
         file = tmp_path / "m.jsonl"
         file.write_text("".join(f"{line}\n\n" for line, _ in faulty), encoding="utf-8")

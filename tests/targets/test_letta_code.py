@@ -295,7 +295,7 @@ def test_a_crash_is_an_error_with_what_it_said(place: Place) -> None:
 def test_output_that_is_no_result_is_a_bad_response(place: Place, fake: str) -> None:
     kind, message = talk(place, fake=fake).fault
     assert kind == "bad_response"
-    assert ("letta told an error" if fake == "error-result" else "letta named no agent") in message
+    assert ("letta reported an error" if fake == "error-result" else "letta named no agent") in message
 
 
 def test_a_line_without_an_end_is_too_large(place: Place) -> None:
@@ -363,7 +363,7 @@ def test_what_letta_knows_and_has_no_effect_here_is_told_as_such() -> None:
 
 
 def test_an_option_that_letta_leaves_empty_is_not_given() -> None:
-    optional = set(LettaCodeConfig.__struct_fields__) - {"timeout", "max_retries"}
+    optional = set(LettaCodeConfig.__struct_fields__) - {"timeout", "max_retries", "stop_after_connection_failures"}
     assert create("letta_code", dict.fromkeys(optional)).shown == {}
 
 

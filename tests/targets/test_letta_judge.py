@@ -15,11 +15,11 @@ import pytest
 from gradeline.api import RunResult, arun_suite
 from gradeline.errors import ConfigError, GraderError, Outcome
 from gradeline.graders import ask_grader, create
-from gradeline.graders.base import Surroundings
 from gradeline.model import AskingGrader, Grade, GradeContext, GradeResult, Judged, Sample, Usage
+from gradeline.model.resources import Resources
 from gradeline.targets.letta_judge import LettaJudge
 from gradeline.testing.letta_server import Behaviour, Failure, LettaStub, Message, Operation, StubAgent, submits
-from gradeline.transport import CallError, PublicOnly, Transport
+from gradeline.transport import CallError, PublicOnly
 
 KEY = "sk-let-0123456789"
 SOURCE = "def submit_grade(score: float, rationale: str):\n    return 'ok'\n"
@@ -90,7 +90,7 @@ def ask(
 def placed(suite: Path, environment: Mapping[str, str] | None = None, **options: Any) -> LettaJudge:
     grader = create("letta_judge", options)
     assert isinstance(grader, LettaJudge)
-    return grader.within(Surroundings(suite, environment or {}))
+    return grader.bind(Resources(suite, environment or {}))
 
 
 def failing(operation: Operation, *failures: Failure) -> Preparing:
@@ -170,6 +170,13 @@ class TestTheExchange:
         assert judging.grade.metadata["notes"] == [
             {"what": "{mood}", "why": "the case has no such rubric_vars, so it stood there as it is"}
         ]
+
+    @pytest.mark.parametrize("rubric", ["Q: {input}", "Is it right?", "Q: {input} {{submission}}"])
+    def test_it_sees_the_answer_where_its_rubric_leaves_that_out(self, suite: Path, rubric: str) -> None:
+        own = msgspec.structs.replace(SAMPLE, rubric=rubric)
+        for prompt in (ask(suite, prompt=rubric).prompt, ask(suite, sample=own).prompt):
+            assert "# Submission\n\n<fenced-submission-" in prompt
+            assert ">\nabout 4\n</fenced-submission-" in prompt
 
     def test_a_case_with_a_rubric_of_its_own_is_graded_by_that(self, suite: Path) -> None:
         prompt = ask(suite, sample=msgspec.structs.replace(SAMPLE, rubric="Is it short?")).prompt
@@ -319,9 +326,9 @@ class TestFailures:
     @pytest.mark.parametrize(
         ("operation", "failure", "config", "told"),
         [
-            ("import", 401, {}, "the server lets nobody in with this key (…); put a valid key into LETTA_API_KEY"),
-            ("import", 403, {}, "the server lets nobody in with this key (…); put a valid key into LETTA_API_KEY"),
-            ("send", 402, {}, "the server says that the account is used up (…); top it up, or let a model judge"),
+            ("import", 401, {}, "the server does not accept this key (…); put a valid key into LETTA_API_KEY"),
+            ("import", 403, {}, "the server does not accept this key (…); put a valid key into LETTA_API_KEY"),
+            ("send", 402, {}, "the account is used up (…); top it up, or let a model judge"),
             (
                 "import",
                 422,
@@ -357,8 +364,10 @@ class TestFailures:
 class TestTheConfig:
     def test_neither_agent_is_refused_with_what_to_do(self) -> None:
         assert problems_of(prompt="x") == {
-            "agent_file": "is required: the judge that letta-evals brought along is not here; name yours here or by"
-            " agent_id, or let a model judge by the same prompt: kind: model_judge"
+            "agent_file": "name the agent that judges, here or by agent_id; the one that letta-evals 0.5 to 0.19.0"
+            " contains is in its wheel: pip download --no-deps letta-evals==0.19.0, then unzip -p"
+            " letta_evals-0.19.0-*.whl letta_evals/graders/letta-evals-judge-agent.af > judge.af, and write agent_file:"
+            " judge.af; or let a model judge by the same prompt: kind: model_judge"
         }
 
     def test_all_faults_are_told_at_once(self) -> None:
@@ -424,15 +433,15 @@ class TestTheConfig:
         grader = create("letta_judge", {"prompt": "x", "agent_file": str(suite / "judge.af")})
         assert isinstance(grader, LettaJudge)
         with pytest.raises(ConfigError, match="no file is read here"):
-            grader.within(Surroundings(None, {}, Transport))
+            grader.bind(Resources(None, {}, PublicOnly()))
 
-    def test_the_network_is_the_surroundings(self, suite: Path) -> None:
+    def test_it_keeps_to_the_policy_of_its_resources(self, suite: Path) -> None:
         async def run() -> Judged:
             async with LettaStub(GOOD) as letta:
                 letta.add_agent()
                 grader = create("letta_judge", {"prompt": "x", "agent_id": "agent-1", "base_url": letta.url})
                 assert isinstance(grader, LettaJudge)
-                bounded = grader.within(Surroundings(suite, {}, lambda: Transport(PublicOnly())))
+                bounded = grader.bind(Resources(suite, {}, PublicOnly()))
                 return await bounded.agrade(GradeContext(SAMPLE, "4"))
 
         judged = asyncio.run(run())

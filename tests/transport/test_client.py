@@ -305,7 +305,7 @@ def test_a_secret_that_comes_back_is_not_shown() -> None:
         return caught.value
 
     error = with_server(call)
-    assert str(error).count("[redacted]") >= 4
+    assert str(error).count("***") >= 4
     for secret in ("sk-live-1234", "cookie-5678", "marked-9012", "told-3456", "query-7890", "harmless"):
         assert secret not in str(error)
     assert error.__suppress_context__ or error.__context__ is None
@@ -422,7 +422,7 @@ def test_a_server_that_does_not_read_keeps_no_connection_open() -> None:
             guard = transport._guard
         assert caught.value.type == "timeout"
         await asyncio.sleep(0.01)
-        assert [made for made in guard._sockets if made.fileno() != -1] == []
+        assert [made for made in guard.sockets if made.fileno() != -1] == []
         ended.set()
         server.close()
         await server.wait_closed()

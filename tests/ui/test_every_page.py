@@ -73,6 +73,8 @@ def _places(first: str, second: str, cases: list[str]) -> dict[str, str]:
         "grader-versions": "/graders/rules?tab=versions",
         "grader-edit": "/graders/rules/edit",
         "grader-new": "/graders/new",
+        "secrets": "/secrets",
+        "secret-new": "/secrets?new=on",
         "nowhere": "/nowhere",
     }
 

@@ -141,5 +141,25 @@ def test_a_setup_function_that_wants_a_client_is_told_what_to_install(tmp_path: 
             await pool.start()
             await pool.set_up({"name": "s", "connection": ACCESS})
 
-    with pytest.raises(ConfigError, match="pip install letta-client"):
+    with pytest.raises(ConfigError, match="pip install 'letta-client>=1,<2'"):
         asyncio.run(run())
+
+
+def test_a_client_that_passes_its_arguments_on_to_its_base_gets_the_server_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As releases before 1.0 have it: their own signature names nothing."""
+    install_client(tmp_path, monkeypatch)
+    old = """
+class Base:
+    def __init__(self, *, base_url=None, project=None, token=None, timeout=None):
+        self.told = f"{base_url} {project} {token} {timeout:g}"
+
+class AsyncLetta(Base):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+"""
+    (tmp_path / "site" / "letta_client" / "__init__.py").write_text(old)
+    code = "@agent_factory\nasync def made(client, sample):\n    return client.told\n"
+    result = in_worker(tmp_path, code)
+    assert json.loads(result.text or "")["agent_id"] == "http://letta p k 5"

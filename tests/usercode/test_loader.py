@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from gradeline import GradeResult, Sample
-from gradeline.usercode.loader import CodeSpec, Loaded, LoadFault, Wanted, load
+from gradeline import GradeResult, Sample, compat
+from gradeline.usercode.loader import CodeSpec, Loaded, LoadFault, Reserved, Wanted, load
 
 HEAD = "from gradeline import GradeResult, Sample\nfrom gradeline.usercode.marks import *\n"
 GRADER = """
@@ -260,8 +260,12 @@ class TestFaults:
             ("def g():\n  1 / 0\nf = 1\ng()\n", 2, "ZeroDivisionError: division by zero"),
             ("\nf = 1; import sys; sys.exit(3)", 2, "SystemExit: 3; a file must not exit while it loads"),
             ("f = 1; raise KeyboardInterrupt", 1, "KeyboardInterrupt"),
-            ("f = 1\nimport no_such_thing", 2, "No module named 'no_such_thing'; install it or remove the import"),
-            (HEAD + "@grader\ndef f(a, b): ...", 3, "write `def f(sample, submission) -> GradeResult`"),
+            (
+                "f = 1\nimport no_such_thing",
+                2,
+                "No module named 'no_such_thing'; run: pip install no_such_thing, or remove the import",
+            ),
+            (HEAD + "@grader\ndef f(a, b): ...", 4, "write `def f(sample, submission) -> GradeResult`"),
             ("f = 1\nclass E(Exception):\n  def __str__(self): raise E\nraise E", 4, "E: (its text cannot be shown)"),
         ],
     )
@@ -271,9 +275,34 @@ class TestFaults:
     ) -> None:
         file = write("mine.py", source)
         write("unrelated.py", "1 / 0")
-        found = fault(tmp_path, reference)
+        *unknown, found = loaded(tmp_path, reference).manifest.faults
         assert (found.file, found.line) == (str(file), line)
         assert message in found.message
+        if reference == "f":
+            assert [one.message.rpartition("; ")[2] for one in unknown] == ["mine.py, unrelated.py could not be loaded"]
+
+    @pytest.mark.parametrize(
+        ("module", "command"),
+        [
+            ("sklearn.metrics", "pip install scikit-learn"),
+            ("letta_evals.core", "pip install letta-evals"),
+            ("duckdb", "pip install 'gradeline[export]'"),
+        ],
+    )
+    def test_what_to_install_for_a_missing_package(
+        self, tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch, module: str, command: str
+    ) -> None:
+        monkeypatch.setitem(sys.modules, module.partition(".")[0], None)
+        write("mine.py", f"import {module}\n")
+        assert f"; run: {command}, or remove the import" in fault(tmp_path, "mine.py:f").message
+
+    def test_a_name_that_the_installed_letta_client_does_not_have_is_said_with_the_release_that_has_it(
+        self, tmp_path: Path, write: Write
+    ) -> None:
+        write("letta_client.py", "class AsyncLetta: ...\n")
+        write("mine.py", "from letta_client import CreateBlock\n")
+        remedy = "run: pip install 'letta-client>=1,<2', or for code from before its release 1.0: pip install 'letta-client<1'"
+        assert fault(tmp_path, "mine.py:f").message.endswith(remedy)
 
     def test_an_error_in_an_imported_file_names_both(self, tmp_path: Path, write: Write) -> None:
         file = write("mine.py", "import helper\nf = 1\n")
@@ -288,6 +317,7 @@ class TestFaults:
         first, second = loaded(tmp_path, "my_gradr").manifest.faults
         assert first.message == (
             f"no grader named 'my_gradr' in a .py file of {tmp_path}; did you mean 'my_grader'? found: my_grader, other"
+            "; broken.py could not be loaded"
         )
         assert (second.file, second.line) == (str(tmp_path / "broken.py"), 1)
 
@@ -300,7 +330,7 @@ class TestFaults:
     def test_a_missing_mark_is_named_at_its_def(self, tmp_path: Path, write: Write, reference: str) -> None:
         file = write("mine.py", "\n\ndef my_grader(sample, submission): ...")
         assert fault(tmp_path, reference) == LoadFault(
-            reference, str(file), 3, "'my_grader' is not marked; add @grader above def my_grader"
+            reference, str(file), 3, "'my_grader' is not marked; add @grader above def my_grader", "grader"
         )
 
     @pytest.mark.parametrize("reference", ["f", "mine.py:f"])
@@ -308,19 +338,19 @@ class TestFaults:
         source = "def timed(f): return lambda *a: f(*a)\n@timed\n@grader\ndef f(sample, submission): ...\n"
         file = write("mine.py", HEAD + source)
         message = "'f' lost its mark to a decorator above @grader; give that functools.wraps"
-        assert fault(tmp_path, reference) == LoadFault(reference, str(file), 6, message)
+        assert fault(tmp_path, reference) == LoadFault(reference, str(file), 6, message, "grader")
 
     @pytest.mark.parametrize("reference", ["f", "mine.py:f"])
     def test_another_role_is_named(self, tmp_path: Path, write: Write, reference: str) -> None:
         file = write("mine.py", HEAD + "@extractor\ndef f(trajectory, config): ...\n")
         message = "'f' is marked @extractor, not @grader; name a function marked @grader"
-        assert fault(tmp_path, reference) == LoadFault(reference, str(file), 4, message)
+        assert fault(tmp_path, reference) == LoadFault(reference, str(file), 4, message, "grader")
 
     def test_two_functions_of_one_name_are_both_placed(self, tmp_path: Path, write: Write) -> None:
         file = write("a.py", graders("f"))
         write("b.py", HEAD + "@grader(name='f')\ndef other(sample, submission): ...\n")
         message = "2 functions are marked as grader 'f': a.py:5 and b.py:4; rename one"
-        assert fault(tmp_path, "f") == LoadFault("f", str(file), 5, message)
+        assert fault(tmp_path, "f") == LoadFault("f", str(file), 5, message, "grader")
         assert loaded(tmp_path, "a.py:f", "b.py:other").manifest.faults == ()
 
     @pytest.mark.parametrize("reference", ["f", "a.py:f"])
@@ -335,13 +365,44 @@ class TestFaults:
         file = write("mine.py", graders(name))
         found = fault(tmp_path, name)
         assert (found.file, found.line) == (str(file), 5)
-        assert found.message.startswith(f"{name!r} is a built-in grader's name; rename this one")
+        assert found.message == (
+            f"{name!r} is the name of a built-in grader, and a function is marked @grader with the same name at"
+            f" mine.py:5; write function: mine.py:{name} for that function, or kind: {name} for the built-in grader"
+        )
         assert score(loaded(tmp_path, f"mine.py:{name}"), f"mine.py:{name}") == 1.0
+
+    @pytest.mark.parametrize(
+        ("file", "setup", "reference"),
+        [
+            ("mine.py", "setup.py:prepare", "mine.py:contains"),
+            ("lib/mine.py", None, "lib/mine.py:contains"),
+        ],
+    )
+    def test_a_loaded_function_with_a_name_that_the_suite_uses_for_a_built_in_is_refused(
+        self, tmp_path: Path, write: Write, file: str, setup: str | None, reference: str
+    ) -> None:
+        """Also where no text tells, as here: the name is computed."""
+        path = write(file, graders("other") + "@grader(name='con' + 'tains')\ndef contains(sample, submission): ...\n")
+        write("setup.py", "import mine\ndef prepare(): ...\n")
+        reserved = (Reserved("grader", "contains", "built-in grader"), Reserved("grader", "numeric", "built-in grader"))
+        found = loaded(tmp_path, f"{file}:other", setup=setup, reserved=reserved).manifest.faults
+        message = (
+            "'contains' is the name of a built-in grader, and a function is marked @grader with the same name at"
+            f" {file}:8; write function: {reference} for that function, or kind: contains for the built-in grader"
+        )
+        assert found == (LoadFault("contains", str(path), 8, message, "grader"),)
+
+    def test_an_imported_built_in_is_no_function_of_the_suite(self, tmp_path: Path, write: Write) -> None:
+        compat.install()
+        write("mine.py", graders("f") + "from letta_evals.extractors import last_assistant\n")
+        reserved = (Reserved("extractor", "last_assistant", "built-in extractor"),)
+        assert loaded(tmp_path, "mine.py:f", reserved=reserved).manifest.faults == ()
+        compat.uninstall()
 
     def test_what_is_no_function_is_said(self, tmp_path: Path, write: Write) -> None:
         file = write("mine.py", "f = {}")
         message = "'f' is of type dict, not a function; name a def"
-        assert fault(tmp_path, "mine.py:f") == LoadFault("mine.py:f", str(file), None, message)
+        assert fault(tmp_path, "mine.py:f") == LoadFault("mine.py:f", str(file), None, message, "grader")
 
     @pytest.mark.parametrize(
         ("reference", "message"),
@@ -358,12 +419,12 @@ class TestFaults:
         self, tmp_path: Path, write: Write, reference: str, message: str
     ) -> None:
         write("custom_evaluators.py", graders("f"))
-        assert fault(tmp_path, reference) == LoadFault(reference, None, None, message.format(folder=tmp_path))
+        assert fault(tmp_path, reference) == LoadFault(reference, None, None, message.format(folder=tmp_path), "grader")
 
     def test_a_name_that_a_file_lacks_offers_those_it_has(self, tmp_path: Path, write: Write) -> None:
         file = write("mine.py", graders("my_grader"))
         message = "no grader named 'my_gradr' in mine.py; did you mean 'my_grader'? found: my_grader"
-        assert fault(tmp_path, "mine.py:my_gradr") == LoadFault("mine.py:my_gradr", str(file), None, message)
+        assert fault(tmp_path, "mine.py:my_gradr") == LoadFault("mine.py:my_gradr", str(file), None, message, "grader")
 
     @pytest.mark.parametrize(
         ("setup", "message"),
@@ -486,3 +547,70 @@ class TestAllOfAFile:
         write("empty.py", "def f(sample, submission): ...")
         (found,) = loaded(tmp_path, f"{name}:*").manifest.faults
         assert message in str(found)
+
+
+class TestTheProjectsOwnPackage:
+    """A suite in a folder of a repository, and the package of that repository."""
+
+    @pytest.fixture(params=["pyproject.toml", "setup.py", ".git", ".gradeline"])
+    def mark(self, request: pytest.FixtureRequest) -> str:
+        name: str = request.param
+        return name
+
+    def agent(self, folder: Path) -> str:
+        code = loaded(folder, "agent.py:answer", role="target")
+        assert code.manifest.faults == ()
+        answer: str = code.function("target", "agent.py:answer")("hi")
+        return answer
+
+    def entry(self, folder: Path) -> str:
+        restart(folder.parents[1])
+        (entry,) = loaded(folder, "agent.py:answer", role="target").manifest.entries
+        return entry.fingerprint
+
+    @pytest.mark.parametrize("place", ["", "src/"])
+    def test_can_be_imported(self, tmp_path: Path, write: Write, mark: str, place: str) -> None:
+        write(f"{mark}/x" if mark.startswith(".") else mark)
+        write(f"{place}shop/__init__.py")
+        write(f"{place}shop/prices.py", "def price(): return 'of the package'")
+        write("evals/deep/agent.py", "from shop.prices import price\ndef answer(text): return price()")
+        assert self.agent(tmp_path / "evals" / "deep") == "of the package"
+
+    def test_comes_after_the_suites_folder(self, tmp_path: Path, write: Write) -> None:
+        write("pyproject.toml")
+        write("shop.py", "name = 'of the project'")
+        write("evals/shop.py", "name = 'of the suite'")
+        write("evals/agent.py", "import shop\ndef answer(text): return shop.name")
+        assert self.agent(tmp_path / "evals") == "of the suite"
+
+    def test_the_nearest_project_counts(self, tmp_path: Path, write: Write) -> None:
+        write("pyproject.toml")
+        write("outer.py", "name = 'outer'")
+        write("inner/pyproject.toml")
+        write("inner/evals/agent.py", "import outer\ndef answer(text): return outer.name")
+        found = fault(tmp_path / "inner" / "evals", "agent.py:answer", role="target")
+        assert "No module named 'outer'" in found.message
+
+    def test_is_part_of_the_fingerprint(self, tmp_path: Path, write: Write) -> None:
+        folder = tmp_path / "evals" / "deep"
+        write("pyproject.toml")
+        write("src/shop/__init__.py")
+        write("src/shop/prices.py", "from .rates import rate")
+        write("src/shop/rates.py", "rate = 1")
+        write("src/shop/unused.py", "x = 1")
+        write("evals/deep/agent.py", "def answer(text):\n    from shop.prices import rate\n    return str(rate)")
+        before = self.entry(folder)
+        write("src/shop/unused.py", "x = 2")
+        assert self.entry(folder) == before
+        write("src/shop/rates.py", "rate = 2")
+        assert self.entry(folder) != before
+
+
+def test_a_target_that_cannot_be_called_is_refused_at_its_place(tmp_path: Path, write: Write) -> None:
+    write("agent.py", "\ndef answer(text, history):\n    return text")
+    found = fault(tmp_path, "agent.py:answer", role="target")
+    assert (found.file, found.line) == (str(tmp_path / "agent.py"), 2)
+    assert found.message == (
+        "answer(text, history) takes the parameter 'history', which gets no value; give it a default, or one of the names"
+        " input, messages, session, sample, model"
+    )

@@ -64,6 +64,19 @@ def test_a_repeat_passes_at_1_or_at_the_threshold() -> None:
     assert result(scores, k=2, n=2, pass_threshold=0.7).observed == 1.0
 
 
+def test_a_repeat_passes_as_it_was_graded() -> None:
+    graded = column([0.2, 0.3], [0.9, 1.0])._replace(passes=[1, 1, 0, 1])
+    assert result(graded, k=2, n=2).observed == 0.5
+    assert result(graded, k=1, n=2).observed == 1.0
+    assert result(graded, k=1, n=2, pass_threshold=0.5).observed == 0.5
+
+
+def test_a_case_with_too_few_repeats_takes_its_passes_with_it() -> None:
+    graded = column([0.9], [0.9, 0.1])._replace(passes=[1, 0, 1])
+    assert result(graded, k=2, n=2).observed == 0.0
+    assert result(graded, k=1, n=2).observed == 1.0
+
+
 def test_the_result_says_all_that_a_report_shows() -> None:
     assert result(column(*TRIES.values()), k=2, n=3) == GateResult(
         kind="consistency",
@@ -82,7 +95,8 @@ def test_the_result_says_all_that_a_report_shows() -> None:
 def test_the_interval_is_over_cases() -> None:
     assert result(column([1.0] * 50), pass_hat=2).observed_ci is None
     assert result(column([1.0] * 50, [1.0] * 50), pass_hat=2).observed_ci == pytest.approx((0.3424, 1.0), abs=1e-4)
-    assert result(column([1.0, 1.0, 0.0], [1.0, 0.0, 0.0]), pass_hat=1).observed_ci == (0.0, 1.0)
+    found = result(column([1.0, 1.0, 0.0], [1.0, 0.0, 0.0]), pass_hat=1).observed_ci
+    assert found == pytest.approx((0.0134, 0.9866), abs=1e-4)  # two cases, of 2/3 and 1/3
 
 
 class TestMissingRepeats:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gradeline.verdict import Column, Gate, Paired, Verdict, decide, read_gate
+from gradeline.verdict import Column, Gate, Paired, Verdict, decide, order_finding, read_gate
 
 KINDS: dict[str, dict[str, Any]] = {
     "unkinded": {"metric": "accuracy", "op": "gte", "value": 0.5},
@@ -21,7 +21,7 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "logical and": {"kind": "logical", "operator": "and", "conditions": [{"op": "gte", "value": 0.5}]},
     "logical or": {"kind": "logical", "operator": "or", "conditions": [{"op": "gte", "value": 0.5}]},
-    "regression": {"kind": "regression", "baseline": "main", "margin": 0.2},
+    "regression": {"kind": "regression", "metric_key": "a", "baseline": "main", "margin": 0.2},
     "consistency": {"kind": "consistency", "k": 1, "n": 1, "op": "gte", "value": 0.5},
     "pass_hat": {"kind": "consistency", "pass_hat": 1, "op": "gte", "value": 0.5},
 }
@@ -36,7 +36,11 @@ def gate(given: dict[str, Any]) -> Gate:
 def said(given: dict[str, Any], column: Column, **settings: Any) -> Verdict:
     """The verdict where the baseline always scored 1."""
     candidate = [*column.scores, *[None] * column.failed_calls]
-    paired = {("main", "a"): Paired([1.0] * len(candidate), candidate)}
+    paired = {
+        ("main", "a"): Paired(
+            [str(n) for n in range(len(candidate))], [(1.0,)] * len(candidate), [(score,) for score in candidate]
+        )
+    }
     return decide(gate(given), {"a": column, "b": Column([], 0)}, paired=paired, **settings)
 
 
@@ -110,6 +114,17 @@ class TestTruthTable:
         other = said(KINDS[kind], good, uncalibrated={"b"}, require_calibrated=True)
         assert (other.result, other.uncalibrated) == ("pass", False)
 
+    def test_a_judge_that_prefers_a_position_decides_nothing(self, kind: str) -> None:
+        biased, fair = order_finding(8, 0, 12), order_finding(7, 0, 13)
+        for column in (Column([1.0] * 20, 20), Column([0.0] * 20, 20), Column([], 20)):
+            verdict = said(KINDS[kind], column, orders={"a": biased})
+            assert verdict.result == "undecided"
+            assert verdict.reasons[-1] == (
+                "a: order decided 8 of 20 (shown first 8, second 0; p 0.0078): the judge is position biased, so its"
+                " scores decide no gate"
+            )
+        assert said(KINDS[kind], Column([1.0] * 20, 20), orders={"a": fair, "b": biased}).result == "pass"
+
     def test_reasons_and_results_are_there_and_can_be_written_as_json(self, kind: str) -> None:
         for column in (Column([1.0] * 20, 20), Column([0.0] * 18, 20, 1), Column([], 3), Column([1.0], 1)):
             verdict = said(KINDS[kind], column)
@@ -142,7 +157,7 @@ class TestFailedCalls:
         placed = said(KINDS["unkinded"], column, agent_errors="fail").gates[0]
         alone = said(KINDS["unkinded"], column._replace(cases=(), failed_cases=()), agent_errors="fail").gates[0]
         assert (placed.observed, alone.observed) == (0.5, 0.5)
-        assert placed.observed_ci == (0.0, 1.0)
+        assert placed.observed_ci == pytest.approx((0.0945, 0.9055), abs=1e-4)  # as of two cases
         assert alone.observed_ci == pytest.approx((0.1876, 0.8124), abs=1e-4)
 
     def test_a_lowest_score_may_be_theirs(self) -> None:

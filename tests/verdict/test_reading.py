@@ -138,7 +138,7 @@ def test_null_is_the_same_as_nothing() -> None:
     assert read_gate({**nothing, **SIMPLE}, ["a"]) == read_gate(SIMPLE, ["a"])
     assert problems({**SIMPLE, "note": None}) == [
         "note: unknown option; known are coverage_floor, agent_errors, require_calibrated, metric_key, aggregation, "
-        "metric, op, value, pass_threshold, pass_op, pass_value"
+        "metric, op, value, pass_threshold, pass_op, pass_value, confidence"
     ]
 
 
@@ -162,7 +162,7 @@ def test_names_are_not_checked_where_the_graders_are_not_known() -> None:
         ),
         (
             {"metric": "accuracy", "op": "gte", "value": 80, "pass_op": "gt"},
-            ["pass_op: has no effect without pass_value: a case passes at 1"],
+            ["pass_op: has no effect without pass_value: a case passes as it was graded"],
         ),
         (
             {**WEIGHTED, "value": 75},

@@ -80,11 +80,28 @@ class TestWhichCasesPass:
         ],
     )
     def test_a_case_passes_by_its_own_rule(self, fields: dict[str, Any], passing: list[float]) -> None:
-        made = gate(metric="accuracy", **fields)
-        assert [score for score in (0.0, 0.5, 0.8, 1.0) if made.passes(score)] == passing
+        scores = [0.0, 0.5, 0.8, 1.0]
+        passes = gate(metric="accuracy", **fields).passes(Column(scores, 4))
+        assert [score for score, passed in zip(scores, passes, strict=True) if passed] == passing
 
     def test_a_score_is_taken_as_the_grader_gave_it(self) -> None:
-        assert not gate(metric="accuracy").passes(0.9999999999)
+        assert gate(metric="accuracy").passes(Column([0.9999999999], 1)) == [0]
+
+    @pytest.mark.parametrize(
+        ("fields", "observed"), [({}, 0.75), ({"pass_threshold": 0.9}, 0.25), ({"pass_value": 0.5}, 0.5)]
+    )
+    def test_a_case_passes_as_it_was_graded_unless_the_gate_has_a_rule(
+        self, fields: dict[str, Any], observed: float
+    ) -> None:
+        graded = Column([0.2, 0.3, 0.8, 1.0], 4, passes=[1, 0, 1, 1])
+        for aggregation in ("accuracy", "avg_score"):
+            found = decide(gate(aggregation=aggregation, value=0.1, **fields), {"exact": graded}).gates[0]
+            assert found.observed == pytest.approx(observed if aggregation == "accuracy" else 0.575)
+
+    def test_a_failed_call_that_counts_as_0_does_not_pass(self) -> None:
+        graded = Column([0.6, 0.6], 3, failed_calls=1, passes=[1, 1])
+        found = decide(gate(aggregation="accuracy", agent_errors="fail"), {"exact": graded}).gates[0]
+        assert found.observed == pytest.approx(2 / 3)
 
     def test_the_suites_that_letta_ships_mean_what_they_say(self) -> None:
         whole = {"metric": "accuracy", "op": "gte", "value": 100, "pass_op": "gte", "pass_value": 1.0}
@@ -102,17 +119,17 @@ class TestNumbers:
     @pytest.mark.parametrize("scores", [[0.25], [0.0, 1.0], [0.1, 0.2, 0.9], [0.0, 0.1, 0.3, 0.6, 1.0]])
     def test_percentiles_lie_between_their_neighbours(self, scores: list[float]) -> None:
         backwards = scores[::-1]
-        assert gate(aggregation="median").aggregate(backwards) == pytest.approx(median(scores))
-        assert gate(aggregation="p50").aggregate(backwards) == pytest.approx(median(scores))
-        assert gate(aggregation="min").aggregate(backwards) == scores[0]
-        assert gate(aggregation="max").aggregate(backwards) == scores[-1]
+        assert gate(aggregation="median").aggregate(Column(backwards, 9)) == pytest.approx(median(scores))
+        assert gate(aggregation="p50").aggregate(Column(backwards, 9)) == pytest.approx(median(scores))
+        assert gate(aggregation="min").aggregate(Column(backwards, 9)) == scores[0]
+        assert gate(aggregation="max").aggregate(Column(backwards, 9)) == scores[-1]
 
     def test_high_percentiles_are_interpolated_in_a_straight_line(self) -> None:
         scores = [0.0, 0.25, 0.5, 0.75, 1.0]
-        assert gate(aggregation="p95").aggregate(scores) == pytest.approx(0.95)
-        assert gate(aggregation="p99").aggregate(scores) == pytest.approx(0.99)
-        assert gate(aggregation="p95").aggregate([0.0, 1.0, 1.0]) == pytest.approx(1.0)
-        assert gate(aggregation="p99").aggregate([0.2, 0.4]) == pytest.approx(0.398)
+        assert gate(aggregation="p95").aggregate(Column(scores, 9)) == pytest.approx(0.95)
+        assert gate(aggregation="p99").aggregate(Column(scores, 9)) == pytest.approx(0.99)
+        assert gate(aggregation="p95").aggregate(Column([0.0, 1.0, 1.0], 9)) == pytest.approx(1.0)
+        assert gate(aggregation="p99").aggregate(Column([0.2, 0.4], 9)) == pytest.approx(0.398)
 
     @pytest.mark.parametrize("op", ["gte", "lte", "eq"])
     def test_the_last_bit_of_a_mean_decides_nothing(self, op: str) -> None:
@@ -131,9 +148,14 @@ class TestIntervals:
         assert (found.observed, found.value) == (0.8, 0.6)
         assert found.observed_ci == pytest.approx((0.4902, 0.9433), abs=1e-4)
 
-    def test_a_mean_has_students_within_the_scores_bounds(self) -> None:
-        assert observed([0.4, 0.5, 0.6]).observed_ci == pytest.approx((0.25159, 0.74841), abs=1e-5)
-        assert observed([0.0, 1.0]).observed_ci == (0.0, 1.0)
+    def test_a_mean_has_wilsons_for_its_effective_number_of_cases(self) -> None:
+        # variance 0.01 / 3, so 75 effective cases, with Student's quantile of 2 degrees of freedom
+        assert observed([0.4, 0.5, 0.6]).observed_ci == pytest.approx((0.27753, 0.72247), abs=1e-5)
+
+    def test_a_mean_of_0_and_1_has_that_of_accuracy(self) -> None:
+        scores = [1.0] * 9 + [0.0]
+        assert observed(scores).observed_ci == observed(scores, aggregation="accuracy").observed_ci
+        assert observed(scores).observed_ci == pytest.approx((0.5958, 0.9821), abs=1e-4)
 
     def test_scores_that_are_all_the_same_are_not_certain(self) -> None:
         assert observed([1.0] * 4).observed_ci == pytest.approx((0.5101, 1.0), abs=1e-4)
@@ -143,7 +165,7 @@ class TestIntervals:
         alone = observed(scores, aggregation="accuracy").observed_ci
         repeated = observed(scores, cases, aggregation="accuracy").observed_ci
         assert alone == pytest.approx((0.1876, 0.8124), abs=1e-4)
-        assert repeated == (0.0, 1.0)
+        assert repeated == pytest.approx((0.0945, 0.9055), abs=1e-4)
         assert observed([1.0] * 6, cases).observed_ci == pytest.approx((0.3424, 1.0), abs=1e-4)
 
     def test_one_case_has_none_however_often_it_was_asked(self) -> None:
@@ -193,8 +215,14 @@ def test_the_result_says_all_that_a_report_shows() -> None:
         observed=0.75,
         observed_ci=pytest.approx((0.30064, 0.95441), abs=1e-5),
         result="fail",
-        reasons=("exact: accuracy 0.75 ≥ 0.8 is false",),
+        reasons=("exact: accuracy 0.75 ≥ 0.8 is false (a case passes from 0.5)",),
     )
+
+
+def test_the_reason_states_the_gates_own_rule_for_a_case() -> None:
+    fields: dict[str, Any] = {"metric": "accuracy", "value": 0.5, "op": "gt", "pass_value": 0.4}
+    assert verdict(SCORES, **fields).reasons == ("exact: accuracy 0.75 > 0.5 is true (a case passes at a score > 0.4)",)
+    assert verdict(SCORES, value=0.5, pass_threshold=0.9).reasons == ("exact: avg_score 0.625 ≥ 0.5 is true",)
 
 
 def test_without_a_gate_there_is_no_verdict_but_thin_coverage_is_told() -> None:
@@ -223,3 +251,48 @@ def test_the_first_grader_is_meant_when_none_is_named() -> None:
 def test_a_wrong_gate_is_explained(fields: dict[str, Any], message: str) -> None:
     problems = read_gate({"op": "gte", "value": 0.5, **fields}, []).problems
     assert any(message in str(problem) for problem in problems)
+
+
+class TestConfidence:
+    @pytest.mark.parametrize(
+        ("passed", "op", "result"),
+        [
+            (98, "gte", "pass"),
+            (85, "gte", "undecided"),
+            (60, "gte", "fail"),
+            (60, "lt", "pass"),
+            (85, "lte", "undecided"),
+        ],
+    )
+    def test_the_interval_must_lie_on_one_side_of_the_bound(self, passed: int, op: str, result: str) -> None:
+        scores = [1.0] * passed + [0.0] * (100 - passed)
+        found = observed(scores, aggregation="accuracy", op=op, value=0.8, confidence=0.95)
+        assert found.result == result
+        assert found.observed == passed / 100
+
+    def test_the_reason_shows_the_interval(self) -> None:
+        (reason,) = observed([1.0] * 8 + [0.0] * 2, value=0.7, confidence=0.9).reasons
+        assert reason == ("exact: avg_score 0.8 ≥ 0.7 is true; uncertain at a confidence of 0.9: 0.541 to 0.931")
+
+    def test_one_case_is_undecided(self) -> None:
+        found = observed([1.0], value=0.5, confidence=0.95)
+        assert (found.result, found.observed_ci) == ("undecided", None)
+        assert found.reasons[0].endswith("uncertain at a confidence of 0.95: one case has no interval")
+
+    @pytest.mark.parametrize(
+        ("fields", "problem"),
+        [
+            ({"confidence": 1.5}, "confidence: expected a number between 0 and 1, got 1.5"),
+            (
+                {"confidence": 0.95, "aggregation": "min"},
+                "confidence: min has no interval; use it with avg_score or accuracy",
+            ),
+            (
+                {"confidence": 0.95, "op": "eq"},
+                "confidence: no interval lies on one side of an equality; use gte, gt, lte or lt",
+            ),
+        ],
+    )
+    def test_bad_input_is_named(self, fields: dict[str, Any], problem: str) -> None:
+        reading = read_gate({"kind": "simple", "op": "gte", "value": 0.5, **fields}, [])
+        assert [str(found) for found in reading.problems] == [problem]

@@ -6,14 +6,22 @@ import { changeBy, countsFor, shownCases, tellingDifference, type CaseChange } f
 import { scoreBins } from "../src/pages/compare/distribution.ts";
 import { asCode, asMarkdown } from "../src/pages/compare/markdown.ts";
 import { COMPARE_STATE } from "../src/pages/compare/state.ts";
-import { outlook, sentenceOf, signed, signedInterval } from "../src/pages/compare/wording.ts";
+import { noiseRule, outlook, sentenceOf, signed, signedInterval } from "../src/pages/compare/wording.ts";
 
 type Scores = Record<string, number | null>;
 
-function one(id: string, change: CaseChange["change"], baseline: Scores, candidate: Scores): CaseChange {
+/** A case as the service lists it; `changes` are those by grader. */
+function one(
+  id: string,
+  change: CaseChange["change"],
+  baseline: Scores,
+  candidate: Scores,
+  changes: CaseChange["changes"] = {},
+): CaseChange {
   return {
     test_case_id: id,
     change,
+    changes,
     baseline,
     candidate,
     input: "?",
@@ -23,31 +31,41 @@ function one(id: string, change: CaseChange["change"], baseline: Scores, candida
 }
 
 const CASES = [
-  one("same", "same", { a: 1, b: 1 }, { a: 1, b: 1 }),
-  one("up", "improved", { a: 0, b: 1 }, { a: 1, b: 1 }),
-  one("gone", "missing", { a: 1, b: null }, { a: null, b: 1 }),
-  one("little loss", "worse", { a: 1, b: 0.5 }, { a: 1, b: 0.4 }),
-  one("great loss", "worse", { a: 1, b: 1 }, { a: 0, b: 1 }),
-  one("both ways", "mixed", { a: 0, b: 1 }, { a: 1, b: 0 }),
-  one("edited", "edited", { a: 0, b: 0 }, { a: 1, b: 1 }),
+  one("same", "same", { a: 1, b: 1 }, { a: 1, b: 1 }, { a: "same", b: "same" }),
+  one("up", "improved", { a: 0, b: 1 }, { a: 1, b: 1 }, { a: "improved", b: "same" }),
+  one("gone", "missing", { a: 1, b: null }, { a: null, b: 1 }, { a: "missing", b: "missing" }),
+  one("little loss", "worse", { a: 1, b: 0.5 }, { a: 1, b: 0.4 }, { a: "same", b: "worse" }),
+  one("great loss", "worse", { a: 1, b: 1 }, { a: 0, b: 1 }, { a: "worse", b: "same" }),
+  one("both ways", "mixed", { a: 0, b: 1 }, { a: 1, b: 0 }, { a: "improved", b: "worse" }),
+  one("edited", "edited", { a: 0, b: 0 }, { a: 1, b: 1 }, { a: "edited", b: "edited" }),
 ];
 
-const GRADER = {
+const GRADER: Comparison["graders"][string] = {
   difference: 0.1,
   low: -0.05,
   high: 0.25,
   decision: "undecided",
   n: 40,
+  reasons: ["a loss above 0.05 is ruled out", "220 cases in all (180 more) settle it"],
   cases_to_decide: 220,
+  coverage: 1,
+  bounds_low: 0.1,
+  bounds_high: 0.1,
   baseline: 0.6,
   candidate: 0.7,
   p_value: 0.2,
   p_adjusted: 0.4,
+  test: "paired_t",
+  noise_threshold: 0.15,
+  noise: 0,
+  within_noise: 0,
+  skewed: false,
+  largest_drops: [{ case: "great loss", baseline: 1, candidate: 0 }],
   improved: 2,
   worse: 1,
   same: 3,
   missing: 1,
-} as const;
+};
 
 function comparison(changes: Partial<Comparison> = {}): Comparison {
   return {
@@ -56,6 +74,9 @@ function comparison(changes: Partial<Comparison> = {}): Comparison {
     comparability: { comparable: true, reasons: [] },
     margin: 0.02,
     decision: "undecided",
+    sentence: "undecided (a)",
+    primary: ["a"],
+    warnings: [],
     graders: { a: GRADER, b: { ...GRADER, decision: "worse", cases_to_decide: null } },
     cases: CASES,
     case_counts: { improved: 1, worse: 2, mixed: 1, same: 1, missing: 1, edited: 1 },
@@ -90,8 +111,11 @@ test("one grader's word decides where one is named; a missing score is not a zer
   expect(tellingDifference(CASES[2] as CaseChange, "")).toBeNull();
 });
 
-test("what floating point adds is no change", () => {
-  expect(changeBy(one("x", "same", { a: 0.1 + 0.2 }, { a: 0.3 }), "a")).toBe("same");
+test("what is noise to a grader is the same by its word, and its scores show what moved", () => {
+  const noisy = one("x", "same", { a: 0.5 }, { a: 0.505 }, { a: "same" });
+  expect(changeBy(noisy, "a")).toBe("same");
+  expect(changeBy(noisy, "another")).toBe("missing");
+  expect(tellingDifference(noisy, "a")).toBe(0.005);
 });
 
 test("cases that are not listed are counted all the same", () => {
@@ -110,11 +134,23 @@ test("a difference shows its sign, also where it is very small", () => {
 });
 
 test("what is undecided says what would settle it", () => {
-  expect(outlook(GRADER)).toBe("About 180 more cases would settle it.");
-  expect(outlook({ ...GRADER, n: 0 })).toBe("No case has a score in both runs.");
+  expect(outlook(GRADER)).toBe("A loss above 0.05 is ruled out; 220 cases in all (180 more) settle it.");
   expect(outlook({ ...GRADER, decision: "better" })).toBe("");
   expect(sentenceOf(comparison())).toBe(
     "The candidate is worse on 1, undecided on 1 of 2 graders, over 40 cases that both runs have.",
+  );
+});
+
+test("the noise of a grader is stated, and why the difference is not that of the means", () => {
+  expect(noiseRule(GRADER)).toBe("");
+  const noisy = { ...GRADER, noise: 0.01, within_noise: 12 };
+  expect(noiseRule(noisy)).toBe("Changes below 0.01 count as same (12 of 40 cases).");
+  expect(noiseRule({ ...noisy, difference: 0.13 })).toBe(
+    "Changes below 0.01 count as same (12 of 40 cases); with them the difference is +0.10.",
+  );
+  expect(noiseRule({ ...noisy, difference: null })).toBe("");
+  expect(asMarkdown(comparison({ graders: { a: noisy } }), { baseline: "A", candidate: "B" }, "x")).toContain(
+    "Changes below 0.01 count as same (12 of 40 cases).",
   );
 });
 
@@ -164,7 +200,7 @@ test("as Markdown nothing foreign is markup", () => {
       [
         "| grader | baseline | candidate | difference (95 % interval) | decision | improved / worse / same / missing |",
         "|---|---|---|---|---|---|",
-        "| `a` | 0.60 | 0.70 | +0.10 (−0.05 to +0.25) | **Undecided**. About 180 more cases would settle it. | 2 / 1 / 3 / 1 |",
+        "| `a` | 0.60 | 0.70 | +0.10 (−0.05 to +0.25) | **Undecided**. A loss above 0.05 is ruled out; 220 cases in all (180 more) settle it. | 2 / 1 / 3 / 1 |",
         "| `b` | 0.60 | 0.70 | +0.10 (−0.05 to +0.25) | **Worse** | 2 / 1 / 3 / 1 |",
       ].join("\n"),
       "What else differs:\n- `suite: 'x'`",
@@ -189,4 +225,11 @@ test("scores of both runs are counted into the same bins, those that are missing
     [0, 0],
     [4, 5],
   ]);
+});
+
+test("warnings go with a copied comparison, as text alone", () => {
+  const names = { baseline: "old", candidate: "new" };
+  const told = asMarkdown(comparison({ warnings: ["candidate: cluster: 2 of 24 cases [x](y)"] }), names, "http://x");
+  expect(told).toContain("Warnings:\n- `candidate: cluster: 2 of 24 cases [x](y)`\n");
+  expect(asMarkdown(comparison(), names, "http://x")).not.toContain("Warnings");
 });

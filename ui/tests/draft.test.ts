@@ -25,6 +25,7 @@ const GRADERS: Grader[] = [
       properties: { threshold: { type: "number", minimum: 0, maximum: 1, default: 0.8 } },
     },
     scoring_guide: "",
+    default_extractor: "last_assistant",
     version: 1,
     fingerprint: "f",
     status: "active",
@@ -44,6 +45,7 @@ const DRAFT: Draft = {
   concurrency: null,
   timeout: null,
   baseline: "",
+  stopEarly: false,
 };
 
 test("a plain draft is the shortest request", () => {
@@ -74,6 +76,7 @@ test("everything that was set is sent, and a mapping makes a target", () => {
     concurrency: 5,
     timeout: 12,
     baseline: "r1",
+    stopEarly: true,
   };
   expect(bodyOf(draft, GRADERS, ["a", "b"])).toEqual({
     test_case_ids: ["a", "b"],
@@ -91,7 +94,12 @@ test("everything that was set is sent, and a mapping makes a target", () => {
     repeats: 3,
     concurrency: 5,
     baseline_id: "r1",
+    stop_early: true,
   });
+});
+
+test("early stopping is asked for only with a run to compare with", () => {
+  expect(bodyOf({ ...DRAFT, stopEarly: true }, GRADERS, [])).toEqual(bodyOf(DRAFT, GRADERS, []));
 });
 
 test("a plain mapping is no target", () => {

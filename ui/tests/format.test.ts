@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { ago, between, cost, count, counted, duration, mean, percent, rate, score } from "../src/lib/format.ts";
+import { ago, between, bytes, cost, count, counted, duration, mean, percent, rate, score } from "../src/lib/format.ts";
 
 test("a rate comes with its interval", () => {
   expect(rate({ value: 0.82, low: 0.741, high: 0.879 })).toBe("82 % (74–88 %)");
@@ -69,4 +69,15 @@ test("how long ago is told coarsely", () => {
     at("2026-01-12T12:00:00Z"),
     at(null),
   ]).toEqual(["just now", "30 min ago", "10 h ago", "3 days ago", "–"]);
+});
+
+test("sizes are in the unit that needs the fewest digits", () => {
+  expect([0, 512, 1536, 20_480, 12.4 * 1024 ** 2, 3 * 1024 ** 4].map(bytes)).toEqual([
+    "0 B",
+    "512 B",
+    "1.5 KiB",
+    "20 KiB",
+    "12 MiB",
+    "3.0 TiB",
+  ]);
 });

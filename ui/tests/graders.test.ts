@@ -34,6 +34,7 @@ function grader(changes: Partial<Grader> = {}): Grader {
     type: "custom-rules",
     config_schema: SCHEMA,
     scoring_guide: "",
+    default_extractor: "last_assistant",
     version: 3,
     fingerprint: "f",
     status: "active",

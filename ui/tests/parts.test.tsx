@@ -4,7 +4,9 @@ import { afterEach, expect, test } from "vitest";
 import type { JsonObject } from "../src/api/types.ts";
 import { fieldsOf } from "../src/lib/schemaForm.ts";
 import { DiffText } from "../src/parts/DiffText.tsx";
+import { CheckField } from "../src/parts/Field.tsx";
 import { Histogram } from "../src/parts/Histogram.tsx";
+import { Warnings } from "../src/parts/Notice.tsx";
 import { SafeText } from "../src/parts/SafeText.tsx";
 import { SchemaForm } from "../src/parts/SchemaForm.tsx";
 
@@ -21,6 +23,22 @@ test("hostile text makes no element but the names of what cannot be seen", () =>
 test("a difference of hostile texts is text as well", () => {
   const { container } = render(<DiffText before="plain words here" after={HOSTILE} label="diff" />);
   expect(container.querySelector("img, script, a")).toBeNull();
+});
+
+test("a checkbox is described by its help and by what is wrong with it", () => {
+  render(<CheckField label="Stop early" help="With a baseline." fault={HOSTILE} checked={false} onChange={() => {}} />);
+  const box = screen.getByRole("checkbox", { name: "Stop early" });
+  const described = (box.getAttribute("aria-describedby") ?? "").split(" ").map((id) => document.getElementById(id));
+  expect(described.map((note) => note?.textContent)).toEqual(["With a baseline.", HOSTILE.replace("\u202e", "RLO")]);
+  expect(box.getAttribute("aria-invalid")).toBe("true");
+});
+
+test("warnings are a region of text, and absent where there are none", () => {
+  const { container, rerender } = render(<Warnings warnings={[HOSTILE]} />);
+  expect(screen.getByRole("region", { name: "Warnings" }).textContent).toContain("<script>");
+  expect(container.querySelector("img, script, a")).toBeNull();
+  rerender(<Warnings warnings={[]} />);
+  expect(container.innerHTML).toBe("");
 });
 
 test("a form of a schema gives the values that were set", () => {

@@ -28,6 +28,14 @@ test("the data is taken out of the envelope", async () => {
   expect(await request("DELETE", "things/1")).toBeUndefined();
 });
 
+test("what is wrong is known by field", async () => {
+  const details = { errors: [{ field: "stop_early", message: "needs a run" }, { field: 1, message: "x" }, "nonsense"] };
+  answering(400, { success: false, data: null, error: { code: "INVALID_INPUT", message: "Field", details } });
+  expect((await failing(request("POST", "evaluations"))).fields).toEqual({ stop_early: "needs a run" });
+  answering(500, "no envelope");
+  expect((await failing(request("POST", "evaluations"))).fields).toEqual({});
+});
+
 test("an error has its code, its message and what goes with it", async () => {
   const details = { errors: [{ line: 2, field: "input", message: "is required" }, "nonsense"] };
   answering(400, { success: false, data: null, error: { code: "INVALID_INPUT", message: "2 bad rows", details } });

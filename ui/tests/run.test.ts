@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import type { Evaluation, Figure, Summary } from "../src/api/types.ts";
 import { applyEvent, remaining } from "../src/lib/progress.ts";
+import { earlyEndOf, leftOut } from "../src/lib/runFacts.ts";
 import { verdictOf } from "../src/lib/verdict.ts";
 import { filterQuery, RUN_STATE } from "../src/pages/run/state.ts";
 import { readState } from "../src/lib/urlState.ts";
@@ -43,6 +44,7 @@ function summary(passRates: Record<string, Figure>, total = 10): Summary {
     p95_latency_ms: null,
     p99_latency_ms: null,
     coverage: {},
+    orders: {},
     sentence: "",
   };
 }
@@ -76,6 +78,21 @@ test("while it goes on, the verdict says so", () => {
     tone: "open",
     sentence: "So far: a passes 100 % (50–90 %) of 3 scored answers.",
   });
+});
+
+test.each([
+  [{ stopped: null, calls_saved: 0 }, ""],
+  [{ stopped: { look: 8, n: 190, of: 492 }, calls_saved: 302 }, "after 190 of 492 cases; 302 calls saved"],
+  [{ stopped: { look: 1, n: 6, of: 120 }, calls_saved: 1 }, "after 6 of 120 cases; 1 call saved"],
+  // a regrade of such a run: it made no calls itself
+  [{ stopped: { look: 1, n: 1000, of: 20000 }, calls_saved: 0, parent: "p" }, "after 1,000 of 20,000 cases"],
+])("an early end of %j is told as %j", (fields, told) => {
+  expect(earlyEndOf({ ...RUN, ...fields })).toBe(told);
+});
+
+test("what was left out is counted in cases, or in calls where cases are repeated", () => {
+  expect(leftOut({ ...RUN, calls_saved: 302 })).toBe("302 cases");
+  expect(leftOut({ ...RUN, calls_saved: 906, repeats: 3 })).toBe("906 calls");
 });
 
 test("a gate's word goes first", () => {

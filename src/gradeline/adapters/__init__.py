@@ -2,7 +2,7 @@
 
     from gradeline.adapters import RunConfig, create
 
-    answer = create("openai", "gpt-4o-mini").complete("Say hello.", RunConfig(model=""))
+    answer = create("openai", "gpt-6-luna").complete("Say hello.", RunConfig(model=""))
 
 Adapters are loaded when first used, and the HTTP client when they first call.
 """

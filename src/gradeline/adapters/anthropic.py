@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,7 +23,7 @@ from gradeline.adapters.wire import (
     tool_call,
     total,
 )
-from gradeline.model.trajectory import Message, ToolCall
+from gradeline.model.trajectory import Message, ToolCall, part_kind
 from gradeline.parsing.jsontext import NotJsonError, parse_json
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ _FINISHES = {
     "tool_use": "tool_calls",
     "refusal": "refusal",
 }
+_WITHOUT_TEMPERATURE = re.compile(r"claude-(?:opus-(?:4-[789]|[5-9])|sonnet-[5-9]|fable|mythos)")
+"""Models that answer 400 to a temperature; Anthropic removed it with Opus 4.7 (read on 2026-11-17):
+https://platform.claude.com/docs/en/about-claude/models/migration-guide"""
 _WITHOUT = {
     "seed": "Anthropic's models take no seed",
     "logprobs": "Anthropic's models tell no token probabilities",
@@ -67,6 +71,9 @@ class AnthropicAdapter(ChatAdapter):
         return {"x-api-key": api_key}
 
     def forgone(self, call: Call) -> Iterator[Note]:
+        given = call.config.model_params.get("temperature", call.config.temperature)
+        if given not in (None, 1) and _WITHOUT_TEMPERATURE.match(call.model):
+            yield Note("temperature", f"models such as {call.model} refuse {given!r}; they were left their own")
         for what in sorted(self.wanted(call) & set(_WITHOUT)):
             yield Note(what, _WITHOUT[what])
 
@@ -118,7 +125,9 @@ class AnthropicAdapter(ChatAdapter):
                     return {**body, "content": [block.whole() for _, block in sorted(blocks.items())]}
                 case "error":
                     told = told_in(data)
-                    raise told.error("the stream") if told else ModelError("bad_response", "the stream told an error")
+                    raise (
+                        told.error("the stream") if told else ModelError("bad_response", "the stream reported an error")
+                    )
         raise ModelError("truncated", "the stream ended without message_stop")
 
     def decode(self, body: Mapping[str, Any]) -> Reading:
@@ -137,6 +146,11 @@ class AnthropicAdapter(ChatAdapter):
                 if at(block, "type") == "tool_use"
             ),
             text_at(body, "model"),
+            server_calls=tuple(
+                tool_call(block.get("name"), block.get("input"), block.get("id"))
+                for block in blocks
+                if part_kind(block) == "call" and at(block, "type") != "tool_use"
+            ),
         )
 
 

@@ -71,6 +71,8 @@ class Reading:
     calls: tuple[ToolCall, ...] = ()
     model: str | None = None
     logprobs: tuple[TokenLogprob, ...] = ()
+    server_calls: tuple[ToolCall, ...] = ()
+    """Calls of tools that the provider ran itself, such as a web search."""
 
 
 class ChatAdapter(ABC):
@@ -293,11 +295,7 @@ class ChatAdapter(ABC):
             notes.append(Note("stream", "the server answered in one piece"))
         if streamed and not answer.events and answer.body.strip():
             raise ModelError("bad_response", "no stream of events")
-        if streamed:
-            hide = self._endpoint.hide
-            body = self.assemble([event._replace(data=hide(event.data)) for event in answer.events])
-        else:
-            body = self._endpoint.parsed(answer)
+        body = self.assemble(answer.events) if streamed else self._endpoint.parsed(answer)
         told = told_in(body)
         if told is not None:
             raise told.error("its body")
@@ -305,6 +303,8 @@ class ChatAdapter(ABC):
         text, changed = clean_text(joined([reading.text]))
         if changed:
             notes.append(Note("text", "it held what is no text, which was replaced"))
+        if answer.masked:
+            notes.append(Note("text", "it held a credential, which was masked"))
         if call.logprobs is not None and not reading.logprobs:
             notes.append(Note("logprobs", "the server gave none"))
         return ChatResponse(
@@ -315,6 +315,7 @@ class ChatAdapter(ABC):
             latency_ms=answer.latency_ms,
             raw={"finish_reason": reading.finish_told, "body": body},
             tool_calls=reading.calls,
+            server_calls=reading.server_calls,
             notes=tuple(notes),
             logprobs=reading.logprobs,
         )
@@ -327,6 +328,11 @@ class ChatAdapter(ABC):
         price = self._price(call.model) or (self._price(reading.model) if reading.model else None)
         cost = tokens.cost if tokens.cost is not None else price.cost(tokens) if price else None
         return Usage(tokens.input, tokens.output, tokens.cached, cost)
+
+    @property
+    def priced(self) -> bool:
+        """Whether the price of its model is known."""
+        return self.model is not None and self._price(self.model) is not None
 
     def _price(self, model: str) -> Price | None:
         return self._prices.price(self.provider, model, self.host)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gradeline.model.llm import LLMResponse
-from gradeline.model.trajectory import Message
+from gradeline.model.trajectory import Message, ToolCall
 
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
@@ -71,3 +71,5 @@ class ChatResponse(LLMResponse):
 
     notes: tuple[Note, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
+    server_calls: tuple[ToolCall, ...] = ()
+    """Calls of tools that the provider ran itself, such as a web search; the caller does not answer them."""

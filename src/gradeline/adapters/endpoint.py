@@ -14,18 +14,15 @@ from gradeline.adapters.pace import RateLimit
 from gradeline.adapters.prices import Prices
 from gradeline.adapters.wire import parse
 from gradeline.errors import ConfigError, DataError
-from gradeline.model.secrets import REDACTED
 from gradeline.model.text import clean_data, quote
 
 if TYPE_CHECKING:
     from gradeline.adapters.sending import OpenTransport, TransportPool
+    from gradeline.model.resources import Resources
     from gradeline.transport import Answer, Backoff
 
 DEFAULT_TIMEOUT_S = 120.0
 DEFAULT_RETRIES = 2
-
-_SHORTEST_KEY = 8
-"""Shorter ones are stand-ins such as ``EMPTY`` or ``test``, which an answer may well hold."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +42,16 @@ class Settings:
     prices: Prices | None = None
     backoff: Backoff | None = None
     open_transport: OpenTransport | None = None
+
+
+def model_transport(resources: Resources) -> OpenTransport | None:
+    """The ``open_transport`` of `Settings` for calls that must keep to a policy or send bound secrets."""
+    if resources.policy is None and resources.secrets is None:
+        return None
+    from gradeline.adapters.sending import ModelTransport  # loads aiohttp
+
+    policy = () if resources.policy is None else (resources.policy,)
+    return lambda: ModelTransport(*policy, secrets=resources.secrets)
 
 
 class Endpoint:
@@ -102,7 +109,7 @@ class Endpoint:
             text = answer.body.decode("utf-8-sig")
         except UnicodeDecodeError:
             raise ModelError("bad_response", "the body is not valid UTF-8") from None
-        body = parse(self.hide(text))
+        body = parse(text)
         if not isinstance(body, dict):
             raise ModelError("bad_response", f"no JSON object: {quote(body)}")
         return body
@@ -126,13 +133,6 @@ class Endpoint:
             attempts=answer.attempts,
             answered=True,
         )
-
-    def hide(self, text: str) -> str:
-        """A gateway that says back what it was let in with must not have it stored."""
-        for secret in self._secrets:
-            if len(secret) >= _SHORTEST_KEY:
-                text = text.replace(secret, REDACTED)
-        return text
 
     async def close(self) -> None:
         """Closes the connections of this event loop."""

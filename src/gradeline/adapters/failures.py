@@ -38,7 +38,19 @@ _DAILY_QUOTA = re.compile(r"PerDay")
 _BAD_KEY = frozenset({"API_KEY_INVALID", "API_KEY_SERVICE_BLOCKED", "invalid_api_key"})
 _NO_MODEL = frozenset({"model_not_found", "model_not_available", "invalid_model"})
 _NO_MODEL_WORDS = re.compile(r"not a valid model|invalid model(?: name| id|:)|unknown model", re.IGNORECASE)
-_FLAGGED = re.compile(r"\b(?:flagged|moderation)\b", re.IGNORECASE)
+_MODERATED = frozenset(
+    {
+        "content_policy_violation",
+        "moderation_blocked",
+        "content_filter",
+        "invalid_prompt",
+        "ResponsibleAIPolicyViolation",
+    }
+)
+"""How OpenAI and Azure report a prompt that their filters do not let pass, as a 400."""
+_FLAGGED = re.compile(r"\b(?:flagged|moderation|content (?:management )?policy|usage policy)\b", re.IGNORECASE)
+_PASSING = frozenset({408, 409, 425, 429})
+"""Statuses of the 400s that say "later", not "no"."""
 _PAYMENT_REQUIRED = 402
 _REASONS = frozenset({"reason", "error_code", "quotaId"})
 _FIELD = re.compile(r'"(code|status|type|reason|error_code|quotaId)"\s*:\s*"([^"\\]{1,200})"')
@@ -62,6 +74,10 @@ _IMPLIED: Mapping[str, int] = {
     "rate_limit_exceeded": 429,
     "resource_exhausted": 429,
     "invalid_request_error": 400,
+    "invalid_prompt": 400,
+    "content_policy_violation": 400,
+    "moderation_blocked": 400,
+    "content_filter": 400,
     "authentication_error": 401,
     "billing_error": 402,
     "permission_error": 403,
@@ -109,15 +125,39 @@ class ModelError(AgentError):
         return refused or self.type in _NEVER_SENT or self.type == QUOTA
 
     @property
+    def moderated(self) -> bool:
+        """Whether a filter of the provider did not let the request pass."""
+        told = self.told or Told("")
+        if self.http_status not in (None, 400, 403, 422):
+            return False
+        return not _MODERATED.isdisjoint(told.words) or bool(_FLAGGED.search(told.message[:_BEGINNING]))
+
+    @property
+    def refused(self) -> bool:
+        """Whether the provider took the request and refused it, so that asking again would not help."""
+        if self.moderated:
+            return True
+        status = self.http_status
+        return self.type != QUOTA and status is not None and 400 <= status < 500 and status not in _PASSING
+
+    @property
+    def of_caller(self) -> bool:
+        """Whether every other call would certainly fail like this one: a wrong key, a used-up account."""
+        words = self.told.words if self.told else ()
+        return self.type == QUOTA or self.http_status == 401 or not _BAD_KEY.isdisjoint(words)
+
+    @property
     def obstacle(self) -> Obstacle | None:
-        """What would let every other call to this model fail like this one; None where it is this call's alone."""
+        """What may let every other call fail like this one (see `of_caller`); None where it is of one request."""
         told = self.told or Told("")
         if self.type == QUOTA:
             return "quota"
-        if self.http_status == 401 or not _BAD_KEY.isdisjoint(told.words):
+        if self.of_caller:
             return "key"
+        if self.moderated:
+            return None
         if self.http_status == 403:
-            return None if _FLAGGED.search(told.message) else "key"
+            return "key"
         refused_model = told.param == "model" or not _NO_MODEL.isdisjoint(told.words)
         if self.http_status == 404 or (self.http_status == 400 and refused_model):
             return "model"
@@ -148,7 +188,7 @@ class Told(NamedTuple):
     def error(self, where: str) -> ModelError:
         """The error that this is, told inside an answer."""
         status = _status(self.code)
-        shown = f"{where}: the provider told an error: {quote(self.message, _LONGEST)}"
+        shown = f"{where}: the provider reported an error: {quote(self.message, _LONGEST)}"
         kind = "bad_response" if status is None else "rate_limited" if status == 429 else "status"
         if self.used_up:
             kind = QUOTA

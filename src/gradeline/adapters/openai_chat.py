@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -260,15 +261,20 @@ def is_closed(schema: object) -> bool:
     return all(map(is_closed, schema.values()))
 
 
+_REASONING = re.compile(r"^o[134](?![a-z0-9])|gpt-[5-9]")
+
+
 def reasons(model: str) -> bool:
     """Whether the name is that of a model that thinks first, which OpenAI serves with fewer parameters."""
-    return model.startswith(("o1", "o3", "o4")) or "gpt-5" in model
+    return _REASONING.search(model) is not None
 
 
 def forgone_temperature(call: Call) -> Iterator[Note]:
-    """OpenAI's reasoning models answer 400 to any temperature but their own."""
-    given = call.config.model_params.get("temperature", call.config.temperature)
-    if given not in (None, 1) and reasons(call.model):
+    """OpenAI's reasoning models answer 400 to any temperature but their own, unless reasoning is turned off."""
+    params = call.config.model_params
+    given = params.get("temperature", call.config.temperature)
+    effort = params.get("reasoning_effort", mapping(params, "reasoning").get("effort"))
+    if given not in (None, 1) and effort != "none" and reasons(call.model):
         yield Note("temperature", f"models such as {call.model} refuse {given!r}; they were left their own")
 
 

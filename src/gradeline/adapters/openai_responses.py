@@ -23,11 +23,14 @@ from gradeline.adapters.wire import (
     tool_call,
 )
 from gradeline.model.text import quote
+from gradeline.model.trajectory import called_tool, part_kind
 
 if TYPE_CHECKING:
     from gradeline.transport import Event
 
 _LAST = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
+_CALLERS_TOOLS = frozenset({"function_call", "custom_tool_call"})
+"""Types of calls that the caller has to answer; the provider runs the others itself."""
 _CUT_SHORT = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
@@ -113,10 +116,14 @@ class OpenAIResponsesAdapter(ChatAdapter):
             if text_at(item, "type") == "message"
             for part in items(item, "content")
         ]
-        calls = tuple(
-            tool_call(item.get("name"), item.get("arguments", item.get("input")), item.get("call_id"))
-            for item in items(body, "output")
-            if text_at(item, "type") in ("function_call", "custom_tool_call")
+        called = [item for item in items(body, "output") if part_kind(item) == "call"]
+        calls, server_calls = (
+            tuple(
+                tool_call(called_tool(item), item.get("arguments", item.get("input")), item.get("call_id"))
+                for item in called
+                if (text_at(item, "type") in _CALLERS_TOOLS) is of_caller
+            )
+            for of_caller in (True, False)
         )
         refusals = [text for part in parts if (text := text_at(part, "refusal"))]
         texts = [text for part in parts if (text := text_at(part, "text")) is not None]
@@ -135,6 +142,7 @@ class OpenAIResponsesAdapter(ChatAdapter):
             calls,
             text_at(body, "model"),
             tuple(read_logprobs([entry for part in parts for entry in items(part, "logprobs")])),
+            server_calls,
         )
 
 

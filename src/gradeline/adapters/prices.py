@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +22,12 @@ ANYWHERE = "*"
 _TABLE = Path(__file__).with_name("prices.json")
 _MILLION = 1_000_000
 
+_NUMBER = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+_ASSUMED = re.compile(
+    rf"(?:(?P<model>[^=\s][^=]*)=)?\s*\$?(?P<input>{_NUMBER})\s*/\s*\$?(?P<output>{_NUMBER})"
+    rf"(?:\s*/\s*\$?(?P<cached>{_NUMBER}))?"
+)
+
 _Dollars = Annotated[float, msgspec.Meta(ge=0)]
 
 
@@ -35,13 +42,15 @@ class LongPrompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Dollars per million tokens. A call with tokens of a sort that has no price here costs nobody knows what."""
+    """Dollars per million tokens. The cost of a call with tokens of a kind without a price is unknown."""
 
     input: _Dollars
     output: _Dollars
     cached: _Dollars | None = None
     cache_write: _Dollars | None = None
     long: LongPrompt | None = None
+    up_to: int | None = None
+    """The longest prompt, in tokens, that these prices are for; None: any."""
     source: str | None = None
     checked: str | None = None
 
@@ -50,6 +59,8 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if tokens.input is None or tokens.output is None or tokens.extra:
             return None
         rates: Price | LongPrompt = self
+        if self.up_to is not None and tokens.input > self.up_to:
+            return None
         if self.long is not None and tokens.input > self.long.above:
             rates = self.long
         cached, written = tokens.cached or 0, tokens.written or 0
@@ -77,8 +88,16 @@ class ProviderPrices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Prices:
     """Prices by provider and model. A model that is not in the table, or is served elsewhere, has no known price."""
 
-    def __init__(self, providers: Mapping[str, ProviderPrices] | None = None) -> None:
+    def __init__(
+        self,
+        providers: Mapping[str, ProviderPrices] | None = None,
+        own: Mapping[str, Price] | None = None,
+        assumed: Price | None = None,
+    ) -> None:
+        """``own`` are the user's prices by model, which come first; ``assumed`` is the price of models without one."""
         self._providers = dict(providers or {})
+        self._own = dict(own or {})
+        self._assumed = assumed
 
     @classmethod
     def of(cls, models: Mapping[str, Price]) -> Prices:
@@ -97,15 +116,56 @@ class Prices:
         for name, new in other._providers.items():
             old = merged.get(name, ProviderPrices())
             merged[name] = ProviderPrices({**old.models, **new.models}, (*old.hosts, *new.hosts))
-        return Prices(merged)
+        return Prices(merged, {**self._own, **other._own}, other._assumed or self._assumed)
+
+    def given(self, model: str | None) -> Price | None:
+        """The price that the user gave for a model, whichever provider serves it."""
+        return self._own.get(model or "", self._assumed)
 
     def price(self, provider: str, model: str, host: str | None = None) -> Price | None:
         """The price of a model at a host, or None: unknown is not 0."""
+        if model in self._own:
+            return self._own[model]
         for name in (provider, ANYWHERE):
             prices = self._providers.get(name)
             if prices is not None and model in prices.models and not {host, ANYWHERE}.isdisjoint(prices.hosts):
                 return prices.models[model]
-        return None
+        return self._assumed
+
+
+def flat_price(
+    input: float,  # noqa: A002 - as prices are named everywhere
+    output: float,
+    cached: float | None = None,
+    cache_write: float | None = None,
+) -> Price:
+    """A price that a user gave. Tokens of the cache cost as much as others unless another price is given for them."""
+    return Price(input, output, input if cached is None else cached, input if cache_write is None else cache_write)
+
+
+def assumed_prices(texts: Iterable[str]) -> tuple[dict[str, Price], Price | None]:
+    """Prices such as ``0.15/0.60`` and ``MODEL=0.15/0.60``: those by model, and the one for all other models."""
+    by_model: dict[str, Price] = {}
+    assumed: Price | None = None
+    for text in texts:
+        model, price = _assumed(text)
+        if model:
+            by_model[model] = price
+        else:
+            assumed = price
+    return by_model, assumed
+
+
+def _assumed(text: str) -> tuple[str, Price]:
+    found = _ASSUMED.fullmatch(text.strip())
+    if found is None:
+        reason = (
+            f"invalid price {quote(text)}: use INPUT/OUTPUT in US dollars per million tokens, such as 0.15/0.60, or"
+            " MODEL=0.15/0.60 for one model; a third number is the price of cached input"
+        )
+        raise ConfigError(Problem("--assume-price", reason))
+    cached = None if found["cached"] is None else float(found["cached"])
+    return (found["model"] or "").strip(), flat_price(float(found["input"]), float(found["output"]), cached)
 
 
 @cache

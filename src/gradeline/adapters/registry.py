@@ -119,12 +119,18 @@ def _place(
     if base_url:
         return base_url, api_key or None
     known = os.environ if environment is None else environment
-    named = known.get(provider.url_name) if provider.url_name else None
+    url = provider_url(provider, known)
     key = api_key or next((known[one] for one in provider.key_names if known.get(one)), None)
-    if key is None and provider.needs_key and not named:
+    if key is None and provider.needs_key and url == provider.base_url:
         remedy = f"set {' or '.join(provider.key_names)}, or give api_key"
         raise ConfigError(Problem("api_key", f"{name} lets nobody in without a key; {remedy}"))
-    return named or provider.base_url, key
+    return url, key
+
+
+def provider_url(provider: Provider, environment: Mapping[str, str]) -> str:
+    """Where a provider is called without a ``base_url``: the only address its key from the environment is sent to."""
+    named = environment.get(provider.url_name) if provider.url_name else None
+    return named or provider.base_url
 
 
 def _class(provider: Provider) -> Any:

@@ -6,19 +6,24 @@ import asyncio
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import msgspec
 
 from gradeline.api.threads import call_in_thread
-from gradeline.errors import grade_policy
+from gradeline.errors import AgentError, grade_policy
 from gradeline.model import ErrorInfo, GradeContext, Grader
-from gradeline.usercode.calling import as_response, call_target
+from gradeline.model.copies import copy_context, copy_sample, is_ours
+from gradeline.model.grade import is_field_error
+from gradeline.usercode.calling import Conversation
 from gradeline.usercode.loader import TARGET
 from gradeline.usercode.messages import Job, Task, TaskResult
-from gradeline.usercode.pool import WorkerPool
-from gradeline.usercode.worker import checked, describe
+from gradeline.usercode.output import kept_output
+from gradeline.usercode.pools import CodeRunner
+from gradeline.usercode.results import checked, named
+from gradeline.usercode.worker import describe
 
 Function = Callable[..., Any]
 
@@ -26,22 +31,22 @@ Given = Function | Grader
 """A function as its decorator wants it, or a grader that is an object."""
 
 
-class CallablePool(WorkerPool):
+class CallablePool:
     """Runs the functions it was given, and leaves everything else to the workers of another pool.
 
     A coroutine function runs on the loop of the run, any other in a thread. A call past its deadline is given up;
     a thread cannot be ended, so what it does goes on.
     """
 
-    def __init__(self, functions: Mapping[tuple[str, str], Given], workers: WorkerPool) -> None:
+    def __init__(self, functions: Mapping[tuple[str, str], Given], workers: CodeRunner) -> None:
         """``functions`` are found by role and reference."""
-        super().__init__()
         self._functions = functions
         self._others = workers
+        self._folders = (str(Path.cwd()),)
 
     async def run(self, job: Job) -> list[TaskResult]:
         others = [index for index, task in enumerate(job.tasks) if not self._has(task)]
-        found = dict(zip(others, await self._others.run(_part(job, others)), strict=True)) if others else {}
+        found = dict(zip(others, await self._others.run(job.part(others)), strict=True)) if others else {}
         for index, task in enumerate(job.tasks):
             if index in found:
                 continue
@@ -55,47 +60,78 @@ class CallablePool(WorkerPool):
 
     async def _call(self, job: Job, task: Task, text: str) -> TaskResult:
         started = perf_counter()
-        result = TaskResult()
+        with kept_output() as printed:
+            result = await (self._answer(job, task) if task.role == TARGET else self._grade(job, task, text))
+        latency_ms = (perf_counter() - started) * 1000
+        return msgspec.structs.replace(result, latency_ms=latency_ms, output=printed.text())
+
+    async def _answer(self, job: Job, task: Task) -> TaskResult:
+        """The response of the function to the case; each turn has the task's time for itself."""
+        function = self._function(task)
+        talk = Conversation(function, job.sample, task.config.get("model"), task.reference, self._folders)
+        try:
+            while not talk.done:
+                began = perf_counter()
+                value = await self._in_time(task, function, talk.call)
+                talk.take(value, (perf_counter() - began) * 1000)
+            return TaskResult(response=talk.response())
+        except _TooLateError as late:
+            return TaskResult(error=talk.failure(AgentError("timeout", str(late))))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            if _cancelled(error):
+                raise
+            return TaskResult(error=talk.failure(error))
+
+    async def _grade(self, job: Job, task: Task, text: str) -> TaskResult:
+        given = self._functions[task.role, task.reference]
+        function = self._function(task)
+        if isinstance(given, Grader):
+            ctx = GradeContext(job.sample, text, job.response)
+            call = partial(function, ctx if is_ours(type(given)) else copy_context(ctx))
+        else:
+            call = partial(function, copy_sample(job.sample), text)
+        try:
+            return TaskResult(checked(await self._in_time(task, function, call), task.reference))
+        except _TooLateError as late:
+            kind = "timeout"
+            return TaskResult(error=ErrorInfo(kind, str(late), grade_policy(kind).fault))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            if _cancelled(error):
+                raise
+            if isinstance(error, ValueError) and is_field_error(error):
+                error = named(error, given, task.reference)
+            return TaskResult(error=describe(error))
+
+    def _function(self, task: Task) -> Function:
+        given = self._functions[task.role, task.reference]
+        return given.grade if isinstance(given, Grader) else given
+
+    async def _in_time(self, task: Task, function: Function, call: Callable[[], Any]) -> Any:
+        """The value of a call; `_TooLateError` past its deadline."""
         try:
             async with asyncio.timeout(task.timeout) as deadline:
-                value = await self._value(job, task, text)
-            if task.role == TARGET:
-                result = TaskResult(response=as_response(value, task.reference))
-            else:
-                result = TaskResult(checked(value, task.reference))
-        except (Exception, SystemExit) as error:
-            late = isinstance(error, TimeoutError) and deadline.expired()
-            result = TaskResult(error=_too_late(task) if late else describe(error))
-        return msgspec.structs.replace(result, latency_ms=(perf_counter() - started) * 1000)
+                value = call() if _is_async(function) else await call_in_thread(call)
+                return await value if inspect.isawaitable(value) else value
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise _TooLateError(f"{task.reference} took longer than {task.timeout:g} s") from None
 
-    async def _value(self, job: Job, task: Task, text: str) -> Any:
-        given = self._functions[task.role, task.reference]
-        function: Function = given.grade if isinstance(given, Grader) else given
-        if task.role == TARGET:
-            call = partial(call_target, function, job.sample, text, task.config.get("model"))
-        elif isinstance(given, Grader):
-            call = partial(function, GradeContext(job.sample, text, job.response))
-        else:
-            call = partial(function, job.sample, text)
-        value = call() if _is_async(function) else await call_in_thread(call)
-        return await value if inspect.isawaitable(value) else value
+
+class _TooLateError(Exception):
+    """A call was given up at its deadline."""
+
+
+def _cancelled(error: BaseException) -> bool:
+    """Whether the run is being cancelled, and the function did not raise this by itself."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling() > 0)
 
 
 def _is_async(function: Function) -> bool:
     call = inspect.getattr_static(type(function), "__call__", None)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
-
-
-def _part(job: Job, indices: list[int]) -> Job:
-    """The job with these tasks alone. What a task of theirs reads from is among them."""
-    places = {index: place for place, index in enumerate(indices)}
-    tasks = (job.tasks[index] for index in indices)
-    moved = (
-        task if task.extract is None else msgspec.structs.replace(task, extract=places[task.extract]) for task in tasks
-    )
-    return Job(job.sample, tuple(moved), job.response)
-
-
-def _too_late(task: Task) -> ErrorInfo:
-    kind = "timeout"
-    return ErrorInfo(kind, f"{task.reference} took longer than {task.timeout:g} s", grade_policy(kind).fault)

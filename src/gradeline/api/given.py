@@ -20,11 +20,12 @@ from gradeline.errors import ConfigError, DataError, Problem
 from gradeline.model import Grader, Sample, canonical_json, clean_data, quote
 from gradeline.suite.document import parse_document
 from gradeline.suite.override import override
-from gradeline.suite.places import DocumentError, SuiteProblem
-from gradeline.suite.read import suite_of
-from gradeline.suite.spec import GraderSpec, Suite, TargetSpec
+from gradeline.suite.places import DocumentError
+from gradeline.suite.read import SuiteFileError, suite_of, without_line
+from gradeline.suite.spec import CodeReference, GraderSpec, Suite, TargetSpec
 from gradeline.usercode.loader import TARGET
-from gradeline.usercode.marks import mark_of
+from gradeline.usercode.marks import innermost, mark_of, place
+from gradeline.usercode.parameters import ParameterError, parameters_of
 
 FILE = "<suite given in Python>"
 """Stands where the path of a suite file would."""
@@ -51,13 +52,22 @@ class GivenSuite(NamedTuple):
             suite = suite_of(document, self.folder / FILE)
         except DocumentError as error:
             # lines of a text that nobody wrote would help nobody
-            raise DocumentError(SuiteProblem("", 0, 0, each.path, each.message) for each in error.placed) from None
+            placed = error.without_lines()
+            if isinstance(placed, SuiteFileError):
+                placed.references = tuple(self._named(placed.references))
+            raise placed from None
+        suite = msgspec.structs.replace(suite, references=tuple(self._named(suite.references)))
         if self.rows is None or suite.dataset != []:
             return suite
         digest = sha256(suite.digest.encode() + canonical_json(self.rows)).hexdigest()
         return msgspec.structs.replace(
             suite, dataset=self.rows, digest=digest, shown={**suite.shown, "dataset": self.rows}
         )
+
+    def _named(self, references: Iterable[CodeReference]) -> Iterator[CodeReference]:
+        """What the data names; what was given itself is not looked for in files."""
+        given = {*self.graders, *([] if self.target is None else [shown_name(self.target)])}
+        return (without_line(reference) for reference in references if reference.name not in given)
 
     def with_placeholders(self, suite: Suite) -> Suite:
         """The suite without the given functions, which nothing that looks into files could find."""
@@ -115,6 +125,7 @@ def read_given(data: Mapping[str, Any], folder: str | Path | None = None) -> Giv
     entries = plain.get("graders")
     if isinstance(entries, Mapping):
         plain["graders"] = {str(key): _grader(str(key), entry, found, problems) for key, entry in entries.items()}
+        problems += _shared_names(plain["graders"], found)
     try:
         plain = clean_data(plain, "")
     except DataError as error:
@@ -152,6 +163,12 @@ def _target(data: dict[str, Any], problems: list[Problem]) -> Function | None:
         return None
     if config.get("isolation", "none") != "none":
         problems.append(Problem("target.isolation", "a function that is given runs in this process; leave it out"))
+    if config.get("memory") is not None:
+        problems.append(Problem("target.memory", "a function that is given runs in this process; leave it out"))
+    try:
+        parameters_of(function)
+    except ParameterError as error:
+        problems.append(Problem("target", f"{shown_name(function)} {error}"))
     data["target"] = {"kind": "python", **config, "function": shown_name(function), "isolation": "none"}
     return function
 
@@ -161,7 +178,7 @@ def _grader(key: str, entry: object, found: dict[str, Given], problems: list[Pro
     config: dict[str, Any] = dict(entry) if isinstance(entry, Mapping) else {"function": entry}
     given: object = config.get("function")
     name = f"graders.{key}"
-    if isinstance(given, graders.DeclaredGrader) and given.kind in graders.registry:
+    if isinstance(given, graders.DeclaredGrader) and _is_registered(given):
         return {**{key: value for key, value in config.items() if key != "function"}, **given.definition()}
     if isinstance(given, graders.Grader):
         found[name] = graders.as_grader(given, key)
@@ -170,7 +187,30 @@ def _grader(key: str, entry: object, found: dict[str, Given], problems: list[Pro
         found[name] = given
     else:
         return entry
+    if config.get("memory") is not None:
+        problems.append(Problem(f"{name}.memory", "a grader that is given runs in this process; leave it out"))
     return {"kind": "tool", **config, "function": name}
+
+
+def _is_registered(given: graders.DeclaredGrader[Any]) -> bool:
+    """Whether the kind of the object names this very class: a subclass may have kept the name of its base."""
+    return given.kind in graders.registry and graders.registry.get(given.kind) is type(given)
+
+
+def _shared_names(entries: Mapping[str, object], found: Mapping[str, Given]) -> Iterator[Problem]:
+    """Built-ins that are named by a bare name which a given function has too: either could be meant."""
+    marked = {mark.name: given for given in found.values() if (mark := mark_of(given)) is not None}
+    for key, entry in entries.items():
+        name = entry.get("function") if isinstance(entry, Mapping) else None
+        if not isinstance(name, str) or name not in marked or name not in graders.registry:
+            continue
+        inner = innermost(marked[name])
+        where = "" if inner is None else f" at {place(inner)}"
+        yield Problem(
+            f"graders.{key}.function",
+            f"{name!r} is the name of a {graders.registry.origin(name)}, and a given function is marked @grader with"
+            f" the same name{where}; give the function itself, or write kind: {name} for the built-in grader",
+        )
 
 
 def _not_a_grader(place: str, function: Function) -> Iterator[Problem]:

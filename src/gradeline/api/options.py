@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 Overrides = Mapping[str, object] | Sequence[str]
 """Values that stand over the suite's: ``{"gate.value": 0.9}``, or texts such as ``"gate.value=0.9"``."""
 
-_COMMAND_LINE = {"--set": "overrides", "--grader": "graders", "--sample": "samples", "--model": "models"}
+_COMMAND_LINE = {
+    "--stop-early": "stop_early",
+    "--set": "overrides",
+    "--grader": "graders",
+    "--sample": "samples",
+    "--model": "models",
+}
 _LEAST = {"limit": 0, "repeats": 1, "concurrency": 1}
 
 
@@ -58,11 +64,15 @@ class RunOptions(TypedDict, total=False):
     overrides: Overrides
     budget: float | Mapping[str, float] | None
     """What the run may cost, or ``{"cost": 5, "calls": 1000}``."""
+    assume_price: str | Sequence[str] | Mapping[str, str]
+    """US dollars per million input and output tokens: ``"0.15/0.60"``, or by model ``{"my-model": "0.15/0.60"}``."""
     seed: int | None
     name: str | None
     """The run's name; by default the suite's."""
     baseline: str | RunResult | None
     """A run that this one must not be worse than, for its gate to pass."""
+    stop_early: bool
+    """Ask the cases in random order, and end as soon as they decide whether the run is worse than its baseline."""
     fail_fast: bool
     """End at the first case that does not pass."""
     cached: str | Path | None
@@ -92,6 +102,7 @@ def order_of(options: RunOptions) -> Order:
     texts = {name: tuple(_texts(name, given.get(name), problems)) for name in ("samples", "tags", "graders", "models")}
     own = _read("overrides", override_texts, options.get("overrides") or (), problems)
     budget = _read("budget", _budget, options.get("budget"), problems)
+    prices = _read("assume_price", _price_texts, options.get("assume_price") or (), problems)
     if problems:
         raise ConfigError(problems)
     cached = options.get("cached")
@@ -106,6 +117,7 @@ def order_of(options: RunOptions) -> Order:
         cached=None if cached is None else str(Path(cached).resolve()),
         overrides=own or (),
         budget=budget,
+        prices=prices,
     )
     baseline = options.get("baseline")
     return Order(
@@ -114,6 +126,7 @@ def order_of(options: RunOptions) -> Order:
         options.get("name"),
         options.get("seed"),
         baseline=baseline if baseline is None or isinstance(baseline, str) else baseline.run.id,
+        stop_early=options.get("stop_early", False),
         fail_fast=options.get("fail_fast", False),
     )
 
@@ -168,6 +181,22 @@ def _texts(name: str, value: object, problems: list[Problem]) -> Iterator[str]:
             yield str(item)
         else:
             problems.append(Problem(name, f"expected texts, got {quote(item)}"))
+
+
+def _price_texts(value: object) -> tuple[str, ...]:
+    """Prices as ``--assume-price`` takes them."""
+    from gradeline.adapters.prices import assumed_prices  # few runs are given prices
+
+    given = [f"{model}={price}" for model, price in value.items()] if isinstance(value, Mapping) else value
+    texts = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [None]
+    if not all(isinstance(text, str) for text in texts):
+        reason = f'expected a price such as "0.15/0.60", or prices by model, got {quote(value)}'
+        raise ConfigError(Problem("assume_price", reason))
+    try:
+        assumed_prices(map(str, texts))
+    except ConfigError as error:
+        raise ConfigError([problem._replace(path="assume_price") for problem in error.problems]) from None
+    return tuple(map(str, texts))
 
 
 def _budget(value: object) -> Budget | None:

@@ -76,7 +76,7 @@ class RunResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The result as ``--json`` prints it."""
-        return {**self._ran.report.to_data(), "exit_code": self.exit_code}
+        return self._ran.to_data()
 
     def close(self) -> None:
         """Let go of the store; only `records` and what reads them need it."""

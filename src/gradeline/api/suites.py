@@ -23,14 +23,16 @@ from gradeline.api.results import RunGroup, RunResult
 from gradeline.api.stores import OpenStore
 from gradeline.api.threads import wait_for
 from gradeline.engine import suites
+from gradeline.engine.advice import command
+from gradeline.engine.faults import placed_problems, read_with_code
 from gradeline.engine.prepare import Choice, Prepared, prepare
 from gradeline.engine.stop import Stop
 from gradeline.engine.suites import STOPPED_BY_HAND, Order, SuiteRan, Watcher
-from gradeline.engine.tally import Advance, CaseDone, Tally
+from gradeline.engine.tally import Advance, CaseDone, LookTaken, Tally
 from gradeline.errors import ConfigError
 from gradeline.model import Run, Storage
 from gradeline.suite import spec
-from gradeline.suite.places import PlacedError, SuiteProblem
+from gradeline.suite.places import SuiteProblem
 from gradeline.suite.read import read_suite
 
 _log = logging.getLogger("gradeline")
@@ -114,18 +116,16 @@ class Suite:
             raise in_words_of_python(error) from None
 
     async def _problems(self) -> list[SuiteProblem]:
+        suite: spec.Suite | None = None
         try:
-            suite = self._read()
+            suite = await read_with_code(self._read)
             choice = Choice(model=next(iter(suite.target.models), None))
             given = None if isinstance(self._source, Path) else self._source
             async with _prepared(suite, choice, given) as prepared:
                 for _ in prepared.samples():
                     pass
-        except PlacedError as error:
-            return list(error.placed)
         except ConfigError as error:
-            file = "" if self.file is None else str(self.file)
-            return [SuiteProblem(file, 0, 0, *problem) for problem in error.problems]
+            return placed_problems(error, suite)
         return []
 
 
@@ -151,14 +151,15 @@ async def arun_suite(suite: str | Path | Suite | Mapping[str, Any], **options: U
 
 async def _run(suite: str | Path | Suite | Mapping[str, Any], options: RunOptions, stop: Stop) -> RunResult:
     order = order_of(options)
-    wanted = _as_suite(suite, options.get("folder"), order.choice.overrides)
+    wanted = await read_with_code(lambda: as_suite(suite, options.get("folder"), order.choice.overrides))
     baseline = options.get("baseline")
     store = options.get("store")
     if store is None and isinstance(baseline, RunResult):
         store = baseline.store
     opened = OpenStore(store)
     begun: list[Run] = []
-    watcher = Watcher(_log.warning, lambda prepared, run: _watched(options, begun, prepared, run), stop)
+    named = str(store) if isinstance(store, str | Path) else None
+    watcher = Watcher(_log.warning, lambda prepared, run: _watched(options, begun, prepared, run), stop, named)
     try:
         done = await wanted._run(opened.storage, order, watcher)
         _write_output(done)
@@ -167,12 +168,12 @@ async def _run(suite: str | Path | Suite | Mapping[str, Any], options: RunOption
         if isinstance(error, ConfigError):
             raise in_words_of_python(error) from None
         if begun and opened.lasts and wanted.file is not None:
-            error.add_note(f"go on with: gradeline resume {begun[-1].id}")
+            error.add_note(f"continue with: {command('resume', begun[-1].id, named)}")
         raise
     if stop.reason == STOPPED_BY_HAND:  # the caller is told by an exception, and gets no result
         opened.close()
         if begun and opened.lasts and wanted.file is not None:
-            _log.warning("interrupted; go on with: gradeline resume %s", begun[-1].id)
+            _log.warning("interrupted; continue with: %s", command("resume", begun[-1].id, named))
     results = [RunResult(ran, opened) for ran in done.runs]
     return results[0] if len(results) == 1 else RunGroup(results, opened)
 
@@ -185,9 +186,12 @@ def _write_output(done: SuiteRan) -> None:
         write_letta_layout(done.suite.output, [LettaRun.of(ran.report, done.suite.masked) for ran in done.runs])
 
 
-def _as_suite(
-    suite: str | Path | Suite | Mapping[str, Any], folder: str | Path | None, overrides: tuple[str, ...]
+def as_suite(
+    suite: str | Path | Suite | Mapping[str, Any],
+    folder: str | Path | None = None,
+    overrides: tuple[str, ...] = (),
 ) -> Suite:
+    """The suite that is meant."""
     if isinstance(suite, Mapping):
         return Suite.from_dict(suite, folder, overrides)
     if folder is not None:
@@ -208,10 +212,10 @@ def _watched(options: RunOptions, begun: list[Run], prepared: Prepared, run: Run
         return
     total, done = prepared.expected(run), 0
 
-    def advance(case: CaseDone | Tally) -> None:
+    def advance(case: CaseDone | Tally | LookTaken) -> None:
         nonlocal done
-        if isinstance(case, Tally):
-            return  # of cases that were done elsewhere, which nobody here can tell of one by one
+        if not isinstance(case, CaseDone):
+            return  # cases done by Ray workers, which are reported in numbers only, or a look
         done += 1
         grades = {key: one.grade for key, one in case.graded.items()}
         tell(Progress(run, done, total, case.planned.key.case, case.planned.key.repeat, case.response, grades))

@@ -26,8 +26,8 @@ class _Running(NamedTuple):
     stop: Stop
 
     def finish(self) -> None:
-        _log.warning("interrupted: what is in flight is finished; interrupt again to end at once")
         self.loop.call_soon_threadsafe(self.stop.set, STOPPED_BY_HAND)
+        _log.warning("interrupted: what is in flight is finished; interrupt again to end at once")
 
     def end(self) -> None:
         self.loop.call_soon_threadsafe(self.task.cancel)
@@ -80,8 +80,9 @@ async def call_in_thread(function: Callable[[], T]) -> T:
         try:
             value = function()
         except BaseException as error:
-            # a StopIteration cannot be the exception of a future
-            fault = RuntimeError(f"StopIteration: {error}") if isinstance(error, StopIteration) else error
+            # neither can be the exception of a future: a coroutine takes both for an order to end
+            ends = isinstance(error, StopIteration | GeneratorExit)
+            fault = RuntimeError(f"{type(error).__name__}: {error}") if ends else error
             tell(lambda: outcome.set_exception(fault))
         else:
             tell(lambda: outcome.set_result(value))

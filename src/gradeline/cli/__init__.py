@@ -1,130 +1,62 @@
-"""The command line. Each command lives in its own module and is imported when it is called."""
+"""The command line. `main` is its entry point; `gradeline.cli.commands` lists the commands.
+
+This module imports nothing that takes time: from the first millisecond Ctrl-C ends the program with one line.
+"""
 
 from __future__ import annotations
 
-import os
+import signal
 import sys
-from importlib import import_module
 
-import click
-
-from gradeline import __version__
-from gradeline.cli.garbage import look_later
-from gradeline.cli.settings import global_options
-from gradeline.errors import ConfigError, GradelineError
-
-EXIT_PASS = 0
-EXIT_FAIL = 1
-EXIT_USAGE = 2
-EXIT_BROKEN = 4
 EXIT_INTERRUPTED = 130
-
-_COMMANDS = {
-    "init": "gradeline.cli.starting:init",
-    "run": "gradeline.cli.runs:run",
-    "validate": "gradeline.cli.runs:validate",
-    "resume": "gradeline.cli.runs:resume",
-    "regrade": "gradeline.cli.runs:regrade",
-    "compare": "gradeline.cli.comparing:compare",
-    "pair": "gradeline.cli.pair:pair",
-    "list": "gradeline.cli.runs:list_runs",
-    "show": "gradeline.cli.runs:show",
-    "export": "gradeline.cli.exporting:export",
-    "ledger": "gradeline.cli.ledger:ledger",
-    "view": "gradeline.cli.view:view",
-    "serve": "gradeline.cli.serve:serve",
-    "keys": "gradeline.cli.keys:keys",
-    "grade": "gradeline.cli.grade:grade",
-    "schema": "gradeline.cli.starting:schema",
-    "graders": "gradeline.cli.listing:graders",
-    "extractors": "gradeline.cli.listing:extractors",
-    "demo": "gradeline.cli.demo:demo",
-}
-
-
-class _Commands(click.Group):
-    """Commands by name, each imported on demand."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        where = _COMMANDS.get(cmd_name)
-        if where is None:
-            return None
-        module, _, attribute = where.partition(":")
-        command: click.Command = getattr(import_module(module), attribute)
-        return command
-
-    def invoke(self, ctx: click.Context) -> object:
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:
-            # the reader (head, less) has gone: nothing is wrong, and nothing more can be said; click would exit with 1
-            _mute()
-            return EXIT_PASS
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
-            from gradeline.errors import closest
-
-            close = closest(args[0], _COMMANDS)
-            hint = f"did you mean {close!r}?" if close else f"there are {', '.join(_COMMANDS)}."
-            raise click.UsageError(f"No command {args[0]!r}; {hint}", ctx)
-        return super().resolve_command(ctx, args)
-
-
-@click.group(
-    cls=_Commands,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 pass, 1 fail, 2 the call is wrong, 3 undecided, 4 nothing could be graded, 130 interrupted.",
+_EXIT_USAGE = 2
+_NO_WINDOWS = (
+    "gradeline: the command line needs Linux or macOS; on Windows run it in WSL (wsl --install), where all of it works."
+    " Grading from Python works here: from gradeline.graders import grade\n"
 )
-@click.version_option(__version__, message="gradeline %(version)s")
-@global_options
-def cli() -> None:
-    """Grade any agent, and know whether the difference is real."""
-
-
-def _mute() -> None:
-    """What is still to be written cannot be, and must not fail again when the interpreter ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main() -> None:
     """Entry point of the ``gradeline`` command."""
-    look_later()
-    sys.exit(run(sys.argv[1:]))
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where the caller ignores it (nohup)
+        # asyncio replaces Python's own handler by one that only cancels a task; code that blocks would not end
+        signal.signal(signal.SIGINT, _interrupt)
+    try:
+        from gradeline.cli.streams import guard_standard_streams
+
+        guard_standard_streams()
+        code = _run_once()
+    except KeyboardInterrupt as interrupt:
+        code = report_interrupt(*interrupt.args)
+    # while the interpreter ends, an exception has no one to catch it
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command and give its exit code; what goes wrong is said in one line on stderr."""
-    try:
-        code = cli.main(arguments, prog_name="gradeline", standalone_mode=False)
-        sys.stdout.flush()
-        return code if isinstance(code, int) else EXIT_PASS
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
-    except click.ClickException as error:
-        error.show()
-        return EXIT_USAGE
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        return EXIT_INTERRUPTED
-    except ConfigError as error:
-        click.echo(f"gradeline: {error}", err=True)
-        return EXIT_USAGE
-    except GradelineError as error:
-        click.echo(f"gradeline: {error}", err=True)
-        return EXIT_BROKEN
-    except OSError as error:
-        click.echo(f"gradeline: {error.filename or 'standard output'}: {error.strerror}", err=True)
-        _mute()
-        return EXIT_BROKEN
-    except Exception:
-        import traceback
+    """Run one command and return its exit code."""
+    if sys.platform == "win32":
+        sys.stderr.write(_NO_WINDOWS)
+        return _EXIT_USAGE
+    from gradeline.cli.commands import run_command
 
-        traceback.print_exc()
-        click.echo("gradeline: this is a defect of gradeline itself; please report it with the lines above", err=True)
-        return EXIT_BROKEN
+    return run_command(arguments)
+
+
+def report_interrupt(*advice: object) -> int:
+    """Report in one line that Ctrl-C ended the command, and what to do next; gives the exit code for it."""
+    echoed = "\n" if sys.stderr.isatty() else ""  # the terminal shows ^C
+    sys.stderr.write(f"{echoed}{'; '.join(('interrupted', *map(str, advice)))}\n")
+    return EXIT_INTERRUPTED
+
+
+def _run_once() -> int:
+    from gradeline.cli.garbage import look_later
+
+    look_later()
+    return run(sys.argv[1:])
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

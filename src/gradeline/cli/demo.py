@@ -11,6 +11,7 @@ from gradeline.cli.settings import Settings, current_settings, global_options
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from gradeline.model import Record
 
@@ -54,19 +55,28 @@ def _compare_models(settings: Settings, out: Console) -> None:
         small, large = asyncio.run(demo_runs(settings, storage))
         out.print("\nIs the difference real?\n")
         print_comparison(settings, compare(storage, small, large))
+    out.print(
+        "\nNine cases improved, but they ask for three capitals in three wordings each: as three clusters they may have"
+        " improved by chance."
+    )
     if not settings.quiet:
         out.print(f"\nNext: gradeline show latest --store {settings.store}, gradeline init, gradeline graders")
 
 
 def draw(out: Console, records: list[Record]) -> None:
     """The table of grades, and what they come to."""
-    from rich.table import Table
-
+    from gradeline.cli.tables import Column, print_table
     from gradeline.cli.terminal import OUTCOME_STYLES, plain
 
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for title in ("case", "grader", "kind", "outcome", "score", "why"):
-        table.add_column(title, no_wrap=title != "why", justify="right" if title == "score" else "left")
+    columns = (
+        Column("case", key=True),
+        Column("grader", key=True),
+        Column("kind"),
+        Column("outcome"),
+        Column("score", right=True),
+        Column("why", wraps=True),
+    )
+    rows: list[tuple[Text | str, ...]] = []
     counts: Counter[str] = Counter()
     for record in records:
         case = record.case
@@ -75,16 +85,18 @@ def draw(out: Console, records: list[Record]) -> None:
             score = "–" if grade.score is None else f"{grade.score:.2f}"
             why = grade.error.message if grade.error else grade.rationale or _call_failed(record)
             style = OUTCOME_STYLES[grade.outcome]
-            table.add_row(
-                plain(case),
-                plain(key),
-                plain(grade.kind, "dim"),
-                plain(grade.outcome, style),
-                score,
-                plain(why, most=160),
+            rows.append(
+                (
+                    plain(case),
+                    plain(key),
+                    plain(grade.kind, "dim"),
+                    plain(grade.outcome, style),
+                    score,
+                    plain(why, most=160),
+                )
             )
             case = ""
-    out.print(table)
+    print_table(out, columns, rows)
     graded = counts["pass"] + counts["fail"]
     total = sum(counts.values())
     out.print()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from gradeline.cli.settings import current_settings, global_options, run_or_latest
+from gradeline.cli.streams import streaming_output
 from gradeline.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -42,12 +43,14 @@ def export(run_name: str, wanted: str, output: Path | None) -> None:
     from gradeline.cli.stores import open_store
 
     settings = current_settings()
-    with open_store(settings) as storage:
+    with open_store(settings, "read") as storage:
         run = storage.find_run(run_name)
         if wanted == "parquet":
-            _write_parquet(output, storage, run)
+            from gradeline.report.parquet import write_parquet
+
+            write_parquet_file(output, lambda path: write_parquet(path, storage.records(run.id), run.graders))
         else:
-            with _standard_output() if output is None else _new_file(output) as file:
+            with streaming_output() if output is None else new_file(output) as file:
                 _write(file, wanted, storage, run)
     if output is not None and settings.json:
         import json
@@ -85,12 +88,15 @@ def _write(file: IO[str], wanted: str, storage: Storage, run: Run) -> None:
         write_html(file, report)
 
 
-def _write_parquet(output: Path | None, storage: Storage, run: Run) -> None:
-    """Not as the others: what is known at the end of the file is how to read its beginning."""
+def write_parquet_file(output: Path | None, write: Callable[[Path], None]) -> None:
+    """Write a Parquet file to ``output``, or to standard output where that is None; ``write`` makes it at a path.
+
+    Not as the others: what is known at the end of the file is how to read its beginning.
+    """
     from shutil import copyfileobj
     from tempfile import TemporaryDirectory
 
-    from gradeline.report.parquet import require_duckdb, write_parquet
+    from gradeline.report.parquet import require_duckdb
 
     require_duckdb()
     if output is None and sys.stdout.isatty():
@@ -98,33 +104,17 @@ def _write_parquet(output: Path | None, storage: Storage, run: Run) -> None:
     replaced = None if output is None else _replaceable(output)
     if replaced is not None:
         with _partial(replaced) as partial:
-            write_parquet(partial, storage.records(run.id), run.graders)
+            write(partial)
         return
     with TemporaryDirectory(prefix="gradeline-parquet-") as folder:
         made = Path(folder) / "results.parquet"
-        write_parquet(made, storage.records(run.id), run.graders)
-        with made.open("rb") as file, _standard_output() if output is None else _opened(output) as out:
+        write(made)
+        with made.open("rb") as file, streaming_output() if output is None else _opened(output) as out:
             copyfileobj(file, out.buffer)
 
 
 @contextmanager
-def _standard_output() -> Iterator[TextIOWrapper]:
-    """Standard output as UTF-8 with line ends as they are written, whatever the terminal's settings."""
-    sys.stdout.flush()
-    stream = TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="")
-    try:
-        yield stream
-        stream.flush()
-    except BrokenPipeError:
-        # the reader (head, less) has gone: nothing is wrong, what is left goes nowhere
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    finally:
-        # it must not close what is not its own
-        stream.detach()
-
-
-@contextmanager
-def _new_file(path: Path) -> Iterator[IO[str]]:
+def new_file(path: Path) -> Iterator[IO[str]]:
     """A file that is there as a whole or not at all; a pipe or a device is written to as it is."""
     replaced = _replaceable(path)
     if replaced is None:

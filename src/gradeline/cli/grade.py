@@ -81,12 +81,15 @@ def grade(
 
     from gradeline import extractors, graders
     from gradeline.engine.grade import grade_once
+    from gradeline.graders.base import DEFAULT_EXTRACTOR
     from gradeline.model import Record, Sample, clean_text
 
     settings = current_settings()
     built_in = graders.create(grader, options)
     extractor_options = _mapping(extractor_config, "--extractor-config")
-    chosen = extractors.create(extractor or "last_assistant", extractor_options)
+    # standard input is the submission itself
+    usual = graders.default_extractor(grader) if is_response else DEFAULT_EXTRACTOR
+    chosen = extractors.create(extractor or usual, extractor_options)
     response = _read_response(is_response)
     sample = Sample(
         id="stdin",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import click
 
 from gradeline import graders
 from gradeline.cli.settings import Settings
+from gradeline.cli.tables import Column, print_table
 from gradeline.cli.terminal import OUTCOME_STYLES, console, plain
 from gradeline.engine.grade import Case, UserGrader, grade_cases
 from gradeline.errors import ConfigError, Outcome, Problem
@@ -23,8 +23,19 @@ from gradeline.usercode.pool import Limits, WorkerPool
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+    from rich.text import Text
 
 _SHOWN = 10
+_GRADERS = (
+    Column("grader", wraps=True, key=True),
+    *(Column(title, right=True) for title in ("mean", "scored", "pass", "fail", "error")),
+)
+_WORST = (
+    Column("case", wraps=True, key=True, most=40),
+    Column("grader", wraps=True, key=True, most=40),
+    Column("outcome"),
+    Column("why", wraps=True),
+)
 
 
 def is_python(grader: str) -> bool:
@@ -135,29 +146,19 @@ class Tally:
         return 3 if total[Outcome.ERROR] else 0
 
     def show(self, settings: Settings) -> None:
-        from rich.table import Table
-
         out = console(settings)
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-        for title in ("grader", "mean", "scored", "pass", "fail", "error"):
-            table.add_column(title, justify="left" if title == "grader" else "right")
+        rows: list[tuple[Text | str, ...]] = []
         for key, counts in self._counts.items():
             scored = counts[Outcome.PASS] + counts[Outcome.FAIL]
             mean = f"{self._scores[key] / scored:.3f}" if scored else "–"
             numbers = (str(counts[outcome]) for outcome in (Outcome.PASS, Outcome.FAIL, Outcome.ERROR))
-            table.add_row(plain(key, "cyan"), mean, f"{scored} of {self.records}", *numbers)
-        out.print(table)
+            rows.append((plain(key, "cyan"), mean, f"{scored} of {self.records}", *numbers))
+        print_table(out, _GRADERS, rows)
         if self._worst and not settings.quiet:
             out.print()
-            out.print(_worst_table(self._worst))
+            print_table(out, _WORST, map(_worst_row, self._worst))
 
 
-def _worst_table(rows: Iterable[tuple[str, str, str, str]]) -> Any:
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for title in ("case", "grader", "outcome", "why"):
-        table.add_column(title, no_wrap=title != "why")
-    for case, key, outcome, why in rows:
-        table.add_row(plain(case, most=40), plain(key), plain(outcome, OUTCOME_STYLES[outcome]), plain(why, most=200))
-    return table
+def _worst_row(row: tuple[str, str, str, str]) -> tuple[Text, ...]:
+    case, key, outcome, why = row
+    return plain(case, most=60), plain(key, "cyan"), plain(outcome, OUTCOME_STYLES[outcome]), plain(why, most=200)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gradeline.cli.settings import Settings, current_settings, global_options
+from gradeline.cli.streams import streaming_output
 
 if TYPE_CHECKING:
     from gradeline.ledger import QualityLedger, QualityRow
@@ -28,11 +29,11 @@ _NAMED = 10
 )
 @global_options
 def ledger(family: str | None, adapter: str | None, output: str | None) -> None:
-    """Show the quality ledger: per task family and candidate adapter, how good its answers were found to be.
+    """Show the quality ledger: per task family, candidate, baseline and judge, how good the candidate was found to be.
 
     \b
-    n         observations that have a score
-    mean      of those scores, with its 95 % interval
+    n         cases that have a score, each once however often it was observed
+    mean      of the cases' mean scores, with its 95 % interval over cases
     coverage  the share of all observations that have a score
     age       since the latest observation
 
@@ -47,7 +48,7 @@ def ledger(family: str | None, adapter: str | None, output: str | None) -> None:
     settings = current_settings()
     if output == "-" and settings.json:
         raise click.UsageError("--export - writes lines to standard output, where --json prints one object; use one")
-    with open_store(settings) as storage:
+    with open_store(settings, "read") as storage:
         found = QualityLedger(storage)
         if output is not None:
             _export(settings, found, output, family, adapter)
@@ -66,9 +67,8 @@ def _export(settings: Settings, found: QualityLedger, output: str, family: str |
     if output == "-":
         from gradeline.ledger.files import write_lines
 
-        sys.stdout.flush()
-        write_lines(sys.stdout.buffer, found.each(family, adapter))
-        sys.stdout.buffer.flush()  # here a reader that has gone is no fault
+        with streaming_output():
+            write_lines(sys.stdout.buffer, found.each(family, adapter))
         return
     number = found.export(Path(output), task_family=family, adapter=adapter)
     if settings.json:
@@ -80,25 +80,31 @@ def _export(settings: Settings, found: QualityLedger, output: str, family: str |
 
 
 def _print_rows(settings: Settings, rows: list[QualityRow]) -> None:
-    from rich.table import Table
-
+    from gradeline.cli.tables import Column, print_table
     from gradeline.cli.terminal import console, plain
 
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for title in ("family", "adapter", "n", "mean", "95 %", "coverage", "age"):
-        text = title in ("family", "adapter")
-        table.add_column(title, justify="left" if text else "right", no_wrap=not text, overflow="fold")
-    for row in rows:
-        table.add_row(
+    columns = (
+        Column("family", wraps=True, key=True),
+        Column("adapter", wraps=True, key=True),
+        Column("baseline", wraps=True, key=True),
+        Column("judge", wraps=True, key=True),
+        *(Column(title, right=True) for title in ("n", "mean", "95 %", "coverage", "age")),
+    )
+    cells = (
+        (
             plain(row.task_family, "cyan", most=80),
             plain(row.adapter, most=80),
+            plain(row.baseline_adapter, most=80),
+            plain(row.grader_id, most=80),
             f"{row.n:,}",
             "–" if row.mean is None else f"{row.mean:.3f}",
             "–" if row.interval is None else f"{row.interval.low:.3f}–{row.interval.high:.3f}",
             f"{row.coverage:.0%}",
             _age(row.age),
         )
-    console(settings).print(table)
+        for row in rows
+    )
+    print_table(console(settings), columns, cells)
 
 
 def _age(seconds: float) -> str:
@@ -122,6 +128,6 @@ def _nothing(found: QualityLedger, family: str | None, adapter: str | None) -> s
             "      ledger.record(result, task_family=…, baseline_adapter=…, candidate_adapter=…)"
         )
     wanted = [f"family {family!r}"] * (family is not None) + [f"adapter {adapter!r}"] * (adapter is not None)
-    there = [f"{row.task_family} / {row.adapter}" for row in rows]
+    there = list(dict.fromkeys(f"{row.task_family} / {row.adapter}" for row in rows))
     more = ", …" if len(there) > _NAMED else ""
     return harmless(f"No observations of {' and '.join(wanted)}. There are: {', '.join(there[:_NAMED])}{more}")

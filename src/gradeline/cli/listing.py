@@ -60,21 +60,16 @@ def _show(what: str, entries: list[dict[str, Any]], kind: str | None) -> None:
 
 
 def _table(settings: Settings, entries: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-
+    from gradeline.cli.tables import Column, print_table
     from gradeline.cli.terminal import console, plain
 
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("name", no_wrap=True)
-    table.add_column("what it does")
-    for entry in entries:
-        table.add_row(plain(entry["id"], "cyan"), plain(entry["description"]))
-    console(settings).print(table)
+    columns = (Column("name", key=True), Column("what it does", wraps=True))
+    rows = ((plain(entry["id"], "cyan"), plain(entry["description"])) for entry in entries)
+    print_table(console(settings), columns, rows)
 
 
 def _details(settings: Settings, entry: dict[str, Any]) -> None:
-    from rich.table import Table
-
+    from gradeline.cli.tables import Column, print_table
     from gradeline.cli.terminal import console, plain
 
     out = console(settings)
@@ -85,28 +80,26 @@ def _details(settings: Settings, entry: dict[str, Any]) -> None:
         out.print(plain(f"Scoring: {entry['scoring_guide']}"))
     for caveat in entry.get("caveats", ()):
         out.print(plain(f"Beware: {caveat}"))
+    if "default_extractor" in entry:
+        out.print(plain(f"Default extractor: {entry['default_extractor']}"))
     options = entry["config_schema"].get("properties", {})
     out.print()
     if not options:
         out.print("No options.")
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for title in ("option", "type", "default", "what it does"):
-        table.add_column(title)
+    texts = (Column(title, wraps=True) for title in ("type", "default", "what it does"))
+    columns = (Column("option", key=True), *texts)
     required = entry["config_schema"].get("required", [])
+    rows = []
     for name, schema in options.items():
         default = default_of(schema, name in required)
-        table.add_row(plain(name, "cyan"), plain(type_of(schema)), plain(default), plain(schema.get("description", "")))
-    out.print(table)
+        rows.append((plain(name, "cyan"), plain(type_of(schema)), plain(default), plain(schema.get("description", ""))))
+    print_table(out, columns, rows)
     checks = conditions(entry["config_schema"])
     if checks:
         out.print()
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-        for title in ("condition", "options", "what it checks"):
-            table.add_column(title)
-        for name, fields, text in checks:
-            table.add_row(plain(name, "cyan"), plain(fields), plain(text))
-        out.print(table)
+        columns = (Column("condition", key=True), Column("options", wraps=True), Column("what it checks", wraps=True))
+        print_table(out, columns, ((plain(name, "cyan"), plain(fields), plain(text)) for name, fields, text in checks))
         out.print()
         out.print("Every rule also takes weight, required, negate and case_sensitive.")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradeline.cli.runs import BudgetType, suite_file
+from gradeline.cli.runs import BudgetType, assume_price, suite_file
 from gradeline.cli.settings import Settings, complete_run, current_settings, global_options
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class JudgeType(click.ParamType[str]):
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Another value for a key of the suite.")
 @click.option("--budget", type=BudgetType(), metavar="5usd", help="End each of the runs when so much is spent.")
 @click.option("--name", metavar="TEXT", help="The name of the run that judges.")
+@assume_price
 @click.option("--again", is_flag=True, help="Judge anew, although the same pair was judged in the same way.")
 @click.option("--no-ledger", is_flag=True, help="Do not add what was judged to the quality ledger.")
 @global_options
@@ -66,6 +67,7 @@ def pair(
     concurrency: int | None,
     overrides: tuple[str, ...],
     budget: Budget | None,
+    prices: tuple[str, ...],
     name: str | None,
     again: bool,
     no_ledger: bool,
@@ -85,7 +87,7 @@ def pair(
 
     settings = current_settings()
     sides = (_side("baseline", baseline, baseline_run), _side("candidate", candidate, candidate_run))
-    choice = Choice(limit=limit, tags=tags, concurrency=concurrency, overrides=overrides, budget=budget)
+    choice = Choice(limit=limit, tags=tags, concurrency=concurrency, overrides=overrides, budget=budget, prices=prices)
     order = PairOrder(suite, *sides, choice, judge, name, again)
     with open_store(settings) as storage:
         return event_loop.run(_pair(settings, storage, order, record=not no_ledger))
@@ -105,10 +107,15 @@ async def _pair(settings: Settings, storage: Storage, order: PairOrder, *, recor
     from gradeline.engine.suites import STOPPED_BY_HAND
     from gradeline.ledger.judged_runs import record_run
 
-    pair = await pair_runs(storage, order, running.watcher(settings, together=True))
+    pair = await pair_runs(storage, order, running.watcher(settings, storage, together=True))
     if pair.judged is None or pair.stopped is not None:
-        click.echo(f"{pair.stopped}; go on with: {_going_on(order, pair)}", err=True)
-        return 130 if pair.stopped == STOPPED_BY_HAND else 3
+        click.echo(f"{pair.stopped}; continue with: {_going_on(order, pair)}", err=True)
+        code = 130 if pair.stopped == STOPPED_BY_HAND else _stopped_code(pair)
+        if settings.json:
+            data = {"stopped": pair.stopped} if pair.judged is None else pair.judged.to_data()
+            sides = {"baseline": pair.baseline.id, "candidate": pair.candidate.id}
+            click.echo(json.dumps({**data, **sides, "exit_code": code}, ensure_ascii=False))
+        return code
     recorded = record_run(storage, pair.judged.report.run) if record else 0
     if not settings.json and not settings.quiet:
         click.echo(f"baseline   {pair.baseline.id}  {pair.baseline.name}")
@@ -117,6 +124,13 @@ async def _pair(settings: Settings, storage: Storage, order: PairOrder, *, recor
     if recorded and not settings.json and not settings.quiet:
         click.echo(f"{recorded} observations in the ledger; see them with: gradeline ledger")
     return code
+
+
+def _stopped_code(pair: Pair) -> int:
+    """4 where nothing was judged because a provider refused the caller, else 3: undecided."""
+    if pair.judged is not None:
+        return pair.judged.exit_code
+    return 4 if "failed" in (pair.baseline.status, pair.candidate.status) else 3
 
 
 def _going_on(order: PairOrder, pair: Pair) -> str:

@@ -12,7 +12,7 @@ import click
 
 from gradeline.cli.settings import Settings
 from gradeline.cli.terminal import console
-from gradeline.engine.tally import Advance, CaseDone, Tally
+from gradeline.engine.tally import Advance, CaseDone, LookTaken, Tally
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -33,12 +33,16 @@ class Progress:
         self.cost: float | None = None
         self._mark = (self._began, 0)
         self._rate: float | None = None
+        self._look: str | None = None
 
     def expect(self, more: int | None) -> None:
         """So many more cases will come; None is not known."""
         self._total = None if self._total is None or more is None else self._total + more
 
-    def __call__(self, done: CaseDone | Tally) -> None:
+    def __call__(self, done: CaseDone | Tally | LookTaken) -> None:
+        if isinstance(done, LookTaken):
+            self._look = done.text
+            return
         tally = done if isinstance(done, Tally) else Tally.of(done)
         self.done += tally.done
         self.reused += tally.reused
@@ -58,7 +62,8 @@ class Progress:
             parts.append(f"{_duration((self._total - self.done) / rate)} left")
         if self.cost is not None:
             parts.append(f"cost {self.cost:.4g}")
-        return ", ".join(parts)
+        line = ", ".join(parts)
+        return line if self._look is None else f"{line}; {self._look}"
 
     def _rate_now(self) -> float:
         """Cases that were worked on, over the last seconds: what was there already says nothing of what is to come."""
@@ -130,7 +135,7 @@ def _display(settings: Settings, progress: Progress) -> Iterator[Advance]:
 def _lines(progress: Progress) -> Advance:
     said = monotonic()
 
-    def advance(done: CaseDone | Tally) -> None:
+    def advance(done: CaseDone | Tally | LookTaken) -> None:
         nonlocal said
         progress(done)
         now = monotonic()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -10,10 +9,12 @@ import click
 
 from gradeline.cli.engines import EngineChoice, engine_options, open_engine
 from gradeline.cli.settings import Settings, complete_run, current_settings, global_options, run_argument, run_or_latest
+from gradeline.cli.streams import streaming_output
 
 if TYPE_CHECKING:
     from gradeline.engine.execute import Budget
     from gradeline.model import Run, Storage
+    from gradeline.store.usage import RunUsage
 
 suite_file = click.argument("suite", type=click.Path(path_type=Path))
 
@@ -64,7 +65,7 @@ class BudgetType(click.ParamType["Budget"]):
             return value
         found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(usd|calls?)?", str(value).strip().lower())
         if found is None or float(found[1]) <= 0:
-            self.fail(f"{value!r} is no budget; write 5usd, or 1000calls", param, ctx)
+            self.fail(f"invalid budget {value!r}: use an amount such as 5usd, or 1000calls", param, ctx)
         if (found[2] or "usd") == "usd":
             return Budget(cost=float(found[1]))
         if "." in found[1]:
@@ -72,6 +73,30 @@ class BudgetType(click.ParamType["Budget"]):
         return Budget(calls=int(found[1]))
 
 
+class PriceType(click.ParamType[str]):
+    """``0.15/0.60``, or ``MODEL=0.15/0.60``."""
+
+    name = "price"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from gradeline.adapters.prices import assumed_prices
+        from gradeline.errors import ConfigError
+
+        try:
+            assumed_prices([str(value)])
+        except ConfigError as error:
+            self.fail(error.problems[0].message, param, ctx)
+        return str(value)
+
+
+assume_price = click.option(
+    "--assume-price",
+    "prices",
+    type=PriceType(),
+    multiple=True,
+    metavar="[MODEL=]IN/OUT",
+    help="US dollars per million input and output tokens, where no price is known or of MODEL (repeatable).",
+)
 _budget = click.option("--budget", type=BudgetType(), metavar="5usd", help="End the run when so much is spent.")
 _concurrency = click.option("--concurrency", type=click.IntRange(1), metavar="N", help="So many calls at once.")
 
@@ -90,12 +115,16 @@ _concurrency = click.option("--concurrency", type=click.IntRange(1), metavar="N"
 @_concurrency
 @_set
 @_budget
+@assume_price
 @click.option("--seed", type=int, metavar="N", help="Kept with the run.")
 @click.option(
     "--baseline",
     metavar="RUN",
     shell_complete=complete_run,
     help="The gate also wants the run not to be worse than that one.",
+)
+@click.option(
+    "--stop-early", is_flag=True, help="End as soon as the cases so far decide the comparison with the baseline."
 )
 @click.option("--fail-fast", is_flag=True, help="End at the first case that does not pass.")
 @engine_options
@@ -137,13 +166,21 @@ def run(**options: Any) -> int:
 
 @click.command()
 @run_argument
+@click.option("--all", "whole", is_flag=True, help="Ask also the cases that an early stop left out.")
 @click.option("--allow-changed", is_flag=True, help="Go on although the suite or its graders changed.")
 @_concurrency
 @_budget
+@assume_price
 @engine_options
 @global_options
 def resume(
-    run_name: str, allow_changed: bool, concurrency: int | None, budget: Budget | None, **engine_choice: Any
+    run_name: str,
+    whole: bool,
+    allow_changed: bool,
+    concurrency: int | None,
+    budget: Budget | None,
+    prices: tuple[str, ...],
+    **engine_choice: Any,
 ) -> int:
     """Go on with a run that was stopped: what is answered and graded is not done again.
 
@@ -156,9 +193,11 @@ def resume(
     from gradeline.engine.prepare import Choice
 
     settings = current_settings()
-    choice = Choice(concurrency=concurrency, budget=budget)
-    with open_engine(settings, EngineChoice(**engine_choice)) as engine, open_store(settings) as storage:
-        return event_loop.run(resume_run(settings, storage, run_name, choice, allow_changed, engine))
+    choice = Choice(concurrency=concurrency, budget=budget, prices=prices)
+    with open_engine(settings, EngineChoice(**engine_choice)) as engine, open_store(settings, "existing") as storage:
+        return event_loop.run(
+            resume_run(settings, storage, run_name, choice, engine, allow_changed=allow_changed, whole=whole)
+        )
 
 
 @click.command()
@@ -167,6 +206,7 @@ def resume(
 @click.option("--grader", "graders", multiple=True, metavar="G", help="Use this grader alone (repeatable).")
 @_set
 @click.option("--name", metavar="TEXT", help="The new run's name; by default the suite's.")
+@assume_price
 @engine_options
 @global_options
 def regrade(
@@ -175,6 +215,7 @@ def regrade(
     graders: tuple[str, ...],
     overrides: tuple[str, ...],
     name: str | None,
+    prices: tuple[str, ...],
     **engine_choice: Any,
 ) -> int:
     """Grade a run's answers again, as the suite's graders are now. The agent is not called."""
@@ -184,44 +225,75 @@ def regrade(
     from gradeline.engine.prepare import Choice
 
     settings = current_settings()
-    choice = Choice(graders=graders, overrides=overrides)
-    with open_engine(settings, EngineChoice(**engine_choice)) as engine, open_store(settings) as storage:
+    choice = Choice(graders=graders, overrides=overrides, prices=prices)
+    with open_engine(settings, EngineChoice(**engine_choice)) as engine, open_store(settings, "existing") as storage:
         return event_loop.run(regrade_run(settings, storage, run_name, suite, choice, name, engine))
 
 
 @click.command("list")
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="So many of the newest.")
+@click.option("--usage", is_flag=True, help="Show what each run takes in the store; reads all its rows.")
 @global_options
-def list_runs(limit: int) -> None:
-    """List the stored runs, the newest first."""
+def list_runs(limit: int, usage: bool) -> None:
+    """List the stored runs, the newest first.
+
+    With --usage, the bytes of a run are an estimate: its values without indexes and the database's overhead.
+    """
     import json
 
     from gradeline.cli.stores import open_store
     from gradeline.engine.conclude import run_data
 
     settings = current_settings()
-    with open_store(settings) as storage:
+    with open_store(settings, "read") as storage:
         runs = storage.list_runs(limit)
+        sizes = _usage_of(storage, runs) if usage else {}
     if settings.json:
-        click.echo(json.dumps({"runs": [run_data(one) for one in runs]}, ensure_ascii=False))
+        listed = [{**run_data(one), **_usage_data(sizes.get(one.id))} for one in runs]
+        click.echo(json.dumps({"runs": listed}, ensure_ascii=False))
     elif runs:
-        _print_runs(settings, runs)
+        _print_runs(settings, runs, sizes if usage else None)
     else:
-        click.echo("No runs yet. Start one with: gradeline run SUITE")
+        from gradeline.cli.stores import store_file
+
+        file = store_file(settings)
+        click.echo(f"No runs yet{'' if file is None else f' in {file}'}. Start one with: gradeline run SUITE")
 
 
-def _print_runs(settings: Settings, runs: list[Run]) -> None:
-    from rich.table import Table
+def _usage_of(storage: Storage, runs: list[Run]) -> dict[str, RunUsage]:
+    """What each of these runs takes; one that was deleted meanwhile is left out."""
+    if not runs:
+        return {}
+    from gradeline.cli.stores import in_database
+    from gradeline.store.usage import usage_of_run
 
-    from gradeline.cli.terminal import console, plain
+    database = in_database(storage).database
+    found = (usage_of_run(database, run.id) for run in runs)
+    return {one.id: one for one in found if one is not None}
 
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for title in ("id", "name", "status", "started", "cases"):
-        table.add_column(title, no_wrap=True)
+
+def _usage_data(usage: RunUsage | None) -> dict[str, int]:
+    return {} if usage is None else {"rows": usage.rows, "estimated_bytes": usage.bytes}
+
+
+def _print_runs(settings: Settings, runs: list[Run], sizes: dict[str, RunUsage] | None) -> None:
+    from gradeline.cli.tables import Column, print_table
+    from gradeline.cli.terminal import console, mebibytes, plain
+
+    columns = (
+        Column("id", key=True),
+        Column("name", wraps=True, key=True),
+        *(Column(title) for title in ("status", "started", "cases")),
+        *(() if sizes is None else (Column("rows", right=True), Column("about", right=True))),
+    )
+    rows = []
     for one in runs:
-        cells = (one.id[:8], one.name, one.status, one.started_at or "", str(one.total or ""))
-        table.add_row(*(plain(cell) for cell in cells))
-    console(settings).print(table)
+        row = [one.id[:8], one.name, one.status, one.started_at or "", str(one.total or "")]
+        if sizes is not None:
+            size = sizes.get(one.id)
+            row += ["–", "–"] if size is None else [f"{size.rows:,}", mebibytes(size.bytes)]
+        rows.append([plain(cell) for cell in row])
+    print_table(console(settings), columns, rows)
 
 
 @click.command()
@@ -234,10 +306,11 @@ def show(run_name: str, records: bool) -> None:
     from gradeline.cli.stores import open_store
 
     settings = current_settings()
-    with open_store(settings) as storage:
+    with open_store(settings, "read") as storage:
         found = storage.find_run(run_name)
         if records:
-            _write_records(storage, found, sys.stdout)
+            with streaming_output() as stream:
+                _write_records(storage, found, stream)
         else:
             show_run(settings, storage, found)
 

@@ -58,7 +58,7 @@ def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     from gradeline.errors import GradelineError
 
     try:
-        with open_store(Settings(store=ctx.find_root().meta.get("gradeline.store"))) as storage:
+        with open_store(Settings(store=ctx.find_root().meta.get("gradeline.store")), "read") as storage:
             runs = storage.list_runs(50)
     except GradelineError:
         return []

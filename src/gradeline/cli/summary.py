@@ -4,17 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import nsmallest
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from gradeline.cli.code_errors import print_code_errors
 from gradeline.cli.settings import Settings
+from gradeline.cli.tables import Column, print_table
 from gradeline.cli.terminal import OUTCOME_STYLES, console, plain
 from gradeline.engine.conclude import RunReport
 from gradeline.errors import Outcome
 from gradeline.model import Grade, Measure, Record, ResponseKey, Storage
+from gradeline.report.wording import clustering_of, costs
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 WORST = 5
+_GRADERS = (
+    Column("grader", wraps=True, key=True),
+    *(Column(title, right=True) for title in ("mean", "95 %", "rate", "95 %", "scored")),
+    *(Column(title, right=True) for title in ("pass", "fail", "error", "skip")),
+)
+_WORST = (
+    Column("case", wraps=True, key=True, most=32),
+    Column("grader", wraps=True, key=True, most=32),
+    Column(""),
+    Column("why", wraps=True),
+)
 
 
 class WorstCase(NamedTuple):
@@ -28,18 +45,12 @@ class WorstCase(NamedTuple):
 
 def print_report(settings: Settings, report: RunReport, storage: Storage) -> None:
     """The table with every denominator, the verdict, then the worst cases."""
-    from rich.table import Table  # 20 ms, only for people
-
     out = console(settings)
     run, summary, verdict = report.run, report.summary, report.verdict
     out.print(plain(f"{run.name}  {run.id}  {run.status}", "bold"))
     out.print(plain(_sentence(report)))
-    # as wide as a terminal of 80 columns, with room for the grader's name
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
-    for title in ("grader", "mean", "95 %", "rate", "95 %", "scored", "pass", "fail", "error", "skip"):
-        table.add_column(title, justify="left" if title == "grader" else "right", no_wrap=title != "grader")
-    for key, column in summary.graders.items():
-        table.add_row(
+    rows: list[tuple[Text | str, ...]] = [
+        (
             plain(key, "cyan"),
             _decimal(column.mean),
             _interval(column.mean_ci),
@@ -48,7 +59,12 @@ def print_report(settings: Settings, report: RunReport, storage: Storage) -> Non
             f"{column.scored} of {column.total}",
             *(str(number) for number in (column.passed, column.failed, column.errors, column.skipped)),
         )
-    out.print(table)
+        for key, column in summary.graders.items()
+    ]
+    print_table(out, _GRADERS, rows, gap=1)  # fits a terminal of 80 columns
+    for key, column in summary.graders.items():
+        for note in column.notes:
+            out.print(plain(f"{key}: {note}"))
     _print_worst(settings, worst_cases(run.id, storage.measures(run.id)), storage)
     if verdict.result != "none":
         out.print(plain(f"verdict: {verdict.result}", f"bold {OUTCOME_STYLES.get(verdict.result, 'yellow')}"))
@@ -58,10 +74,13 @@ def print_report(settings: Settings, report: RunReport, storage: Storage) -> Non
 
 def _sentence(report: RunReport) -> str:
     parts = [report.summary.sentence]
+    clustering = clustering_of(report)
+    if clustering is not None:
+        parts.append(str(clustering))
     latency = report.summary.latency_ms
     if latency is not None:
         parts.append(f"{latency['p50']:,.0f} ms (p50), {latency['p95']:,.0f} ms (p95)")
-    paid = [f"{who} {cost:.4g}" for who, cost in report.summary.cost.items() if cost is not None]
+    paid = [f"{who} {cost}{f' ({note})' if note else ''}" for who, cost, note in costs(report.summary)]
     if paid:
         parts.append(f"cost: {', '.join(paid)}")
     return ", ".join(parts)
@@ -86,25 +105,19 @@ def worst_cases(run: str, measures: Iterable[Measure], most: int = WORST) -> lis
 
 
 def _print_worst(settings: Settings, cases: list[WorstCase], storage: Storage) -> None:
-    from rich.table import Table
-
     if not cases:
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", title="worst cases", title_justify="left")
-    table.add_column("case", max_width=24, no_wrap=True)
-    table.add_column("grader", style="cyan", max_width=20, no_wrap=True)
-    table.add_column("", no_wrap=True)
-    table.add_column("why", overflow="fold")
-    for case in cases:
-        record = storage.get_record(case.key)
-        if record is not None:
-            name = case.key.case if record.repeat == 0 else f"{case.key.case} #{record.repeat}"
-            word, why = _told(record, case.grader)
-            style = OUTCOME_STYLES.get(word.split()[0], "yellow")
-            table.add_row(
-                plain(name), plain(case.grader or "–"), plain(word, style), plain(" ".join(why.split()), most=160)
-            )
-    console(settings).print(table)
+    found = [(record, case.grader) for case in cases if (record := storage.get_record(case.key)) is not None]
+    rows = []
+    for record, grader in found:
+        name = record.case if record.repeat == 0 else f"{record.case} #{record.repeat}"
+        word, why = _told(record, grader)
+        style = OUTCOME_STYLES.get(word.split()[0], "yellow")
+        reason = plain(" ".join(why.split()), most=160)
+        rows.append((plain(name), plain(grader or "–", "cyan"), plain(word, style), reason))
+    out = console(settings)
+    print_table(out, _WORST, rows, title="worst cases")
+    print_code_errors(out, found)
 
 
 def _told(record: Record, grader: str | None) -> tuple[str, str]:
@@ -119,7 +132,8 @@ def _told(record: Record, grader: str | None) -> tuple[str, str]:
 
 
 def _reason(grade: Grade, submission: str | None) -> str:
-    return grade.rationale or (f"submission: {submission}" if submission else "no answer")
+    reason = grade.rationale or (f"submission: {submission}" if submission else "no answer")
+    return f"{reason} (every turn must pass)" if grade.metadata.get("turns") == "all" else reason
 
 
 def print_quietly(report: RunReport) -> None:

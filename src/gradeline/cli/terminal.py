@@ -19,6 +19,7 @@ _VISIBLE: dict[int, str] = {
     **{code: f"<{code:04X}>" for code in _BIDI},
     **dict.fromkeys(range(55296, 57344), "�"),
 }
+_MIB = 1024 * 1024
 
 OUTCOME_STYLES = {"pass": "green", "fail": "red", "error": "yellow", "skipped": "dim"}
 
@@ -37,6 +38,11 @@ def say(text: str) -> None:
     which click would write past."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
+
+
+def mebibytes(size: int) -> str:
+    """A number of bytes for people."""
+    return f"{size / _MIB:.1f} MiB" if size >= _MIB else f"{size / 1024:.1f} KiB"
 
 
 def harmless(text: str) -> str:

@@ -122,6 +122,8 @@ class AsyncClient:
     histograms = _method(calls.histograms)
     export = _method(calls.export)
     compare = _method(calls.compare)
+    rank = _method(calls.rank)
+    trend = _method(calls.trend)
 
     async def wait(
         self,
@@ -129,7 +131,11 @@ class AsyncClient:
         *,
         timeout_s: float | None = None,
     ) -> Evaluation:
-        """The evaluation once it has ended; `WaitTimeoutError` where that takes longer than ``timeout_s``."""
+        """The evaluation once it has ended; `WaitTimeoutError` where that takes longer than ``timeout_s``.
+
+        It has also ended where it is ``interrupted`` and the service does not hold it: a run of the command line whose
+        process is gone. `gradeline resume` continues it.
+        """
         deadline = None if timeout_s is None else monotonic() + timeout_s
         pause = FIRST_POLL_S
         while True:

@@ -127,9 +127,15 @@ class Client:
     histograms = _method(calls.histograms)
     export = _method(calls.export)
     compare = _method(calls.compare)
+    rank = _method(calls.rank)
+    trend = _method(calls.trend)
 
     def wait(self, id: str, *, timeout_s: float | None = None) -> Evaluation:  # noqa: A002 - as the service names it
-        """The evaluation once it has ended; `WaitTimeoutError` where that takes longer than ``timeout_s``."""
+        """The evaluation once it has ended; `WaitTimeoutError` where that takes longer than ``timeout_s``.
+
+        It has also ended where it is ``interrupted`` and the service does not hold it: a run of the command line whose
+        process is gone. `gradeline resume` continues it.
+        """
         deadline = None if timeout_s is None else monotonic() + timeout_s
         pause = FIRST_POLL_S
         while True:

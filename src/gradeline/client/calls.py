@@ -19,12 +19,14 @@ from gradeline.client.shapes import (
     Grader,
     Histograms,
     Page,
+    Ranking,
     Result,
     ResultDetail,
     Score,
     Status,
     Summary,
     TestCase,
+    Trend,
     Tried,
 )
 from gradeline.client.wire import (
@@ -164,6 +166,7 @@ def start_evaluation(
     concurrency: int | None = None,
     timeout_s: float | None = None,
     baseline_id: str | None = None,
+    stop_early: bool | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Evaluation]:
     """Start an evaluation; it is answered at once, `wait` waits for its end.
@@ -184,6 +187,7 @@ def start_evaluation(
         "concurrency": concurrency,
         "timeout_s": timeout_s,
         "baseline_id": baseline_id,
+        "stop_early": stop_early,
     }
     headers = {"Idempotency-Key": idempotency_key or str(uuid4())}
     return Call(json_request("POST", path("evaluations"), without(fields, None), headers=headers), data(Evaluation))
@@ -230,9 +234,11 @@ def cancel(id: str) -> Call[Evaluation]:  # noqa: A002 - as the service names it
     return _act(id, "cancel")
 
 
-def resume(id: str) -> Call[Evaluation]:  # noqa: A002 - as the service names it
-    """Go on with an evaluation that was cancelled or failed."""
-    return _act(id, "resume")
+def resume(id: str, *, all: bool = False) -> Call[Evaluation]:  # noqa: A002 - as the service names it
+    """Continue an evaluation that was cancelled or failed; with ``all`` also ask what an early end left out."""
+    if not all:
+        return _act(id, "resume")
+    return Call(json_request("POST", path("evaluations", id, "resume"), {"all": True}), data(Evaluation))
 
 
 def retry_failed(id: str) -> Call[Evaluation]:  # noqa: A002 - as the service names it
@@ -319,6 +325,17 @@ def compare(baseline: str, candidate: str, *, force: bool = False, margin: float
         margin=margin,
     )
     return Call(request, data(Comparison))
+
+
+def rank(*ids: str, force: bool = False, margin: float | None = None) -> Call[Ranking]:
+    """Three or more evaluations ranked on the cases that all of them have, with ties where no difference is certain."""
+    request = _get(path("evaluations", "ranking"), ids=",".join(ids), force=True if force else None, margin=margin)
+    return Call(request, data(Ranking))
+
+
+def trend(suite: str, *, grader: str | None = None, last: int | None = None) -> Call[Trend]:
+    """The evaluations of one suite over time, the oldest first."""
+    return Call(_get(path("evaluations", "trend"), suite=suite, grader=grader, last=last), data(Trend))
 
 
 def export_request(id: str, format: ExportFormat) -> Request:  # noqa: A002 - as the service names it

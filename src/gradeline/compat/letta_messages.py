@@ -252,7 +252,7 @@ class AsyncLetta:
     def __init__(self, *_args: Any, **_options: Any) -> None:
         raise ImportError(
             f"{type(self).__name__} cannot reach a server: this is gradeline's stand-in for letta_client; "
-            "pip install letta-client",
+            "pip install 'letta-client>=1,<2'",
             name="letta_client",
         )
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 DISTRIBUTIONS: Mapping[str, str | None] = MappingProxyType(
-    {"letta_evals": "letta-evals", "letta_client": "letta-client", "llm_connect": None}
+    {"letta_evals": "letta-evals", "letta_client": "'letta-client>=1,<2'", "llm_connect": None}
 )
-"""The packages that have stand-ins, and what to install for the real ones; None where no index is known to have it."""
+"""The packages that have stand-ins, with the argument of ``pip install`` for the real ones; None: in no known index."""
 
 
 def _from(home: str, names: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ import msgspec
 
 from gradeline.engine.grade import Case, UserGrader, grade_cases
 from gradeline.extractors import create as create_extractor
-from gradeline.graders import from_definition, run_grader
+from gradeline.graders import default_extractor, from_definition, run_grader
 from gradeline.model import GradeContext, Record, Response, Sample
 from gradeline.suite.cases import read_cases
 from gradeline.usercode.loader import CodeSpec, Wanted
@@ -57,9 +57,8 @@ def grade_demo() -> Iterator[Record]:
         grades = {}
         for key, definition in case.graders.items():
             options = dict(definition)
-            extractor = create_extractor(
-                options.pop("extractor", "last_assistant"), options.pop("extractor_config", {})
-            )
+            usual = default_extractor(options["kind"])
+            extractor = create_extractor(options.pop("extractor", usual), options.pop("extractor_config", {}))
             submissions[key] = "" if case.response.error else extractor.extract(case.response)
             context = GradeContext(case.sample, submissions[key], case.response)
             grades[key] = run_grader(from_definition(options), context)

@@ -5,15 +5,20 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
 
 from gradeline.engine.latency import Latencies
 from gradeline.errors import Outcome
-from gradeline.model import Columns, Counts, GradeColumns, GraderCounts, ResponseColumns, Run, RunGrader
-from gradeline.stats import Interval, mean_interval, moments_interval, wilson
-from gradeline.verdict import Column
+from gradeline.model import Columns, Counts, GradeColumns, GraderCounts, ResponseColumns, Run, RunGrader, Storage
+from gradeline.model.grade import PASS_SCORE
+from gradeline.model.run import OrderCounts, TurnRule
+from gradeline.stats import Interval, score_sums_interval, wilson
+from gradeline.verdict import OrderFinding, order_finding
+from gradeline.verdict.aggregation import interval_of
+from gradeline.verdict.columns import Column, groups_of
 
 
 class GraderSummary(msgspec.Struct, frozen=True):
@@ -33,7 +38,28 @@ class GraderSummary(msgspec.Struct, frozen=True):
     skipped: int
     self_reported_errors: int = 0
     judges: tuple[str, ...] = ()
-    """The models whose word the scores are."""
+    """The models that the scores come from."""
+    pass_threshold: float | None = None
+    """The score from which a grade passes; None: the grader decides."""
+    turns: TurnRule | None = None
+    """When a conversation passes; None in runs of versions in which only the mean decided."""
+    orders: OrderFinding | None = None
+    """How often the order of two answers decided; None for a grader that does not compare in both orders."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the numbers must know."""
+        found = (self.pass_rule, None if self.orders is None else self.orders.sentence)
+        return tuple(note for note in found if note is not None)
+
+    @property
+    def pass_rule(self) -> str | None:
+        """From when on a case passes, in words, where that is not the grader's own rule."""
+        least = PASS_SCORE if self.pass_threshold is None else self.pass_threshold
+        rules = [] if self.pass_threshold is None else [f"passes from {least:g}"]
+        if self.turns == "mean":
+            rules.append(f"a conversation passes from a mean of {least:g} over its turns")
+        return "; ".join(rules) or None
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -49,7 +75,11 @@ class Summary(msgspec.Struct, frozen=True):
     latency_ms: dict[str, float] | None = None
     """Mean and percentiles of the calls that were answered; None where none was."""
     cost: dict[str, float | None] = msgspec.field(default_factory=lambda: {"agent": None, "judge": None})
-    """What was told; None is unknown, not free."""
+    """The sum of what is known; None is unknown, not free."""
+    cost_unknown: int = 0
+    """Answers of the agent whose cost is unknown, and not in the sum."""
+    clusters: int | None = None
+    """The clusters of the cases that were asked; None where no case has one."""
 
 
 class Measured(NamedTuple):
@@ -63,39 +93,66 @@ class Measured(NamedTuple):
     cost: float | None
     """What the agent's answers cost: the sum of what is known; None where nothing is."""
     judge_cost: float | None
+    cost_unknown: int
+    """Answers whose cost is unknown."""
+    clusters: int | None = None
+    """The clusters of the cases that were asked; None where no case has one."""
 
 
-def measure(run: Run, pages: Iterable[Columns]) -> Measured:
-    """One pass over a run; eight bytes are kept of a score, some more where cases are repeated.
+def measure(
+    run: Run, pages: Iterable[Columns], counts: Counts, clusters: Mapping[str, str] = MappingProxyType({})
+) -> Measured:
+    """One pass over a run; eight bytes are kept of a score, some more where cases are repeated or have clusters.
 
-    The pages are those of `Storage.columns`, ``named`` where cases are repeated.
+    The pages are those of `Storage.columns`, ``named`` where cases are repeated or have clusters.
     """
     latencies = Latencies()
-    columns = _Scores(run)
+    columns = _Scores(run, clusters)
     failed = 0
     count = 0
     cost: float | None = None
     judge_cost: float | None = None
+    unknown = 0
     for responses, grades in pages:
         count += len(responses.statuses)
         if responses.statuses.count("success") == len(responses.statuses):
             latencies.extend(_known(responses.latencies_ms))
+            unknown += responses.costs.count(None)
         else:
             answered = zip(responses.statuses, responses.latencies_ms, strict=True)
             latencies.extend([ms for status, ms in answered if status == "success" and ms is not None])
             failed += sum(status != "success" for status in responses.statuses)
+            unknown += sum(
+                status == "success" and one is None
+                for status, one in zip(responses.statuses, responses.costs, strict=True)
+            )
         cost = _added(cost, responses.costs)
         judge_cost = _added(judge_cost, grades.costs)
         columns.add(responses, grades)
+    if not columns.grouped:
+        columns.count_passes(counts)
     total = count if run.total is None else run.total
-    return Measured(columns.of(total, failed), latencies, columns.self_reported, columns.passes, cost, judge_cost)
+    return Measured(
+        columns.of(total, failed),
+        latencies,
+        columns.self_reported,
+        columns.passes,
+        cost,
+        judge_cost,
+        unknown,
+        len(set(columns.clusters)) if clusters else None,
+    )
 
 
 class _Scores:
     """The scores of each grader, page by page."""
 
-    def __init__(self, run: Run) -> None:
-        self._repeated = run.repeats > 1
+    def __init__(self, run: Run, clusters: Mapping[str, str]) -> None:
+        self.grouped = run.repeats > 1 or bool(clusters)
+        self.clusters = array("q")
+        """The number of each case's cluster, by the number of the case."""
+        self._cluster_of = clusters
+        self._numbers: dict[str, int] = {}
         self._scores = {key: array("d") for key in run.graders}
         self._cases = {key: array("q") for key in run.graders}
         self._failed_cases = array("q")
@@ -106,15 +163,22 @@ class _Scores:
 
     def of(self, total: int, failed: int) -> dict[str, Column]:
         return {
-            key: Column(scores, total, failed, self._cases[key], self._failed_cases)
+            key: Column(scores, total, failed, self._cases[key], self._failed_cases, self.passes[key], self.clusters)
             for key, scores in self._scores.items()
         }
+
+    def count_passes(self, counts: Counts) -> None:
+        """Where no case is repeated it does not matter which score passes: their number is known from the counts."""
+        for key, scores in self._scores.items():
+            found = counts.graders.get(key)
+            passed = min(len(scores), 0 if found is None else found.outcomes.get(Outcome.PASS, 0))
+            self.passes[key] = array("b", bytes([1]) * passed + bytes(len(scores) - passed))
 
     def add(self, responses: ResponseColumns, grades: GradeColumns) -> None:
         if any(grades.self_reported_errors):
             told = zip(grades.graders, grades.scores, grades.self_reported_errors, strict=True)
             self.self_reported.update(key for key, score, error in told if error and score is not None)
-        if self._repeated:  # else each score has a case of its own
+        if self.grouped:  # else each score has a case of its own
             self._add_cases(responses, grades)
         elif len(self._scores) == 1 and grades.graders.count(*self._scores) == len(grades.graders):
             for scores in self._scores.values():
@@ -129,6 +193,8 @@ class _Scores:
         for case, status in zip(responses.cases, responses.statuses, strict=True):
             if self._case < 0 or case != self._last:
                 self._case, self._last = self._case + 1, case
+                if self._cluster_of:
+                    self.clusters.append(self._cluster(case))
             numbers[case] = self._case
             if status != "success":
                 self._failed_cases.append(self._case)
@@ -138,6 +204,12 @@ class _Scores:
                 self._scores[key].append(score)
                 self._cases[key].append(numbers[case])
                 self.passes[key].append(outcome == Outcome.PASS)
+
+    def _cluster(self, case: str) -> int:
+        """The number of a case's cluster; one that has none is a cluster of its own, under a number of its own."""
+        name = self._cluster_of.get(case)
+        number = len(self.clusters)
+        return number if name is None else self._numbers.setdefault(name, number)
 
 
 def _known(values: Sequence[float | None]) -> Sequence[float]:
@@ -156,7 +228,7 @@ def complete(summary: Summary, measured: Measured) -> Summary:
     """The summary with what the records tell beside the counts."""
     columns = {
         key: msgspec.structs.replace(
-            column, self_reported_errors=measured.self_reported[key], **_by_case(summary, key, measured)
+            column, self_reported_errors=measured.self_reported[key], **_by_group(key, measured)
         )
         for key, column in summary.graders.items()
     }
@@ -165,29 +237,42 @@ def complete(summary: Summary, measured: Measured) -> Summary:
         graders=columns,
         latency_ms=measured.latencies.summary(),
         cost={"agent": measured.cost, "judge": measured.judge_cost},
+        cost_unknown=measured.cost_unknown,
+        clusters=measured.clusters,
     )
 
 
-def _by_case(summary: Summary, key: str, measured: Measured) -> dict[str, tuple[float, float] | None]:
-    """The intervals where cases are repeated: answers to one question say less than answers to as many questions."""
+def _by_group(key: str, measured: Measured) -> dict[str, tuple[float, float] | None]:
+    """The intervals where cases are repeated or have clusters: answers to one question say less than answers to as many
+    questions."""
     column = measured.columns[key]
-    if summary.repeats == 1 or not column.scores:
+    if not column.cases:
         return {}
-    return {
-        "mean_ci": _shown(_clustered(column.scores, column.cases)),
-        "pass_rate_ci": _shown(_clustered(measured.passes[key], column.cases)),
+    groups = groups_of(column)
+    return {"mean_ci": interval_of(column.scores, groups), "pass_rate_ci": interval_of(measured.passes[key], groups)}
+
+
+def order_findings(storage: Storage, run: Run, counts: Counts) -> dict[str, OrderFinding]:
+    """What both orders say about the judges of a run that are shown two answers; the store adds up the cases."""
+    keys = [key for key, grader in run.graders.items() if grader.both_orders]
+    if not keys:
+        return {}
+    decided = storage.order_counts(run.id)
+    found = {}
+    for key in keys:
+        first, second = decided.get(key, OrderCounts(0, 0))
+        outcomes = counts.graders[key].outcomes if key in counts.graders else {}
+        found[key] = order_finding(first, second, outcomes.get(Outcome.PASS, 0) + outcomes.get(Outcome.FAIL, 0))
+    return found
+
+
+def with_orders(summary: Summary, orders: Mapping[str, OrderFinding]) -> Summary:
+    """The summary with the findings on its judges of two answers."""
+    graders = {
+        key: msgspec.structs.replace(column, orders=orders.get(key)) if key in orders else column
+        for key, column in summary.graders.items()
     }
-
-
-def _clustered(values: Sequence[float], cases: Sequence[int]) -> Interval:
-    interval = mean_interval(values, clusters=cases)
-    if interval.se is not None and interval.se > 1e-9:
-        return interval
-    # cases that all agree show no spread, which does not make a few of them certain
-    number = len(set(cases))
-    bound = wilson(round(interval.estimate * number), number)
-    low, high = min(bound.low, interval.estimate), max(bound.high, interval.estimate)
-    return Interval(low, high, estimate=interval.estimate, n=number)
+    return msgspec.structs.replace(summary, graders=graders)
 
 
 def summarise(run: Run, counts: Counts) -> Summary:
@@ -210,16 +295,18 @@ def _grader_summary(grader: RunGrader, counts: GraderCounts | None, total: int) 
     outcomes: Mapping[str, int] = counts.outcomes if counts is not None else {}
     passed, failed = outcomes.get(Outcome.PASS, 0), outcomes.get(Outcome.FAIL, 0)
     scored = passed + failed
-    mean = _mean(scored, counts) if counts is not None and scored else None
-    rate = wilson(passed, scored) if scored else None
+    mean = counts.score_sum / scored if counts is not None and scored else None
+    mean_ci = score_sums_interval(scored, counts.score_sum, counts.score_squares) if counts and scored else None
     return GraderSummary(
         kind=grader.kind,
         fingerprint=grader.fingerprint,
         judges=grader.judges,
-        mean=None if mean is None else mean.estimate,
-        mean_ci=_shown(mean),
-        pass_rate=None if rate is None else rate.estimate,
-        pass_rate_ci=_shown(rate),
+        pass_threshold=grader.pass_threshold,
+        turns=grader.turns,
+        mean=mean,
+        mean_ci=_bounds(mean_ci),
+        pass_rate=passed / scored if scored else None,
+        pass_rate_ci=_bounds(wilson(passed, scored)) if scored > 1 else None,
         scored=scored,
         total=total,
         passed=passed,
@@ -229,22 +316,8 @@ def _grader_summary(grader: RunGrader, counts: GraderCounts | None, total: int) 
     )
 
 
-def _mean(scored: int, counts: GraderCounts) -> Interval:
-    """Scores of 0 and 1 are a proportion, and get its interval: a few that are all the same are not certain."""
-    if abs(counts.score_sum - counts.score_squares) < 1e-9:
-        return wilson(round(counts.score_sum), scored)
-    mean = moments_interval(scored, counts.score_sum, counts.score_squares)
-    if mean.se is not None and mean.se > 1e-9:
-        return mean
-    bound = wilson(round(counts.score_sum), scored)
-    return Interval(min(bound.low, mean.estimate), max(bound.high, mean.estimate), estimate=mean.estimate, n=scored)
-
-
-def _shown(interval: Interval | None) -> tuple[float, float] | None:
-    """An interval of scores: they lie in 0..1, so it does too; one score alone has none."""
-    if interval is None or interval.n < 2:
-        return None
-    return max(0.0, interval.low), min(1.0, interval.high)
+def _bounds(interval: Interval | None) -> tuple[float, float] | None:
+    return None if interval is None else (interval.low, interval.high)
 
 
 def _sentence(responses: Mapping[str, int], graders: Mapping[str, GraderSummary]) -> str:

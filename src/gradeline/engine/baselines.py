@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradeline.engine.grade import Baseline
 from gradeline.errors import MissingDataError
-from gradeline.model import ErrorInfo, Response, ResponseKey, Sample, Storage, digest_of, quote, to_json
+from gradeline.model import ErrorInfo, Response, ResponseKey, Sample, Storage, quote, sample_digest
 
 
 def answers_of(storage: Storage, run_id: str) -> Baseline:
@@ -16,7 +16,7 @@ def answers_of(storage: Storage, run_id: str) -> Baseline:
         case = f"case {quote(sample.case_key)}"
         if record is None:
             raise MissingDataError(f"the baseline {run.id} has no answer to {case}")
-        if digest_of(to_json(record.sample)) != digest_of(to_json(sample)):
+        if sample_digest(record.sample) != sample_digest(sample):
             raise MissingDataError(f"{case} was edited since the baseline {run.id} answered it")
         if record.response.error is not None:
             raise MissingDataError(f"the baseline {run.id} failed at {case}: {_told(record.response.error)}")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from time import perf_counter
 from typing import NamedTuple, TypeAlias
 
 from gradeline.engine.aggregate import Summary, summarise
 from gradeline.engine.keeper import Keeper, ProcessKeeper
+from gradeline.engine.phases import Worked, log_aggregated, log_initialised, log_worked
 from gradeline.engine.pipeline import RunTask
 from gradeline.engine.plan import Work
 from gradeline.engine.stop import Stop
@@ -19,9 +19,7 @@ from gradeline.errors import StoreError
 from gradeline.failpoints import failpoint
 from gradeline.model import Run, Storage
 
-_log = logging.getLogger("gradeline")
-
-WorkThrough: TypeAlias = "Callable[[Keeper, Run, Stop], Awaitable[Counter[Work]]]"
+WorkThrough: TypeAlias = "Callable[[Keeper, Run, Stop], Awaitable[Worked]]"
 """Does what is missing of a run, and counts what it did; all of that is stored when it returns."""
 
 
@@ -38,12 +36,15 @@ class RunResult(NamedTuple):
 
 async def carry_out(storage: Storage, task: RunTask, stop: Stop | None, work_through: WorkThrough) -> RunResult:
     """Take the run, work through it, and say how it ended."""
+    started = perf_counter()
     keeper = task.keeper or ProcessKeeper(storage, task.run)
     run = keeper.begin()
+    begun = perf_counter()
+    log_initialised(run, task.prepared_s + begun - started)
     failpoint("run-saved")
     stop = stop or Stop()
     try:
-        done = await work_through(keeper, run, stop)
+        worked = await work_through(keeper, run, stop)
     except BaseException as error:
         cause = error
         while isinstance(cause, BaseExceptionGroup):  # the first fault ended the others
@@ -54,14 +55,20 @@ async def carry_out(storage: Storage, task: RunTask, stop: Stop | None, work_thr
             keeper.end(cause, status=status, error_message=f"{type(cause).__name__}: {cause}"[:2000])
         raise cause from None
     failpoint("run-ending")
-    if stop.reason is None:
-        run = keeper.end(status="completed", total=done.total(), completed_at=now())
+    done, ended = worked.done, perf_counter()
+    if stop.reason is None or stop.decided:
+        early = run.early if task.looks is None else task.looks.last()
+        # of a run that was decided before, only the cases up to then are gone through again
+        total = sum(storage.counts(run.id).responses.values()) if stop.decided else done.total()
+        run = keeper.end(status="completed", total=total, completed_at=now(), early=early)
     else:
-        run = keeper.end(status="cancelled", error_message=stop.reason)
+        run = keeper.end(status="failed" if stop.failed else "cancelled", error_message=stop.reason[:2000])
     failpoint("run-ended")
-    work = ", ".join(f"{count} {kind}" for kind, count in sorted(done.items()))
-    _log.info("run %s: %s, %s", run.id, run.status, work)
-    return RunResult(run, summarise(run, storage.counts(run.id)), dict(done), stop.reason)
+    counts = storage.counts(run.id)
+    log_worked(run, worked, counts, ended - begun)
+    summary = summarise(run, counts)
+    log_aggregated(run, counts, perf_counter() - ended)
+    return RunResult(run, summary, dict(done), None if stop.decided else stop.reason)
 
 
 def now() -> str:

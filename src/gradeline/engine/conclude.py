@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from gradeline.engine.aggregate import Summary, complete, measure, summarise
+from gradeline.engine.aggregate import Measured, Summary, complete, measure, order_findings, summarise, with_orders
 from gradeline.engine.pairing import paired
 from gradeline.errors import ConfigError
-from gradeline.model import Record, Run, Storage
-from gradeline.verdict import Column, Gate, Paired, Verdict, baselines_of, decide, graders_of, read_gate
+from gradeline.model import Counts, EarlyStopping, Record, Run, Storage
+from gradeline.verdict import (
+    Gate,
+    Paired,
+    Verdict,
+    baselines_of,
+    decide,
+    graders_of,
+    primary_graders,
+    read_gate,
+)
 
 INTERRUPTED = 130
 FAIL_FAST = "fail-fast: "
@@ -30,14 +39,16 @@ class Rules(Struct, frozen=True):
     coverage_floor: float = 0.95
     agent_errors: Literal["exclude", "fail"] = "exclude"
     require_calibrated: bool = False
+    primary: tuple[str, ...] = ()
+    """The graders that decide a comparison, as the suite names them."""
 
     @classmethod
     def of(cls, run: Run) -> Rules:
-        """The rules a run was begun with; none where it does not say."""
+        """The rules a run was begun with; those of a suite without a gate where the run does not have them."""
         try:
             return msgspec.json.decode(run.definition or "", type=_Kept).rules
         except ValueError:
-            return cls(coverage_floor=0.0)
+            return cls()
 
     def read(self, run: Run) -> Gate | None:
         """The gate over that run's graders."""
@@ -48,9 +59,13 @@ class Rules(Struct, frozen=True):
             raise ConfigError(reading.problems, "gate")
         return reading.gate
 
+    def primary_of(self, run: Run, graders: Sequence[str]) -> tuple[str, ...]:
+        """The graders that decide a comparison: those the suite names, else those of its gate, else the first."""
+        return self.primary or primary_graders(self.read(run), graders)
+
 
 class _Kept(Struct, frozen=True):
-    rules: Rules = Rules(coverage_floor=0.0)
+    rules: Rules = Rules()
 
 
 class RunReport(NamedTuple):
@@ -69,14 +84,14 @@ class RunReport(NamedTuple):
             "summary": msgspec.to_builtins(self.summary),
             "verdict": msgspec.to_builtins(self.verdict._asdict()),
             "exit_code": self.exit_code,
+            **stopped_data(self.run),
         }
 
 
 def conclude(storage: Storage, run: Run, rules: Rules | None = None) -> RunReport:
     """The report of a stored run, by the rules it was begun with or by others."""
     rules = Rules.of(run) if rules is None else rules
-    measured = measure(run, storage.columns(run.id, named=run.repeats > 1))
-    summary = complete(summarise(run, storage.counts(run.id)), measured)
+    summary, measured = measured_summary(storage, run)
     gate = rules.read(run)
     verdict = decide(
         gate,
@@ -84,11 +99,26 @@ def conclude(storage: Storage, run: Run, rules: Rules | None = None) -> RunRepor
         coverage_floor=rules.coverage_floor,
         agent_errors=rules.agent_errors,
         require_calibrated=rules.require_calibrated,
+        primary=rules.primary_of(run, tuple(run.graders)),
         uncalibrated=[key for key, grader in run.graders.items() if grader.judges],
         paired=_pairs(storage, run, gate),
+        orders={key: column.orders for key, column in summary.graders.items() if column.orders is not None},
     )
-    verdict = _of_a_part(run, verdict)
-    return RunReport(run, summary, verdict, _exit_code(verdict, measured.columns), lambda: storage.records(run.id))
+    verdict = _of_looks(run, _of_a_part(run, verdict))
+    return RunReport(run, summary, verdict, _exit_code(verdict, summary), lambda: storage.records(run.id))
+
+
+def measured_summary(storage: Storage, run: Run) -> tuple[Summary, Measured]:
+    """A stored run in numbers; one pass over its rows."""
+    counts = storage.counts(run.id)
+    measured = measure_run(storage, run, counts)
+    return with_orders(complete(summarise(run, counts), measured), order_findings(storage, run, counts)), measured
+
+
+def measure_run(storage: Storage, run: Run, counts: Counts) -> Measured:
+    """What only the rows of a stored run tell."""
+    clusters = storage.clusters(run.id)
+    return measure(run, storage.columns(run.id, named=run.repeats > 1 or bool(clusters)), counts, clusters)
 
 
 def _pairs(storage: Storage, run: Run, gate: Gate | None) -> dict[tuple[str, str], Paired]:
@@ -114,8 +144,27 @@ def _of_a_part(run: Run, verdict: Verdict) -> Verdict:
     return verdict._replace(result="none" if verdict.result == "none" else "undecided", reasons=reasons)
 
 
-def _exit_code(verdict: Verdict, columns: Mapping[str, Column]) -> int:
-    if not any(column.scores for column in columns.values()):
+def _of_looks(run: Run, verdict: Verdict) -> Verdict:
+    """The verdict with how many cases it took, where looks decided or could have."""
+    told = None if run.early is None or run.status != "completed" else _looks_in_words(run, run.early)
+    return verdict if told is None else verdict._replace(reasons=(told, *verdict.reasons))
+
+
+def _looks_in_words(run: Run, early: EarlyStopping) -> str | None:
+    if early.obstacle is not None:
+        return f"all cases were asked, the run did not end early: {early.obstacle}"
+    if early.stopped:
+        saved = run.calls_saved
+        calls = f"; {saved:,} call{'s' * (saved != 1)} saved" if run.parent is None else ""
+        return f"decided after {early.n:,} of {early.of:,} cases{calls}"
+    if early.all_cases and 0 < early.n < early.of:
+        return f"all {early.of:,} cases are asked: this verdict replaces the one after {early.n:,} of them"
+    return None
+
+
+def _exit_code(verdict: Verdict, summary: Summary) -> int:
+    """A judge that was asked in both orders has judged, also where the order decided every case."""
+    if not any(column.scored or (column.orders and column.orders.decided) for column in summary.graders.values()):
         return _NOTHING_GRADED
     if verdict.result == "none":
         return 3 if verdict.reasons else 0
@@ -129,4 +178,10 @@ def worst_of(codes: list[int]) -> int:
 
 def run_data(run: Run) -> dict[str, Any]:
     """A run as JSON shows it."""
-    return {key: getattr(run, key) for key in _RUN_KEYS}
+    return {key: getattr(run, key) for key in _RUN_KEYS} | stopped_data(run)
+
+
+def stopped_data(run: Run) -> dict[str, Any]:
+    """At which look a run ended early, as JSON shows it; empty where it did not."""
+    stopped = None if run.early is None else run.early.to_data()
+    return {} if stopped is None else {"stopped": stopped}

@@ -10,11 +10,13 @@ only when that is done: each step takes a turn of the loop, and more answers in 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import math
 import os
 import selectors
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -22,6 +24,16 @@ T = TypeVar("T")
 AT_ONCE = 6
 UNLOOKED = 8
 """Turns that may pass without a look at the sockets, while there is something to do."""
+
+
+class RunLoop(asyncio.SelectorEventLoop):
+    """Passes context variables on to threads, as `asyncio.to_thread` does: what a plugin runs there stays guarded."""
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
+        if executor is None or isinstance(executor, concurrent.futures.ThreadPoolExecutor):
+            return super().run_in_executor(executor, copy_context().run, func, *args)
+        return super().run_in_executor(executor, func, *args)
+
 
 if sys.platform == "linux":
     import select
@@ -64,13 +76,38 @@ if sys.platform == "linux":
 
     def new_event_loop() -> asyncio.AbstractEventLoop:
         """An event loop for runs."""
-        return asyncio.SelectorEventLoop(FewAtOnce())
+        return RunLoop(FewAtOnce())
 
 else:
-    new_event_loop = asyncio.new_event_loop
+
+    def new_event_loop() -> asyncio.AbstractEventLoop:
+        """An event loop for runs."""
+        return RunLoop()
+
+
+INTERRUPTED_TASKS_S = 2.0
+"""How long tasks may take to clean up after Ctrl-C."""
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """As `asyncio.run`."""
+    """As `asyncio.run`, but Ctrl-C prints no traceback of the task that it happened to interrupt, nor waits for one
+    that cannot end."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(main)
+        loop = runner.get_loop()
+        loop.set_exception_handler(_report)
+        try:
+            return runner.run(main)
+        except KeyboardInterrupt:
+            # an interrupt within asyncio may leave behind what a task then awaits for ever while it is cancelled: the
+            # runner cancels such a task a second time, and does not wait before that
+            if tasks := asyncio.all_tasks(loop):
+                for task in tasks:
+                    task.cancel()
+                loop.run_until_complete(asyncio.wait(tasks, timeout=INTERRUPTED_TASKS_S))
+            raise
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """An interrupt in a task also ends the loop, which raises it in the caller: the task need not report it."""
+    if not isinstance(context.get("exception"), KeyboardInterrupt):
+        loop.default_exception_handler(context)

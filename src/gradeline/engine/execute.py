@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from typing import NamedTuple, Protocol, Self
+from collections.abc import Collection
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
+from msgspec.structs import replace
+
+from gradeline.engine.breaker import DEFAULT_LIMIT, ConnectionBreaker
 from gradeline.engine.plan import Planned
 from gradeline.engine.stop import Stop
-from gradeline.errors import StoreError
+from gradeline.errors import ProviderRefusedError, StoreError, response_policy
 from gradeline.failpoints import failpoint
-from gradeline.model import Response, Storage, Target, Usage
+from gradeline.model import ErrorInfo, Response, Sample, Storage, Target, Usage
+from gradeline.model.copies import copy_sample, is_ours
 from gradeline.model.protocols import StoreWriter
+
+if TYPE_CHECKING:
+    from gradeline.adapters.prices import Price
+
+_log = logging.getLogger("gradeline")
 
 
 class Rate(NamedTuple):
@@ -36,16 +47,42 @@ class Pace(NamedTuple):
     budget: Budget = Budget()
     cache: bool = False
     """Take an answer that the store has to the same question."""
+    connection_failures: int = DEFAULT_LIMIT
+    """In a row, after which the run ends; 0: it never does."""
+
+
+AGENT, RUN = "the agent", "the run"
+PRICE_REMEDY = (
+    "give a price with prices: in the suite or with --assume-price INPUT/OUTPUT (US dollars per million tokens), or"
+    " limit calls instead"
+)
+_USAGE_REMEDY = f"let it report its usage (usage under the target's response:), and {PRICE_REMEDY}"
 
 
 class Spending:
-    """What a run has spent, before this process began and since."""
+    """What a run has spent, before this process began and since.
 
-    def __init__(self, budget: Budget, calls: int = 0, cost: float = 0.0) -> None:
+    ``priced`` are those whose calls have a known price, the graders by their keys and `AGENT`; ``unpriced`` are those
+    whose calls are known to have none.
+    """
+
+    def __init__(
+        self,
+        budget: Budget,
+        calls: int = 0,
+        cost: float = 0.0,
+        priced: Collection[str] = (),
+        unpriced: Collection[str] = (),
+    ) -> None:
         self._budget = budget
         self._limited = budget != Budget()
         self._calls = calls
         self._cost = cost
+        self._known = cost > 0
+        """Whether the cost of any call is known."""
+        self._priced = frozenset(priced)
+        self._unknown = set(unpriced)
+        """Whose calls are known to have an unknown cost."""
 
     def begin(self) -> str | None:
         """Count a call, or say why none may be made any more."""
@@ -65,10 +102,25 @@ class Spending:
             return f"the budget of {self._budget.cost:g} is spent: {self._cost:g} after {self._calls} calls"
         return None
 
-    def paid(self, usage: Usage | None) -> None:
-        """Count what an answer or a judge's word cost."""
-        if usage is not None and usage.cost is not None:
-            self._cost += usage.cost
+    def paid(self, usage: Usage | None, payee: str = AGENT) -> str | None:
+        """Count what an answer or a judge's verdict cost; why the run must stop where that is not known.
+
+        A limit on the cost limits nothing where no cost is known. Where other calls have one, it is a warning.
+        """
+        cost = None if usage is None else usage.cost
+        if cost is not None:
+            self._cost += cost
+            self._known = True
+            return None
+        if self._budget.cost is None or payee in self._unknown:
+            return None
+        self._unknown.add(payee)
+        unknown = f"no cost is known for the calls of {payee}"
+        remedy = _USAGE_REMEDY if usage is None and payee == AGENT else PRICE_REMEDY
+        if self._known or self._priced - {payee}:
+            _log.warning("%s: they do not count towards the budget of %g; %s", unknown, self._budget.cost, remedy)
+            return None
+        return f"{unknown}, so that the budget of {self._budget.cost:g} limits nothing; {remedy}"
 
 
 class Turns(Protocol):
@@ -137,13 +189,15 @@ class FreeSlots:
 class Slots:
     """The calls that may be in flight at the same time, and when each may begin."""
 
-    def __init__(self, concurrency: int, turns: Turns | None = None) -> None:
+    def __init__(self, concurrency: int, turns: Turns | None = None, breaker: ConnectionBreaker | None = None) -> None:
         self.free = FreeSlots(concurrency)
         self.turns = turns
+        self.breaker = breaker or ConnectionBreaker()
 
     @classmethod
     def of(cls, pace: Pace) -> Self:
-        return cls(pace.concurrency, None if pace.rate is None else RatedTurns(pace.rate))
+        turns = None if pace.rate is None else RatedTurns(pace.rate)
+        return cls(pace.concurrency, turns, ConnectionBreaker(pace.connection_failures))
 
 
 class Executor:
@@ -159,7 +213,11 @@ class Executor:
         stop: Stop,
         *,
         cache: bool = False,
+        price: Price | None = None,
     ) -> None:
+        """``price`` is the user's price for the target's tokens."""
+        self._price = price
+        self._free = getattr(target, "pricing", None) == "free"
         self._stop = stop
         self._target = target
         self._storage = storage
@@ -167,6 +225,7 @@ class Executor:
         self._cache = cache
         self._spending = spending
         self._slots = slots
+        self._ours = is_ours(type(target))
         self.asking = 0
         """Calls that wait for their answer."""
 
@@ -184,12 +243,7 @@ class Executor:
                     await self._slots.turns.wait(self._stop)
                 if not self._may_ask():
                     return None
-                self.asking += 1
-                try:
-                    response = await self._target.respond(sample)
-                finally:
-                    self.asking -= 1
-                self._spending.paid(response.usage)
+                response = await self._ask(sample)
             failpoint("response-received")
             await self._writer.put_response(key, response, sample, planned.position, cache_key)
             failpoint("response-stored")
@@ -199,6 +253,42 @@ class Executor:
         finally:
             free.leave()
         return response
+
+    async def _ask(self, sample: Sample) -> Response:
+        breaker = self._slots.breaker
+        call = breaker.begin()
+        self.asking += 1
+        try:
+            response = await self._target.respond(sample if self._ours else copy_sample(sample))
+        except ProviderRefusedError as error:  # stored as the case's failed call: `resume` counts those
+            self._stop.set(str(error), failed=True)
+            info = ErrorInfo("status", str(error), response_policy("status").fault)
+            response = Response(status="error", error=info)
+        finally:
+            self.asking -= 1
+        response = self._with_cost(response)
+        self._count(response)
+        unreachable = breaker.end(call, response)
+        if unreachable is not None:
+            self._stop.set(unreachable, failed=True)
+        return response
+
+    def _with_cost(self, response: Response) -> Response:
+        """The response with the cost of its tokens, where the user gave a price and the agent reports none."""
+        usage = response.usage
+        if self._price is None or usage is None or usage.cost is not None:
+            return response
+        from gradeline.adapters.wire import Tokens  # few runs are given prices
+
+        cost = self._price.cost(Tokens(usage.input_tokens, usage.output_tokens, usage.cached_tokens))
+        return response if cost is None else replace(response, usage=replace(usage, cost=cost))
+
+    def _count(self, response: Response) -> None:
+        if self._free or (response.error is not None and response.usage is None):
+            return
+        unknown = self._spending.paid(response.usage)
+        if unknown is not None:
+            self._stop.set(unknown)
 
     def _may_ask(self) -> bool:
         if self._stop.reason is None:

@@ -14,17 +14,47 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gradeline.engine.turns import Turn, is_by_turn, joined_grade, joined_submission, turns_of
-from gradeline.errors import GraderError, MissingDataError, NeedsIsolationError, Outcome
+from gradeline.engine.turns import Turn, by_turn_fingerprint, is_by_turn, joined_grade, joined_submission, turns_of
+from gradeline.errors import (
+    BadReplyError,
+    DataError,
+    GraderError,
+    MissingDataError,
+    NeedsIsolationError,
+    Outcome,
+    Problem,
+    ProviderRefusedError,
+    grade_policy,
+)
 from gradeline.extractors import DeclaredExtractor
 from gradeline.extractors import create as create_extractor
-from gradeline.graders import DeclaredGrader, ask_grader, error_grade, run_grader
-from gradeline.graders.run import EMPTY_SUBMISSION
-from gradeline.model import AskingGrader, ErrorInfo, Extractor, Grade, GradeContext, Grader, Record, Response, Sample
+from gradeline.graders import DeclaredGrader, ask_grader, run_grader
+from gradeline.graders.base import DEFAULT_EXTRACTOR
+from gradeline.graders.run import EMPTY_SUBMISSION, error_info, grade_of
+from gradeline.model import (
+    AskingGrader,
+    ErrorInfo,
+    Extractor,
+    Grade,
+    GradeContext,
+    Grader,
+    Record,
+    Response,
+    Sample,
+    clean_text,
+    quote,
+    to_json,
+)
 from gradeline.model.config import canonical_options
+from gradeline.model.copies import copy_response, is_ours
 from gradeline.model.fingerprint import fingerprint
+from gradeline.model.response import total_usage
+from gradeline.model.run import TurnRule
+from gradeline.model.text import quote_typed
+from gradeline.usercode import isolated
+from gradeline.usercode.memory import GRADER_MEMORY
 from gradeline.usercode.messages import Job, Task, TaskResult
-from gradeline.usercode.pool import WorkerPool
+from gradeline.usercode.pools import CodeRunner
 
 _AHEAD = 512
 """Cases that are graded while the first of them is waited for."""
@@ -37,6 +67,7 @@ class UserGrader(NamedTuple):
     fingerprint: str
     timeout: float = 5.0
     kind: str = "tool"
+    memory: int = GRADER_MEMORY
 
 
 class UserReward(NamedTuple):
@@ -55,6 +86,7 @@ class UserExtractor(NamedTuple):
     fingerprint: str
     config: Mapping[str, Any] = {}
     timeout: float = 5.0
+    memory: int = GRADER_MEMORY
 
 
 Baseline = Callable[[Sample, int], Response]
@@ -70,20 +102,26 @@ class GraderUse(NamedTuple):
     pass_threshold: float | None = None
     baseline: Baseline | None = None
     """For a grader that needs one."""
+    turns: TurnRule = "all"
+    """When a conversation passes that is graded turn by turn."""
+    noise: float = 0.0
+    """A smaller change of a case's score counts as same where runs are compared; it changes no score."""
 
     @property
     def fingerprint(self) -> str:
         """Of all that decides the column's scores and passes: the grader's own where nothing is changed about it."""
         own = self.grader.fingerprint
-        if self.pass_threshold is None and self.extractor.fingerprint == _whole_answer().fingerprint:
+        usual = self.pass_threshold is None and self.turns == "all"
+        if usual and self.extractor.fingerprint == _whole_answer().fingerprint:
             return own
         config = dict(self.extractor.config) if isinstance(self.extractor, UserExtractor) else {}
-        return fingerprint("column", own, self.extractor.fingerprint, config, self.pass_threshold)
+        rule = () if self.turns == "all" else (self.turns,)
+        return fingerprint("column", own, self.extractor.fingerprint, config, self.pass_threshold, *rule)
 
 
 @cache
 def _whole_answer() -> Extractor:
-    return create_extractor("last_assistant")
+    return create_extractor(DEFAULT_EXTRACTOR)
 
 
 class Graded(NamedTuple):
@@ -94,12 +132,21 @@ class Graded(NamedTuple):
     grade: Grade
 
 
+class CaseRefusedError(ProviderRefusedError):
+    """A provider refuses every call of a judge; ``graded`` has what the case's judges were paid for, and that error."""
+
+    def __init__(self, problems: Sequence[Problem], graded: dict[str, Graded]) -> None:
+        super().__init__(problems)
+        self.graded = graded
+
+
 class Grading:
     """Grades responses with the same graders, over and over. Without a pool only built-ins can be used."""
 
-    def __init__(self, uses: Sequence[GraderUse], pool: WorkerPool | None) -> None:
+    def __init__(self, uses: Sequence[GraderUse], pool: CodeRunner | None) -> None:
         self._uses = {use.key: use for use in uses}
         self._renamed = {use.key: use.fingerprint for use in uses if use.fingerprint != use.grader.fingerprint}
+        self._by_turn = {use.key: by_turn_fingerprint(use.fingerprint) for use in uses}
         self._rewards = {use.key: use for use in uses if isinstance(use.grader, UserReward)}
         self._asking = {use.key: use.grader for use in uses if isinstance(use.grader, AskingGrader)}
         self._pool = pool
@@ -138,15 +185,26 @@ class Grading:
     ) -> dict[str, Graded]:
         """The word of each grader, or of those named; a failed call is skipped by all of them.
 
-        Raises `ConfigError` where a model cannot be asked until a person has fixed something.
+        Raises `ConfigError` where a model cannot be asked until a person has fixed something; a `CaseRefusedError`
+        has the grades of the other judges.
         """
+        try:
+            return await self._grade(sample, response, keys, repeat)
+        except CaseRefusedError as error:
+            error.graded = self._signed(error.graded, by_turn=is_by_turn(sample))
+            raise
+
+    async def _grade(
+        self, sample: Sample, response: Response, keys: Iterable[str] | None, repeat: int
+    ) -> dict[str, Graded]:
         uses = self._all if keys is None or keys == self._keys else [self._uses[key] for key in keys]
+        by_turn = is_by_turn(sample)
         if response.error is not None:
-            return self._signed({use.key: Graded(None, _skipped(use)) for use in uses})
-        if self._plain:
-            return await self._told(sample, response, uses)
+            return self._signed({use.key: Graded(None, _skipped(use)) for use in uses}, by_turn=by_turn)
+        if self._plain and not by_turn:
+            return await self._whole(sample, response, uses)
         if not self._rewards:
-            return self._signed(await self._direct(sample, response, uses, repeat))
+            return self._signed(await self._direct(sample, response, uses, repeat), by_turn=by_turn)
         rewards = [use for use in uses if use.key in self._rewards]
         if rewards:  # they look at all the others, whoever asks for them
             uses = list(self._uses.values())
@@ -156,12 +214,13 @@ class Grading:
             if isinstance(use.grader, UserReward):
                 others = {one.key: done[one.key] for one in plain}
                 done[use.key] = await self._rewarded(use, use.grader, sample, response, others)
-        return self._signed(done)
+        return self._signed(done, by_turn=by_turn)
 
-    def _signed(self, graded: dict[str, Graded]) -> dict[str, Graded]:
-        for key in self._renamed.keys() & graded.keys():
+    def _signed(self, graded: dict[str, Graded], *, by_turn: bool) -> dict[str, Graded]:
+        names = self._by_turn if by_turn else self._renamed
+        for key in names.keys() & graded.keys():
             one = graded[key]
-            grade = msgspec.structs.replace(one.grade, fingerprint=self._renamed[key])
+            grade = msgspec.structs.replace(one.grade, fingerprint=names[key])
             graded[key] = Graded(one.submission, grade)
         return graded
 
@@ -170,17 +229,38 @@ class Grading:
     ) -> dict[str, Graded]:
         asking = [use for use in uses if use.key in self._asking]
         if not asking:
-            return await self._told(sample, response, uses)
+            return await self._without_calls(sample, response, uses)
         others = [use for use in uses if use.key not in self._asking]
-        questions = asyncio.gather(*(self._asked(use, sample, response, repeat) for use in asking))
-        told, asked = await asyncio.gather(self._told(sample, response, others), questions)
-        done = told | {use.key: one for use, one in zip(asking, asked, strict=True)}
+        questions = [asyncio.ensure_future(self._asked(use, sample, response, repeat)) for use in asking]
+        unasked = asyncio.ensure_future(self._without_calls(sample, response, others))
+        # all are waited for, since they are paid: one that is refused must not leave the others running
+        await asyncio.gather(unasked, *questions, return_exceptions=True)
+        refusal: Sequence[Problem] = ()
+        done: dict[str, Graded] = {}
+        try:
+            for use, one in zip(asking, questions, strict=True):
+                try:
+                    done[use.key] = one.result()
+                except ProviderRefusedError as error:
+                    refusal = error.problems
+                    done[use.key] = Graded(None, _refused(use, str(error)))
+            if refusal:
+                raise CaseRefusedError(refusal, done)
+            done |= unasked.result()
+        finally:
+            del unasked, questions  # an error raised here holds this frame, and the frame must not hold the error
         return {use.key: done[use.key] for use in uses}
 
-    async def _told(self, sample: Sample, response: Response, uses: Sequence[GraderUse]) -> dict[str, Graded]:
+    async def _without_calls(self, sample: Sample, response: Response, uses: Sequence[GraderUse]) -> dict[str, Graded]:
         if not is_by_turn(sample):
             return await self._whole(sample, response, uses)
-        turns = [await self._whole(*turn, uses) for turn in turns_of(sample, response)]
+        try:
+            parts = turns_of(sample, response)
+        except MissingDataError as error:
+            whole = [use for use in uses if isinstance(use.grader, Grader) and not use.grader.reads_submission]
+            unknown = {use.key: Graded(None, _error(use, error)) for use in uses}
+            return unknown | await self._whole(sample, response, whole)
+        turns = [await self._whole(*turn, uses) for turn in parts]
         return {use.key: _joined(use, [turn[use.key] for turn in turns]) for use in uses}
 
     async def _asked(self, use: GraderUse, sample: Sample, response: Response, repeat: int) -> Graded:
@@ -192,8 +272,11 @@ class Grading:
                 return Graded(None, _error(use, error))
         if not is_by_turn(sample):
             return await self._asked_once(use, Turn(sample, response), baseline)
-        turns = turns_of(sample, response)
-        others = [None] * len(turns) if baseline is None else [one.response for one in turns_of(sample, baseline)]
+        try:
+            turns = turns_of(sample, response)
+            others = [None] * len(turns) if baseline is None else _baseline_turns(sample, baseline)
+        except MissingDataError as error:
+            return Graded(None, _error(use, error))
         graded = [await self._asked_once(use, turn, other) for turn, other in zip(turns, others, strict=True)]
         return _joined(use, graded)
 
@@ -211,7 +294,7 @@ class Grading:
         """What the grader is given, or why there is no grade."""
         try:
             submission = _submission(use, turn.response)
-        except GraderError as error:
+        except Exception as error:
             return _error(use, error)
         if isinstance(submission, str):
             return submission
@@ -243,7 +326,12 @@ class Grading:
             return Graded(None, _error(use, error))
         config: dict[str, Any] = {
             "grades": {
-                key: {"score": one.grade.score, "rationale": one.grade.rationale, "metadata": one.grade.metadata}
+                key: {
+                    "score": one.grade.score,
+                    "rationale": one.grade.rationale,
+                    "metadata": one.grade.metadata,
+                    "passed": one.grade.passed,
+                }
                 for key, one in others.items()
             },
             "submissions": {key: one.submission for key, one in others.items()},
@@ -261,7 +349,7 @@ class Grading:
         results = iter(await self._workers(*remote).run(Job(sample, tuple(tasks), response)))
         return {key: _from_results(self._uses[key], own, [next(results) for _ in own]) for key, own in remote.items()}
 
-    def _workers(self, *keys: str) -> WorkerPool:
+    def _workers(self, *keys: str) -> CodeRunner:
         if self._pool is None:
             raise RuntimeError(f"{', '.join(keys)} need worker processes, and there is no pool")
         return self._pool
@@ -273,7 +361,7 @@ def _grade_here(use: GraderUse, sample: Sample, response: Response) -> Graded | 
         raise TypeError(f"{use.key}: a reward is made of the other grades")
     try:
         submission = _submission(use, response)
-    except GraderError as error:
+    except Exception as error:
         return Graded(None, _error(use, error))
     if isinstance(submission, Task):
         if not isinstance(use.grader, UserGrader | DeclaredGrader):
@@ -281,7 +369,9 @@ def _grade_here(use: GraderUse, sample: Sample, response: Response) -> Graded | 
         return [submission, _grading_task(use, "", extract=0)]
     if isinstance(use.grader, UserGrader):
         return [_grading_task(use, submission)] if submission else Graded(submission, _empty(use))
-    grade = run_grader(use.grader, GradeContext(sample, submission, response), pass_threshold=use.pass_threshold)
+    ctx = GradeContext(sample, submission, response)
+    submission = ctx.submission
+    grade = run_grader(use.grader, ctx, pass_threshold=use.pass_threshold, isolate=False)
     if grade.error is None or grade.error.type != NeedsIsolationError.type:
         return Graded(submission, grade)
     return [_grading_task(use, submission)] if isinstance(use.grader, DeclaredGrader) else Graded(submission, grade)
@@ -291,13 +381,28 @@ def _submission(use: GraderUse, response: Response) -> str | Task:
     """What is graded, where this process can extract it, else the task that a worker is given."""
     if isinstance(use.extractor, UserExtractor):
         own = use.extractor
-        return Task("extractor", own.reference, config=dict(own.config), timeout=own.timeout)
+        return Task("extractor", own.reference, config=dict(own.config), timeout=own.timeout, memory=own.memory)
+    extractor = use.extractor
+    if not is_ours(type(extractor)):
+        return _extracted_by_plugin(extractor, response)
     try:
-        return use.extractor.extract(response)
+        return extractor.extract(response)
     except NeedsIsolationError:
-        if not isinstance(use.extractor, DeclaredExtractor):
+        if not isinstance(extractor, DeclaredExtractor):
             raise
-        return Task("builtin-extractor", use.extractor.kind, config=canonical_options(use.extractor.options))
+        options = canonical_options(extractor.options)
+        return Task("builtin-extractor", extractor.kind, config=options, timeout=isolated.DEADLINE_S)
+
+
+def _extracted_by_plugin(extractor: Extractor, response: Response) -> str:
+    """What an extractor that is not ours takes from a copy of the response."""
+    try:
+        text: object = extractor.extract(copy_response(response))
+    except SystemExit as error:
+        raise BadReplyError(f"extractor {extractor.kind!r} raised SystemExit({quote(error.code)})") from error
+    if not isinstance(text, str):
+        raise BadReplyError(f"extractor {extractor.kind!r} returned {quote_typed(text)}; return a string")
+    return clean_text(str.__str__(text)).text
 
 
 def _baseline(use: GraderUse, sample: Sample, repeat: int) -> Response:
@@ -306,10 +411,17 @@ def _baseline(use: GraderUse, sample: Sample, repeat: int) -> Response:
     return use.baseline(sample, repeat)
 
 
+def _baseline_turns(sample: Sample, baseline: Response) -> list[Response]:
+    try:
+        return [turn.response for turn in turns_of(sample, baseline)]
+    except MissingDataError as error:
+        raise MissingDataError(f"the baseline's response: {error}") from None
+
+
 def _joined(use: GraderUse, turns: Sequence[Graded]) -> Graded:
     return Graded(
         joined_submission([turn.submission for turn in turns]),
-        joined_grade([turn.grade for turn in turns], use.pass_threshold),
+        joined_grade([turn.grade for turn in turns], use.turns, use.pass_threshold),
     )
 
 
@@ -328,15 +440,17 @@ def _from_results(use: GraderUse, tasks: Sequence[Task], results: Sequence[TaskR
 
 def _grading_task(use: GraderUse, submission: str, extract: int | None = None) -> Task:
     if isinstance(use.grader, UserGrader):
-        return Task("grader", use.grader.reference, submission, extract, timeout=use.grader.timeout)
+        own = use.grader
+        return Task("grader", own.reference, submission, extract, timeout=own.timeout, memory=own.memory)
     if not isinstance(use.grader, DeclaredGrader):
         raise TypeError(f"{use.key}: a grader of this kind cannot run in a worker")
-    return Task("builtin-grader", use.grader.kind, submission, extract, canonical_options(use.grader.options))
+    options = canonical_options(use.grader.options)
+    return Task("builtin-grader", use.grader.kind, submission, extract, options, isolated.DEADLINE_S)
 
 
 def _shifted(task: Task, by: int) -> Task:
     """The task as it stands behind so many others; what it reads from stands right before it."""
-    return Task(task.role, task.reference, task.submission, by, task.config, task.timeout)
+    return msgspec.structs.replace(task, extract=by)
 
 
 def _empty(use: GraderUse) -> Grade:
@@ -347,32 +461,44 @@ def _skipped(use: GraderUse) -> Grade:
     return Grade(use.grader.kind, use.grader.fingerprint, Outcome.SKIPPED)
 
 
-def _error(use: GraderUse, error: GraderError) -> Grade:
-    if isinstance(use.grader, UserGrader | UserReward):
-        info = ErrorInfo(error.type, str(error), error.fault)
-        return Grade(use.grader.kind, use.grader.fingerprint, Outcome.ERROR, error=info)
-    return error_grade(use.grader, error)
+def _refused(use: GraderUse, reason: str) -> Grade:
+    info = ErrorInfo("refused", clean_text(reason).text, grade_policy("refused").fault)
+    return Grade(use.grader.kind, use.grader.fingerprint, Outcome.ERROR, error=info)
+
+
+def _error(use: GraderUse, error: Exception) -> Grade:
+    return Grade(use.grader.kind, use.grader.fingerprint, Outcome.ERROR, error=error_info(error))
 
 
 def to_grade(result: TaskResult, kind: str, fingerprint: str, pass_threshold: float | None = None) -> Grade:
     """A worker's result as a record keeps it."""
-    if result.result is None:
-        return Grade(
-            kind, fingerprint, Outcome.ERROR, error=result.error, latency_ms=result.latency_ms, output=result.output
-        )
-    graded = result.result
-    passed = graded.passed if pass_threshold is None else graded.score >= pass_threshold
-    return Grade(
-        kind,
-        fingerprint,
-        Outcome.PASS if passed else Outcome.FAIL,
-        graded.score,
-        passed,
-        graded.rationale,
-        graded.metadata,
-        latency_ms=result.latency_ms,
-        output=result.output,
-    )
+    error, latency_ms, output = result.error, result.latency_ms, result.output
+    if result.result is not None:
+        try:
+            return grade_of(kind, fingerprint, result.result, pass_threshold, latency_ms=latency_ms, output=output)
+        except DataError as fault:
+            error = ErrorInfo("bad_reply", str(fault), grade_policy("bad_reply").fault)
+    return Grade(kind, fingerprint, Outcome.ERROR, error=error, latency_ms=latency_ms, output=output)
+
+
+def storable(graded: Mapping[str, Graded]) -> dict[str, Graded]:
+    """The grades, with an error of its grader in the place of each that no store can keep."""
+    return {key: one if (why := _unstorable(one)) is None else _unkept(one, why) for key, one in graded.items()}
+
+
+def _unstorable(one: Graded) -> Exception | None:
+    try:
+        to_json(one.grade)
+        total_usage([one.grade.usage])
+        (one.submission or "").encode()
+    except Exception as error:
+        return error
+    return None
+
+
+def _unkept(one: Graded, why: Exception) -> Graded:
+    error = error_info(BadReplyError(f"the grade cannot be stored: {type(why).__name__}: {why}"))
+    return Graded(None, Grade(one.grade.kind, one.grade.fingerprint, Outcome.ERROR, error=error))
 
 
 class Case(NamedTuple):
@@ -383,7 +509,7 @@ class Case(NamedTuple):
 
 
 async def grade_cases(
-    pool: WorkerPool, graders: Mapping[str, UserGrader | Grader], cases: Iterable[Case], run: str
+    pool: CodeRunner, graders: Mapping[str, UserGrader | Grader], cases: Iterable[Case], run: str
 ) -> AsyncIterator[Record]:
     """The records of the cases, in their order; as many are graded at once as the workers can take."""
     whole = _whole_answer()
@@ -416,16 +542,6 @@ def as_record(run: str, sample: Sample, response: Response, graded: Mapping[str,
 async def grade_once(
     grader: Grader, extractor: Extractor, sample: Sample, response: Response, pass_threshold: float | None = None
 ) -> Graded:
-    """The grade of one response; workers are started only for what could hang here."""
+    """The grade of one response, as a run gives it; workers are started only for what could hang here."""
     use = GraderUse(grader.kind, grader, extractor, pass_threshold)
-    if response.error is not None:
-        return Graded(None, _skipped(use))
-    if isinstance(grader, AskingGrader):
-        return (await Grading([use], None).grade(sample, response))[use.key]
-    graded = _grade_here(use, sample, response)
-    if isinstance(graded, Graded):
-        return graded
-    async with WorkerPool(size=1) as pool:
-        await pool.start()
-        results = await pool.run(Job(sample, tuple(graded), response))
-    return _from_results(use, graded, results)
+    return (await Grading([use], isolated).grade(sample, response))[use.key]

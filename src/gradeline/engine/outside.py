@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from gradeline.adapters.sending import OpenTransport
-    from gradeline.transport import EgressPolicy
+from gradeline.model.bound_secret import SecretSet
+from gradeline.model.resources import EgressPolicy
+
+MAX_CONCURRENCY = 10_000
+"""Of a run that a person starts on their own machine; a service has a bound of its operator's."""
+
+
+class Observer(NamedTuple):
+    """Is called for what happens around the cases of a run, in this process and in those of a cluster."""
+
+    worker_died: Callable[[str], None] = lambda _: None
+    """With the reason: a process of user code ended that was not let go, or a Ray worker did (``ray_worker``)."""
+    address_refused: Callable[[], None] = lambda: None
+    """The policy refused an address in another process; in this one the policy itself knows."""
 
 
 class Outside(NamedTuple):
@@ -16,17 +27,12 @@ class Outside(NamedTuple):
     environment: Mapping[str, str] | None = None
     """The variables that hold keys; None: those of this process, and the ``.env`` beside the suite."""
     policy: EgressPolicy | None = None
-    """Which addresses agents and models may have; None: any."""
-
-    @property
-    def open_transport(self) -> OpenTransport | None:
-        """Makes what models are called through."""
-        policy = self.policy
-        if policy is None:
-            return None
-        from gradeline.adapters.sending import ModelTransport  # loads aiohttp
-
-        return lambda: ModelTransport(policy)
+    """Which addresses agents, models and plugins may reach; None: any."""
+    secrets: SecretSet | None = None
+    """The secrets whose markers are in the suite and in the variables."""
+    max_concurrency: int = MAX_CONCURRENCY
+    """The most calls in flight that a run may ask for."""
+    observer: Observer = Observer()
 
 
 EVERYWHERE = Outside()

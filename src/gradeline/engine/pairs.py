@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gradeline.engine.conclude import conclude
+from gradeline.engine.faults import read_with_code
 from gradeline.engine.prepare import Choice, Definition, compares
 from gradeline.engine.stop import Stop
 from gradeline.engine.suites import NOBODY, Order, Ran, Watcher, regrade_run, resume_run, run_suite
@@ -58,7 +59,7 @@ class Pair(NamedTuple):
 async def pair_runs(storage: Storage, order: PairOrder, watcher: Watcher = NOBODY) -> Pair:
     """Ask both sides at the same time what is not answered yet, then judge every pair."""
     overrides = _overrides(order)
-    suite = read_suite(order.suite, overrides)
+    suite = await read_with_code(lambda: read_suite(order.suite, overrides))
     for warning in suite.warnings:
         watcher.warn(warning)
     keys = _comparing(suite, order)
@@ -130,7 +131,13 @@ async def _judged(
     overrides = _overrides(order)
     if suite.gate is not None and not set(graders_of(suite.gate, suite.columns)) <= set(keys):
         overrides = (*overrides, "gate=")  # it looks at graders that this run does not have
-    choice = Choice(graders=keys, overrides=overrides, concurrency=order.choice.concurrency, budget=order.choice.budget)
+    choice = Choice(
+        graders=keys,
+        overrides=overrides,
+        concurrency=order.choice.concurrency,
+        budget=order.choice.budget,
+        prices=order.choice.prices,
+    )
     found = None if order.again else _begun(storage, pair, choice, baselines)
     if found is not None:
         return await resume_run(storage, found.id, order.choice, watcher)

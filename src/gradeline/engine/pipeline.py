@@ -8,28 +8,54 @@ whatever the size of the dataset.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from gradeline.engine.conclude import FAIL_FAST
-from gradeline.engine.execute import Budget, Executor, Pace, Slots, Spending
-from gradeline.engine.grade import GraderUse, Grading
+from gradeline.engine.execute import AGENT, Budget, Executor, Pace, Slots, Spending
+from gradeline.engine.grade import CaseRefusedError, Graded, GraderUse, Grading, storable
 from gradeline.engine.keeper import Keeper
+from gradeline.engine.phases import PhaseClock
 from gradeline.engine.plan import Planned, Work, plan
 from gradeline.engine.stop import Stop
 from gradeline.engine.tally import Advance, CaseDone
-from gradeline.errors import ConfigError, Outcome
+from gradeline.errors import ConfigError, Outcome, ProviderRefusedError, StoreError
 from gradeline.failpoints import failpoint
-from gradeline.model import AskingGrader, Run, Sample, Storage, Target, quote
+from gradeline.model import AskingGrader, EarlyStopping, Grade, ResponseKey, Run, Sample, Storage, Target, quote
 from gradeline.model.protocols import StoreWriter
-from gradeline.usercode.pool import WorkerPool
+from gradeline.model.run import Counts
+from gradeline.usercode.pools import CodeRunner
+
+if TYPE_CHECKING:
+    from gradeline.adapters.prices import Price
+
+_log = logging.getLogger("gradeline")
 
 _GRADING = 64
 """Cases that may be in grading beyond those that wait for the agent."""
 _REUSED_AT_ONCE = 256
+_ASKED = frozenset({"usage", "judges"})
+"""What the metadata of a grade has where a model was asked for it."""
 _TURNS_APART = 25
 """Turns of the event loop from one first question to the next, where answers take longer than that."""
+
+
+@runtime_checkable
+class Refusable(Protocol):
+    """A target or a grader that calls a provider which may refuse it."""
+
+    def resume_access(self, *, succeeded: bool, failed: int | None = None) -> None:
+        """Calls of the run to the provider succeeded, or not; ``failed`` of a resumed run did not."""
+
+
+class LooksTaken(Protocol):
+    """The looks at a run that may end early."""
+
+    def last(self) -> EarlyStopping:
+        """The last look, when no case is worked on any more."""
 
 
 class RunTask(NamedTuple):
@@ -41,7 +67,7 @@ class RunTask(NamedTuple):
     target: Target
     graders: tuple[GraderUse, ...]
     pace: Pace = Pace()
-    pool: WorkerPool | None = None
+    pool: CodeRunner | None = None
     retry_failed: bool = True
     """Ask again where the call failed."""
     asking: bool = True
@@ -49,10 +75,18 @@ class RunTask(NamedTuple):
     fail_fast: bool = False
     """End at the first case that does not pass."""
     on_progress: Advance = lambda _: None
+    looks: LooksTaken | None = None
+    """The looks that may end it before all cases are asked."""
     keeper: Keeper | None = None
     """None: the run is kept for this process."""
+    before: Counts | None = None
+    """What the run held when this process took it."""
     slots: Slots | None = None
     """Where several tasks share them; None: those of the pace."""
+    prepared_s: float = 0.0
+    """Seconds that it took to make all this ready."""
+    price: Price | None = None
+    """The user's price for the target's tokens."""
 
     def plan(self, storage: Storage) -> Iterator[Planned]:
         """What has to be done, in the order of the dataset, beside what the store has of it."""
@@ -73,6 +107,16 @@ class RunTask(NamedTuple):
         return {use.key: use.fingerprint for use in self.graders}
 
     @property
+    def refusable_judges(self) -> dict[str, Refusable]:
+        """The graders whose providers may refuse the caller."""
+        found: dict[str, Refusable] = {}
+        for use in self.graders:
+            grader: object = use.grader
+            if isinstance(grader, Refusable):
+                found[use.key] = grader
+        return found
+
+    @property
     def asking_graders(self) -> set[str]:
         """The graders that ask models."""
         return {use.key for use in self.graders if isinstance(use.grader, AskingGrader)}
@@ -86,19 +130,25 @@ class Pipeline:
         self._writer = writer
         spending = spent_before(storage, task)
         slots = task.slots or Slots.of(task.pace)
-        self._executor = Executor(task.target, storage, writer, slots, spending, stop, cache=task.pace.cache)
+        self._executor = Executor(
+            task.target, storage, writer, slots, spending, stop, cache=task.pace.cache, price=task.price
+        )
         self._grading = Grading(task.graders, task.pool)
         self._task = task
         self.done: Counter[Work] = Counter()
         """How many cases were reused, regraded and rerun."""
+        self.clock = PhaseClock()
         self._stop = stop
         self._spending = spending
         self._fault: ConfigError | None = None
+        if task.refusable_judges or isinstance(task.target, Refusable):
+            resume_access(task, storage.counts(task.run.id))
 
     async def work_through(self, planned: Iterator[Planned]) -> None:
         """Do all that is planned, or what of it is done when the run is to end; all of that is then stored.
 
-        Raises `ConfigError` for what keeps every case from being asked or graded until a person has fixed it.
+        Raises `ConfigError` for a case that a person must fix. A provider that refuses the caller ends the run as any
+        other stop does: it has failed, and can be resumed.
         """
         beyond = _GRADING if self._grading.waits else 0
         async with asyncio.TaskGroup() as group:
@@ -125,6 +175,9 @@ class Pipeline:
             else:
                 try:
                     worked = await self._case(one)
+                except ProviderRefusedError as error:
+                    self._stop.set(str(error), failed=True)
+                    return
                 except ConfigError as error:  # what is in flight elsewhere is paid for, and is finished
                     self._fault = self._fault or error
                     self._stop.set(str(error))
@@ -145,19 +198,58 @@ class Pipeline:
         response = await self._executor.execute(planned) if stored is None else stored
         if response is None:
             return None
+        clock = self.clock
+        if stored is None:
+            clock.executed = perf_counter()
+        if clock.grading is None:
+            clock.grading = perf_counter()
         graded = self._grading.grade_now(planned.sample, response, planned.graders)
+        paid = graded is None and self._grading.asks(planned.graders)
         if graded is None:
-            spent = self._spending.over() if self._grading.asks(planned.graders) else None
+            spent = self._spending.over() if paid else None
             if spent is not None:
                 self._stop.set(spent)
                 return None
-            graded = await self._grading.grade(planned.sample, response, planned.graders, planned.key.repeat)
-            for one in graded.values():
-                self._spending.paid(one.grade.usage)
+            try:
+                graded = await self._grading.grade(planned.sample, response, planned.graders, planned.key.repeat)
+            except CaseRefusedError as error:  # stored, with what other judges were paid for: `resume` counts refusals
+                self._stop.set(str(error), failed=True)
+                graded = error.graded
+            for key, one in graded.items():
+                self._count(key, one.grade)
         failpoint("graded")
-        await self._writer.post_grades(planned.key, graded)
+        stored_grades = await self._store_grades(planned.key, graded, paid=paid)
+        clock.graded = perf_counter()
         failpoint("grade-queued")
-        return CaseDone(planned, response, graded)
+        return CaseDone(planned, response, stored_grades)
+
+    def _count(self, key: str, grade: Grade) -> None:
+        """Count what a judge was paid for a grade; one that was not asked was paid nothing."""
+        if grade.usage is None and _ASKED.isdisjoint(grade.metadata):
+            return
+        unknown = self._spending.paid(grade.usage, key)
+        if unknown is not None:
+            self._stop.set(unknown)
+
+    async def _store_grades(
+        self, key: ResponseKey, graded: Mapping[str, Graded], *, paid: bool
+    ) -> Mapping[str, Graded]:
+        """Store the grades, and give them as they are stored.
+
+        What a model was paid for is committed when this returns; anything else soon, since it is free to make again.
+        """
+        store = self._writer.put_grades if paid else self._writer.post_grades
+        try:
+            stored = store(key, graded)
+        except (AttributeError, TypeError, ValueError, OverflowError, RecursionError):  # a grade cannot be encoded
+            graded = storable(graded)
+            stored = store(key, graded)
+        try:
+            await stored
+        except StoreError as error:
+            self._stop.set(str(error))  # nothing more may be paid that cannot be stored
+            raise
+        return graded
 
     def _stop_at_failure(self, case: CaseDone) -> None:
         name = f"case {quote(case.planned.key.case)}"
@@ -168,14 +260,50 @@ class Pipeline:
                 self._stop.set(f"{FAIL_FAST}{name}: {key} is {one.grade.outcome.value}")
 
 
+def resume_access(task: RunTask, now: Counts) -> None:
+    """Pass on to the target and the judges which calls of theirs the run holds; a refusal that stopped it is one."""
+    before = task.before
+    if isinstance(task.target, Refusable):
+        asked = 0 if before is None else sum(before.responses.values())
+        failed = asked - before.responses["success"] if before is not None and asked else None
+        task.target.resume_access(succeeded=bool(now.responses["success"]), failed=failed)
+    is_graded = before is not None and any(sum(one.outcomes.values()) for one in before.graders.values())
+    for key, judge in task.refusable_judges.items():
+        failed = _graded(before, key, "error") if before is not None and is_graded else None
+        judge.resume_access(succeeded=bool(_graded(now, key, "pass", "fail")), failed=failed)
+
+
+def _graded(counts: Counts, key: str, *outcomes: str) -> int:
+    found = counts.graders.get(key)
+    return 0 if found is None else sum(found.outcomes[outcome] for outcome in outcomes)
+
+
+def paid_parts(target: Target, graders: Iterable[GraderUse], *, asking: bool = True) -> dict[str, bool | None]:
+    """All that is paid, by its name: whether its price is known; None where only the answers can show it."""
+    pricing = getattr(target, "pricing", "reported") if asking else "free"
+    agent = {} if pricing == "free" else {AGENT: {"priced": True, "unpriced": False}.get(pricing)}
+    return agent | {use.key: not unpriced_of(use) for use in graders if isinstance(use.grader, AskingGrader)}
+
+
+def unpriced_of(use: GraderUse) -> tuple[str, ...]:
+    """The judges of a grader whose calls have no known price."""
+    found: tuple[str, ...] = getattr(use.grader, "unpriced", ())
+    return found
+
+
 def spent_before(storage: Storage, task: RunTask) -> Spending:
     """The run's budget, and what of it earlier calls have spent."""
     budget = task.pace.budget
     if budget == Budget():
         return Spending(budget)
-    calls, cost = 0, 0.0
+    calls, cost, unknown = 0, 0.0, 0
     for measure in storage.measures(task.run.id):
         calls += 1
         cost += measure.cost or 0.0
         cost += sum(grade.cost or 0.0 for grade in measure.grades.values())
-    return Spending(budget, calls, cost)
+        unknown += measure.cost is None and measure.status == "success"
+    parts = paid_parts(task.target, task.graders, asking=task.asking)
+    if unknown and budget.cost is not None and AGENT in parts:
+        _log.warning("no cost is known for %d stored answers: they do not count towards the budget", unknown)
+    priced = [name for name, known in parts.items() if known]
+    return Spending(budget, calls, cost, priced, [name for name, known in parts.items() if known is False])

@@ -7,7 +7,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from gradeline.model import ResponseKey, Sample, StoredKey, digest_of, to_json
+from gradeline.engine.turns import by_turn_fingerprint, is_by_turn
+from gradeline.model import ResponseKey, Sample, StoredKey, sample_digest
 
 
 class Work(StrEnum):
@@ -76,10 +77,12 @@ def planned_for(
     """What one (case, repeat) needs beside what the store has of it."""
     if found is None:
         return Planned(key, sample, position, Work.RERUN, NOT_ANSWERED, tuple(graders))
-    if found.digest != digest_of(to_json(sample)):
+    if found.digest != sample_digest(sample):
         return Planned(key, sample, position, Work.RERUN, "its case was edited since it was answered", tuple(graders))
     if found.status != "success" and retry_failed:
         return Planned(key, sample, position, Work.RERUN, f"its call ended in {found.status}", tuple(graders))
+    if is_by_turn(sample):
+        graders = {name: by_turn_fingerprint(print_) for name, print_ in graders.items()}
     again = found.errors.intersection(asking)
     missing = tuple(name for name, print_ in graders.items() if found.fingerprints.get(name) != print_ or name in again)
     if not missing:

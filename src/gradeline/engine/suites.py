@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from gradeline.engine.advice import command, how_to_continue
 from gradeline.engine.carry_out import RunResult
 from gradeline.engine.conclude import INTERRUPTED, RunReport, conclude, worst_of
+from gradeline.engine.early import (
+    STOP_EARLY,
+    ShuffledSamples,
+    asking_all_cases,
+    designed,
+    looked_at,
+    obstacle_warning,
+    seeded,
+    stops_early,
+)
+from gradeline.engine.faults import read_with_code
 from gradeline.engine.local import run_local
-from gradeline.engine.owner import is_alive
 from gradeline.engine.pipeline import RunTask
 from gradeline.engine.prepare import Choice, Definition, Prepared, prepare
 from gradeline.engine.stop import Stop
 from gradeline.engine.tally import Advance
 from gradeline.errors import ConfigError, Outcome, Problem
-from gradeline.model import Run, Sample, Storage
+from gradeline.model import Run, RunGrader, Sample, Storage
+from gradeline.store.owner import this_process
 from gradeline.store.rows import new_run_id
+from gradeline.suite.clusters import cluster_warnings
 from gradeline.suite.read import read_suite
 from gradeline.suite.spec import Suite
 from gradeline.suite.stored import stored_suite
 
 STOPPED_BY_HAND = "interrupted"
-_WAYS_OUT = "run it anew, grade what was answered with: gradeline regrade, or go on as it is now with: --allow-changed"
 
 
 class Order(NamedTuple):
@@ -40,6 +52,8 @@ class Order(NamedTuple):
     """A run: its cases that did not pass are run."""
     baseline: str | None = None
     """A run that this one must not be worse than."""
+    stop_early: bool = False
+    """End as soon as the cases so far decide that."""
     fail_fast: bool = False
     complete: Callable[[Prepared], Prepared] = lambda prepared: prepared
     """Adds to what was made ready what stands in no file."""
@@ -69,6 +83,13 @@ class Watcher(NamedTuple):
     progress: Callable[[Prepared, Run], AbstractContextManager[Advance]] = lambda *_: nullcontext(lambda _: None)
     """Called for each run; what it gives is told of each case."""
     stop: Stop | None = None
+    store: str | None = None
+    """The store as the caller named it, for the commands in messages."""
+
+    @property
+    def failed(self) -> bool:
+        """A fault that a person must fix ended the run."""
+        return self.stop is not None and self.stop.failed
 
 
 NOBODY = Watcher()
@@ -86,6 +107,11 @@ class Ran(NamedTuple):
     def exit_code(self) -> int:
         return INTERRUPTED if self.stopped == STOPPED_BY_HAND else self.report.exit_code
 
+    def to_data(self) -> dict[str, Any]:
+        """The run as ``--json`` prints it; ``stopped`` is the reason of one that ended early."""
+        data = {**self.report.to_data(), "exit_code": self.exit_code}
+        return data if self.stopped is None else {**data, "stopped": self.stopped}
+
 
 class SuiteRan(NamedTuple):
     """What came of a suite: a run, or one for each model."""
@@ -102,12 +128,14 @@ async def run_suite(
     storage: Storage, order: Order, watcher: Watcher = NOBODY, engine: Engine = in_this_process
 ) -> SuiteRan:
     """One run, or one for each model, which are a group."""
-    suite = order.suite if isinstance(order.suite, Suite) else _read(order.suite, order.choice, watcher)
+    suite = order.suite if isinstance(order.suite, Suite) else await _read(order.suite, order.choice, watcher)
     baselines: dict[str, str] = {}
     if order.baseline is not None:
         baseline = storage.find_run(order.baseline)
         suite = against(suite, baseline)
         baselines = {spec.key: baseline.id for spec in suite.graders if not spec.config.get("baseline")}
+    if order.stop_early:
+        suite = ending_early(suite)
     choice = order.choice
     if order.failed_of is not None:
         choice = choice._replace(samples=_not_passed(storage, storage.find_run(order.failed_of)))
@@ -134,13 +162,27 @@ async def _run_models(
         async with prepare(suite, order.choice._replace(model=model), storage, baselines=baselines) as prepared:
             prepared = order.complete(prepared)
             prepared.require_cases()
-            for warning in prepared.warnings():
-                watcher.warn(warning)
+            warnings = tuple(prepared.warnings())
+            _pass_on(warnings, watcher)
             name = order.name or suite.name
-            new = prepared.new_run(name if group is None else f"{name} [{model}]", seed=order.seed, group=group)
-            run = msgspec.structs.replace(new, id=storage.save_run(new))
-            done.append(await _execute(storage, prepared, run, watcher, engine, fail_fast=order.fail_fast))
-        if done[-1].stopped == STOPPED_BY_HAND:
+            name = name if group is None else f"{name} [{model}]"
+            new = prepared.new_run(name, seed=order.seed, group=group, warnings=warnings)
+            with ExitStack() as stack:
+                samples = None
+                if stops_early(new):
+                    new = seeded(new)
+                    samples = stack.enter_context(closing(ShuffledSamples(prepared.samples(), new.seed or 0)))
+                    new = designed(storage, new, samples.digests)
+                    obstacle = obstacle_warning(new)
+                    if obstacle is not None:
+                        watcher.warn(obstacle)
+                        samples = None
+                run = _saved(storage, new)
+                fail_fast = order.fail_fast
+                done.append(
+                    await _execute(storage, prepared, run, watcher, engine, fail_fast=fail_fast, samples=samples)
+                )
+        if done[-1].stopped == STOPPED_BY_HAND or watcher.failed:
             break
     return done
 
@@ -152,7 +194,7 @@ async def with_other_models(storage: Storage, ran: Ran, watcher: Watcher, engine
     suite, kept = suite_of_run(definition), definition.choice
     begun = {Definition.of(one).choice.model for one in group_of(storage, run)}
     missing = [model for model in kept.models if model not in begun]
-    if run.group is None or not missing or ran.stopped == STOPPED_BY_HAND:
+    if run.group is None or not missing or ran.stopped == STOPPED_BY_HAND or watcher.failed:
         return SuiteRan(suite, [ran])
     order = Order(
         suite,
@@ -189,25 +231,41 @@ async def resume_run(
     watcher: Watcher = NOBODY,
     *,
     allow_changed: bool = False,
+    whole: bool = False,
     engine: Engine = in_this_process,
 ) -> Ran:
-    """Go on with a run. Of the choice only budget and concurrency may be others than they were."""
+    """Resume a run. Of the choice only budget, prices and concurrency may be others than they were.
+
+    With ``whole`` a run that may end early asks all its cases, and no look decides it any more.
+    """
     run = storage.find_run(wanted)
-    if run.status == "running" and is_alive(run.owner):
+    if run.status == "running":
         raise ConfigError(Problem(run.id, f"is still running, in process {run.owner}; end that first"))
     definition = Definition.of(run)
     kept = definition.choice
     suite = suite_of_run(definition)
     if suite.digest != run.suite_digest and not allow_changed:
-        raise ConfigError(Problem(str(suite.file), f"changed since the run began; {_WAYS_OUT}"))
-    chosen = kept._replace(budget=choice.budget or kept.budget, concurrency=choice.concurrency or kept.concurrency)
+        raise ConfigError(Problem(str(suite.file), f"changed since the run began; {_ways_out(run, watcher)}"))
+    chosen = kept._replace(
+        budget=choice.budget or kept.budget,
+        concurrency=choice.concurrency or kept.concurrency,
+        prices=choice.prices or kept.prices,
+    )
+    continued = asking_all_cases(run) if whole else run
     asking = run.parent is None
     async with prepare(suite, chosen, storage, asking=asking, baselines=definition.baselines) as prepared:
+        _pass_on(prepared.notes, watcher)
         changed = _changed(run, prepared)
         if changed and not allow_changed:
-            raise ConfigError(Problem(run.id, f"{', '.join(changed)} changed since the run began; {_WAYS_OUT}"))
+            raise ConfigError(
+                Problem(run.id, f"{', '.join(changed)} changed since the run began; {_ways_out(run, watcher)}")
+            )
+        if continued != run:
+            run = storage.update_run(run.id, early=continued.early, total=continued.total)
         if allow_changed:
             run = _as_it_is_now(storage, run, prepared, watcher, definition.document)
+            if run.parent is None and definition.document is None:
+                _keep_clusters(storage, run, prepared.samples())
         if definition.document is not None and asking:
             return await _execute(storage, prepared, run, watcher, engine, samples=lambda: storage.samples(run.id))
         parent = storage.get_run(run.parent) if run.parent else None
@@ -235,15 +293,42 @@ async def regrade_run(
     if path is None and definition.document is not None:
         suite = suite_of_run(definition, overrides)
     else:
-        suite = _read(path or Path(definition.suite), choice._replace(overrides=overrides), watcher)
-    chosen = choice._replace(repeats=parent.repeats, model=kept.model, cached=kept.cached)
+        suite = await _read(path or Path(definition.suite), choice._replace(overrides=overrides), watcher)
+    prices = choice.prices or kept.prices
+    chosen = choice._replace(repeats=parent.repeats, model=kept.model, cached=kept.cached, prices=prices)
     compared = {**definition.baselines, **(baselines or {})}
     async with prepare(suite, chosen, storage, asking=False, baselines=compared) as prepared:
-        new = prepared.new_run(name, parent=parent.id)
+        warnings = tuple(regrade_warnings(storage, prepared, parent))
+        _pass_on(warnings, watcher)
+        new = prepared.new_run(name, parent=parent.id, warnings=warnings)
+        # its answers are those of the parent's looks, so it is judged by them
+        new = msgspec.structs.replace(new, early=parent.early)
         if path is None and definition.document is not None:
             new = msgspec.structs.replace(new, definition=prepared.definition(definition.document))
-        run = msgspec.structs.replace(new, id=storage.save_run(new))
+        cluster = suite.cluster
+        run = _saved(storage, new)
+        if cluster is not None:
+            _keep_clusters(storage, run, cluster.of_cases(answered_samples(storage, parent)))
         return await _execute(storage, prepared, run, watcher, engine, parent)
+
+
+def regrade_warnings(storage: Storage, prepared: Prepared, parent: Run) -> Iterator[str]:
+    """What a person should know before a run's answers are graded again; `ConfigError` as `Prepared.warnings`."""
+    yield from prepared.notes
+    cluster = prepared.suite.cluster
+    if cluster is not None:
+        yield from cluster_warnings(cluster.of_cases(answered_samples(storage, parent)), cluster)
+
+
+def _keep_clusters(storage: Storage, run: Run, samples: Iterable[Sample]) -> None:
+    """Store the clusters of cases whose answers are stored already; others come with their answers."""
+    storage.put_clusters(run.id, ((sample.case_key, sample.cluster) for sample in samples if sample.cluster))
+
+
+def _saved(storage: Storage, new: Run) -> Run:
+    """The run, stored as this process's: one that dies before it begins the run leaves it interrupted, not pending."""
+    run = msgspec.structs.replace(new, owner=this_process())
+    return msgspec.structs.replace(run, id=storage.save_run(run))
 
 
 def suite_of_run(definition: Definition, overrides: tuple[str, ...] | None = None) -> Suite:
@@ -254,11 +339,15 @@ def suite_of_run(definition: Definition, overrides: tuple[str, ...] | None = Non
     return read_suite(Path(definition.suite), chosen)
 
 
-def _read(path: Path, choice: Choice, watcher: Watcher) -> Suite:
-    suite = read_suite(path, choice.overrides)
-    for warning in suite.warnings:
-        watcher.warn(warning)
+async def _read(path: Path, choice: Choice, watcher: Watcher) -> Suite:
+    suite = await read_with_code(lambda: read_suite(path, choice.overrides))
+    _pass_on(suite.warnings, watcher)
     return suite
+
+
+def _pass_on(warnings: Iterable[str], watcher: Watcher) -> None:
+    for warning in warnings:
+        watcher.warn(warning)
 
 
 async def _execute(
@@ -283,20 +372,31 @@ async def _execute(
         elif samples is not None:
             task = task._replace(samples=samples)
         try:
-            result = await engine(storage, prepared, task, watcher.stop)
+            with looked_at(storage, task, watcher.stop) as (task, stop):
+                result = await engine(storage, prepared, task, stop)
         except ConfigError:
-            watcher.warn(f"the run is kept; when this is mended, go on with: gradeline resume {run.id}")
+            watcher.warn(f"when this is fixed, {how_to_continue(run.id, storage, watcher.store)}")
             raise
     if not sum(result.work.values()) and result.stopped is None:
         raise ConfigError(Problem(str(prepared.suite.dataset), "holds no case to run"))
     return Ran(conclude(storage, result.run), result.stopped)
 
 
+def _ways_out(run: Run, watcher: Watcher) -> str:
+    regrade = command("regrade", run.id, watcher.store)
+    resume = command("resume", run.id, watcher.store, "--allow-changed")
+    return f"start a new run, grade the stored responses with: {regrade}, or continue all the same with: {resume}"
+
+
 def _changed(run: Run, prepared: Prepared) -> list[str]:
     """What is not as it was when the run began: code can change where the suite's text does not."""
     now = prepared.run_graders()
     target = [] if prepared.target.fingerprint == run.target.get("fingerprint") else ["the target"]
-    return target + [key for key in {**run.graders, **now} if now.get(key) != run.graders.get(key)]
+    return target + [key for key in {**run.graders, **now} if _fingerprint(now, key) != _fingerprint(run.graders, key)]
+
+
+def _fingerprint(graders: Mapping[str, RunGrader], key: str) -> str | None:
+    return graders[key].fingerprint if key in graders else None
 
 
 def _as_it_is_now(
@@ -334,16 +434,35 @@ def _not_passed(storage: Storage, run: Run) -> tuple[str, ...]:
 
 
 def against(suite: Suite, baseline: Run) -> Suite:
-    """The suite with a gate that it is not worse than the baseline, beside its own."""
-    key = suite.columns[0]
+    """The suite with a gate that no grader is worse than in the baseline, in addition to its own."""
     given = suite.shown.get("gate")
-    regression: dict[str, Any] = {"kind": "regression", "metric_key": key, "baseline": baseline.id}
-    gate = regression
+    gate: dict[str, Any] = {"kind": "regression", "baseline": baseline.id}
     if isinstance(given, dict):
         own = given if "kind" in given else {**given, "kind": "simple"}
-        regression["metric_key"] = given.get("metric_key", key)
-        gate = {"kind": "logical", "operator": "and", "conditions": [own, regression]}
+        gate = {"kind": "logical", "operator": "and", "conditions": [own, gate]}
     return msgspec.structs.replace(suite, shown={**suite.shown, "gate": gate})
+
+
+def ending_early(suite: Suite) -> Suite:
+    """The suite with a gate that is decided as early as it can be; `ConfigError` where it compares with no run."""
+    gate = _ending_early(suite.shown.get("gate"))
+    if gate is None:
+        reason = "needs a run to compare with: name one with --baseline RUN, or give the suite a regression gate"
+        raise ConfigError(Problem(STOP_EARLY, reason))
+    return msgspec.structs.replace(suite, shown={**suite.shown, "gate": gate})
+
+
+def _ending_early(gate: object) -> dict[str, Any] | None:
+    """The gate with every regression gate in it set to end early; None where there is none in it."""
+    if not isinstance(gate, dict):
+        return None
+    if gate.get("kind") == "regression":
+        return {**gate, "stop_early": True}
+    conditions = gate.get("conditions")
+    changed = list(map(_ending_early, conditions)) if isinstance(conditions, list) else []
+    if not any(changed):
+        return None
+    return {**gate, "conditions": [new or old for new, old in zip(changed, conditions or (), strict=True)]}
 
 
 def _cached_models(choice: Choice) -> tuple[str, ...]:

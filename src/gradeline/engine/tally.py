@@ -59,5 +59,11 @@ class Tally(NamedTuple):
         )
 
 
-Advance: TypeAlias = "Callable[[CaseDone | Tally], None]"
+class LookTaken(NamedTuple):
+    """A look at a run that may end early, in words."""
+
+    text: str
+
+
+Advance: TypeAlias = "Callable[[CaseDone | Tally | LookTaken], None]"
 """Who is told how far a run is: of each case here, of several at once where they are done elsewhere."""

@@ -18,7 +18,7 @@ class MemoryBlockConfig(Config, frozen=True):
 class MemoryBlockExtractor(DeclaredExtractor[MemoryBlockConfig]):
     """Takes the value of a memory block from the agent's final state.
 
-    An agent that tells no memory at all cannot be graded on it, which is an error and no empty text.
+    An agent that reports no memory at all cannot be graded on it: an error of type `missing`, not an empty string.
     """
 
     kind = "memory_block"
@@ -28,7 +28,8 @@ class MemoryBlockExtractor(DeclaredExtractor[MemoryBlockConfig]):
         memory = response.steps.memory
         if memory is None:
             raise MissingDataError(
-                f"the response tells no memory, so there is no block {quote(self.options.block_label)} to take; "
-                "use a target that reports its agent's memory"
+                f"the response does not report the agent's memory, so block {quote(self.options.block_label)} is "
+                "unknown; use a target that reports it: letta_agent, letta_code, or a Response whose trajectory "
+                "has memory"
             )
         return memory.get(self.options.block_label, "")

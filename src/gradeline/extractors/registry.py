@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
+from gradeline.errors import NeedsIsolationError
 from gradeline.extractors.base import DeclaredExtractor
 from gradeline.model import Extractor, Response
 from gradeline.model.registry import Registry
@@ -40,7 +42,15 @@ def create(kind: str, config: Mapping[str, Any] | None = None) -> Extractor:
 
 
 def extract(kind: str, response: Response | str, config: Mapping[str, Any] | None = None) -> str:
-    """The submission in a response, or in the text of an agent that only answered; empty where nothing was found."""
+    """The submission in a response, or in the text of an agent that only answered; empty where nothing was found.
+
+    What could take too long in this process is extracted by a worker process, and waited for.
+    """
     if isinstance(response, str):
         response = Response(text=response)
-    return create(kind, config).extract(response)
+    try:
+        return create(kind, config).extract(response)
+    except NeedsIsolationError:
+        isolated: Any = import_module("gradeline.usercode.isolated")  # a higher layer, which starts processes
+        found: str = isolated.extract(kind, config or {}, response)
+        return found

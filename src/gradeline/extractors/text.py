@@ -9,7 +9,8 @@ from typing import Annotated
 from gradeline.errors import NeedsIsolationError, Problem, TooLargeError
 from gradeline.extractors.base import DeclaredExtractor, assistant_texts
 from gradeline.model import Config, Response, clean_text, described, quote
-from gradeline.parsing.patterns import MAX_MATCHES, compile_python_pattern
+from gradeline.parsing.isolation import is_killable
+from gradeline.parsing.patterns import MAX_MATCHES, Pattern, compile_python_pattern, compile_re
 
 
 class PatternConfig(Config, frozen=True):
@@ -60,13 +61,20 @@ class PatternExtractor(DeclaredExtractor[PatternConfig]):
         return None if match is None else match.group(self.options.group) or ""
 
     def _find_all(self, text: str) -> str | None:
-        pattern = compile_python_pattern(self.options.pattern, text, consuming=True)
+        try:
+            return self._joined(compile_python_pattern(self.options.pattern, text, consuming=True), text)
+        except _EmptyMatchError:
+            if not is_killable():
+                raise
+            return self._joined(compile_re(self.options.pattern), text, empty=True)
+
+    def _joined(self, pattern: Pattern, text: str, *, empty: bool = False) -> str | None:
+        """All matches in a text; `_EmptyMatchError` for one that is empty, unless such are counted."""
         group = pattern.groups if pattern.groups < 2 else self.options.group + 1
         found: list[str] = []
         for match in pattern.finditer(text):
-            if not match.group():
-                # where RE2 and re go on after an empty match differs
-                raise NeedsIsolationError(
+            if not match.group() and not empty:
+                raise _EmptyMatchError(
                     f"the pattern {quote(self.options.pattern)} matches the empty text; with search_all only "
                     "Python's re can tell how often, in a worker process"
                 )
@@ -76,6 +84,10 @@ class PatternExtractor(DeclaredExtractor[PatternConfig]):
                 )
             found.append(match.group(group) or "")
         return " ".join(found) if found else None
+
+
+class _EmptyMatchError(NeedsIsolationError):
+    """RE2 and ``re`` continue at different places after an empty match."""
 
 
 class AfterMarkerConfig(Config, frozen=True):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from gradeline.errors import UngradableError
+from gradeline.errors import MissingDataError, UngradableError
 from gradeline.extractors.base import DeclaredExtractor, compact_json
 from gradeline.model import Config, Message, Response, ToolCall, described
 from gradeline.model.declared import NoOptions
+from gradeline.model.response import UNKNOWN_TOOL_RESULTS
 
 
 class ToolConfig(Config, frozen=True):
@@ -17,13 +18,17 @@ class ToolConfig(Config, frozen=True):
 
 
 class ToolArgumentsExtractor(DeclaredExtractor[ToolConfig]):
-    """Takes the arguments of the first call of a tool, as the agent sent them; "{}" where it was never called."""
+    """Takes the arguments of the first call of a tool, as the agent sent them; "{}" where it was never called.
+
+    A response that does not report tool calls is an error of type `missing`.
+    """
 
     kind = "tool_arguments"
     name = "Tool arguments"
+    version = 2
 
     def extract(self, response: Response) -> str:
-        for call in response.steps.tool_calls():
+        for call in response.tool_use().tool_calls():
             if call.name == self.options.tool_name:
                 return call.arguments
         return "{}"
@@ -33,33 +38,40 @@ class ToolOutputExtractor(DeclaredExtractor[ToolConfig]):
     """Takes what the first call of a tool gave back.
 
     The return is the first behind the call with the call's id; where the agent gives its calls no
-    ids, the first one of the tool's name.
+    ids, the first one of the tool's name. A response that does not report tool calls is an error
+    of type `missing`; so is one that reports a call of the tool and no results at all.
     """
 
     kind = "tool_output"
     name = "Tool output"
+    version = 2
 
     def extract(self, response: Response) -> str:
         call: ToolCall | None = None
-        for message in response.steps.messages():
+        steps = response.tool_use()
+        for message in steps.messages():
             if call is None:
                 call = next((made for made in message.tool_calls if made.name == self.options.tool_name), None)
             elif _answers(message, call):
                 return message.content
+        if call is not None and not any(steps.messages("tool")):
+            raise MissingDataError(UNKNOWN_TOOL_RESULTS)
         return ""
 
 
 class ToolCallsExtractor(DeclaredExtractor[NoOptions]):
     """Takes all tool calls in order, as JSON text: [{"name": ..., "arguments": ...}], "[]" where there are none.
 
-    Arguments that are no JSON object stand there as the text the agent sent.
+    Arguments that are not a JSON object are kept as the string the agent sent. A response that does
+    not report tool calls is an error of type `missing`.
     """
 
     kind = "tool_calls"
     name = "Tool calls"
+    version = 2
 
     def extract(self, response: Response) -> str:
-        return f"[{','.join(map(_call_json, response.steps.tool_calls()))}]"
+        return f"[{','.join(map(_call_json, response.tool_use().tool_calls()))}]"
 
 
 def _answers(message: Message, call: ToolCall) -> bool:

@@ -12,6 +12,10 @@ from gradeline.errors import BadReplyError, ConfigError, Problem
 from gradeline.graders.base import LINEAR_CHARS, DeclaredGrader, Grader
 from gradeline.model import GradeContext, GradeResult, Need, clean_data, fingerprint, quote
 from gradeline.model import Grader as GraderProtocol
+from gradeline.model.copies import copy_context
+from gradeline.model.grade import plain_scalar
+from gradeline.model.resources import Resources
+from gradeline.model.text import quote_typed
 
 
 class AdaptedGrader:
@@ -25,6 +29,10 @@ class AdaptedGrader:
         self._grader = grader
         self._takes_context = _takes_context(grader)
         self.kind = kind
+
+    def bind(self, resources: Resources) -> AdaptedGrader:
+        """As `Grader.bind`."""
+        return AdaptedGrader(self._grader.bind(resources), self.kind)
 
     @property
     def grader_id(self) -> str:
@@ -42,7 +50,7 @@ class AdaptedGrader:
 
     def grade(self, ctx: GradeContext, /) -> GradeResult:
         if self._takes_context:
-            return as_result(self._grader.grade(ctx))
+            return as_result(self._grader.grade(copy_context(ctx)))
         return as_result(self._grader.grade(ctx.submission, ctx.expected))
 
 
@@ -55,9 +63,12 @@ def as_grader(grader: Grader, kind: str | None = None) -> GraderProtocol:
 
 def as_result(value: object) -> GradeResult:
     """What a grader's function returned, as a `GradeResult`, or `BadReplyError`."""
-    if isinstance(value, GradeResult):
+    if type(value) is GradeResult:
         return value
     try:
+        if isinstance(value, GradeResult):  # a subclass may have left out the checks
+            return GradeResult(value.score, value.rationale, value.metadata, value.passed)
+        value = plain_scalar(value)
         if isinstance(value, Mapping):
             details: Mapping[str, Any] = value.get("details") or {}
             passed: Any = value.get("passed")
@@ -68,10 +79,7 @@ def as_result(value: object) -> GradeResult:
             return GradeResult(value)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadReplyError(f"the grader returned {quote(value)}: {error}") from error
-    raise BadReplyError(
-        f"the grader returned {quote(value)} ({type(value).__name__}); "
-        "return a GradeResult with a score from 0.0 to 1.0"
-    )
+    raise BadReplyError(f"the grader returned {quote_typed(value)}; return a GradeResult with a score from 0.0 to 1.0")
 
 
 def _takes_context(grader: Grader) -> bool:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from copy import copy
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, overload
 
 import msgspec
 
-from gradeline.errors import DataError, GraderError, Problem
+from gradeline.errors import DataError, GraderError, NeedsIsolationError, Problem
 from gradeline.model import Config, GradeContext, GradeResult, Need, Sample, clean_data, clean_text, quote
 from gradeline.model.config import canonical_options
 from gradeline.model.declared import Declared
+from gradeline.model.resources import Resources
+from gradeline.model.text import plain_str
 
 C = TypeVar("C", bound=Config)
 
@@ -22,21 +26,14 @@ LINEAR_CHARS = 10_000_000
 QUADRATIC_CHARS = 100_000
 """Size bound of graders whose time grows with its square."""
 
+DEFAULT_EXTRACTOR = "last_assistant"
+"""What most graders grade: the agent's last message."""
+
 _MISSING: Any = object()
 
 
-class Surroundings(NamedTuple):
-    """Where a grader is used: the folder that relative paths begin at, and the variables that hold keys."""
-
-    folder: Path | None = None
-    environment: Mapping[str, str] | None = None
-    """None: those of this process."""
-    open_transport: Callable[[], Any] | None = None
-    """Makes what a grader that asks models calls them through; a service's keeps to its egress policy."""
-
-
 class Remark(NamedTuple):
-    """What a look at a grader's surroundings tells about its options; a fatal one keeps it from being used."""
+    """What the files around a grader show about its options; a fatal one keeps it from being used."""
 
     problem: Problem
     fatal: bool = False
@@ -52,6 +49,10 @@ class Grader:
 
     grader_id: str
     config: Mapping[str, Any]
+    default_extractor: ClassVar[str] = DEFAULT_EXTRACTOR
+    """The extractor that takes what this grader grades out of a response, where none is named."""
+    resources: Resources = Resources()
+    """What it may use where it runs; a grader that calls a server does so through ``resources.transport()``."""
 
     def __init__(
         self, grader_id: str | Mapping[str, Any] | None = None, config: Mapping[str, Any] | None = None
@@ -61,6 +62,12 @@ class Grader:
         self.grader_id = grader_id or type(self).__name__
         self.config = {} if config is None else config
 
+    def bind(self, resources: Resources) -> Self:
+        """The grader, ready to be used with these resources; `ConfigError` for what is missing there."""
+        bound = copy(self)
+        bound.resources = resources
+        return bound
+
     def grade(self, *args: Any, **kwargs: Any) -> Any:
         """Score a single response."""
         raise NotImplementedError(f"{type(self).__name__} must override grade()")
@@ -69,7 +76,8 @@ class Grader:
 class DeclaredGrader(Declared[C], Grader):
     """A grader with a kind and typed options; implement `result`.
 
-    Called with a `GradeContext`, `grade` gives a `GradeResult` or raises a `GraderError`.
+    Called with a `GradeContext`, `grade` gives a `GradeResult` or raises a `GraderError`; `result` raises
+    `NeedsIsolationError` where this process must not grade, and `grade` asks a worker process then.
     Called with two texts it gives the plain dict of a text grader and never raises: what cannot
     be graded scores 0.0 there and ``details["reason"]`` says why.
     """
@@ -79,6 +87,8 @@ class DeclaredGrader(Declared[C], Grader):
     caveats: ClassVar[tuple[str, ...]] = ()
     """What is known to bend its scores."""
     needs: ClassVar[frozenset[Need]] = frozenset()
+    case_rubrics: ClassVar[bool] = False
+    """Whether a case's own rubric replaces the grader's."""
     max_chars: ClassVar[int] = LINEAR_CHARS
     reads_submission: ClassVar[bool] = True
 
@@ -90,11 +100,7 @@ class DeclaredGrader(Declared[C], Grader):
         self.grader_id = grader_id or self.kind
         super().__init__(config)
 
-    def within(self, surroundings: Surroundings) -> Self:  # noqa: ARG002 - most graders are the same everywhere
-        """The grader, ready to be used there; `ConfigError` for what is missing there."""
-        return self
-
-    def remarks(self, folder: Path, case: Sample | None) -> Iterator[Remark]:  # noqa: ARG002 - as `within`
+    def remarks(self, folder: Path, case: Sample | None) -> Iterator[Remark]:  # noqa: ARG002 - few have any
         """What is wrong or odd with the options there, as far as files tell; ``case`` is one of those to grade."""
         return iter(())
 
@@ -118,34 +124,50 @@ class DeclaredGrader(Declared[C], Grader):
     ) -> GradeResult | dict[str, Any]:
         """Grade a context, or two texts."""
         if isinstance(agent_response, GradeContext):
-            return self.result(agent_response)
+            try:
+                return self.result(agent_response)
+            except NeedsIsolationError:
+                return self.isolated(agent_response)
         if actual is not _MISSING:
             agent_response = actual
         if expected is not _MISSING:
             expected_output = expected
         if agent_response is _MISSING:
             raise TypeError("grade() needs the agent's response")
+        # most texts are plain already, and a call takes time
+        if type(agent_response) is not str and isinstance(agent_response, str):
+            agent_response = plain_str(agent_response)
+        if type(expected_output) is not str and isinstance(expected_output, str):
+            expected_output = plain_str(expected_output)
         return self.compare(agent_response, expected_output)
+
+    def isolated(self, ctx: GradeContext) -> GradeResult:
+        """The result from a worker process; `GraderError` of type ``timeout`` or ``memory`` at its limits."""
+        isolated: Any = import_module("gradeline.usercode.isolated")  # a higher layer, which starts processes
+        result: GradeResult = isolated.grade(self.kind, canonical_options(self.options), ctx)
+        return result
 
     def compare(self, actual: object, expected: object) -> dict[str, Any]:
         """The text grader's dict; never raises."""
         sample = Sample(id=0, input="", ground_truth=as_text(expected))
+        ctx = GradeContext(sample, as_text(actual) or "")
         try:
-            result = self.result(GradeContext(sample, as_text(actual) or ""))
+            try:
+                result = self.result(ctx)
+            except NeedsIsolationError:
+                result = self.isolated(ctx)
         except (GraderError, RecursionError) as error:
             reason = str(error) or type(error).__name__
             error_type = getattr(error, "type", type(error).__name__)
             return {"passed": False, "score": 0.0, "details": {"reason": reason, "error": error_type}}
-        return {
-            "passed": result.passed,
-            "score": result.score,
-            "details": {"reason": result.rationale, **result.metadata},
-        }
+        details = {"reason": result.rationale, **result.metadata}
+        if result.score is None:
+            return {"passed": False, "score": 0.0, "details": {**details, "error": "no_score"}}
+        return {"passed": result.passed, "score": result.score, "details": details}
 
     @classmethod
-    def takes(cls, option: str) -> bool:
-        """Whether there is an option of that name."""
-        return any(field.encode_name == option for field in msgspec.structs.fields(cls._config_type))
+    def option_names(cls) -> tuple[str, ...]:
+        return tuple(field.encode_name for field in msgspec.structs.fields(cls._config_type))
 
     def definition(self) -> dict[str, Any]:
         """The canonical stored form; `gradeline.graders.from_definition` rebuilds the grader from it."""
@@ -157,13 +179,20 @@ class DeclaredGrader(Declared[C], Grader):
 
     @classmethod
     def describe(cls) -> dict[str, Any]:
-        return {**super().describe(), "scoring_guide": cls.scoring_guide, "caveats": list(cls.caveats)}
+        return {
+            **super().describe(),
+            "scoring_guide": cls.scoring_guide,
+            "caveats": list(cls.caveats),
+            "default_extractor": cls.default_extractor,
+        }
 
 
 def as_text(value: object) -> str | None:
     """Any object as a text to grade: data as JSON, what is none as its ``repr``."""
-    if value is None or isinstance(value, str):
-        return value
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return plain_str(value)
     if isinstance(value, bytes):
         return clean_text(value).text
     try:

@@ -10,6 +10,11 @@ from gradeline.errors import MissingDataError, Problem, UngradableError
 from gradeline.graders.base import DeclaredGrader, verdict
 from gradeline.model import Config, GradeContext, GradeResult, described
 
+_UNKNOWN_COST = (
+    "the response reports no cost; http, command: map usage with a cost under the target's response:; python: return "
+    "usage with a cost; a model without a known price: give it with prices: in the suite or --assume-price"
+)
+
 
 class CostConfig(Config, frozen=True, kw_only=True):
     """Options of `CostGrader`."""
@@ -39,9 +44,7 @@ class CostGrader(DeclaredGrader[CostConfig]):
         usage = None if ctx.response is None else ctx.response.usage
         cost = None if usage is None else usage.cost
         if cost is None:
-            raise MissingDataError(
-                f"the {'context has no response' if ctx.response is None else 'response tells no cost'}"
-            )
+            raise MissingDataError("the context has no response" if ctx.response is None else _UNKNOWN_COST)
         if not isfinite(cost) or cost < 0:
             raise UngradableError(f"response.usage.cost must be a sum of money, got {cost!r}")
         limit = self.options.max_cost

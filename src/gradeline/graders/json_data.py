@@ -11,6 +11,7 @@ from gradeline.errors import ConfigError, Problem, TooLargeError, UngradableErro
 from gradeline.graders.base import DeclaredGrader, verdict
 from gradeline.graders.matching import maximum_matching
 from gradeline.model import Config, GradeContext, GradeResult, described, quote
+from gradeline.parsing.isolation import needs_worker, too_costly
 from gradeline.parsing.jsontext import NotJsonError, parse_fenced_json, parse_json
 from gradeline.parsing.jsonvalues import levels
 from gradeline.parsing.schemas import SchemaError, compile_schema
@@ -20,7 +21,8 @@ MAX_DEPTH = 100
 MAX_UNORDERED = 1_000
 """How long a list may be whose elements are matched in any order, one by one."""
 MAX_STEPS = 3_000_000
-"""How many values such a matching may look at in all: some seconds."""
+"""How many values such a matching may look at in all: some seconds, in a worker process."""
+_STEP_NS = 1_000
 
 
 class JsonMatchConfig(Config, frozen=True):
@@ -110,7 +112,7 @@ class JsonSchemaGrader(DeclaredGrader[JsonSchemaConfig]):
         except NotJsonError as error:
             return _not_json(error)
         try:
-            if self._schema.is_valid(value):
+            if self._schema.is_valid(value, len(ctx.submission)):
                 return verdict(True, "The response is valid")
         except SchemaError as error:
             raise UngradableError(str(error)) from None
@@ -234,8 +236,11 @@ class _Comparison:
     def _step(self, values: int = 1) -> None:
         self._steps += values
         # Only there is a value looked at more than once.
-        if self._steps > MAX_STEPS and self._subset and self._numbers is not None:
-            raise TooLargeError("the lists are too large to match in any order; leave ignore_list_order out")
+        if self._subset and self._numbers is not None:
+            if self._steps > MAX_STEPS:
+                raise TooLargeError("the lists are too large to match in any order; leave ignore_list_order out")
+            if too_costly(self._steps * _STEP_NS):
+                raise needs_worker("matching the lists in any order")
 
 
 def _lengths_differ(expected: list[Any], actual: list[Any], path: Path) -> _Difference:

@@ -10,6 +10,11 @@ from gradeline.errors import MissingDataError, Problem, UngradableError
 from gradeline.graders.base import DeclaredGrader, verdict
 from gradeline.model import Config, GradeContext, GradeResult, described
 
+_UNKNOWN_LATENCY = (
+    "the response has no latency_ms; a target that calls the agent measures it; in a replay file, give the response a "
+    "latency_ms"
+)
+
 
 class LatencyConfig(Config, frozen=True):
     """Options of `LatencyGrader`."""
@@ -36,9 +41,7 @@ class LatencyGrader(DeclaredGrader[LatencyConfig]):
     def result(self, ctx: GradeContext) -> GradeResult:
         latency = None if ctx.response is None else ctx.response.latency_ms
         if latency is None:
-            raise MissingDataError(
-                f"the {'context has no response' if ctx.response is None else 'response has no latency_ms'}"
-            )
+            raise MissingDataError("the context has no response" if ctx.response is None else _UNKNOWN_LATENCY)
         if not isfinite(latency) or latency < 0:
             raise UngradableError(f"response.latency_ms must be a number of milliseconds, got {latency!r}")
         limit = self.options.max_ms

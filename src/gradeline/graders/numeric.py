@@ -32,7 +32,7 @@ class NumericGrader(DeclaredGrader[NumericConfig]):
 
     That is the first number after the last answer marker (``####``, ``A:``, ``\\boxed{``, "the
     answer is"), else the last number. Numbers are compared exactly, as fractions; a percent sign
-    does not scale.
+    does not scale, and a division by zero such as 1/0 is not a number.
     """
 
     kind = "numeric"
@@ -40,6 +40,7 @@ class NumericGrader(DeclaredGrader[NumericConfig]):
     scoring_guide = (
         "1.0 when the numbers are equal or within the tolerance, else 0.0; a response without a number scores 0.0."
     )
+    version = 2
 
     def __init__(
         self, grader_id: str | Mapping[str, Any] | None = None, config: Mapping[str, Any] | None = None

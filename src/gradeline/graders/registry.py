@@ -8,7 +8,7 @@ from typing import Any
 
 from gradeline.errors import ConfigError, Problem
 from gradeline.graders.adapt import as_grader
-from gradeline.graders.base import DeclaredGrader, Grader
+from gradeline.graders.base import DEFAULT_EXTRACTOR, DeclaredGrader, Grader
 from gradeline.model import Grader as GraderProtocol
 from gradeline.model import quote
 from gradeline.model.registry import Registry
@@ -68,6 +68,7 @@ def _describe(name: str, declaration: type[Grader]) -> dict[str, Any]:
         "fingerprint": as_grader(declaration({}), name).fingerprint,
         "scoring_guide": getattr(declaration, "scoring_guide", ""),
         "caveats": list(getattr(declaration, "caveats", ())),
+        "default_extractor": declaration.default_extractor,
     }
 
 
@@ -84,6 +85,12 @@ def create(kind: str, config: Mapping[str, Any] | None = None) -> GraderProtocol
         return as_grader(declaration(config or {}), kind)
     declaration.check(config)
     return declaration(config=config)
+
+
+def default_extractor(kind: str) -> str:
+    """The extractor of a grader of that kind where none is named; of code and unknown kinds, the last message."""
+    name = ALIASES.get(kind, kind)
+    return registry.get(name).default_extractor if name in registry else DEFAULT_EXTRACTOR
 
 
 def from_definition(definition: Mapping[str, Any]) -> GraderProtocol:

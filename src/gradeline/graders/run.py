@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
 
-from gradeline.errors import ConfigError, DataError, GraderError, Outcome, TooLargeError, grade_policy
-from gradeline.graders.base import as_text
+from gradeline.errors import BadReplyError, ConfigError, DataError, GraderError, Outcome, TooLargeError, grade_policy
+from gradeline.graders.adapt import as_result
+from gradeline.graders.base import DeclaredGrader, as_text
 from gradeline.graders.registry import create
 from gradeline.model import (
     AskingGrader,
@@ -22,15 +22,23 @@ from gradeline.model import (
     clean_data,
     clean_text,
 )
-from gradeline.model.text import is_clean
+from gradeline.model.copies import copy_context, is_ours
+from gradeline.model.text import is_clean, quote_typed
+from gradeline.model.tracebacks import users_traceback
 
+NO_SCORE = "no_score"
+"""The type of an error: the grader gave its result without a score."""
 EMPTY_SUBMISSION = "Empty submission - extractor found no content"
 
 
-def run_grader(grader: Grader, ctx: GradeContext, *, pass_threshold: float | None = None) -> Grade:
+def run_grader(
+    grader: Grader, ctx: GradeContext, *, pass_threshold: float | None = None, isolate: bool = True
+) -> Grade:
     """The grade as a record keeps it. Never raises: what goes wrong is an ``error`` outcome.
 
-    A failed agent call is ``skipped``; an empty answer of a successful call scores 0.0.
+    What could take too long in this process is graded by a worker process, and waited for; without ``isolate`` it is
+    an error of type ``needs_isolation``. A failed agent call is ``skipped``; an empty answer of a successful call
+    scores 0.0.
     """
     if ctx.response is not None and ctx.response.error is not None:
         return Grade(grader.kind, grader.fingerprint, Outcome.SKIPPED)
@@ -40,9 +48,19 @@ def run_grader(grader: Grader, ctx: GradeContext, *, pass_threshold: float | Non
             result = GradeResult(0.0, EMPTY_SUBMISSION)
         else:
             _check_size(grader, ctx)
-            result = grader.grade(ctx)
-        return _scored(grader, result, pass_threshold, started)
-    except Exception as error:
+            if not is_ours(type(grader)):
+                result = grader.grade(copy_context(ctx))
+            elif isolate or not isinstance(grader, DeclaredGrader):
+                result = grader.grade(ctx)
+            else:
+                result = grader.result(ctx)
+            if type(result) is not GradeResult:
+                result = as_result(result)
+        latency_ms = (perf_counter() - started) * 1000
+        return grade_of(grader.kind, grader.fingerprint, result, pass_threshold, latency_ms=latency_ms)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit and the like from a plugin must not end the run
         return error_grade(grader, error, (perf_counter() - started) * 1000)
 
 
@@ -61,33 +79,65 @@ async def ask_grader(grader: AskingGrader, ctx: GradeContext, *, pass_threshold:
             result = GradeResult(0.0, EMPTY_SUBMISSION)
         else:
             _check_size(grader, ctx)
-            result, usage = await grader.agrade(ctx)
+            result, usage = await grader.agrade(ctx if is_ours(type(grader)) else copy_context(ctx))
+        if usage is not None and not isinstance(usage, Usage):
+            given, usage = usage, None
+            raise BadReplyError(f"the grader returned {quote_typed(given)} as its usage; return a Usage or None")
         if isinstance(result, GraderError):
             raise result
-        return _scored(grader, result, pass_threshold, started, usage)
-    except ConfigError:
+        if type(result) is not GradeResult:
+            result = as_result(result)
+        latency_ms = (perf_counter() - started) * 1000
+        return grade_of(grader.kind, grader.fingerprint, result, pass_threshold, latency_ms=latency_ms, usage=usage)
+    except (ConfigError, KeyboardInterrupt, GeneratorExit):
         raise
-    except Exception as error:
+    except BaseException as error:
+        if _cancelled(error):
+            raise
         return error_grade(grader, error, (perf_counter() - started) * 1000, usage)
 
 
-def _scored(
-    grader: Grader, result: GradeResult, pass_threshold: float | None, started: float, usage: Usage | None = None
+def _cancelled(error: BaseException) -> bool:
+    """Whether the task that waits was cancelled, and the grader did not raise this by itself."""
+    from asyncio import CancelledError, current_task  # only code that runs in a loop comes here
+
+    task = current_task()
+    return isinstance(error, CancelledError) and (task is None or task.cancelling() > 0)
+
+
+def grade_of(
+    kind: str,
+    fingerprint: str,
+    result: GradeResult,
+    pass_threshold: float | None = None,
+    *,
+    latency_ms: float | None = None,
+    output: str | None = None,
+    usage: Usage | None = None,
 ) -> Grade:
+    """A grader's result as a record keeps it; `DataError` where its metadata cannot be stored."""
     metadata = clean_data(result.metadata, "metadata") if result.metadata else {}
-    passed = result.passed if pass_threshold is None else result.score >= pass_threshold
     rationale = result.rationale
-    return Grade(
-        grader.kind,
-        grader.fingerprint,
-        Outcome.PASS if passed else Outcome.FAIL,
-        result.score,
-        passed,
-        rationale if rationale is None or is_clean(rationale) else clean_text(rationale).text,
-        metadata,
-        latency_ms=(perf_counter() - started) * 1000,
-        usage=usage,
-    )
+    if rationale is not None and not is_clean(rationale):
+        rationale = clean_text(rationale).text
+    score = result.score
+    if score is None:
+        message = rationale or "the grader returned a GradeResult without a score and without a rationale"
+        error = ErrorInfo(NO_SCORE, message, grade_policy(NO_SCORE).fault)
+        return Grade(
+            kind,
+            fingerprint,
+            Outcome.ERROR,
+            rationale=rationale,
+            metadata=metadata,
+            error=error,
+            latency_ms=latency_ms,
+            output=output,
+            usage=usage,
+        )
+    passed = result.passed if pass_threshold is None else score >= pass_threshold
+    outcome = Outcome.PASS if passed else Outcome.FAIL
+    return Grade(kind, fingerprint, outcome, score, passed, rationale, metadata, None, latency_ms, output, usage)
 
 
 def grade(kind: str, submission: str, expected: object = None, config: Mapping[str, Any] | None = None) -> GradeResult:
@@ -97,7 +147,7 @@ def grade(kind: str, submission: str, expected: object = None, config: Mapping[s
     `gradeline.errors.GraderError` where there is no score to give.
     """
     grader = create(kind, config)
-    ctx = GradeContext(Sample(id=0, input="", ground_truth=as_text(expected)), submission)
+    ctx = GradeContext(Sample(id=0, input="", ground_truth=as_text(expected)), as_text(submission) or "")
     _check_size(grader, ctx)
     return grader.grade(ctx)
 
@@ -117,18 +167,38 @@ def _check_size(grader: Grader, ctx: GradeContext) -> None:
             )
 
 
-def error_grade(grader: Grader, error: Exception, latency_ms: float | None = None, usage: Usage | None = None) -> Grade:
+def error_grade(
+    grader: Grader, error: BaseException, latency_ms: float | None = None, usage: Usage | None = None
+) -> Grade:
     """What becomes of a grade when it, or what it needs, fails: an ``error`` that says whose fault it is."""
-    if isinstance(error, GraderError):
-        error_type, trace = error.type, None
-    elif isinstance(error, DataError):
-        error_type, trace = "bad_reply", None
-    else:
-        error_type, trace = type(error).__name__, "".join(traceback.format_exception(error))
-    info = ErrorInfo(
-        error_type,
-        clean_text(str(error)).text,
-        grade_policy(error_type).fault,
-        None if trace is None else clean_text(trace).text,
+    kept = error if isinstance(error, GraderError) else GraderError()
+    return Grade(
+        grader.kind,
+        grader.fingerprint,
+        Outcome.ERROR,
+        rationale=None if kept.rationale is None else clean_text(kept.rationale).text,
+        metadata=clean_data(dict(kept.metadata), "metadata"),
+        error=error_info(error),
+        latency_ms=latency_ms,
+        usage=usage,
     )
-    return Grade(grader.kind, grader.fingerprint, Outcome.ERROR, error=info, latency_ms=latency_ms, usage=usage)
+
+
+def error_info(error: BaseException) -> ErrorInfo:
+    """An exception as a record keeps it, whatever its ``__str__`` does."""
+    if isinstance(error, GraderError):
+        error_type, traced = error.type, False
+    elif isinstance(error, DataError):
+        error_type, traced = "bad_reply", False
+    else:
+        error_type, traced = type(error).__name__, True
+    try:
+        message = str(error)
+    except BaseException:
+        message = f"<{type(error).__name__} whose message cannot be shown>"
+    return ErrorInfo(
+        clean_text(error_type).text,
+        clean_text(message).text,
+        grade_policy(error_type).fault,
+        users_traceback(error) if traced else None,
+    )

@@ -8,9 +8,21 @@ from typing import Annotated
 from gradeline.errors import UngradableError
 from gradeline.graders.base import QUADRATIC_CHARS, DeclaredGrader
 from gradeline.model import Config, GradeContext, GradeResult, described
+from gradeline.parsing.isolation import needs_worker, too_costly
 from gradeline.parsing.unicode import nfc
 
 _WORD = re.compile(r"\w+")
+_CHAR_NS = 0.05
+_WORD_NS = 0.3
+"""What rapidfuzz takes for each pair of characters, and of words."""
+_SHORT = 1_000
+"""Characters or words that can be compared with any text of the allowed size."""
+
+
+def check_distance(left: int, right: int, pair_ns: float = _CHAR_NS) -> None:
+    """`NeedsIsolationError` where texts of these lengths take too long to compare in this process."""
+    if too_costly(left * right * pair_ns):
+        raise needs_worker(f"the comparison of {left:,} with {right:,} characters or words")
 
 
 class SimilarityConfig(Config, frozen=True):
@@ -38,6 +50,8 @@ class SimilarityGrader(DeclaredGrader[SimilarityConfig]):
         actual, expected = nfc(ctx.submission), nfc(_expected(ctx, self.kind))
         if not self.options.case_sensitive:
             actual, expected = actual.casefold(), expected.casefold()
+        if len(actual) > _SHORT:
+            check_distance(len(actual), len(expected))
         return _graded("Similarity", ratio(actual, expected) / 100, self.options.threshold)
 
 
@@ -66,6 +80,8 @@ class RougeGrader(DeclaredGrader[RougeConfig]):
         # rapidfuzz compares hashes of texts, which may collide; numbers are their own
         numbers: dict[str, int] = {}
         left, right = ([numbers.setdefault(word, len(numbers)) for word in words] for words in (actual, expected))
+        if len(left) > _SHORT:
+            check_distance(len(left), len(right), _WORD_NS)
         common = LCSseq.similarity(left, right)
         score = 2 * common / (len(left) + len(right)) if common else 0.0
         return _graded("ROUGE-L F1", score, self.options.threshold)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from gradeline.errors import TooLargeError
+from gradeline.errors import NeedsIsolationError, TooLargeError
 from gradeline.graders.base import QUADRATIC_CHARS, DeclaredGrader, without_originals
+from gradeline.graders.similarity import check_distance
 from gradeline.model import Config, GradeContext, GradeResult, described, quote
 from gradeline.parsing.unicode import nfc
 
@@ -37,13 +38,21 @@ class StringMatchGrader(DeclaredGrader[StringMatchConfig]):
     )
 
     def result(self, ctx: GradeContext) -> GradeResult:
-        graded = self.compare(ctx.submission, ctx.expected)
+        graded = self._compared(ctx.submission, ctx.expected)
         details = graded["details"]
         if "error" in details:
             raise TooLargeError(details["reason"])
         return GradeResult(graded["score"], details["reason"], without_originals(details), graded["passed"])
 
     def compare(self, actual: object, expected: object) -> dict[str, Any]:
+        try:
+            return self._compared(actual, expected)
+        except NeedsIsolationError:
+            graded = super().compare(actual, expected)
+            graded["details"] |= {"expected_original": expected, "actual_original": actual}
+            return graded
+
+    def _compared(self, actual: object, expected: object) -> dict[str, Any]:
         mode = self.options.mode
         score = 0.0
         details: dict[str, Any] = {"mode": mode}
@@ -60,12 +69,15 @@ class StringMatchGrader(DeclaredGrader[StringMatchConfig]):
                 else:
                     from rapidfuzz.fuzz import ratio  # 40 ms, needed in this mode alone
 
+                    check_distance(len(left), len(right))
                     score = ratio(left, right) / 100
                     reason = f"Similarity {score:.3f}, threshold {self.options.threshold:g}"
             elif _matches(mode, left, right):
                 score, reason = 1.0, "Response matches the expected value"
             else:
                 reason = _MISMATCH[mode]
+                if _matches(mode, " ".join(left.split()), " ".join(right.split())):
+                    reason = f"{reason}; they differ only in whitespace (normalize_whitespace: true ignores it)"
         passed = score >= self.options.threshold if mode == "fuzzy" else score == 1.0
         details["reason"] = reason
         details["expected_original"] = expected

@@ -53,7 +53,9 @@ class ToolCallsGrader(DeclaredGrader[ToolCallsConfig]):
     ``ground_truth`` is JSON: ``[{"name": ..., "arguments": {argument: [allowed, ...]}}]``. An empty
     text among the allowed values says that the argument may be left out; a value that is no list
     is the only one allowed, so a list that is itself a value is written ``[[...]]``. The submission
-    is JSON ``[{"name": ..., "arguments": {...}}]``, as the extractor ``tool_calls`` gives it.
+    is JSON ``[{"name": ..., "arguments": {...}}]``, as the extractor ``tool_calls`` gives it, which
+    is the default here; for an agent that writes its calls as JSON into its answer, name
+    ``extractor: last_assistant``.
     """
 
     kind = "tool_calls"
@@ -61,6 +63,7 @@ class ToolCallsGrader(DeclaredGrader[ToolCallsConfig]):
     scoring_guide = (
         "1.0 when the calls match in the given mode, else 0.0; the rationale says what is missing, extra or wrong."
     )
+    default_extractor = "tool_calls"
 
     def result(self, ctx: GradeContext) -> GradeResult:
         truth = _read_truth(ctx.expected)

@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta, UnsetType
 from gradeline.errors import MissingDataError, Problem
 from gradeline.graders.base import DeclaredGrader
 from gradeline.model import Config, GradeContext, GradeResult, ToolCall, Trajectory, canonical_json, described, quote
+from gradeline.model.response import UNKNOWN_TOOL_RESULTS
 
 _SHOWN = 8
 _SHOWN_CHARS = 80
@@ -62,21 +63,24 @@ class TrajectoryGrader(DeclaredGrader[TrajectoryConfig]):
 
     A step is one tool call, or one message of the agent that has text: a message with a text and
     two calls makes three steps. Without options it checks that no tool call came back with an error.
+    A response that does not report tool calls is an error of type `missing`; so are `max_errors` and
+    the check without options where calls are reported without any of their results.
     """
 
     kind = "trajectory"
     name = "Trajectory"
     scoring_guide = (
         "The share of the given checks that hold; passes only when all of them do. "
-        "Without options: no tool call came back with an error."
+        "Without options: no tool call came back with an error. Unknown tool use is an error."
     )
+    version = 2
     needs = frozenset({"response"})
     reads_submission = False
 
     def result(self, ctx: GradeContext) -> GradeResult:
         if ctx.response is None:
             raise MissingDataError("the context has no response")
-        seen = _Seen.of(ctx.response.steps)
+        seen = _Seen.of(ctx.response.tool_use())
         given = {option: getattr(self.options, option) for option in _CHECKS if self.options.given(option)}
         given = given or {"max_errors": 0}
         faults = {option: _CHECKS[option](value, seen) for option, value in given.items()}
@@ -88,7 +92,7 @@ class TrajectoryGrader(DeclaredGrader[TrajectoryConfig]):
         metadata = {
             "steps": seen.steps,
             "tool_calls": len(seen.calls),
-            "errors": seen.errors,
+            "errors": None if seen.unreported else seen.errors,
             "failed": list(failed),
         }
         return GradeResult((len(given) - len(failed)) / len(given), rationale, metadata, not failed)
@@ -100,13 +104,17 @@ class _Seen(NamedTuple):
     steps: int
     calls: Sequence[ToolCall]
     errors: int
+    """Calls that are known to have come back with an error."""
+    unreported: int
+    """Calls whose result is not reported: any of them may have come back with an error."""
 
     @classmethod
     def of(cls, trajectory: Trajectory) -> _Seen:
         calls = tuple(trajectory.tool_calls())
         spoken = sum(1 for message in trajectory.messages("assistant") if message.content.strip())
-        errors = sum(1 for message in trajectory.messages("tool") if message.is_error)
-        return cls(spoken + len(calls), calls, errors)
+        results = list(trajectory.messages("tool"))
+        errors = sum(1 for message in results if message.is_error)
+        return cls(spoken + len(calls), calls, errors, max(len(calls) - len(results), 0))
 
     @property
     def tools(self) -> list[str]:
@@ -126,6 +134,8 @@ def _max_tool_calls(limit: int, seen: _Seen) -> str | None:
 
 
 def _max_errors(limit: int, seen: _Seen) -> str | None:
+    if seen.errors <= limit < seen.errors + seen.unreported:
+        raise MissingDataError(UNKNOWN_TOOL_RESULTS)
     return _at_most(limit, seen.errors, "error")
 
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from math import isfinite
+from numbers import Real
 from time import perf_counter
 from typing import Generic, NamedTuple, TypeVar
 
 from gradeline.adapters import blocking
 from gradeline.adapters.chat import ChatRequest, ChatResponse, Note
-from gradeline.judges.replies import ReplyError, TruncatedReply
+from gradeline.judges.replies import InvalidReply, ReplyError, TruncatedReply
 from gradeline.model.llm import LLMAdapter, LLMResponse, RunConfig
-from gradeline.model.response import Usage, total_usage
+from gradeline.model.response import Usage, usage_of_calls
+from gradeline.model.text import quote
+from gradeline.model.trajectory import ToolCall
 
 T = TypeVar("T")
 
@@ -77,15 +83,40 @@ def ask_sync(
 async def complete(adapter: LLMAdapter, prompt: str | ChatRequest, config: RunConfig) -> LLMResponse:
     """The adapter's response; one that only has ``complete`` works in a thread."""
     send = getattr(adapter, "acomplete", None)
-    response: LLMResponse = await (send(prompt, config) if send else asyncio.to_thread(_sync(adapter), prompt, config))
-    return response
+    with _no_exit(adapter):
+        response = await (send(prompt, config) if send else asyncio.to_thread(_sync(adapter), prompt, config))
+    return checked(adapter, response)
 
 
 def complete_sync(adapter: LLMAdapter, prompt: str | ChatRequest, config: RunConfig) -> LLMResponse:
     """The adapter's response; one that only has ``acomplete`` is waited for."""
-    if getattr(adapter, "complete", None):
-        return _sync(adapter)(prompt, config)
-    return blocking.run(complete(adapter, prompt, config))
+    if not getattr(adapter, "complete", None):
+        return blocking.run(complete(adapter, prompt, config))
+    with _no_exit(adapter):
+        response = _sync(adapter)(prompt, config)
+    return checked(adapter, response)
+
+
+def checked(adapter: LLMAdapter, response: object) -> LLMResponse:
+    """An adapter's response with the types that it declares; `InvalidReply` where it is not one.
+
+    Adapters are user code too. Content that is None is empty; what else has a wrong type is unknown.
+    """
+    if not isinstance(response, LLMResponse):
+        message = f"{_name(adapter)} returned {_shown(response)}; complete and acomplete must return an LLMResponse"
+        raise InvalidReply(message, response if type(response) is str else "")
+    content = response.content
+    if content is not None and not isinstance(content, str):
+        raise InvalidReply(f"{_name(adapter)} returned an LLMResponse whose content is {_shown(content)}, not str", "")
+    return replace(
+        response,
+        content="" if content is None else str.__str__(content),
+        model=_plain(response.model),
+        finish_reason=_plain(response.finish_reason),
+        usage=_usage(response.usage),
+        latency_ms=_number(response.latency_ms),
+        tool_calls=tuple(call for call in response.tool_calls or () if isinstance(call, ToolCall)),
+    )
 
 
 def takes_requests(adapter: LLMAdapter) -> bool:
@@ -122,7 +153,7 @@ class _Inquiry(Generic[T]):
         """What the response says; None where it was cut off and is to be asked for again."""
         self._used.append(response.usage)
         self._latency_ms += took_ms if response.latency_ms is None else response.latency_ms
-        usage, calls = told_usage(self._used), len(self._used)
+        usage, calls = usage_of_calls(self._used), len(self._used)
         try:
             value = self._read(response)
         except ReplyError as error:
@@ -142,10 +173,46 @@ class _Inquiry(Generic[T]):
         return max(said or 0, _LEAST_LIMIT)
 
 
-def told_usage(used: Sequence[Usage | None]) -> Usage | None:
-    """The sum of what calls used, of which one that told nothing makes all unknown; None where nothing is known."""
-    total = total_usage(one or Usage() for one in used)
-    return None if total == Usage() else total
+@contextmanager
+def _no_exit(adapter: LLMAdapter) -> Iterator[None]:
+    """An adapter that calls ``sys.exit`` has failed; it does not end the caller."""
+    try:
+        yield
+    except SystemExit as error:
+        raise RuntimeError(f"{_name(adapter)} raised SystemExit({error.code!r})") from error
+
+
+def _name(adapter: LLMAdapter) -> str:
+    return f"the adapter {quote(getattr(adapter, 'adapter_id', type(adapter).__name__), 80)}"
+
+
+def _shown(value: object) -> str:
+    return "None" if value is None else f"{quote(value, 80)} ({type(value).__name__})"
+
+
+def _plain(text: object) -> str | None:
+    return str.__str__(text) if isinstance(text, str) else None
+
+
+def _number(value: object) -> float | None:
+    """A finite number from 0 up; anything else is unknown."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    number = float(value)
+    return number if isfinite(number) and number >= 0 else None
+
+
+def _usage(usage: object) -> Usage | None:
+    if not isinstance(usage, Usage):
+        return None
+    return Usage(
+        _count(usage.input_tokens), _count(usage.output_tokens), _count(usage.cached_tokens), _number(usage.cost)
+    )
+
+
+def _count(value: object) -> int | None:
+    number = _number(value)
+    return None if number is None else int(number)
 
 
 def _sync(adapter: LLMAdapter) -> Callable[[str | ChatRequest, RunConfig], LLMResponse]:

@@ -11,7 +11,15 @@ from gradeline.adapters.registry import OFFLINE
 from gradeline.errors import Problem
 from gradeline.judges.embedding import EmbeddingSimilarityJudge
 from gradeline.judges.exact import ExactMatchJudge
-from gradeline.judges.grader import Failed, JudgeGrader, Place, notes_shown, put_question, usage_shown
+from gradeline.judges.grader import (
+    VERSION_DIGITS,
+    Failed,
+    JudgeGrader,
+    Place,
+    notes_shown,
+    put_question,
+    usage_shown,
+)
 from gradeline.judges.llm import RUBRIC_HASH, LLMJudge
 from gradeline.judges.options import DEFAULT_TIMEOUT_S, ApiKeyEnv, BaseUrl, Model, Provider, model_faults
 from gradeline.judges.pairwise import baseline_text
@@ -94,10 +102,17 @@ class BaselineJudge(JudgeGrader[BaselineConfig]):
     @cached_property
     def fingerprint(self) -> str:
         """Covers the judge and the baseline; never a key."""
+        return self._digest(self.options.baseline)
+
+    @property
+    def judge_id(self) -> str:
+        return f"{':'.join((self.options.judge, *self.judges))}@{self._digest(None)[:VERSION_DIGITS]}"
+
+    def _digest(self, baseline: str | None) -> str:
         options = self.options
         told = RUBRIC_HASH if options.judge == "llm" else self._judge.fingerprint
         return fingerprint(
-            self.noun, self.kind, self.version, options.baseline, self.judges, options.base_url, options.seed, told
+            self.noun, self.kind, self.version, baseline, self.judges, options.base_url, options.seed, told
         )
 
     def make_ready(self) -> None:
@@ -112,7 +127,7 @@ class BaselineJudge(JudgeGrader[BaselineConfig]):
 
     @cached_property
     def _adapter(self) -> LLMAdapter:
-        return self._given or self._place.adapter(self.surroundings)
+        return self._given or self._place.adapter(self.resources)
 
     @cached_property
     def _judge(self) -> ExactMatchJudge | EmbeddingSimilarityJudge:
@@ -131,7 +146,9 @@ class BaselineJudge(JudgeGrader[BaselineConfig]):
             return Judged(GradeResult(result.quality_score, result.notes, {"judge": result.grader_id}))
         judge = LLMJudge(self._adapter, seed=self.options.seed, model=self.options.model)
         question = judge.question(asked, baseline, candidate)
-        answered = await put_question(self._adapter, self._place, question, judge.config(config), judge.read)
+        answered = await put_question(
+            self._adapter, self._place, self._access, question, judge.config(config), judge.read
+        )
         if isinstance(answered, Failed):
             return Judged(answered.error, answered.usage)
         metadata: dict[str, Any] = {

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from gradeline.adapters import create_embeddings
+from gradeline.adapters.access import CallerRefused
 from gradeline.adapters.failures import ModelError
 from gradeline.adapters.registry import OFFLINE
 from gradeline.errors import ConfigError, Problem, UngradableError
@@ -86,6 +87,11 @@ class EmbeddingGrader(JudgeGrader[EmbeddingConfig]):
         """None: there is nobody to calibrate."""
         return ()
 
+    @property
+    def unpriced(self) -> tuple[str, ...]:
+        """What vectors cost is not known, unless they are made on this machine."""
+        return () if self.options.provider == OFFLINE else (self._adapter.adapter_id,)
+
     @cached_property
     def fingerprint(self) -> str:
         """Covers what makes the vectors; never a key."""
@@ -109,7 +115,7 @@ class EmbeddingGrader(JudgeGrader[EmbeddingConfig]):
     def _adapter(self) -> EmbeddingAdapter:
         if self._given is not None:
             return self._given
-        options, environment = self.options, self.surroundings.environment
+        options, environment = self.options, self.resources.environment
         if options.provider == OFFLINE:
             return create_embeddings(OFFLINE)
         with self._place.asking_for_key():
@@ -119,7 +125,7 @@ class EmbeddingGrader(JudgeGrader[EmbeddingConfig]):
                 base_url=options.base_url,
                 api_key=self._place.key(environment),
                 dimensions=options.dimensions,
-                settings=self._place.settings(self.surroundings),
+                settings=self._place.settings(self.resources),
                 environment=environment,
             )
 
@@ -131,8 +137,8 @@ class EmbeddingGrader(JudgeGrader[EmbeddingConfig]):
     async def judged(self, ctx: GradeContext) -> Judged:
         texts = _texts(ctx)
         try:
-            vectors = await self._adapter.aembed(texts)
-        except ModelError as error:
+            vectors = await self._access.call(lambda: self._adapter.aembed(texts))
+        except (ModelError, CallerRefused) as error:
             failed = not_asked(error, self._adapter.adapter_id, self._place)
             return Judged(failed.error, failed.usage)
         return Judged(self._graded(vectors))

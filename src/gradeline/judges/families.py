@@ -26,7 +26,7 @@ _WORD = re.compile(r"[a-z]+")
 
 
 def family(judge: str) -> str:
-    """The family of a model (``claude-sonnet-4``) or of an adapter's id (``openai:gpt-4o-mini``)."""
+    """The family of a model (``claude-sonnet-4``) or of an adapter's id (``openai:gpt-6-luna``)."""
     model = judge.partition(":")[2] or judge
     word = _WORD.search(model.rpartition("/")[2].lower())
     return _FAMILIES.get(word[0], word[0]) if word else judge

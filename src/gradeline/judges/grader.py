@@ -7,24 +7,25 @@ import os
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from copy import copy
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
 
 from gradeline.adapters import blocking, create
+from gradeline.adapters.access import Access, CallerRefused
 from gradeline.adapters.chat import ChatRequest, Note
-from gradeline.adapters.endpoint import Settings
+from gradeline.adapters.endpoint import Settings, model_transport
 from gradeline.adapters.failures import ModelError
 from gradeline.adapters.registry import PROVIDERS
-from gradeline.errors import BudgetExceeded, ConfigError, GraderError, Problem
-from gradeline.graders.base import C, DeclaredGrader, Surroundings
+from gradeline.errors import BudgetExceeded, ConfigError, GraderError, Problem, ProviderRefusedError
+from gradeline.graders.base import C, DeclaredGrader
 from gradeline.judges.asking import Answered, ask
-from gradeline.judges.options import DEFAULT_MODELS
+from gradeline.judges.options import unnamed_model
 from gradeline.judges.replies import ReplyError
 from gradeline.model import GradeContext, GradeResult, Judged, quote
 from gradeline.model.llm import Budget, LLMAdapter, LLMResponse, RunConfig
+from gradeline.model.resources import Resources
 from gradeline.model.response import Usage
 
 T = TypeVar("T")
@@ -38,12 +39,15 @@ CAVEATS = (
 """What is known to bend the scores of language models as judges."""
 MAX_CHARS = 2_000_000
 """More than any model reads."""
+VERSION_DIGITS = 8
+"""Of the digest that tells versions of a judge apart."""
 _MAX_SAID = 300
 _SAME = {"google": "gemini"}
+_FORBIDDEN = "the provider does not allow this key to make the call"
 _REFUSALS = {
-    "key": "the provider lets nobody in with this key",
+    "key": "the provider does not accept this key",
     "model": "the provider does not know this model or address",
-    "quota": "the provider says that the account is used up",
+    "quota": "the provider reports that the account is used up",
 }
 
 
@@ -51,6 +55,12 @@ class JudgeFailedError(GraderError):
     """The judge could not be asked: its server failed, or could not be reached."""
 
     type = "judge_failed"
+
+
+class JudgeRefusedError(GraderError):
+    """The provider refused this request: a content filter, or HTTP 400, 403 or 404."""
+
+    type = "refused"
 
 
 class OverBudgetError(GraderError):
@@ -106,27 +116,33 @@ class Place(NamedTuple):
     @property
     def judge(self) -> str:
         """What its adapter is called."""
-        provider = _SAME.get(self.provider, self.provider)
-        return f"{provider}:{self.model or DEFAULT_MODELS.get(provider, '')}"
+        return f"{_SAME.get(self.provider, self.provider)}:{self.model or ''}"
 
-    def adapter(self, surroundings: Surroundings) -> LLMAdapter:
-        """Speaks with it; `ConfigError` where a key is missing."""
+    def adapter(self, resources: Resources) -> LLMAdapter:
+        """Speaks with it; `ConfigError` where a key is missing, or the model is not named."""
+        if not self.model:
+            raise ConfigError(unnamed_model(self.provider))
         provider, _, model = self.judge.partition(":")
-        environment = surroundings.environment
+        environment = resources.environment
         with self.asking_for_key():
             found: LLMAdapter = create(
                 provider,
                 model,
                 base_url=self.base_url,
                 api_key=self.key(environment),
-                settings=self.settings(surroundings),
+                settings=self.settings(resources),
                 environment=environment,
             )
         return found
 
-    def settings(self, surroundings: Surroundings) -> Settings:
+    def settings(self, resources: Resources) -> Settings:
         """How it is called."""
-        return Settings(retries=self.max_retries, timeout_s=self.timeout, open_transport=surroundings.open_transport)
+        return Settings(
+            retries=self.max_retries,
+            timeout_s=self.timeout,
+            prices=resources.prices,
+            open_transport=model_transport(resources),
+        )
 
     @contextmanager
     def asking_for_key(self) -> Iterator[None]:
@@ -136,8 +152,8 @@ class Place(NamedTuple):
         except ConfigError as error:
             if [problem.path for problem in error.problems] != ["api_key"]:
                 raise
-            told = f"{self.judge} needs a key; {self.remedy('key')}, in the environment or in .env beside the suite"
-            raise ConfigError(Problem("api_key_env", told)) from None
+            message = f"{self.judge} needs a key; {self.remedy('key')}, in the environment or in .env beside the suite"
+            raise ConfigError(Problem("api_key_env", message)) from None
 
     def remedy(self, obstacle: str) -> str:
         """What a person can do about an obstacle."""
@@ -169,12 +185,14 @@ class Failed(NamedTuple):
 class JudgeGrader(DeclaredGrader[C]):
     """A grader that asks models; implement `judged`, `make_ready`, `judges` and ``fingerprint``.
 
-    It reads files and keys where it is put by `within`; one that was put nowhere is in the current folder, with the
+    It reads files and keys as the resources that it is bound to define; unbound, it uses the current folder and the
     environment of this process.
     """
 
     max_chars = MAX_CHARS
     caveats: ClassVar[tuple[str, ...]] = CAVEATS
+    both_orders: ClassVar[bool] = False
+    """Whether it shows a judge two answers in both orders, so that a run can tell how often the order decided."""
 
     def __init__(
         self,
@@ -185,18 +203,25 @@ class JudgeGrader(DeclaredGrader[C]):
     ) -> None:
         super().__init__(grader_id, config)
         self.budget = budget
-        self.surroundings = Surroundings()
+        self._access = self._new_access()
 
-    def within(self, surroundings: Surroundings) -> Self:
-        placed = copy(self)
-        for name in [name for name in vars(placed) if isinstance(getattr(type(self), name, None), cached_property)]:
-            del placed.__dict__[name]
-        placed.surroundings = surroundings
-        placed.make_ready()
-        return placed
+    def bind(self, resources: Resources) -> Self:
+        bound = super().bind(resources)
+        for name in [name for name in vars(bound) if isinstance(getattr(type(self), name, None), cached_property)]:
+            del bound.__dict__[name]
+        bound._access = bound._new_access()
+        bound.make_ready()
+        return bound
+
+    def _new_access(self) -> Access:
+        return Access()
+
+    def resume_access(self, *, succeeded: bool, failed: int | None = None) -> None:
+        """See `Access.resume`."""
+        self._access.resume(succeeded=succeeded, failed=failed)
 
     async def agrade(self, ctx: GradeContext, /) -> Judged:
-        """Grade one submission. Raises `ConfigError` alone, for what every case would fail by."""
+        """Grade one submission. Raises only `ConfigError`, for what every case would fail by."""
         try:
             return await self.judged(ctx)
         except GraderError as error:
@@ -207,6 +232,23 @@ class JudgeGrader(DeclaredGrader[C]):
         if isinstance(result, GraderError):
             raise result
         return result
+
+    @property
+    def unpriced(self) -> tuple[str, ...]:
+        """Those of its judges whose calls have no known price."""
+        adapter = vars(self).get("_adapter")
+        return () if adapter is None or getattr(adapter, "priced", False) else self.judges
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop to its own judges; it may be used again."""
+        close = getattr(vars(self).get("_adapter"), "aclose", None)
+        if close is not None and vars(self).get("_given") is None:
+            await close()
+
+    @property
+    def judge_id(self) -> str:
+        """Of a grader that compares with a baseline: the judge and its version, whichever run it compares with."""
+        return ""
 
     @property
     @abstractmethod
@@ -223,36 +265,59 @@ class JudgeGrader(DeclaredGrader[C]):
 
 
 async def put_question(
-    adapter: LLMAdapter, place: Place, request: ChatRequest, config: RunConfig, read: Callable[[LLMResponse], T]
+    adapter: LLMAdapter,
+    place: Place,
+    access: Access,
+    request: ChatRequest,
+    config: RunConfig,
+    read: Callable[[LLMResponse], T],
 ) -> Answered[T] | Failed:
-    """What a judge answered, or why there is no verdict; `ConfigError` where no other question would fare better."""
+    """What a judge answered, or why there is no verdict; `ProviderRefusedError` where no other question would fare
+    better."""
+
+    async def send() -> Answered[T] | ReplyError:
+        try:
+            return await ask(adapter, request, config, read)
+        except ReplyError as error:  # an answer, although it holds no verdict
+            return error
+
     try:
-        return await ask(adapter, request, config, read)
-    except ReplyError as error:
-        return Failed(error, error.usage)
+        answered = await access.call(send)
     except BudgetExceeded as error:
         return Failed(OverBudgetError(str(error)), None)
-    except ModelError as error:
+    except (ModelError, CallerRefused) as error:
         return not_asked(error, adapter.adapter_id, place)
+    return Failed(answered, answered.usage) if isinstance(answered, ReplyError) else answered
 
 
-def not_asked(error: ModelError, judge: str, place: Place) -> Failed:
-    """What becomes of a failed call: a missing grade, or `ConfigError` where every call would fail like it."""
-    if error.obstacle is not None:
-        said = quote(error.said if error.said is not None else str(error), _MAX_SAID)
-        told = f"{_REFUSALS[error.obstacle]} ({said}); {place.remedy(error.obstacle)}"
-        raise ConfigError(Problem(f"judge {judge}", told)) from error
+def not_asked(failure: ModelError | CallerRefused, judge: str, place: Place) -> Failed:
+    """What becomes of a failed call: a missing grade, or `ProviderRefusedError` where every call would fail like it."""
+    error = failure.error if isinstance(failure, CallerRefused) else failure
+    if not isinstance(error, ModelError):
+        raise failure
+    said = quote(error.said if error.said is not None else str(error), _MAX_SAID)
+    status = "" if error.http_status is None else f"HTTP {error.http_status}: "
+    if isinstance(failure, CallerRefused) and error.obstacle is not None:
+        what = _FORBIDDEN if error.http_status == 403 else _REFUSALS[error.obstacle]
+        message = f"{what} ({status}{said}); {place.remedy(error.obstacle)}"
+        raise ProviderRefusedError(Problem(f"judge {judge}", message)) from error
+    usage = None if error.unpaid else Usage()
+    if error.refused:
+        return Failed(JudgeRefusedError(f"{judge} refused this request ({status}{said})"), usage)
     message = f"{judge} could not be asked ({error.type}, {error.attempts} attempts): {error}"
-    return Failed(JudgeFailedError(message), None if error.unpaid else Usage())
+    return Failed(JudgeFailedError(message), usage)
 
 
 async def together(questions: Iterable[Awaitable[T]]) -> list[T]:
     """The answers to all questions, asked side by side. All are waited for, since they are paid; then errors raise."""
     answers = await asyncio.gather(*questions, return_exceptions=True)
-    for answer in answers:
-        if isinstance(answer, BaseException):
-            raise answer
-    return [answer for answer in answers if not isinstance(answer, BaseException)]
+    failed = next((answer for answer in answers if isinstance(answer, BaseException)), None)
+    if failed is None:
+        return [answer for answer in answers if not isinstance(answer, BaseException)]
+    try:
+        raise failed
+    finally:
+        del answers, failed  # the error holds this frame, and the frame must not hold the error
 
 
 def usage_shown(usage: Usage | None) -> dict[str, Any] | None:

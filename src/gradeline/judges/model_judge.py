@@ -43,7 +43,9 @@ from gradeline.judges.prompts import (
     Case,
     doubled,
     judge_prompt,
+    mentions_submission,
     placeholders,
+    with_submission,
 )
 from gradeline.judges.replies import PatternReply, Verdict, require_reply
 from gradeline.judges.shipped import shipped_rubric
@@ -51,9 +53,10 @@ from gradeline.model import GradeContext, GradeResult, Judged, Message, Sample, 
 from gradeline.model.config import canonical_options
 from gradeline.model.grade import PASS_SCORE
 from gradeline.model.llm import Budget, LLMAdapter, LLMResponse, RunConfig
-from gradeline.model.response import total_usage
+from gradeline.model.response import total_usage, usage_of_calls
 
 SCHEMA_NAME = "JudgeResponse"
+NOT_MENTIONED = f"the rubric does not mention {{{SUBMISSION}}}; the answer is appended"
 _ONLY_QUESTIONS = "Answer the questions about the submission."
 _NOT_DECIDING = ("prompt", "prompt_path", "rubric", "provider", "model", "api_key_env", "max_retries", "timeout")
 """Options that the fingerprint holds in another form, or that change no score."""
@@ -91,6 +94,7 @@ class ModelJudge(JudgeGrader[ModelJudgeConfig]):
 
     kind = "model_judge"
     name = "Model judge"
+    case_rubrics = True
     scoring_guide = (
         "The judge's score from 0.0 to 1.0, or the weighted share of yes in a checklist; a reply without one is an"
         " error. Passes from 0.5, or where the shipped rubric says. Beware of the biases of judges: length, format,"
@@ -122,7 +126,7 @@ class ModelJudge(JudgeGrader[ModelJudgeConfig]):
             self.kind,
             self.version,
             self.judges,
-            rubric.text,
+            with_submission(rubric.text),
             rubric.form.instruction,
             rubric.pass_score,
             {name: value for name, value in options.items() if name not in _NOT_DECIDING},
@@ -137,11 +141,11 @@ class ModelJudge(JudgeGrader[ModelJudgeConfig]):
     @cached_property
     def rubric(self) -> Rubric:
         """What it grades by, unless a case has a rubric of its own."""
-        return rubric_of(self.options, self.surroundings.folder)
+        return rubric_of(self.options, self.resources.folder)
 
     def rubric_for(self, sample: Sample) -> Rubric:
         """What a case is graded by: a rubric of its own wins."""
-        own = sample_rubric(sample, self.surroundings.folder)
+        own = sample_rubric(sample, self.resources.folder)
         return self.rubric if own is None else Rubric(own, form_of(self.options))
 
     @cached_property
@@ -150,7 +154,7 @@ class ModelJudge(JudgeGrader[ModelJudgeConfig]):
 
     @cached_property
     def _adapter(self) -> LLMAdapter:
-        return self._given or self._place.adapter(self.surroundings)
+        return self._given or self._place.adapter(self.resources)
 
     def question(self, ctx: GradeContext) -> tuple[Rubric, Case]:
         """What the judge is asked; `GraderError` where the case lacks what the rubric speaks of."""
@@ -183,7 +187,7 @@ class ModelJudge(JudgeGrader[ModelJudgeConfig]):
         def read(response: LLMResponse) -> Verdict:
             return rubric.form.read(require_reply(response))
 
-        return await put_question(self._adapter, self._place, request, self._config(number), read)
+        return await put_question(self._adapter, self._place, self._access, request, self._config(number), read)
 
     def _config(self, number: int) -> RunConfig:
         options = self.options
@@ -197,9 +201,9 @@ class ModelJudge(JudgeGrader[ModelJudgeConfig]):
         metadata: dict[str, Any] = {
             "judge": self.judges[0],
             "model": answers[0].model,
-            "prompt": fingerprint("prompt", self.options.system_prompt, rubric.text, rubric.form.instruction),
+            "prompt": self._prompt_fingerprint(rubric),
             **scoring,
-            "usage": usage_shown(total_usage(answered.usage for answered in answers)),
+            "usage": usage_shown(usage_of_calls(answered.usage for answered in answers)),
         }
         if rubric.id is not None:
             metadata["rubric"] = rubric.id
@@ -211,6 +215,9 @@ class ModelJudge(JudgeGrader[ModelJudgeConfig]):
         if notes:
             metadata["notes"] = notes
         return GradeResult(score, nearest.notes or None, metadata, score >= rubric.pass_score)
+
+    def _prompt_fingerprint(self, rubric: Rubric) -> str:
+        return fingerprint("prompt", self.options.system_prompt, with_submission(rubric.text), rubric.form.instruction)
 
     def _score(self, rubric: Rubric, answers: list[Answered[Verdict]]) -> tuple[float, dict[str, Any]]:
         """The score, and how it was come by."""
@@ -302,21 +309,31 @@ def unfilled(text: str, case: Case) -> list[dict[str, str]]:
 
 
 def prompt_remarks(options: PromptOptions, folder: Path, case: Sample | None) -> Iterator[Remark]:
-    """What a look at the files tells: a missing one, and words in braces that will not be filled."""
+    """What a look at the files shows: a missing one, and a rubric whose placeholders are not as they may be meant."""
     source = "prompt" if options.prompt_path is None else "prompt_path"
     try:
         text = rubric_of(options, folder).text
     except ConfigError as error:
         yield from (Remark(problem, fatal=True) for problem in error.problems)
         return
-    if options.rubric is None:
+    if options.prompt is not None or options.prompt_path is not None:
         yield from placeholder_remarks(text, source, options.rubric_vars, case)
+    yield from system_prompt_remarks(options.system_prompt)
+
+
+def system_prompt_remarks(text: str | None) -> Iterator[Remark]:
+    """The parts of a case that a system prompt names: it is sent as it is."""
+    for name in placeholders(text or ""):
+        if name in RESERVED:
+            yield Remark(Problem("system_prompt", f"{{{name}}} is not filled in here; use it in the rubric"))
 
 
 def placeholder_remarks(
     text: str, source: str, given: dict[str, Any] | list[str], case: Sample | None
 ) -> Iterator[Remark]:
-    """The words in braces of a rubric that will not be filled; ``source`` is the option that holds it."""
+    """What may not be meant in a rubric's placeholders; ``source`` is the option that holds it."""
+    if not mentions_submission(text):
+        yield Remark(Problem(source, NOT_MENTIONED))
     known = {*RESERVED, *given, *(case.rubric_vars if case is not None else ())}
     for name in placeholders(text):
         if name not in known:

@@ -17,8 +17,9 @@ from gradeline.judges.shipped import shipped_rubric
 from gradeline.model import Config, described, quote
 from gradeline.model.llm import Budget, RunConfig
 
-DEFAULT_MODELS = {"openai": "gpt-4o-mini"}
-"""The model of a judge that names none, where letta has one."""
+_SUGGESTED = {"openai": "gpt-6-luna", "openai_responses": "gpt-6-luna", "anthropic": "claude-haiku-5-5"}
+"""A model to name in a message, by provider: small ones that their providers recommend (2026-11-17)."""
+_RETIRED = "earlier releases used gpt-4o-mini, which OpenAI retires on 14 January 2027"
 DEFAULT_TIMEOUT_S = 120.0
 DEFAULT_SAMPLES = 5
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -27,7 +28,7 @@ _MAX_PROMPT_BYTES = 1_000_000
 _Text = Annotated[str, Meta(min_length=1)]
 ProviderName = Literal["openai", "openai_responses", "anthropic", "google", "gemini", "ollama", "vllm"]
 Provider = Annotated[ProviderName, described("Who serves the judging model; google and gemini are the same.")]
-Model = Annotated[_Text | None, described("The judging model; for openai gpt-4o-mini if none is named.")]
+Model = Annotated[_Text | None, described("The judging model, by the provider's name for it; required.")]
 BaseUrl = Annotated[_Text | None, described("Where the model is served, if not at the provider's own address.")]
 ApiKeyEnv = Annotated[
     _Text | None,
@@ -169,8 +170,8 @@ class PromptOptions(CallOptions, frozen=True, kw_only=True):
 
 def model_faults(provider: str, model: str | None, base_url: str | None, key_name: str | None) -> Iterator[Problem]:
     """What is wrong with where a judge is found."""
-    if model is None and provider not in DEFAULT_MODELS:
-        yield Problem("model", f"is required: which model of {provider} is to judge")
+    if model is None:
+        yield unnamed_model(provider)
     if base_url is not None:
         try:
             parts = urlsplit(base_url)
@@ -183,6 +184,14 @@ def model_faults(provider: str, model: str | None, base_url: str | None, key_nam
     if key_name is not None and not _VARIABLE.fullmatch(key_name):
         # Not quoted: it may well be the key itself.
         yield Problem("api_key_env", "must be the name of an environment variable such as OPENAI_API_KEY, not a key")
+
+
+def unnamed_model(provider: str) -> Problem:
+    """The problem of a judge that names no model."""
+    suggested = _SUGGESTED.get(provider)
+    such_as = f", such as model: {suggested}" if suggested else f" of {provider}"
+    earlier = f"; {_RETIRED}" if provider == "openai" else ""
+    return Problem("model", f"name the judging model{such_as}, here or with --set{earlier}")
 
 
 def one_source(options: Config, *names: str) -> Iterator[Problem]:

@@ -1,8 +1,8 @@
 """Two answers compared in both orders, made into one verdict.
 
 A judge that is shown the same pair twice, each answer once in front, tells its preference apart from its liking
-for a place. What is put together are the differences of the scores: to decide first and vote afterwards throws
-most of what was said away.
+for a place. Where both orders name the same winner, the mean difference of the scores counts; where they do not, the
+order decided and not the answers: there is no score.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 Winner = Literal["candidate", "baseline", "tie"]
+Position = Literal["first", "second"]
 
+TIE = 0.5
+"""The score of a tie, and the least score that passes: not worse."""
 _TINY = 1e-9
 """Differences of decimal scores miss 0 by less."""
 
@@ -30,9 +33,17 @@ class BothOrders(NamedTuple):
         return ((self.candidate_first or 0.0) + (self.candidate_second or 0.0)) / 2
 
     @property
-    def score(self) -> float:
-        """From 0, where the baseline is all that is better, over 0.5 for a tie, to 1."""
-        return (1 + self.difference) / 2
+    def score(self) -> float | None:
+        """From 0, where the baseline is all that is better, over 0.5 for a tie, to 1.
+
+        None where the order decided, or where an order has no verdict.
+        """
+        return None if self.flipped or self.candidate_first is None else (1 + self.difference) / 2
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether the candidate is not worse; None without a score."""
+        return None if self.score is None else self.score >= TIE - _TINY
 
     @property
     def winner(self) -> Winner:
@@ -40,12 +51,19 @@ class BothOrders(NamedTuple):
 
     @property
     def flipped(self) -> bool:
-        """Whether the order decided: the two verdicts are not the same."""
+        """Whether the two verdicts are not the same."""
         first, second = (
             None if difference is None else winner_of(difference)
             for difference in (self.candidate_first, self.candidate_second)
         )
         return first != second
+
+    @property
+    def favoured(self) -> Position | None:
+        """The position that decided: of the answer that was shown first, or second. None where neither did."""
+        if self.candidate_first is None or self.candidate_second is None or not self.flipped:
+            return None
+        return "first" if self.candidate_first > self.candidate_second else "second"
 
 
 def winner_of(difference: float) -> Winner:

@@ -9,9 +9,10 @@ from typing import Literal, Protocol, runtime_checkable
 
 from gradeline.adapters import blocking
 from gradeline.adapters.base import ChatAdapter
-from gradeline.errors import GradelineError
+from gradeline.errors import BadReplyError, GradelineError
 from gradeline.judges.asking import complete, complete_sync
 from gradeline.model.llm import GradingResult, Judge, LLMAdapter, LLMResponse, RunConfig
+from gradeline.model.text import quote
 
 Side = Literal["baseline", "candidate", "both"]
 Answer = LLMResponse | Exception
@@ -67,8 +68,10 @@ class PairedGrader:
             candidate = _one_sync(candidate_adapter, prompt, run_config)
         first, second = _answers(baseline, candidate)
         if not hasattr(self.judge, "judge"):
-            return blocking.run(self.judge.ajudge(first, second, prompt=prompt, run_config=run_config))
-        return self.judge.judge(first, second, prompt=prompt, run_config=run_config)
+            result = blocking.run(self.judge.ajudge(first, second, prompt=prompt, run_config=run_config))
+        else:
+            result = self.judge.judge(first, second, prompt=prompt, run_config=run_config)
+        return _checked(self.judge, result)
 
     async def agrade(
         self, baseline_adapter: LLMAdapter, candidate_adapter: LLMAdapter, prompt: str, run_config: RunConfig
@@ -76,8 +79,18 @@ class PairedGrader:
         """The judge's word; both adapters are asked side by side."""
         first, second = _answers(*await _both(baseline_adapter, candidate_adapter, prompt, run_config))
         if not hasattr(self.judge, "ajudge"):
-            return await asyncio.to_thread(self.judge.judge, first, second, prompt=prompt, run_config=run_config)
-        return await self.judge.ajudge(first, second, prompt=prompt, run_config=run_config)
+            result = await asyncio.to_thread(self.judge.judge, first, second, prompt=prompt, run_config=run_config)
+        else:
+            result = await self.judge.ajudge(first, second, prompt=prompt, run_config=run_config)
+        return _checked(self.judge, result)
+
+
+def _checked(judge: Judge, result: object) -> GradingResult:
+    if isinstance(result, GradingResult):
+        return result
+    name = quote(getattr(judge, "grader_id", type(judge).__name__), 80)
+    given = "None" if result is None else f"{quote(result, 80)} ({type(result).__name__})"
+    raise BadReplyError(f"the judge {name} returned {given}; judge and ajudge must return a GradingResult")
 
 
 async def _both(

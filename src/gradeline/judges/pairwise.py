@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -10,12 +10,13 @@ from typing import Annotated, Any, NamedTuple
 from msgspec import field
 
 from gradeline.adapters.chat import ChatRequest
-from gradeline.errors import ConfigError, MissingDataError, Problem
+from gradeline.errors import ORDER_DECIDED, ConfigError, GraderError, MissingDataError, Problem
 from gradeline.graders.base import Remark
 from gradeline.judges.asking import Answered
 from gradeline.judges.fence import Fence
 from gradeline.judges.forms import RATIONALE, object_schema
 from gradeline.judges.grader import (
+    VERSION_DIGITS,
     Failed,
     JudgeGrader,
     Place,
@@ -25,7 +26,7 @@ from gradeline.judges.grader import (
     together,
     usage_shown,
 )
-from gradeline.judges.model_judge import case_of, sample_rubric
+from gradeline.judges.model_judge import case_of, sample_rubric, system_prompt_remarks
 from gradeline.judges.options import (
     ApiKeyEnv,
     BaseUrl,
@@ -42,19 +43,25 @@ from gradeline.judges.options import (
     one_source,
     reserved_names,
 )
-from gradeline.judges.orders import BothOrders, winner_of
-from gradeline.judges.prompts import GROUND_TRUTH, INPUT, Case, Section, fill, sections_prompt
+from gradeline.judges.orders import TIE, BothOrders, winner_of
+from gradeline.judges.prompts import (
+    GROUND_TRUTH,
+    INPUT,
+    SUBMISSION,
+    Case,
+    Section,
+    fill,
+    mentions_submission,
+    sections_prompt,
+)
 from gradeline.judges.replies import InvalidReply, bounded_notes, read_object, read_score, require_reply
 from gradeline.model import GradeContext, GradeResult, Judged, Message, Sample, described, fingerprint, quote
 from gradeline.model.config import canonical_options
 from gradeline.model.llm import Budget, LLMAdapter, LLMResponse
-from gradeline.model.response import total_usage
+from gradeline.model.response import total_usage, usage_of_calls
 
 SCHEMA_NAME = "PairResponse"
 FIRST, SECOND, WINNER = "score_first", "score_second", "winner"
-NOT_WORSE = 0.5
-"""The score of a tie."""
-_TINY = 1e-9
 
 RUBRIC = """\
 Judge which of the two answers serves the task better.
@@ -67,6 +74,7 @@ Judge which of the two answers serves the task better.
    the same score."""
 
 _TASK = "Compare two answers to the same task by the rubric."
+_TOLD = {"candidate": "is better", "baseline": "is worse", "tie": "ties"}
 _NOT_DECIDING = ("prompt", "prompt_path", "provider", "model", "api_key_env", "max_retries", "timeout")
 
 
@@ -101,18 +109,37 @@ class PairVerdict(NamedTuple):
     notes: str
 
 
+class OrderDecidedError(GraderError):
+    """The two orders name different winners, so there is no verdict on the answers."""
+
+    type = ORDER_DECIDED
+
+    def __init__(self, both: BothOrders, rationale: str | None, metadata: Mapping[str, Any]) -> None:
+        first, second = (f"{_TOLD[winner_of(value or 0.0)]} ({value or 0.0:+.3g})" for value in both)
+        super().__init__(
+            f"no score, because the orders disagree: the submission {first} where it is shown first,"
+            f" and {second} where it is shown second"
+        )
+        self.rationale = rationale
+        self.metadata = {**metadata, "favoured": both.favoured}
+
+
 class PairwiseGrader(JudgeGrader[PairwiseConfig]):
     """Asks a language model whether the submission or a baseline run's answer to the same case is better.
 
-    It is asked twice, each answer once shown first, and what counts is the mean difference of the scores. The prompt
-    is what to compare by; both answers are put behind it. ``adapter`` asks another than the configured model.
+    It is asked twice, each answer once shown first. Where both orders name the same winner, the mean difference of the
+    scores counts; where they do not, the grade is an error of type ``order_decided``. The prompt is what to compare
+    by; both answers are put behind it. ``adapter`` asks another than the configured model.
     """
 
     kind = "pairwise"
     name = "Pairwise judge"
+    version = 2
+    both_orders = True
     scoring_guide = (
         "0.5 for a tie, more the better the submission is than the baseline's answer, over both orders; passes from"
-        " 0.5: not worse. Beware of the biases of judges: length, format, position, self-preference."
+        " 0.5: not worse; an error where the orders disagree. Beware of the biases of judges: length, format,"
+        " position, self-preference."
     )
     needs = frozenset({"baseline"})
 
@@ -134,8 +161,15 @@ class PairwiseGrader(JudgeGrader[PairwiseConfig]):
     @cached_property
     def fingerprint(self) -> str:
         """Covers the text of the prompt, the judge, its parameters and the baseline; never a key."""
+        return self._digest(_NOT_DECIDING)
+
+    @property
+    def judge_id(self) -> str:
+        return f"{self.kind}:{self.judges[0]}@{self._digest((*_NOT_DECIDING, 'baseline'))[:VERSION_DIGITS]}"
+
+    def _digest(self, left_out: Sequence[str]) -> str:
         options = canonical_options(self.options)
-        decided = {name: value for name, value in options.items() if name not in _NOT_DECIDING}
+        decided = {name: value for name, value in options.items() if name not in left_out}
         instruction = _instruction(self.options.reasoning)
         return fingerprint(self.noun, self.kind, self.version, self.judges, self._text, instruction, decided)
 
@@ -144,13 +178,18 @@ class PairwiseGrader(JudgeGrader[PairwiseConfig]):
 
     def remarks(self, folder: Path, case: Sample | None) -> Iterator[Remark]:  # noqa: ARG002 - no case is needed
         try:
-            self._read(folder)
+            text = self._read(folder)
         except ConfigError as error:
             yield from (Remark(problem, fatal=True) for problem in error.problems)
+            return
+        if mentions_submission(text):
+            source = "prompt" if self.options.prompt_path is None else "prompt_path"
+            yield Remark(Problem(source, f"{{{SUBMISSION}}} is not filled in here; both answers are appended"))
+        yield from system_prompt_remarks(self.options.system_prompt)
 
     @cached_property
     def _text(self) -> str:
-        return self._read(self.surroundings.folder)
+        return self._read(self.resources.folder)
 
     def _read(self, folder: Path | None) -> str:
         if self.options.prompt_path is not None:
@@ -163,15 +202,15 @@ class PairwiseGrader(JudgeGrader[PairwiseConfig]):
 
     @cached_property
     def _adapter(self) -> LLMAdapter:
-        return self._given or self._place.adapter(self.surroundings)
+        return self._given or self._place.adapter(self.resources)
 
     async def judged(self, ctx: GradeContext) -> Judged:
         other = baseline_text(ctx)
         if other == ctx.submission:
             same = {"winner": "tie", "difference": 0.0, "flipped": False, "identical": True}
-            return Judged(GradeResult(NOT_WORSE, "both gave the same text; no judge was asked", same, True))
+            return Judged(GradeResult(TIE, "both gave the same text; no judge was asked", same, True))
         case = case_of(ctx, self.options.rubric_vars)
-        rubric = sample_rubric(ctx.sample, self.surroundings.folder) or self._text
+        rubric = sample_rubric(ctx.sample, self.resources.folder) or self._text
         shown = [(case.submission, other), (other, case.submission)]
         outcomes = await together(self._asked(rubric, case, first, second) for first, second in shown)
         usage = total_usage(outcome.usage for outcome in outcomes)
@@ -193,9 +232,9 @@ class PairwiseGrader(JudgeGrader[PairwiseConfig]):
             (Message("user", prompt),), response_schema=_schema(options.reasoning), schema_name=SCHEMA_NAME
         )
         config = options.run_config(options.model, options.system_prompt, self.budget)
-        return await put_question(self._adapter, self._place, request, config, _read_pair)
+        return await put_question(self._adapter, self._place, self._access, request, config, _read_pair)
 
-    def _graded(self, rubric: str, answers: list[Answered[PairVerdict]]) -> GradeResult:
+    def _graded(self, rubric: str, answers: list[Answered[PairVerdict]]) -> GradeResult | OrderDecidedError:
         ahead, behind = (answered.value for answered in answers)
         both = BothOrders(ahead.first - ahead.second, behind.second - behind.first)
         metadata: dict[str, Any] = {
@@ -206,14 +245,16 @@ class PairwiseGrader(JudgeGrader[PairwiseConfig]):
             "difference": both.difference,
             "differences": both._asdict(),
             "flipped": both.flipped,
-            "usage": usage_shown(total_usage(answered.usage for answered in answers)),
+            "usage": usage_shown(usage_of_calls(answered.usage for answered in answers)),
         }
         notes = notes_shown(answers)
         if notes:
             metadata["notes"] = notes
         told = [("shown first", ahead.notes), ("shown second", behind.notes)]
-        reasons = "\n".join(f"{where}: {said}" for where, said in told if said)
-        return GradeResult(both.score, reasons or None, metadata, both.score >= NOT_WORSE - _TINY)
+        reasons = "\n".join(f"{where}: {said}" for where, said in told if said) or None
+        if both.score is None:
+            return OrderDecidedError(both, reasons, metadata)
+        return GradeResult(both.score, reasons, metadata, both.passed)
 
 
 def baseline_text(ctx: GradeContext) -> str:

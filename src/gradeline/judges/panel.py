@@ -75,6 +75,7 @@ class PanelGrader(JudgeGrader[PanelConfig]):
 
     kind = "panel"
     name = "Panel of judges"
+    case_rubrics = True
     scoring_guide = (
         "The mean (or median) of the judges' scores; a judge without one makes an error unless `quorum` allows it."
         " Beware of the biases of judges: length, format, position, self-preference."
@@ -119,6 +120,18 @@ class PanelGrader(JudgeGrader[PanelConfig]):
         if problems:
             raise ConfigError(dict.fromkeys(problems))
 
+    def resume_access(self, *, succeeded: bool, failed: int | None = None) -> None:
+        for member in self._members:
+            member.resume_access(succeeded=succeeded, failed=failed)
+
+    @property
+    def unpriced(self) -> tuple[str, ...]:
+        return tuple(judge for member in self._members for judge in member.unpriced)
+
+    async def aclose(self) -> None:
+        for member in self._members:
+            await member.aclose()
+
     def remarks(self, folder: Path, case: Sample | None) -> Iterator[Remark]:
         yield from prompt_remarks(self.options, folder, case)
         shared = one_family(self.judges)
@@ -134,7 +147,7 @@ class PanelGrader(JudgeGrader[PanelConfig]):
         members = []
         for member, adapter in zip(self.options.judges, adapters, strict=True):
             judge = ModelJudge(config={**shared, **canonical_options(member)}, adapter=adapter, budget=self.budget)
-            judge.surroundings = self.surroundings
+            judge.resources = self.resources
             members.append(judge)
         return tuple(members)
 
@@ -142,20 +155,23 @@ class PanelGrader(JudgeGrader[PanelConfig]):
         rubric, _ = self._members[0].question(ctx)
         words = await together(member.agrade(ctx) for member in self._members)
         usage = total_usage(word.usage for word in words)
-        scored = [word.result for word in words if isinstance(word.result, GradeResult)]
+        scores = [
+            word.result.score
+            for word in words
+            if isinstance(word.result, GradeResult) and word.result.score is not None
+        ]
         failed = [
             (judge, word.result)
             for judge, word in zip(self.judges, words, strict=True)
             if isinstance(word.result, GraderError)
         ]
-        if failed and len(scored) < (self.options.quorum or len(words)):
+        if failed and len(scores) < (self.options.quorum or len(words)):
             reasons = "; ".join(f"{judge}: {error}" for judge, error in failed)
             message = f"{len(failed)} of {len(words)} judges gave no score: {reasons}"
             return Judged(PanelError(message, failed[0][1].type), usage)
-        return Judged(self._graded(words, scored, rubric.pass_score), usage)
+        return Judged(self._graded(words, scores, rubric.pass_score), usage)
 
-    def _graded(self, words: Sequence[Judged], scored: Sequence[GradeResult], pass_score: float) -> GradeResult:
-        scores = [result.score for result in scored]
+    def _graded(self, words: Sequence[Judged], scores: Sequence[float], pass_score: float) -> GradeResult:
         score = fmean(scores) if self.options.aggregation == "mean" else median(scores)
         members = [_shown(judge, word.result) for judge, word in zip(self.judges, words, strict=True)]
         metadata: dict[str, Any] = {

@@ -6,11 +6,15 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from gradeline.errors import TooLargeError
 from gradeline.judges.fence import Fence
 
 INPUT, SUBMISSION, GROUND_TRUTH = "input", "submission", "ground_truth"
 RESERVED = (INPUT, SUBMISSION, GROUND_TRUTH)
 """What a rubric may always speak of; no variable may have such a name."""
+
+MAX_FILLED = 20_000_000
+"""The largest number of characters that placeholders may add: a rubric may name the answer a thousand times."""
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{(?P<name>[^{}\n]{1,100})\}")
 _WORD = re.compile(r"[^\W\d]\w*")
@@ -45,8 +49,23 @@ def doubled(rubric: str) -> list[str]:
     return list(dict.fromkeys(_DOUBLED.findall(rubric)))
 
 
+def mentions_submission(rubric: str) -> bool:
+    """Whether a rubric places the answer; ``{{submission}}`` is literal text and does not count."""
+    return SUBMISSION in placeholders(rubric)
+
+
+def with_submission(rubric: str) -> str:
+    """The rubric, with ``{submission}`` appended where it places the input and not the answer.
+
+    A rubric that places neither is left as it is: `judge_prompt` sends the whole case after it.
+    """
+    if mentions_submission(rubric) or not shows_case(rubric):
+        return rubric
+    return f"{rubric.rstrip()}\n\n# Submission\n\n{{{SUBMISSION}}}"
+
+
 def shows_case(rubric: str) -> bool:
-    """Whether a rubric itself says where the case is to stand."""
+    """Whether a rubric itself places the input or the answer."""
     return not {INPUT, SUBMISSION}.isdisjoint(placeholders(rubric))
 
 
@@ -54,13 +73,14 @@ def fill(template: str, values: Mapping[str, str], blocks: Mapping[str, str] | N
     """The template with its placeholders filled, in one pass: braces in a value stay what they are.
 
     ``{{`` and the ``}}`` that closes it are literal braces; a placeholder that is not known is literal text. Values
-    in ``blocks`` stand on lines of their own.
+    in ``blocks`` stand on lines of their own. `TooLargeError` where all of it has more than `MAX_FILLED` characters.
     """
     blocks = blocks or {}
     pieces: list[str] = []
-    at = opened = 0
+    at = opened = filled = 0
     for token in _tokens(template):
-        pieces.append(template[at : token.start()])
+        if token.start() > at:
+            pieces.append(template[at : token.start()])
         at = token.end()
         name = token["name"]
         if token[0] == "{{":
@@ -71,14 +91,18 @@ def fill(template: str, values: Mapping[str, str], blocks: Mapping[str, str] | N
             pieces.append("}" if opened else "}}")
             opened = max(0, opened - 1)
         elif name in blocks:
-            pieces.append(_on_own_lines(blocks[name], "".join(pieces), template[at : at + 1]))
+            pieces.append(_on_own_lines(blocks[name], pieces[-1] if pieces else "", template[at : at + 1]))
         else:
             pieces.append(values.get(name, token[0]))
+        filled += len(pieces[-1])
+        if filled > MAX_FILLED:
+            raise TooLargeError(f"the rubric has more than {MAX_FILLED:,} characters with its placeholders filled")
     return "".join([*pieces, template[at:]])
 
 
 def judge_prompt(rubric: str, case: Case, instruction: str, fence: Fence) -> str:
-    """The whole prompt. A rubric that does not show the case gets it put behind it, section by section."""
+    """The whole prompt. It always holds the answer: what the rubric does not place itself is appended in sections."""
+    rubric = with_submission(rubric)
     values = {**case.variables, INPUT: case.input, GROUND_TRUTH: case.ground_truth or ""}
     if shows_case(rubric):
         asked = fill(rubric, values, {SUBMISSION: fence.wrap(SUBMISSION, case.submission)})

@@ -15,7 +15,7 @@ from math import isfinite
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from gradeline.errors import ConfigError, Problem, TooLargeError, UngradableError
+from gradeline.errors import ConfigError, NeedsIsolationError, Problem, TooLargeError, UngradableError
 from gradeline.model.llm import LLMResponse
 from gradeline.model.response import Usage
 from gradeline.model.text import clean_text, quote
@@ -68,13 +68,13 @@ class InvalidReply(ReplyError):  # noqa: N818 - the names that callers were prom
 class RefusedReply(ReplyError):  # noqa: N818
     """The judge, or a filter before it, declined to answer."""
 
-    type = "refused_reply"
+    type = "refused"
 
 
 class TruncatedReply(ReplyError):  # noqa: N818
     """The reply was cut off at the limit of its tokens."""
 
-    type = "truncated_reply"
+    type = "truncated"
 
 
 class EmptyReply(ReplyError):  # noqa: N818
@@ -199,7 +199,7 @@ class PatternReply:
         clean = clean_text(text).text
         try:
             said = list(dict.fromkeys(match.group(1) or "" for match in matches(self._compiled, clean)))
-        except TooLargeError as error:
+        except (TooLargeError, NeedsIsolationError) as error:  # no worker is used: that many matches are not one rating
             raise _invalid(f"holds no one rating: {error}", text) from None
         if not said:
             raise _without_verdict(f"has no match of {quote(self.pattern)}", text)

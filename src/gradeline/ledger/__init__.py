@@ -3,7 +3,7 @@
 from gradeline.ledger.paired import observation_of, response_digest
 from gradeline.ledger.quality import QualityLedger
 from gradeline.ledger.rows import QualityRow
-from gradeline.model.observation import CALIBRATION_STATES, Observation, new_observation
+from gradeline.model.observation import CALIBRATION_STATES, Observation, new_observation, prompt_key
 
 __all__ = [
     "CALIBRATION_STATES",
@@ -12,5 +12,6 @@ __all__ = [
     "QualityRow",
     "new_observation",
     "observation_of",
+    "prompt_key",
     "response_digest",
 ]

@@ -8,8 +8,7 @@ from gradeline.engine.prepare import Definition
 from gradeline.ledger.paired import response_digest
 from gradeline.ledger.quality import QualityLedger
 from gradeline.model import Grade, LLMResponse, Record, Response, ResponseKey, Run, RunGrader, Storage
-from gradeline.model.fingerprint import fingerprint
-from gradeline.model.observation import Observation, new_observation
+from gradeline.model.observation import Observation, judged_key, new_observation, prompt_key
 
 FAMILY = "task_family"
 """The metadata of a case that says which kind of task it is."""
@@ -48,7 +47,8 @@ def _observation(storage: Storage, run: Run, record: Record, key: str, grade: Gr
         cost=None if record.response.usage is None else record.response.usage.cost,
         latency_ms=record.response.latency_ms,
         observed_at=run.started_at,
-        idempotency_key=fingerprint("judged", run.id, record.case, record.repeat, key),
+        idempotency_key=judged_key(run.id, record.case, record.repeat, key),
+        case_key=prompt_key(record.sample.input),
     )
 
 
@@ -59,8 +59,8 @@ def adapter_of(run: Run) -> str:
 
 
 def grader_of(grader: RunGrader) -> str:
-    """Who judged."""
-    return f"{grader.kind}:{'+'.join(grader.judges)}" if grader.judges else grader.kind
+    """Who judged; runs of earlier releases name the model and not the version of the judge."""
+    return grader.judge_id or ":".join((grader.kind, *grader.judges))
 
 
 def _digest(response: Response | None) -> str:

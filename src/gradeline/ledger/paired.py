@@ -6,7 +6,7 @@ from datetime import datetime
 
 from gradeline.model.fingerprint import fingerprint
 from gradeline.model.llm import GradingResult, LLMAdapter, LLMResponse
-from gradeline.model.observation import Observation, new_observation
+from gradeline.model.observation import Observation, new_observation, prompt_key
 from gradeline.model.text import clean_text
 
 
@@ -20,10 +20,13 @@ def observation_of(
     calibration_state: str = "uncalibrated",
     observed_at: str | datetime | None = None,
     idempotency_key: str | None = None,
+    case_key: str | None = None,
+    prompt: str | None = None,
 ) -> Observation:
     """What a `GradingResult` adds to the ledger; cost and latency are those of the candidate's response.
 
     Adapters are given as they are or by their ids. Where no fingerprint is given, the judge's id stands for it.
+    ``case_key`` names the case, or ``prompt``, whose digest then is the key; with neither it is a case of its own.
     """
     candidate = result.candidate_response
     return new_observation(
@@ -40,6 +43,7 @@ def observation_of(
         calibration_state=calibration_state,
         observed_at=observed_at,
         idempotency_key=idempotency_key,
+        case_key=prompt_key(prompt) if case_key is None and prompt is not None else case_key,
     )
 
 

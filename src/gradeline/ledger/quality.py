@@ -73,12 +73,14 @@ class QualityLedger:
         calibration_state: str = "uncalibrated",
         observed_at: str | datetime | None = None,
         idempotency_key: str | None = None,
+        case_key: str | None = None,
     ) -> int:
         """Add one observation and give its id; it is durable when this returns.
 
         ``score=None`` is "no verdict". A key that is used keeps its first observation and gives that one's id. Without
         a key, the very same observation of the very same time is added once; without a time, each call adds one.
-        Raises `ConfigError` with everything that is wrong.
+        ``case_key`` names the case, which counts once in `query` (`prompt_key` makes one); without it, the observation
+        is a case of its own. Raises `ConfigError` with everything that is wrong.
         """
         observation = new_observation(
             task_family=task_family,
@@ -94,6 +96,7 @@ class QualityLedger:
             calibration_state=calibration_state,
             observed_at=observed_at,
             idempotency_key=idempotency_key,
+            case_key=case_key,
         )
         return self._storage.put_observations([observation])[0]
 
@@ -124,6 +127,8 @@ class QualityLedger:
         calibration_state: str = "uncalibrated",
         observed_at: str | datetime | None = None,
         idempotency_key: str | None = None,
+        case_key: str | None = None,
+        prompt: str | None = None,
     ) -> int:
         """Add what a judge said of a pair (see `observation_of`), and give its id."""
         observation = observation_of(
@@ -135,6 +140,8 @@ class QualityLedger:
             calibration_state=calibration_state,
             observed_at=observed_at,
             idempotency_key=idempotency_key,
+            case_key=case_key,
+            prompt=prompt,
         )
         return self._storage.put_observations([observation])[0]
 
@@ -148,9 +155,11 @@ class QualityLedger:
         grader_fingerprint: str | None = None,
         calibration_state: str | None = None,
     ) -> list[QualityRow]:
-        """A row per task family and candidate adapter, in their order, of the observations that have all that is named.
+        """A row per task family, candidate, baseline and judge, in their order, of the observations that have all that
+        is named.
 
-        Adapters graded by different graders, or beside different baselines, are told apart only when those are named.
+        A case counts once in a row, with the mean of its scores. Versions of a judge with the same ``grader_id`` are
+        not distinguished, unless ``grader_fingerprint`` names one of them.
         """
         where = _filter(task_family, adapter, baseline_adapter, grader_id, grader_fingerprint, calibration_state)
         now = datetime.now(UTC)

@@ -2,7 +2,7 @@
 
 from gradeline.errors import Fault, Outcome
 from gradeline.model.case import TestCase
-from gradeline.model.codec import digest_of, from_json, to_json
+from gradeline.model.codec import digest_of, from_json, sample_digest, to_json
 from gradeline.model.config import Config, config_schema, described, read_struct
 from gradeline.model.context import GradeContext, Need
 from gradeline.model.fingerprint import canonical_json, case_digest, fingerprint
@@ -14,6 +14,7 @@ from gradeline.model.response import ErrorInfo, Response, Usage
 from gradeline.model.run import (
     Columns,
     Counts,
+    EarlyStopping,
     GradeColumns,
     GradeMeasure,
     GraderCounts,
@@ -32,6 +33,7 @@ __all__ = [
     "Columns",
     "Config",
     "Counts",
+    "EarlyStopping",
     "EmbeddingAdapter",
     "ErrorInfo",
     "Extractor",
@@ -81,5 +83,6 @@ __all__ = [
     "from_json",
     "quote",
     "read_struct",
+    "sample_digest",
     "to_json",
 ]

@@ -8,6 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from gradeline.errors import DataError
+from gradeline.model.sample import Sample
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -33,3 +34,8 @@ def from_json(kind: type[T], text: str | bytes) -> T:
 def digest_of(stored: str) -> str:
     """A digest of a stored form: it tells an edited case from the one it was."""
     return blake2b(stored.encode(), digest_size=16).hexdigest()
+
+
+def sample_digest(sample: Sample) -> str:
+    """The digest of a case as it is asked; its cluster is not part of that."""
+    return digest_of(to_json(msgspec.structs.replace(sample, cluster=msgspec.UNSET) if sample.cluster else sample))

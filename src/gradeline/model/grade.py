@@ -1,22 +1,26 @@
-"""A grader's word on a submission, and how a record keeps it."""
+"""What a grader returns for a submission, and how a record keeps it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf, isfinite
 from numbers import Real
-from typing import Any
+from types import NoneType
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gradeline.errors import Fault, Outcome
 from gradeline.model.response import ErrorInfo, Usage
-from gradeline.model.text import quote
+from gradeline.model.text import quote, quote_typed
 
 PASS_SCORE = 0.5
 """The score from which a grade passes when neither grader nor suite says otherwise."""
 
 _PASS, _FAIL, _ERROR = Outcome.PASS, Outcome.FAIL, Outcome.ERROR
 """An enumeration looks its members up each time, and a grade is made for every case."""
+_MAX_DEPTH = 200
+_PLAIN = frozenset({str, int, bool, NoneType})
 _FILLED: Any = None
 """Stands for a default that ``__post_init__`` works out; an explicit None works alike."""
 
@@ -31,51 +35,150 @@ def valid_score(score: object) -> float:
         except OverflowError:
             value = inf
     else:
-        raise ValueError(f"score must be a number from 0.0 to 1.0, got {quote(score)} ({type(score).__name__})")
+        raise ValueError(f"score must be a number from 0.0 to 1.0, got {quote_typed(score)}")
     if not 0.0 <= value <= 1.0:  # NaN fails this too
         raise ValueError(f"score must be a finite number from 0.0 to 1.0, got {quote(score)}")
     return value
 
 
-def _require_finite(value: object, path: str) -> None:
+def is_field_error(error: BaseException) -> bool:
+    """Whether an exception is about a wrong field of a `GradeResult`, and not user code's own."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return isinstance(error, ValueError) and trace is not None and trace.tb_frame.f_code.co_filename == __file__
+
+
+def plain_scalar(value: Any) -> Any:
+    """A NumPy scalar as the Python number, bool or string that it holds; anything else unchanged."""
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
+        return value.item()
+    return value
+
+
+def _is_plain(data: dict[str, Any]) -> bool:
+    """Whether all values are finite numbers, strings, lists of them and the like, as they mostly are; a quick check."""
+    for value in data.values():
+        kind = type(value)
+        if kind in _PLAIN or (kind is float and isfinite(value)):
+            continue
+        if kind is not list or not _PLAIN.issuperset(map(type, value)):
+            return False
+    return True
+
+
+def _plain_metadata(value: Any, path: str, depth: int) -> Any:
+    """The value with NumPy scalars converted; the same object where nothing had to be."""
+    kind = type(value)
+    value = plain_scalar(value)
     if isinstance(value, float):
         if not isfinite(value):
             raise ValueError(f"{path} is {value!r}: numbers in metadata must be finite")
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            _require_finite(item, f"{path}.{key}")
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            _require_finite(item, f"{path}[{index}]")
+        return value
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"metadata is nested more than {_MAX_DEPTH} levels deep, or contains itself")
+    if isinstance(value, Mapping):
+        mapping = {
+            key: item if type(item) in _PLAIN else _plain_metadata(item, f"{path}.{key}", depth + 1)
+            for key, item in value.items()
+        }
+        same = kind is dict and all(mapping[key] is item for key, item in value.items())
+        return value if same else mapping
+    if isinstance(value, list | tuple):
+        items = [
+            item if type(item) in _PLAIN else _plain_metadata(item, f"{path}[{index}]", depth + 1)
+            for index, item in enumerate(value)
+        ]
+        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+    return value
 
 
 class GradeResult(msgspec.Struct, frozen=True):
-    """Score in 0..1, why, and whatever else is worth keeping.
+    """Score in 0..1, why, and whatever else is worth keeping. Raises `ValueError` that names a wrong field.
 
-    ``passed`` defaults to ``score >= 0.5``. ``metadata={"error": ...}`` is only metadata: the
-    score counts. Raise an exception when there is no score to give.
+    ``passed`` defaults to ``score >= 0.5``. ``metadata={"error": ...}`` is only metadata: the score counts.
+    A score of None means that the grader has none to give: the outcome is ``error``, with the rationale as its
+    message, and ``passed`` is None too.
     """
 
-    score: float
+    score: float | None
     rationale: str | None = None
     metadata: dict[str, Any] = _FILLED
-    passed: bool = _FILLED
+    passed: bool | None = None
+
+    if TYPE_CHECKING:  # metadata may be left out, but is never None afterwards
+
+        def __init__(
+            self,
+            score: float | None,
+            rationale: str | None = None,
+            metadata: Mapping[str, Any] | None = None,
+            passed: bool | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
-        score = valid_score(self.score)
-        if score is not self.score:
-            msgspec.structs.force_setattr(self, "score", score)
+        score = self.score
+        if type(score) is not float or not 0.0 <= score <= 1.0:
+            score = self._valid_score()
+        if self.rationale is not None and type(self.rationale) is not str:
+            self._set_rationale()
         if self.metadata is None:
             msgspec.structs.force_setattr(self, "metadata", {})
-        elif self.metadata:
-            _require_finite(self.metadata, "metadata")
-        if self.passed is None:
-            msgspec.structs.force_setattr(self, "passed", score >= PASS_SCORE)
+        elif self.metadata or type(self.metadata) is not dict:
+            self._set_metadata()
+        passed = self.passed
+        if passed is None:
+            if score is not None:
+                msgspec.structs.force_setattr(self, "passed", score >= PASS_SCORE)
+        elif (passed is not True and passed is not False) or score is None:
+            self._set_passed(score)
 
     @property
     def status(self) -> str:
-        """``"pass"`` or ``"fail"``."""
-        return "pass" if self.passed else "fail"
+        """``"pass"``, ``"fail"``, or ``"error"`` without a score."""
+        return "error" if self.score is None else "pass" if self.passed else "fail"
+
+    def _valid_score(self) -> float | None:
+        given = plain_scalar(self.score)
+        if given is None:
+            return None
+        try:
+            score = valid_score(given)
+        except ValueError as error:
+            raise ValueError(f"{error}{self._swapped()}") from None
+        msgspec.structs.force_setattr(self, "score", score)
+        return score
+
+    def _swapped(self) -> str:
+        """The remedy where score and rationale are in each other's place."""
+        rationale: object = self.rationale
+        if isinstance(self.score, str) and isinstance(rationale, Real) and not isinstance(rationale, bool):
+            return f"; the score comes first: GradeResult({quote(rationale)}, {quote(self.score)})"
+        return ""
+
+    def _set_rationale(self) -> None:
+        given = plain_scalar(self.rationale)
+        if not isinstance(given, str):
+            raise ValueError(f"rationale must be a string or None, got {quote_typed(given)}")
+        msgspec.structs.force_setattr(self, "rationale", str.__str__(given))
+
+    def _set_metadata(self) -> None:
+        given: object = self.metadata
+        if type(given) is dict and _is_plain(given):
+            return
+        if not isinstance(given, Mapping):
+            raise ValueError(f"metadata must be a mapping or None, got {quote_typed(given)}")
+        metadata = _plain_metadata(given, "metadata", 0)
+        if metadata is not given:
+            msgspec.structs.force_setattr(self, "metadata", metadata)
+
+    def _set_passed(self, score: float | None) -> None:
+        given = plain_scalar(self.passed)
+        if given is not True and given is not False:
+            raise ValueError(f"passed must be True, False or None, got {quote_typed(self.passed)}")
+        if score is None:
+            raise ValueError(f"passed must be None where score is None, got {given}")
+        msgspec.structs.force_setattr(self, "passed", given)
 
 
 class Grade(msgspec.Struct, frozen=True, tag_field="schema", tag=1):

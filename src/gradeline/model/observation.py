@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import isfinite
 from numbers import Real
@@ -40,6 +41,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema",
     observed_at: str
     """UTC to the microsecond and always as long, so that the order of the texts is that of the times."""
     idempotency_key: str
+    case_key: str | None = None
+    """The case that was answered, whatever the time; None: unknown, and then it is a case of its own."""
 
 
 class ObservationFilter(NamedTuple):
@@ -65,13 +68,23 @@ EVERYTHING = ObservationFilter()
 
 
 class ObservationSums(NamedTuple):
-    """The observations of one adapter in one task family, in sums."""
+    """What one judge observed of one adapter against one baseline in one task family, in sums.
+
+    A case counts once, with the mean of its scores, however often it was observed.
+    """
 
     task_family: str
     candidate_adapter: str
+    baseline_adapter: str
+    grader_id: str
     total: int
+    """Observations."""
     scored: int
+    """Observations that have a score."""
+    cases: int
+    """Cases that have a score."""
     score_sum: float
+    """Of the cases' means."""
     score_squares: float
     latest: str
     """When the newest was observed."""
@@ -92,11 +105,12 @@ def new_observation(
     calibration_state: str = "uncalibrated",
     observed_at: str | datetime | None = None,
     idempotency_key: str | None = None,
+    case_key: str | None = None,
 ) -> Observation:
     """An observation as it is stored, or `ConfigError` with everything that is wrong with it.
 
-    ``observed_at`` is now where it is None. Without a key, an observation whose time is given is known by all of its
-    content; one whose time is not given is one of its own.
+    ``observed_at`` is now where it is None. Without an idempotency key, an observation whose time is given is known by
+    all of its content; one whose time is not given is one of its own. Without a case key it is a case of its own.
     """
     check = _Check()
     observation = Observation(
@@ -113,13 +127,36 @@ def new_observation(
         calibration_state=check.state(calibration_state),
         observed_at=check.time(observed_at),
         idempotency_key="" if idempotency_key is None else check.name("idempotency_key", idempotency_key),
+        case_key=None if case_key is None else check.name("case_key", case_key),
     )
     if check.problems:
         raise ConfigError(check.problems, "the observation cannot be kept")
     if idempotency_key is not None:
         return observation
-    key = uuid4().hex if observed_at is None else fingerprint("observation", observation)
+    key = uuid4().hex if observed_at is None else fingerprint("observation", _content(observation))
     return msgspec.structs.replace(observation, idempotency_key=key)
+
+
+_WITHOUT_CASE = tuple(name for name in Observation.__struct_fields__ if name != "case_key")
+_Caseless = msgspec.defstruct("_Caseless", _WITHOUT_CASE, tag_field="schema", tag=1)
+
+
+def _content(observation: Observation) -> msgspec.Struct:
+    """What tells it from others; an unknown case does not, so that keys of earlier releases stay the same."""
+    if observation.case_key is not None:
+        return observation
+    return _Caseless(*(getattr(observation, name) for name in _WITHOUT_CASE))
+
+
+def judged_key(run: str, case: str, repeat: int, grader: str) -> str:
+    """The idempotency key of what a grader of a run said of a pair."""
+    return fingerprint("judged", run, case, repeat, grader)
+
+
+def prompt_key(prompt: str | Sequence[str]) -> str:
+    """The case key of what was asked, where the case has no other: a digest of the prompt, or of all its turns."""
+    turns = [prompt] if isinstance(prompt, str) else prompt
+    return fingerprint("prompt", [clean_text(turn).text for turn in turns])
 
 
 def calibration_state(state: object) -> CalibrationState:

@@ -15,7 +15,7 @@ from gradeline.model.grade import Grade, GradeResult
 from gradeline.model.observation import EVERYTHING, Observation, ObservationFilter, ObservationSums
 from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import Response, Usage
-from gradeline.model.run import Columns, Counts, Measure, Run, StoredKey
+from gradeline.model.run import Columns, Counts, Measure, OrderCounts, Run, StoredKey
 from gradeline.model.sample import Sample
 
 
@@ -109,7 +109,10 @@ class StoreWriter(Protocol):
 
     def put_grade(self, key: GradeKey, grade: Grade, submission: str | None = None) -> Awaitable[None]: ...
 
-    def post_grades(self, key: ResponseKey, grades: Mapping[str, tuple[str | None, Grade]]) -> Awaitable[None]: ...
+    def put_grades(self, key: ResponseKey, grades: Mapping[str, tuple[str | None, Grade]]) -> Awaitable[None]: ...
+
+    def post_grades(self, key: ResponseKey, grades: Mapping[str, tuple[str | None, Grade]]) -> Awaitable[None]:
+        """Queue the grades; they are committed soon, and at the latest by `flush`."""
 
     async def flush(self) -> None: ...
 
@@ -217,16 +220,26 @@ class Storage(Protocol):
         """
 
     def measures(self, run: str, *, digests: bool = False) -> Iterator[Measure]:
-        """The run's records in numbers, ordered as `records`; ``digests`` tells edited cases apart too."""
+        """The run's records in numbers, ordered as `records`; ``digests`` adds the digest and cluster of each case."""
 
-    def columns(self, run: str, *, named: bool = True) -> Iterator[Columns]:
+    def put_clusters(self, run: str, clusters: Iterable[tuple[str, str]]) -> None:
+        """Replace the clusters of the run's cases by these, each as (case, cluster)."""
+
+    def clusters(self, run: str) -> dict[str, str]:
+        """The cluster of each case that has one: of a run that regrades another, that run's unless it has its own."""
+
+    def columns(self, run: str, *, named: bool = True, digests: bool = False) -> Iterator[Columns]:
         """What a summary needs of the run, some cases at a time, ordered by the name of the case, then repeat.
 
         Not ``named``, what only repeats need is left empty: the cases and the outcomes, a third of the time.
+        ``digests`` adds what a comparison needs to the names: the digests and the positions.
         """
 
     def counts(self, run: str) -> Counts:
         """Responses by status, and per grader the outcomes and the moments of its scores; cheap at any size."""
+
+    def order_counts(self, run: str) -> dict[str, OrderCounts]:
+        """Per grader the grades that the order of two answers decided; without those there is no entry."""
 
     def put_observations(self, observations: Sequence[Observation]) -> list[int]:
         """Add to the ledger, all or none; give the id of each. A key that is used keeps its first observation."""

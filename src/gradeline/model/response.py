@@ -7,7 +7,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from gradeline.errors import Fault
+from gradeline.errors import Fault, MissingDataError
 from gradeline.model.trajectory import Trajectory
 
 _Number = TypeVar("_Number", int, float)
@@ -25,7 +25,9 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 def total_usage(parts: Iterable[Usage | None]) -> Usage | None:
-    """What several calls used; a sum with an unknown part is unknown. None where none of them used anything."""
+    """What several calls used; a sum with an unknown part is unknown. A part that is None is a call that was not made;
+    None where none was. For calls that were all made: `usage_of_calls`.
+    """
     used = [part for part in parts if part is not None]
     if not used:
         return None
@@ -37,9 +39,29 @@ def total_usage(parts: Iterable[Usage | None]) -> Usage | None:
     )
 
 
+def usage_of_calls(parts: Iterable[Usage | None]) -> Usage | None:
+    """What several calls used that were all made; one whose usage is unknown (None) leaves the sums unknown."""
+    total = total_usage(part or Usage() for part in parts)
+    return None if total == Usage() else total
+
+
 def _total(parts: Sequence[_Number | None]) -> _Number | None:
     known = [part for part in parts if part is not None]
     return sum(known) if len(known) == len(parts) else None
+
+
+UNKNOWN_TOOL_USE = (
+    "tool calls are unknown. python: return a Response with a trajectory, or the messages; "
+    "http: map tool_calls under response:, as tool_calls || `[]` where the agent leaves it out when it calls none; "
+    "command: output: json with the same mapping; replay file: give the response a trajectory. "
+    "An empty list means that no tool was called"
+)
+
+UNKNOWN_TOOL_RESULTS = (
+    "the response reports tool calls without their results, so it is unknown what they returned and whether they "
+    "failed; report the results too (http and command: map trajectory under the target's response:; python: messages "
+    "of role tool in the trajectory), or choose checks that need no results, such as forbidden_tools"
+)
 
 
 class ErrorInfo(msgspec.Struct, frozen=True):
@@ -55,7 +77,8 @@ class Response(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
     """One agent call, committed on arrival.
 
     A success has a text (an empty one is still an answer); anything else has an ``error``.
-    ``cleaned`` says that the text at the rim held what no store can keep.
+    ``cleaned`` says that the text held characters that no store can keep, which were replaced. ``output`` is what
+    an agent that is Python code printed.
     """
 
     status: ResponseStatus = "success"
@@ -65,6 +88,7 @@ class Response(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
     latency_ms: float | None = None
     error: ErrorInfo | None = None
     cleaned: bool = False
+    output: str | None = None
 
     def __post_init__(self) -> None:
         if (self.status == "success") is not (self.error is None):
@@ -72,7 +96,13 @@ class Response(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
 
     @property
     def steps(self) -> Trajectory:
-        """The trajectory; an agent that told none is taken to have said its text in one turn."""
+        """What the agent wrote, as a trajectory that ends with the text. For tool calls: `tool_use`."""
         if self.trajectory is not None:
-            return self.trajectory
-        return Trajectory.of_text(self.text) if self.text else Trajectory()
+            return self.trajectory.answered(self.text or "")
+        return Trajectory.of_turn_texts((self.text,)) if self.text else Trajectory(tools_known=False)
+
+    def tool_use(self) -> Trajectory:
+        """The steps with all tool calls; `MissingDataError` with the remedy where they are unknown."""
+        if self.trajectory is None or not self.trajectory.tools_known:
+            raise MissingDataError(UNKNOWN_TOOL_USE)
+        return self.steps

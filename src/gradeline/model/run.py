@@ -10,7 +10,11 @@ import msgspec
 from gradeline.errors import Outcome
 from gradeline.model.record import ResponseKey
 
-RunStatus = Literal["pending", "running", "completed", "failed", "cancelled"]
+TurnRule = Literal["all", "mean"]
+"""When a conversation passes that is graded turn by turn: every turn passes, or the mean reaches the threshold."""
+
+RunStatus = Literal["pending", "running", "completed", "failed", "cancelled", "interrupted"]
+"""``interrupted`` is not stored: a store gives it to a run whose owner is gone when the run is read."""
 
 
 class RunGrader(msgspec.Struct, frozen=True):
@@ -19,7 +23,54 @@ class RunGrader(msgspec.Struct, frozen=True):
     kind: str
     fingerprint: str
     judges: tuple[str, ...] = ()
-    """The models whose word its scores are."""
+    """The models that its scores come from."""
+    pass_threshold: float | None = None
+    """The score from which a grade passes; None: the grader decides."""
+    turns: TurnRule | None = None
+    """When a conversation passes; None in runs of versions in which only the mean decided."""
+    both_orders: bool = False
+    """Whether its judge is shown two answers in both orders, and has no score where they disagree."""
+    judge_id: str = ""
+    """The judge of pairs and its version, whichever run it compares with; empty where it compares with none."""
+    noise: float = 0.0
+    """A smaller change of a case's score counts as same where this run is compared with a baseline."""
+
+
+class EarlyStopping(msgspec.Struct, frozen=True):
+    """The looks at a run that ends as soon as its comparison with a baseline is decided.
+
+    Its cases are in random order. ``n`` of the ``of`` cases that it has in common with the baseline were done at the
+    last look, and ``place`` of all its cases: what comes after them in the order of the run was not looked at.
+    """
+
+    baseline: str
+    of: int
+    cases: int
+    """All cases of the run, whether they were asked or not."""
+    graders: int = 1
+    """The graders that share the error rate."""
+    look: int = 0
+    """0: none was taken yet."""
+    n: int = 0
+    place: int = 0
+    all_cases: bool = False
+    """The rest is asked too, so that no look decides any more."""
+    obstacle: str | None = None
+    """Why the run is not looked at: it asks all cases, in the order of the dataset."""
+
+    @property
+    def decides(self) -> bool:
+        """Whether the run is judged by its looks."""
+        return not self.all_cases and self.obstacle is None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether cases were left out because the answer was known."""
+        return self.decides and 0 < self.n < self.of
+
+    def to_data(self) -> dict[str, int] | None:
+        """As JSON shows it; None where no case was left out."""
+        return {"look": self.look, "n": self.n, "of": self.of} if self.stopped else None
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=1):
@@ -27,7 +78,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=1):
 
     Times are ISO 8601 texts in UTC. ``total`` is cases x repeats where that is known.
     ``definition`` is the suite as JSON text, so that the run can be resumed; ``owner`` names the
-    process that runs it as ``host:pid:start``. An empty id is filled in by ``save_run``.
+    process that runs it as ``host:pid:start``, see `gradeline.store.owner`. An empty id is filled in by ``save_run``.
     """
 
     id: str = ""
@@ -47,6 +98,17 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=1):
     error_message: str | None = None
     definition: str | None = None
     owner: str | None = None
+    early: EarlyStopping | None = None
+    """Where it may end before all its cases are asked."""
+    warnings: tuple[str, ...] = ()
+    """What a person should know of its suite and its cases, found before it began."""
+
+    @property
+    def calls_saved(self) -> int:
+        """The calls of the agent that an early end left out; 0 where it asked all, or grades the answers of another."""
+        if self.early is None or not self.early.stopped or self.status != "completed" or self.parent is not None:
+            return 0
+        return self.early.cases * self.repeats - (self.total or 0)
 
 
 class GraderCounts(msgspec.Struct, frozen=True):
@@ -62,6 +124,13 @@ class Counts(msgspec.Struct, frozen=True):
 
     responses: dict[str, int]
     graders: dict[str, GraderCounts]
+
+
+class OrderCounts(NamedTuple):
+    """Of one grader, the grades without a score because the order of two answers decided: in favour of which one."""
+
+    first: int
+    second: int
 
 
 class GradeMeasure(NamedTuple):
@@ -85,6 +154,8 @@ class Measure(NamedTuple):
     grades: dict[str, GradeMeasure]
     digest: str
     """Tells an edited case from the one it was; empty where it was not asked for."""
+    cluster: str | None = None
+    """The cluster of the case, where it has one and digests were asked for."""
 
 
 class ResponseColumns(NamedTuple):
@@ -94,6 +165,10 @@ class ResponseColumns(NamedTuple):
     statuses: Sequence[str] = ()
     latencies_ms: Sequence[float | None] = ()
     costs: Sequence[float | None] = ()
+    digests: Sequence[str] = ()
+    """As in `Measure`."""
+    positions: Sequence[int] = ()
+    """The place of each case in the run."""
 
 
 class GradeColumns(NamedTuple):
@@ -123,4 +198,4 @@ class StoredKey(NamedTuple):
     digest: str
     """Tells an edited case from the one that was asked."""
     errors: frozenset[str] = frozenset()
-    """The graders that gave no score."""
+    """The graders that failed; not those whose judge gave a verdict in both orders, and another one in each."""

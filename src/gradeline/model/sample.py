@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 
 class Sample(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
@@ -20,6 +21,12 @@ class Sample(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
     tags: tuple[str, ...] = ()
     rubric: str | None = None
     rubric_path: str | None = None
+    cluster: str | UnsetType | None = UNSET
+    """What this case has in common with others, such as their document: cases of one cluster are not independent.
+
+    Unset (false, and not stored), the case is a cluster of its own. It is not part of what is asked: a case whose
+    cluster changes is not an edited one.
+    """
 
     def __post_init__(self) -> None:
         # an explicit None is an empty mapping; written out, since a sample is made for every row of a dataset
@@ -31,6 +38,8 @@ class Sample(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
             msgspec.structs.force_setattr(self, "rubric_vars", {})
         if self.extra_vars is None:
             msgspec.structs.force_setattr(self, "extra_vars", {})
+        if self.cluster is None:
+            msgspec.structs.force_setattr(self, "cluster", UNSET)
 
     @property
     def case_key(self) -> str:

@@ -21,8 +21,20 @@ class Cleaned(NamedTuple):
 
 
 def is_clean(text: str) -> bool:
-    """Whether a text is storable as it is, told quickly; False only says that it must be looked at."""
-    return text.isascii() and "\0" not in text
+    """Whether a string is storable as it is, decided quickly; False only means that `clean_text` must look at it."""
+    return type(text) is str and text.isascii() and "\0" not in text
+
+
+def plain_str(text: str) -> str:
+    """The string itself: the methods of a subclass may raise or return anything, and no encoder takes one."""
+    return text if type(text) is str else str.__str__(text)
+
+
+def scalar_text(value: object) -> str:
+    """A text, number or boolean of JSON as a text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
 
 
 def clean_text(text: str | bytes) -> Cleaned:
@@ -38,7 +50,9 @@ def clean_text(text: str | bytes) -> Cleaned:
             decoded = text.decode(errors="replace")
             changed = True
         text = decoded
-    elif not text.isascii():
+    else:
+        text = plain_str(text)
+    if not changed and not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError:
@@ -66,6 +80,7 @@ def clean_data(value: object, path: str = "$") -> Any:
 def _clean(value: object, depth: int) -> object:
     """Paths are put together on the way out of a fault, so that sound data costs nothing."""
     if isinstance(value, str):
+        value = plain_str(value)
         return value if value.isascii() and "\0" not in value else clean_text(value).text
     if value is None or isinstance(value, bool):
         return value
@@ -105,7 +120,7 @@ def _within(step: str, error: DataError) -> DataError:
 
 def quote(value: object, limit: int = 200) -> str:
     """``repr`` that stays short: what an error message shows of a value."""
-    if isinstance(value, str | bytes):
+    if type(value) is str or type(value) is bytes:
         if len(value) > limit:
             return f"{value[:limit]!r}… ({len(value):,} in all)"
         return repr(value)
@@ -113,6 +128,11 @@ def quote(value: object, limit: int = 200) -> str:
         return f"an integer of {value.bit_length():,} bits"
     try:
         shown = repr(value)
-    except Exception:  # a hostile __repr__ must not break an error message
+    except BaseException:  # a hostile __repr__ must not break an error message, nor end the process with SystemExit
         return f"<{type(value).__name__}>"
     return shown if len(shown) <= limit else f"{shown[:limit]}…"
+
+
+def quote_typed(value: object) -> str:
+    """A value with its type, as an error message shows it."""
+    return f"{quote(value)} ({type(value).__name__})"

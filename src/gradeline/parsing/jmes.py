@@ -1,14 +1,32 @@
-"""JMESPath that is checked before it is used: syntax, names of functions and their arguments."""
+"""JMESPath that is checked before it is used: syntax, names of functions and their arguments, and what it may cost.
+
+A path of two kilobytes can double its data a hundred times. So the growth of each part of a path is known when it is
+compiled, as a linear function of the size of the data, and with the size of the data an upper bound of the time.
+"""
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from math import inf
+from typing import Any, NamedTuple
 
 from gradeline.errors import UngradableError, closest
 from gradeline.model import quote
+from gradeline.parsing.isolation import MOST_NS, needs_worker, too_costly
+from gradeline.parsing.jsonvalues import Size, size_of
+
+MAX_PATH = 10_000
+"""The largest number of characters of a path."""
+_VISIT_NS = 3_000
+"""What the interpreter takes for one part of a path on one value."""
+_COMPARE_NS = 0.2
+"""What it takes to copy or compare one character."""
+_WRITE_NS = 3
+"""What it takes to write one character of what was found as JSON."""
+_VALUE_CHARS = 30
+"""What a number takes as text, at most as a rule; strings are counted by their length."""
 
 _PREFIX = re.compile(r"\A(?:Bad|Invalid) jmespath expression: ", re.IGNORECASE)
 
@@ -23,6 +41,10 @@ class JmesPath:
     def __init__(self, path: str) -> None:
         import jmespath  # 10 ms that most commands never need
 
+        if len(path) > MAX_PATH:
+            raise BadPathError(
+                f"a JMESPath of {len(path):,} characters is too long (at most {MAX_PATH:,}): {quote(path, 40)}"
+            )
         try:
             with warnings.catch_warnings(action="ignore"):  # an old way to write literals, still read
                 compiled = jmespath.compile(path)
@@ -36,11 +58,21 @@ class JmesPath:
         self._compiled = compiled
         self._field: str | None = compiled.parsed["value"] if compiled.parsed["type"] == "field" else None
         """The whole path, where it is one name: then no interpreter is needed."""
+        self._cost = _cost_of(compiled.parsed)
+
+    def __str__(self) -> str:
+        return self._path
 
     def search(self, data: object) -> Any:
-        """What the path finds, None for nothing; `UngradableError` where a function cannot take the data."""
+        """What the path finds, None for nothing.
+
+        Raises `UngradableError` where a function cannot take the data, `NeedsIsolationError` where the search may take
+        more time or memory than this process has for it.
+        """
         if self._field is not None and type(data) is dict:
             return data.get(self._field)
+        if self._cost.grows and too_costly(self._cost.nanoseconds(size_of(data, MOST_NS // _VISIT_NS))):
+            raise needs_worker(f"the JMESPath {quote(self._path)}")
         from jmespath.exceptions import JMESPathTypeError
 
         try:
@@ -55,6 +87,150 @@ class JmesPath:
         except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError) as error:
             reason = _first_line(error)
         raise UngradableError(f"the JMESPath {quote(self._path)} fails on this data: {reason}")
+
+
+class _Linear(NamedTuple):
+    """``slope`` times a size, and a constant."""
+
+    slope: float
+    constant: float
+
+    def __call__(self, size: float) -> float:
+        return _times(self.slope, size) + self.constant
+
+    def plus(self, other: _Linear) -> _Linear:
+        return _Linear(self.slope + other.slope, self.constant + other.constant)
+
+    def of(self, inner: _Linear) -> _Linear:
+        """This function of another one's value."""
+        return _Linear(_times(self.slope, inner.slope), self(inner.constant))
+
+    def times(self, factor: float) -> _Linear:
+        return _Linear(_times(self.slope, factor), _times(self.constant, factor))
+
+
+def _times(one: float, other: float) -> float:
+    return one * other if one and other else 0.0  # zero times infinity is not a number
+
+
+class _Cost(NamedTuple):
+    """Upper bounds for a path on data of a size: the parts visited, and the size of what it finds."""
+
+    visits: _Linear
+    found: _Linear
+
+    @property
+    def grows(self) -> bool:
+        """Whether the cost depends on the data."""
+        return self.visits.slope > 0 or self.found != _SAME or self.visits.constant > MOST_NS / _VISIT_NS
+
+    def nanoseconds(self, size: Size) -> float:
+        chars = size.chars + size.values * _VALUE_CHARS
+        return _VISIT_NS * self.visits(size.values) + _COMPARE_NS * self.visits(chars) + _WRITE_NS * self.found(chars)
+
+
+_NONE = _Linear(0.0, 0.0)
+_ONE = _Linear(0.0, 1.0)
+_SAME = _Linear(1.0, 0.0)
+_UNBOUNDED = _Cost(_Linear(inf, inf), _Linear(inf, inf))
+_TO_STRING = 6.0
+"""How much longer a string is as JSON: a control character becomes six."""
+
+
+def _cost_of(tree: dict[str, Any]) -> _Cost:
+    try:
+        return _cost(tree)
+    except RecursionError:
+        return _UNBOUNDED
+
+
+def _cost(node: dict[str, Any]) -> _Cost:
+    """The cost of a part of a path as a function of the size of the value that it is evaluated on."""
+    kind = node["type"]
+    if kind in ("field", "index", "current", "identity"):
+        return _Cost(_ONE, _SAME)
+    if kind == "literal":
+        size = size_of(node["value"])
+        return _Cost(_ONE, _Linear(0.0, size.values + size.chars))
+    if kind == "slice":
+        return _Cost(_Linear(1.0, 1.0), _SAME)
+    if kind == "function_expression":
+        return _function_cost(node)
+    if kind == "expref":  # evaluated by the function that it is given to
+        return _Cost(_ONE, _ONE)
+    parts = [_cost(child) for child in node["children"]]
+    if kind in ("subexpression", "index_expression", "pipe"):
+        return _in_turn(parts)
+    if kind in ("projection", "value_projection"):
+        return _for_each(parts[0], parts[1])
+    if kind == "filter_projection":
+        each, condition = parts[1:]
+        return _for_each(parts[0], _Cost(each.visits.plus(condition.visits), each.found))
+    visits = _sum(part.visits for part in parts).plus(_ONE)
+    found = _sum(part.found for part in parts)
+    if kind == "flatten":
+        return _Cost(visits.plus(found), found)
+    if kind in ("comparator", "not_expression"):
+        return _Cost(visits.plus(found), _ONE)
+    if kind in ("or_expression", "and_expression", "key_val_pair"):
+        return _Cost(
+            visits, _Linear(max(part.found.slope for part in parts), max(part.found.constant for part in parts))
+        )
+    if kind in ("multi_select_list", "multi_select_dict"):
+        return _Cost(visits, found.plus(_Linear(0.0, len(parts) + 1.0)))
+    return _UNBOUNDED
+
+
+def _in_turn(parts: list[_Cost]) -> _Cost:
+    """Each part on what the one before it found."""
+    visits, found = _ONE, _SAME
+    for part in parts:
+        visits = visits.plus(part.visits.of(found))
+        found = part.found.of(found)
+    return _Cost(visits, found)
+
+
+def _for_each(left: _Cost, each: _Cost) -> _Cost:
+    """A part on each of the values found; there are at most as many as their size."""
+    one = each.visits.slope + each.visits.constant + 1.0
+    grown = each.found.slope + each.found.constant
+    return _Cost(left.visits.plus(left.found.times(one)).plus(_ONE), left.found.times(grown).plus(_ONE))
+
+
+_CALLS = {"map": 0, "sort_by": 1, "min_by": 1, "max_by": 1}
+"""Which argument of a function is an expression that it evaluates."""
+
+
+def _function_cost(node: dict[str, Any]) -> _Cost:
+    called = _CALLS.get(node["value"])
+    if called is not None and node["children"][called]["type"] != "expref":
+        return _UNBOUNDED  # the expression comes from elsewhere in the path
+    plain = [child for child in node["children"] if child["type"] != "expref"]
+    given = [_cost(child) for child in plain]
+    arguments = _Cost(_sum(one.visits for one in given).plus(_ONE), _sum(one.found for one in given).plus(_ONE))
+    for child in node["children"]:
+        if child["type"] == "expref":
+            arguments = _for_each(arguments, _with_itself(_cost(child["children"][0])))
+    visits, found = arguments.visits.plus(arguments.found), arguments.found
+    if node["value"] == "join":
+        if plain[0]["type"] != "literal":  # the separator times the number of values
+            return _UNBOUNDED
+        found = found.times(1.0 + given[0].found.constant)
+    elif node["value"] == "to_string":
+        found = found.times(_TO_STRING)
+    return _Cost(visits, found)
+
+
+def _with_itself(each: _Cost) -> _Cost:
+    """A value and what an expression finds in it: functions may give back either."""
+    return _Cost(each.visits, each.found.plus(_SAME))
+
+
+def _sum(parts: Iterable[_Linear]) -> _Linear:
+    total = _NONE
+    for part in parts:
+        total = total.plus(part)
+    return total
 
 
 def _misused(tree: dict[str, Any]) -> Iterator[str]:

@@ -1,9 +1,9 @@
-"""JSON values: when two are equal, and how deep one is."""
+"""JSON values: when two are equal, how large and how deep one is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 
 def json_equal(left: Any, right: Any) -> bool:
@@ -59,3 +59,31 @@ def levels(value: object, most: int | None = None) -> list[list[Any]]:
             if isinstance(child, dict | list)
         ]
     return levels
+
+
+class Size(NamedTuple):
+    """How large a JSON value is."""
+
+    values: int
+    """It and all values in it."""
+    chars: int
+    """Of all strings and keys."""
+
+
+def size_of(value: object, most: int | None = None) -> Size:
+    """The size of a JSON value; counting ends once there are more than ``most`` values."""
+    values = chars = 0
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        values += 1
+        if isinstance(item, str):
+            chars += len(item)
+        elif isinstance(item, dict):
+            chars += sum(map(len, item))
+            pending += item.values()
+        elif isinstance(item, list):
+            pending += item
+        if most is not None and values > most:
+            break
+    return Size(values, chars)

@@ -18,7 +18,7 @@ _NUMBER = re.compile(
     (?P<inner> (?<=[$€£¥₹]) [-−] (?=\.?\d) )?
     (?:
         (?P<whole>\d++)[ ](?P<part>\d++)/(?P<parts>[1-9]\d*+)(?![./]\d)
-      | (?<!\d/)(?P<over>{_DIGITS})/(?P<under>0*+[1-9]\d*+)(?![./]\d)
+      | (?<!\d/)(?P<over>{_DIGITS})/(?P<under>\d++)(?![./]\d)
       | (?P<plain> {_DIGITS}(?:\.\d++)? | (?<!\d)\.\d++ ) (?P<exponent>[eE][-+]?\d{{1,9}}(?!\w))?
     )
     """,
@@ -43,7 +43,8 @@ def find_number(text: str) -> Fraction | None:
     """The first number after the last answer marker, else the last number; None where there is none.
 
     Knows thousands separators, currency signs, decimals, exponents, fractions and mixed
-    numbers. A percent sign does not scale.
+    numbers. A percent sign does not scale. A division by zero is not a number: where it is the
+    answer, there is none.
     """
     if "\\" in text or "{,}" in text:
         text = _LATEX_FRACTION.sub(_plain_fraction, text)
@@ -98,12 +99,14 @@ def _last_marker_end(text: str) -> int | None:
     return end
 
 
-def _value(match: re.Match[str]) -> Fraction:
+def _value(match: re.Match[str]) -> Fraction | None:
     if len(match[0]) > _MAX_DIGITS:
         raise NumberTooLargeError(f"a number of {len(match[0]):,} characters is too long (at most {_MAX_DIGITS})")
     if match["whole"]:
         value = Fraction(int(match["whole"])) + Fraction(int(match["part"]), int(match["parts"]))
     elif match["over"]:
+        if not int(match["under"]):
+            return None
         value = Fraction(int(match["over"].replace(",", "")), int(match["under"]))
     else:
         exponent = match["exponent"] or ""

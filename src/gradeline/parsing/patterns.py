@@ -11,10 +11,12 @@ import warnings
 from collections.abc import Iterator
 from functools import lru_cache
 from threading import Lock
+from time import perf_counter_ns
 from typing import NamedTuple, Protocol, cast
 
 from gradeline.errors import NeedsIsolationError, TooLargeError
 from gradeline.model import quote
+from gradeline.parsing.isolation import MOST_NS, is_killable, needs_worker, too_costly
 
 _MAX_PATTERN = 10_000
 MAX_MATCHES = 200_000
@@ -41,9 +43,81 @@ class PatternError(ValueError):
     """A pattern that cannot be used; the message quotes it and says why."""
 
 
+_STATE_NS = 30
+"""What RE2 takes for one character and one state of a pattern, once its cache of states is full."""
+
+
+class _Bounded:
+    """An RE2 pattern that raises `NeedsIsolationError` for a text that it may take too long for.
+
+    RE2 is linear in the text, times the size of the pattern. To find all matches is quadratic in the text: the search
+    for each may read to the end of it.
+    """
+
+    def __init__(self, pattern: str, compiled: Pattern) -> None:
+        self._pattern = pattern
+        self._compiled = compiled
+        self._ns_per_char = pattern_states(pattern) * _STATE_NS
+        self.groups = compiled.groups
+
+    def search(self, text: str, /) -> Match | None:
+        if len(text) * self._ns_per_char > MOST_NS:
+            self._check(len(text))
+        return self._compiled.search(text)
+
+    def findall(self, text: str, /) -> list[str] | list[tuple[str, ...]]:
+        self._check(len(text) ** 2)
+        return self._compiled.findall(text)
+
+    def finditer(self, text: str, /) -> Iterator[Match]:
+        self._check(len(text))
+        began = perf_counter_ns()
+        for match in self._compiled.finditer(text):
+            yield match
+            if too_costly(perf_counter_ns() - began):
+                raise needs_worker(f"the search for all matches of {quote(self._pattern)}")
+
+    def _check(self, chars: int) -> None:
+        if too_costly(chars * self._ns_per_char):
+            raise needs_worker(f"the pattern {quote(self._pattern)}")
+
+
+_STATE_TOKEN = re.compile(r"\\.|\[(?:\\.|[^\]\\])*+\]|\{(\d{1,9})(,?)(\d{0,9})\}|.", re.DOTALL)
+_CLASS_STATES = 10.0
+"""States of a character class; those of Unicode have more, of which few are looked at for one character."""
+
+
+def pattern_states(pattern: str) -> float:
+    """About how many states a regular expression has: what is repeated n times counts n times."""
+    groups = [0.0]
+    last = 0.0
+    for token in _STATE_TOKEN.finditer(pattern):
+        text = token[0]
+        if text == "(":
+            groups.append(0.0)
+            last = 0.0
+        elif text == ")" and len(groups) > 1:
+            last = groups.pop()
+            groups[-1] += last
+        elif token[1] is not None:
+            times = max(float(token[1]), float(token[3] or 0), 1.0)
+            groups[-1] += last * (times - 1)
+            last *= times
+        else:
+            last = _CLASS_STATES if len(text) > 1 else 1.0
+            groups[-1] += last
+    return sum(groups)
+
+
 @lru_cache(maxsize=512)
 def compile_pattern(pattern: str) -> Pattern:
     """An RE2 pattern, or `PatternError`."""
+    return _Bounded(pattern, compile_trusted_pattern(pattern))
+
+
+@lru_cache(maxsize=512)
+def compile_trusted_pattern(pattern: str) -> Pattern:
+    """An RE2 pattern that is known to be quick on every text, or `PatternError`."""
     import re2  # 10 ms that most commands never need
 
     if len(pattern) > _MAX_PATTERN:
@@ -264,8 +338,15 @@ def compile_python_pattern(pattern: str, text: str, *, consuming: bool) -> Patte
     Raises ``re.error`` for what is no pattern at all, `NeedsIsolationError` for what only ``re``
     can answer.
     """
-    if _process.killable:
-        return _compile_re(pattern)
+    try:
+        return _compile_for_re2(pattern, text, consuming=consuming)
+    except NeedsIsolationError:
+        if not is_killable():
+            raise
+        return compile_re(pattern)
+
+
+def _compile_for_re2(pattern: str, text: str, *, consuming: bool) -> Pattern:
     if len(pattern) > _MAX_PATTERN:
         raise NeedsIsolationError(f"{_too_long(pattern)}; only a worker process may run it")
     _check_python_pattern(pattern)
@@ -295,27 +376,14 @@ def _same_characters(text: str, translation: _Translation) -> bool:
     if translation.words and _FOREIGN_WORD_CHAR.search(distinct):
         return False
     return not translation.classes or all(
-        re.findall(rf"\{letter}", distinct) == compile_pattern(_CLASSES_OUTSIDE[letter]).findall(distinct)
+        re.findall(rf"\{letter}", distinct) == compile_trusted_pattern(_CLASSES_OUTSIDE[letter]).findall(distinct)
         for letter in "dws"
     )
 
 
-class _Process:
-    """What is known of the process this runs in."""
-
-    killable = False
-
-
-_process = _Process()
-
-
-def trust_process() -> None:
-    """Say that this process is one that somebody kills when it hangs: ``re`` itself may run here."""
-    _process.killable = True
-
-
 @lru_cache(maxsize=512)
-def _compile_re(pattern: str) -> Pattern:
+def compile_re(pattern: str) -> Pattern:
+    """A pattern for Python's ``re`` itself, which may hang: only for a worker process."""
     with warnings.catch_warnings(action="ignore"):
         return cast(Pattern, re.compile(pattern))
 

@@ -1,13 +1,15 @@
-"""JSON Schemas that neither fetch nor hang: no remote references, patterns on a linear engine."""
+"""JSON Schemas that neither fetch nor hang: no remote references, patterns on a linear engine, bounded time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from math import inf
 from typing import Any, Protocol
 
 from gradeline.errors import DataError
 from gradeline.model import clean_data, quote
-from gradeline.parsing.jsonvalues import levels
+from gradeline.parsing.isolation import MOST_NS, needs_worker, too_costly
+from gradeline.parsing.jsonvalues import levels, size_of
+from gradeline.parsing.schema_cost import schema_cost
 
 
 class SchemaError(ValueError):
@@ -15,40 +17,74 @@ class SchemaError(ValueError):
 
 
 class Schema:
-    """A compiled JSON Schema."""
+    """A JSON Schema, compiled when it is first used.
 
-    def __init__(self, validator: _Validator, schema: object) -> None:
-        self._validator = validator
-        self._branches = _recursive_references(schema)
+    Validation raises `NeedsIsolationError` where it may take more time or memory than this process has for it.
+    """
 
-    def is_valid(self, value: object) -> bool:
-        """Raises `SchemaError` for a value that the engine cannot follow."""
+    def __init__(self, schema: dict[str, Any] | bool) -> None:
+        self._schema = schema
+        self._cost = schema_cost(schema)
+        self._cheap_chars = MOST_NS / self._cost.ns_per_char if self._cost.ns_per_char else inf
+        self._validator: _Validator | None = None
+        if self._compiles_here:
+            self._validator = _compile(schema)
+        else:
+            _check_form(schema)
+
+    def is_valid(self, value: object, chars: int) -> bool:
+        """Whether a value conforms that was read from a JSON text of ``chars`` characters.
+
+        Raises `SchemaError` for a value that the engine cannot follow.
+        """
+        if chars > self._cheap_chars:
+            self._require_bound(self._cost.nanoseconds(size_of(value), len(levels(value))))
+        validator = self._validator
         try:
-            return self._validator.is_valid(value)
-        except ValueError as error:
+            return self._engine().is_valid(value) if validator is None else validator.is_valid(value)
+        except (ValueError, RuntimeError) as error:  # it raises the latter where it got no memory
             raise SchemaError(f"the schema cannot be applied: {quote_plain(str(error))}") from None
 
     def errors(self, value: object, most: int = 5) -> list[str]:
         """The first faults of an invalid value, each with its path.
 
-        The engine collects every fault there is before it tells the first, which may take time and
-        memory exponential in the value's depth: those of a value too large for that are not told.
+        The engine collects all faults, each with a copy of its value, before it gives the first: where those may be
+        more than `MAX_EXPLAINED`, they are not listed.
         """
-        if _visits(value, self._branches) > MAX_EXPLAINED:
+        size = size_of(value)
+        visits = self._cost.visits_of(size, len(levels(value)))
+        if visits > MAX_EXPLAINED or visits * (size.chars + size.values) > _MAX_COPIED:
             return [_UNEXPLAINED]
+        self._require_bound(visits * _FAULT_NS)
         found: list[str] = []
         try:
-            for error in self._validator.iter_errors(value):
+            for error in self._engine().iter_errors(value):
                 if len(found) == most:
                     return [*found, "and more"]
                 found.append(f"{_path(error.instance_path)}: {quote_plain(error.message)}")
-        except ValueError:  # deeper than the engine follows; `is_valid` needs no such descent
+        except (ValueError, RuntimeError):  # deeper than the engine follows; `is_valid` needs no such descent
             return [_UNEXPLAINED]
         return found
 
+    @property
+    def _compiles_here(self) -> bool:
+        return not too_costly(self._cost.compile_ns)
 
-MAX_EXPLAINED = 20_000
-"""How many values the engine may look at to say what is wrong."""
+    def _engine(self) -> _Validator:
+        if self._validator is None:
+            self._require_bound(self._cost.compile_ns)
+            self._validator = _compile(self._schema)
+        return self._validator
+
+    def _require_bound(self, nanoseconds: float) -> None:
+        if too_costly(nanoseconds):
+            raise needs_worker("validation against the JSON Schema")
+
+
+MAX_EXPLAINED = 50_000
+"""How many values the engine may look at to list what is wrong; it takes some `_FAULT_NS` and 5 kB for a fault."""
+_MAX_COPIED = 100_000_000
+_FAULT_NS = 20_000
 _UNEXPLAINED = "$: is not valid, and too large to list what is wrong"
 
 
@@ -58,23 +94,43 @@ class _Validator(Protocol):
 
 
 def compile_schema(schema: object) -> Schema:
-    """A schema ready to validate, or `SchemaError`."""
-    import jsonschema_rs  # loaded by the graders that use it
+    """A schema ready to validate, or `SchemaError`.
 
+    The patterns of a schema that takes long to compile are checked when it is used, in a worker process.
+    """
     if not isinstance(schema, dict | bool):
         raise SchemaError(f"a JSON Schema is a mapping, true or false, got {quote(schema)}")
     try:
-        clean = clean_data(schema, "schema")
-        validator = jsonschema_rs.validator_for(
-            clean, pattern_options=jsonschema_rs.RegexOptions(), retriever=_fetch_nothing
-        )
+        clean: Any = clean_data(schema, "schema")
     except DataError as error:
         raise SchemaError(str(error)) from None
+    return Schema(clean)
+
+
+def _compile(schema: dict[str, Any] | bool) -> _Validator:
+    import jsonschema_rs  # loaded by the graders that use it
+
+    try:
+        options = jsonschema_rs.RegexOptions()
+        return jsonschema_rs.validator_for(schema, pattern_options=options, retriever=_fetch_nothing)
     except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
-        where = _path(getattr(error, "instance_path", []))
-        reason = str(getattr(error, "message", error)).splitlines()[0]
-        raise SchemaError(f"{where}: {quote_plain(reason)}") from None
-    return Schema(validator, clean)
+        raise _as_schema_error(error) from None
+
+
+def _check_form(schema: dict[str, Any] | bool) -> None:
+    """`SchemaError` for what does not conform to the schema of schemas; patterns are not compiled."""
+    import jsonschema_rs
+
+    try:
+        jsonschema_rs.meta.validate(schema)
+    except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
+        raise _as_schema_error(error) from None
+
+
+def _as_schema_error(error: Exception) -> SchemaError:
+    where = _path(getattr(error, "instance_path", []))
+    reason = str(getattr(error, "message", error)).splitlines()[0]
+    return SchemaError(f"{where}: {quote_plain(reason)}")
 
 
 def quote_plain(text: str, limit: int = 300) -> str:
@@ -88,62 +144,3 @@ def _fetch_nothing(uri: str) -> Any:
 
 def _path(parts: list[str | int]) -> str:
     return "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
-
-
-def _visits(value: object, branches: int) -> int:
-    """About how many values are looked at when ``branches`` references lead from each level to the next."""
-    visits = 0
-    for depth, level in enumerate(levels(value)):
-        visits += (1 + sum(map(len, level))) * max(branches, 1) ** depth
-        if visits > MAX_EXPLAINED:
-            break
-    return visits
-
-
-def _recursive_references(schema: object) -> int:
-    """How many references of a schema lead back to themselves: each may multiply the work on every level.
-
-    A reference that is no plain pointer into the schema counts as one to all of it.
-    """
-    references: dict[str, list[str]] = {}
-    waiting = ["#"]
-    while waiting:
-        name = waiting.pop()
-        if name not in references:
-            references[name] = _references(_resolve(schema, name))
-            waiting += references[name]
-    return sum(name in _reachable(name, references) for name in references["#"])
-
-
-def _references(schema: object) -> list[str]:
-    found: list[str] = []
-    for level in levels(schema):
-        for node in level:
-            if isinstance(node, dict):
-                found += [str(node[key]) for key in ("$ref", "$dynamicRef", "$recursiveRef") if key in node]
-    return found
-
-
-def _reachable(start: str, references: Mapping[str, list[str]]) -> set[str]:
-    reached: set[str] = set()
-    waiting = list(references[start])
-    while waiting:
-        name = waiting.pop()
-        if name not in reached:
-            reached.add(name)
-            waiting += references[name]
-    return reached
-
-
-def _resolve(schema: object, reference: str) -> object:
-    if not reference.startswith("#/"):
-        return schema
-    target = schema
-    for part in reference[2:].split("/"):
-        if isinstance(target, list):
-            target = {str(index): item for index, item in enumerate(target)}
-        name = part.replace("~1", "/").replace("~0", "~")
-        if not isinstance(target, dict) or name not in target:
-            return schema
-        target = target[name]
-    return target

@@ -50,24 +50,25 @@ def _cells(row: Row) -> tuple[str, ...]:
     record, grade, error = row.record, row.grade, row.error
     response, sample = record.response, record.sample
     return (
-        _text(record.run),
-        _text(record.case),
+        cell_text(record.run),
+        cell_text(record.case),
         str(record.repeat),
-        _text(row.grader),
-        _text(row.kind),
+        cell_text(row.grader),
+        cell_text(row.kind),
         row.outcome or "",
-        *(_NO_GRADE if grade is None else (_number(grade.score), _flag(grade.passed), _text(grade.rationale))),
-        *(_NO_ERROR if error is None else (_text(error.type), _text(error.message), error.fault)),
+        *(_NO_GRADE if grade is None else (_number(grade.score), _flag(grade.passed), cell_text(grade.rationale))),
+        *(_NO_ERROR if error is None else (cell_text(error.type), cell_text(error.message), error.fault)),
         response.status,
         _number(response.latency_ms),
-        _text(sample.input),
-        _text(sample.ground_truth),
-        _text(record.submissions.get(row.grader)),
-        _text(response.text),
+        cell_text(sample.input),
+        cell_text(sample.ground_truth),
+        cell_text(record.submissions.get(row.grader)),
+        cell_text(response.text),
     )
 
 
-def _text(value: str | list[str] | None) -> str:
+def cell_text(value: str | list[str] | None) -> str:
+    """A text that no spreadsheet takes for a formula; empty where there is none."""
     if value is None:
         return ""
     text = value if isinstance(value, str) else dumps(value, ensure_ascii=False)

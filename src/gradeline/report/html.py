@@ -26,6 +26,7 @@ from gradeline.report.visible import cut
 from gradeline.report.wording import (
     MISSING,
     cases_of,
+    costs,
     counted,
     coverage,
     decimal,
@@ -157,16 +158,16 @@ def _facts(report: RunReport) -> Iterator[Html]:
     summary, run = report.summary, report.run
     answered, asked = summary.responses.get("success", 0), sum(summary.responses.values())
     repeats = f"{run.repeats} repeats each" if run.repeats > 1 else "asked once each"
-    yield _fact("Cases", f"{cases_of(report):,}", repeats)
+    clusters = "" if summary.clusters is None else f"in {counted(summary.clusters, 'cluster')}, "
+    yield _fact("Cases", f"{cases_of(report):,}", clusters + repeats)
     failed = [counted(count, status) for status, count in summary.responses.items() if count and status != "success"]
     yield _fact("Answered", f"{answered:,} of {asked:,}", ", ".join(failed) or "no call failed")
     if summary.graders:
         yield _fact("Scored", *coverage(report))
     if summary.latency_ms is not None:
         yield _fact("Answer time", duration(summary.latency_ms["p50"]), f"p95 {duration(summary.latency_ms['p95'])}")
-    for who, cost in summary.cost.items():
-        if cost is not None:
-            yield _fact(f"Cost, {who}", f"{cost:.4g}", "the sum of what is known")
+    for who, cost, note in costs(summary):
+        yield _fact(f"Cost, {who}", cost, note or "the sum of what is known")
 
 
 def _fact(name: str, value: str, beside: str) -> Html:
@@ -197,7 +198,10 @@ def _graders(report: RunReport) -> Iterator[Html]:
 
 
 def _grader_row(key: str, column: GraderSummary) -> Html:
-    name = together(element("bdi", cut(key, _KEY), class_="key"), element("small", column.kind))
+    name = together(
+        element("bdi", cut(key, _KEY), class_="key"),
+        element("small", ", ".join((column.kind, *column.notes))),
+    )
     mean, rate = decimal(column.mean), share(column.pass_rate)
     mean_within, rate_within = interval(column.mean_ci), share_interval(column.pass_rate_ci)
     title = f"mean score of {cut(key, _KEY)}: {mean}, 95 % interval {mean_within}"

@@ -71,11 +71,15 @@ def _texts(case: CaseSeen) -> Iterator[Html]:
     if case.error is not None:
         told = f"{case.error.type}, fault: {case.error.fault}\n{case.error.message}"
         yield _block("The call failed", told)
+        if case.error.traceback:
+            yield _block("Traceback", case.error.traceback)
     if case.answer is not None or case.error is None:
         taken = f" after {duration(case.latency_ms)}" if case.latency_ms is not None else ""
         yield _block(f"Answer{taken}", case.answer or "")
     if case.tool_calls:
         yield _block(counted(len(case.tool_calls), "tool call"), "\n".join(case.tool_calls))
+    if case.output:
+        yield _block("Printed by the agent", case.output)
 
 
 def _turns(title: str, texts: tuple[str, ...]) -> Html:
@@ -95,6 +99,8 @@ def _grade(grade: GradeSeen) -> Html:
         parts.append(_block(f"{grade.error.type}, fault: {grade.error.fault}", grade.error.message))
         if grade.error.traceback:
             parts.append(_block("Traceback", grade.error.traceback))
+    if grade.output:
+        parts.append(_block("Printed by the grader", grade.output))
     if not parts:
         return Html("")
     return element("div", element("div", _chip(grade)), element("div", *parts, class_="texts"), class_="grade")

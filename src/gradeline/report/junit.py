@@ -54,6 +54,9 @@ def _properties(report: RunReport) -> Iterator[tuple[str, str]]:
     yield from (("verdict", report.verdict.result), ("exit_code", str(report.exit_code)))
     for reason in reasons(report):
         yield "reason", reason
+    for key, column in report.summary.graders.items():
+        if column.orders is not None:
+            yield "orders", f"{key}: {column.orders.sentence}"
 
 
 def _test(row: Row, suite: str, *, repeated: bool) -> str:

@@ -18,6 +18,7 @@ import msgspec
 
 from gradeline.engine.aggregate import Summary
 from gradeline.engine.conclude import RunReport
+from gradeline.graders import default_extractor
 from gradeline.model import Record, Run, Sample
 from gradeline.report.letta_records import REWARD, letta_result, letta_sample
 from gradeline.report.letta_summary import Metrics, Tally, model_summary, repeat_summary
@@ -208,7 +209,7 @@ def _letta_grader(document: object, kind: str) -> dict[str, Any]:
     return {
         "kind": "tool",
         "function": function if isinstance(function, str) else kind,
-        "extractor": extractor if isinstance(extractor, str) else "last_assistant",
+        "extractor": extractor if isinstance(extractor, str) else default_extractor(kind),
     }
 
 

@@ -40,6 +40,7 @@ def letta_result(record: Record, model: str, score_key: str | None) -> dict[str,
         "model_handle": model,
         "agent_usage": _agent_usage(response),
         "trajectory": letta_data(steps),
+        "tools_known": None if steps.tools_known else False,
         "agent_state": None if steps.memory is None else letta_state(steps.memory),
         "submissions": record.submissions,
         "grades": {

@@ -17,6 +17,8 @@ from gradeline.report.visible import one_line
 from gradeline.report.wording import (
     MISSING,
     cases_of,
+    clustering_of,
+    costs,
     counted,
     coverage,
     decimal,
@@ -123,14 +125,13 @@ def _opening(report: RunReport) -> Iterator[str]:
 def _facts(report: RunReport) -> Iterator[str]:
     summary, run = report.summary, report.run
     repeats = f" × {run.repeats}" if run.repeats > 1 else ""
-    yield counted(cases_of(report), "case") + repeats
+    yield str(clustering_of(report) or counted(cases_of(report), "case")) + repeats
     scored, of_all = coverage(report)
     yield f"{scored} scored ({_inert(of_all, _CELL)})"
     if summary.latency_ms is not None:
         yield f"p50 {duration(summary.latency_ms['p50'])}, p95 {duration(summary.latency_ms['p95'])}"
-    for who, cost in summary.cost.items():
-        if cost is not None:
-            yield f"{who}'s cost {cost:.4g}"
+    for who, cost, note in costs(summary):
+        yield f"{who}'s cost {cost}{f' ({note})' if note else ''}"
     yield f"run {code(run.id, _KEY)}"
 
 
@@ -152,6 +153,9 @@ def _graders(columns: dict[str, GraderSummary]) -> Iterator[str]:
     )
     yield from table(titles, rows, frozenset(titles[1:]))
     yield ""
+    notes = [f"- {code(key, _KEY)} {note}" for key, column in columns.items() for note in column.notes]
+    if notes:
+        yield from (*notes, "")
 
 
 def _errors(errors: list[ErrorTally]) -> Iterator[str]:

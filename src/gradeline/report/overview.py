@@ -39,6 +39,8 @@ class GradeSeen(NamedTuple):
     rationale: str | None
     error: ErrorInfo | None
     submission: str | None
+    output: str | None = None
+    """What the grader's code printed."""
 
 
 class CaseSeen(NamedTuple):
@@ -53,6 +55,8 @@ class CaseSeen(NamedTuple):
     error: ErrorInfo | None
     latency_ms: float | None
     grades: tuple[GradeSeen, ...]
+    output: str | None = None
+    """What the agent's code printed."""
 
 
 class Group(NamedTuple):
@@ -206,6 +210,7 @@ def _case_seen(record: Record, grades: tuple[GradeSeen, ...], longest: int) -> C
         _cut_error(response.error, longest),
         response.latency_ms,
         grades,
+        None if response.output is None else cut(response.output, longest),
     )
 
 
@@ -220,6 +225,7 @@ def _grade_seen(record: Record, key: str, grade: Grade, longest: int) -> GradeSe
         None if grade.rationale is None else cut(grade.rationale, longest),
         _cut_error(grade.error, longest),
         None if submission is None else cut(submission, longest),
+        None if grade.output is None else cut(grade.output, longest),
     )
 
 

@@ -1,8 +1,8 @@
-"""A run as a Parquet file, by DuckDB where it is installed (the extra ``export``)."""
+"""Rows as a Parquet file, by DuckDB where it is installed (the extra ``export``)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from errno import EIO
 from importlib import import_module
 from pathlib import Path
@@ -65,18 +65,26 @@ class _DuckDB(Protocol):
 def write_parquet(path: Path, records: Iterable[Record], graders: Mapping[str, RunGrader]) -> None:
     """One row per (case, repeat, grader), as in CSV but typed and with nothing defused, in constant memory.
 
-    The rows go through a file beside ``path``, so that twice the room is needed for a moment. Whatever fails, that file
-    is gone afterwards; one at ``path`` may be there in part. `ConfigError` where DuckDB is not installed, `OSError`
-    where it cannot write.
+    See `write_rows` for what it needs and raises.
+    """
+    write_rows(path, COLUMNS, map(_cells, rows(records, graders)))
+
+
+def write_rows(path: Path, columns: Mapping[str, str], cells: Iterable[Sequence[object]]) -> None:
+    """A Parquet file with these columns, by name their DuckDB type, and a row for each of ``cells``.
+
+    The rows go through a file next to ``path``, so that twice the room is needed for a moment. Whatever fails, that
+    file is gone afterwards; one at ``path`` may be there in part. `ConfigError` where DuckDB is not installed,
+    `OSError` where it cannot write.
     """
     duckdb = require_duckdb()
     with TemporaryDirectory(prefix=".gradeline-parquet-", dir=path.parent) as name:
         folder = Path(name)
         rows_file = folder / "rows.jsonl"
-        longest = _write_rows(rows_file, records, graders)
+        longest = _write_lines(rows_file, cells)
         connection = duckdb.connect(":memory:", config={**_SETTINGS, "temp_directory": str(folder / "spill")})
         try:
-            connection.execute(_statement(rows_file, path, longest))
+            connection.execute(_statement(rows_file, path, columns, longest))
         except duckdb.Error as error:
             raise OSError(EIO, str(error).partition("\n")[0], str(path)) from None
         finally:
@@ -93,33 +101,45 @@ def require_duckdb() -> _DuckDB:
         ) from None
 
 
-def _write_rows(path: Path, records: Iterable[Record], graders: Mapping[str, RunGrader]) -> int:
+def _write_lines(path: Path, cells: Iterable[Sequence[object]]) -> int:
     """Gives the length of the longest line."""
     encoder = msgspec.json.Encoder()
     longest = 0
     with path.open("wb") as file:
-        for row in rows(records, graders):
-            longest = max(longest, file.write(encoder.encode(_cells(row)) + b"\n"))
+        for row in cells:
+            numbered = {_key(number): cell for number, cell in enumerate(row)}
+            longest = max(longest, file.write(encoder.encode(numbered) + b"\n"))
     return longest
 
 
-def _statement(source: Path, made: Path, longest: int) -> str:
-    columns = ", ".join(f"'{name}': '{kind}'" for name, kind in COLUMNS.items())
+def _key(number: int) -> str:
+    """A column within the file of rows: the names of columns may hold anything, and appear only as identifiers."""
+    return f"c{number}"
+
+
+def _statement(source: Path, made: Path, columns: Mapping[str, str], longest: int) -> str:
+    types = ", ".join(f"'{_key(number)}': '{kind}'" for number, kind in enumerate(columns.values()))
+    named = ", ".join(f"{_key(number)} AS {_identifier(name)}" for number, name in enumerate(columns))
     return (
-        f"COPY (SELECT * FROM read_json({_quoted(source)}, format = 'newline_delimited',"  # noqa: S608 - own paths
-        f" maximum_object_size = {max(longest, _SHORTEST_LINE) + 1}, columns = {{{columns}}}))"
-        f" TO {_quoted(made)} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE_BYTES '{_GROUP_MB}MB')"
+        f"COPY (SELECT {named} FROM read_json({_text_literal(source)}, format = 'newline_delimited',"  # noqa: S608 - quoted
+        f" maximum_object_size = {max(longest, _SHORTEST_LINE) + 1}, columns = {{{types}}}))"
+        f" TO {_text_literal(made)} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE_BYTES '{_GROUP_MB}MB')"
     )
 
 
-def _quoted(path: Path) -> str:
+def _text_literal(path: Path) -> str:
     return "'" + str(path).replace("'", "''") + "'"
 
 
-def _cells(row: Row) -> dict[str, object]:
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _cells(row: Row) -> tuple[object, ...]:
+    """In the order of `COLUMNS`."""
     record, grade, error = row.record, row.grade, row.error
     response, sample = record.response, record.sample
-    return {
+    cells = {
         "run": record.run,
         "case": record.case,
         "repeat": record.repeat,
@@ -141,6 +161,7 @@ def _cells(row: Row) -> dict[str, object]:
         "tags": sample.tags,
         "metadata": {} if grade is None else grade.metadata,
     }
+    return tuple(cells[name] for name in COLUMNS)
 
 
 def _text(value: str | list[str]) -> str:

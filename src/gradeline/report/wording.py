@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from gradeline.engine.aggregate import GraderSummary
+from gradeline.engine.aggregate import GraderSummary, Summary
 from gradeline.engine.conclude import RunReport
 from gradeline.report.visible import cut
+from gradeline.verdict.columns import Clustering
 
 MISSING = "–"
 _KEY = 120
@@ -53,6 +55,15 @@ def duration(milliseconds: float) -> str:
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """``1 case``, ``1,200 cases``."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def costs(summary: Summary) -> Iterator[tuple[str, str, str]]:
+    """Who cost how much, and what the sum leaves out; nothing for what is unknown altogether."""
+    for who, cost in summary.cost.items():
+        if cost is not None:
+            left_out = summary.cost_unknown if who == "agent" else 0
+            note = f"without {counted(left_out, 'answer')} of unknown cost" if left_out else ""
+            yield who, f"{cost:.4g}", note
 
 
 class Tally(NamedTuple):
@@ -116,3 +127,9 @@ def coverage(report: RunReport) -> tuple[str, str]:
 def cases_of(report: RunReport) -> int:
     """How many cases were asked so far."""
     return sum(report.summary.responses.values()) // max(1, report.run.repeats)
+
+
+def clustering_of(report: RunReport) -> Clustering | None:
+    """The cases that were asked so far with their clusters; None where no case has one."""
+    clusters = report.summary.clusters
+    return None if clusters is None else Clustering(cases_of(report), clusters)

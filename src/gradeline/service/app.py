@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from anyio import CapacityLimiter
 from fastapi import APIRouter, FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp
 
 from gradeline import __version__
+from gradeline.service.drain import RefuseWhileDraining
 from gradeline.service.errors_http import answer_errors
+from gradeline.service.event_streams import EventStreams
 from gradeline.service.guard import Guard
 from gradeline.service.head import HeadAsGet
 from gradeline.service.headers import SecurityHeaders
-from gradeline.service.limits import BodyLimits, Crowd, Limits
+from gradeline.service.limits import BodyLimits, Crowd, Limits, TrialPool
 from gradeline.service.logs import Observed
 from gradeline.service.openapi import operations_of
 from gradeline.service.routes import (
@@ -86,7 +89,12 @@ def application(service: Service, limits: Limits | None = None) -> ASGIApp:
     limits = limits or Limits()
     settings = service.settings
     routes = create_app(service)
+    routes.state.streams = EventStreams(service.keys, service.sessions, limits)
+    routes.state.trials = TrialPool(limits)
+    # a large file is read and stored for minutes: not in the threads that others wait for
+    routes.state.import_threads = CapacityLimiter(limits.imports)
     app: ASGIApp = BodyLimits(routes, limits, settings.max_body, {_IMPORT: settings.max_import})
     app = Guard(app, routes.router.routes, service, limits)
     routes.state.guard = app
-    return SecurityHeaders(Observed(Crowd(HeadAsGet(app), limits), service.metrics))
+    app = RefuseWhileDraining(Crowd(HeadAsGet(app), limits), service)
+    return SecurityHeaders(Observed(app, service.metrics))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
 from gradeline.service.caller import Caller
 from gradeline.service.moments import moment
-from gradeline.store.database import Database, Dialect, Transaction, migrate
+from gradeline.store.database import Database, Dialect, Row, Transaction, migrate
+
+SELECT_ENTRIES = "SELECT n, at, key_id, request_id, action, subject, details, address FROM audit_log"
 
 
 def _tables(transaction: Transaction, dialect: Dialect) -> None:
@@ -29,7 +31,11 @@ def _tables(transaction: Transaction, dialect: Dialect) -> None:
             transaction.run(f"CREATE RULE audit_log_keeps_{act.lower()} AS ON {act} TO audit_log DO INSTEAD NOTHING")
 
 
-STEPS = (_tables,)
+def _addresses(transaction: Transaction, _: Dialect) -> None:
+    transaction.run("ALTER TABLE audit_log ADD COLUMN address TEXT")
+
+
+STEPS = (_tables, _addresses)
 
 
 class AuditEntry(Struct, frozen=True):
@@ -42,6 +48,18 @@ class AuditEntry(Struct, frozen=True):
     action: str
     subject: str
     details: dict[str, Any]
+    address: str | None = None
+    """Of the client; None for the command line, and for what earlier versions wrote."""
+
+
+class Recorder(Protocol):
+    """Records an act in the transaction that does it: both are stored, or neither."""
+
+    def __call__(self, transaction: Transaction, subject: str, details: Mapping[str, object] | None = None) -> None: ...
+
+
+def unrecorded(transaction: Transaction, subject: str, details: Mapping[str, object] | None = None) -> None:
+    """For acts of the program itself."""
 
 
 class Audit:
@@ -52,25 +70,40 @@ class Audit:
         self._clock = clock
         migrate(database, "audit", STEPS)
 
-    def note(self, caller: Caller, action: str, subject: str, details: Mapping[str, object] | None = None) -> None:
-        """Add an act, such as ``test_case.delete`` of an id. Details are JSON and hold no secret."""
-        text = json.dumps(dict(details or {}), ensure_ascii=True, default=str)
-        values = (moment(self._clock()), caller.key_id, caller.request_id, action, subject, text)
-        self._database.transact(
-            lambda transaction: transaction.run(
-                "INSERT INTO audit_log (at, key_id, request_id, action, subject, details) VALUES (?, ?, ?, ?, ?, ?)",
-                *values,
+    def recorder(self, caller: Caller, action: str) -> Recorder:
+        """Records that the caller does this, such as ``secret.put``. Details are JSON and hold no secret."""
+
+        def record(transaction: Transaction, subject: str, details: Mapping[str, object] | None = None) -> None:
+            transaction.run(
+                "INSERT INTO audit_log (at, key_id, request_id, action, subject, details, address)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                moment(self._clock()),
+                caller.key_id,
+                caller.request_id,
+                action,
+                subject,
+                json.dumps(dict(details or {}), ensure_ascii=True, default=str),
+                caller.address,
             )
-        )
+
+        return record
+
+    def note(self, caller: Caller, action: str, subject: str, details: Mapping[str, object] | None = None) -> None:
+        """Record an act that changes nothing in the store."""
+        record = self.recorder(caller, action)
+        self._database.transact(lambda transaction: record(transaction, subject, details))
 
     def entries(self, after: int = 0, limit: int = 100) -> list[AuditEntry]:
         """A page of the log, the oldest first."""
         rows = self._database.read(
-            "SELECT n, at, key_id, request_id, action, subject, details FROM audit_log WHERE n > ? ORDER BY n LIMIT ?",
+            f"{SELECT_ENTRIES} WHERE n > ? ORDER BY n LIMIT ?",
             after,
             limit,
         )
-        return [
-            AuditEntry(n, at, key_id, request_id, action, subject, json.loads(details))
-            for n, at, key_id, request_id, action, subject, details in rows
-        ]
+        return [read_entry(row) for row in rows]
+
+
+def read_entry(row: Row) -> AuditEntry:
+    """An entry from a row of `SELECT_ENTRIES`."""
+    n, at, key_id, request_id, action, subject, details, address = row
+    return AuditEntry(n, at, key_id, request_id, action, subject, json.loads(details), address)

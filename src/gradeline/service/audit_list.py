@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import NamedTuple
 
 from msgspec import Struct
 
-from gradeline.service.audit import AuditEntry
+from gradeline.service.audit import SELECT_ENTRIES, AuditEntry, read_entry
 from gradeline.service.paging import MAX_NUMBER, Page, decode_cursor, encode_cursor
 from gradeline.store.database import Database, Dialect, Transaction, Value, migrate
 
 LOCAL = "local"
 """The actor of what was done without a key: in local mode, or with the command line."""
-
-_SELECT = "SELECT n, at, key_id, request_id, action, subject, details FROM audit_log"
 
 
 def _indexes(transaction: Transaction, _: Dialect) -> None:
@@ -53,16 +50,13 @@ class AuditList:
         before = decode_cursor(page.cursor, int)[0] if page.cursor is not None else MAX_NUMBER
         clauses, values = _conditions(where)
         rows = self._database.read(
-            f"{_SELECT} WHERE n < ?{clauses} ORDER BY n DESC LIMIT ? OFFSET ?",
+            f"{SELECT_ENTRIES} WHERE n < ?{clauses} ORDER BY n DESC LIMIT ? OFFSET ?",
             before,
             *values,
             page.limit + 1,
             page.skip,
         )
-        entries = [
-            AuditEntry(n, at, key_id, request_id, action, subject, json.loads(details))
-            for n, at, key_id, request_id, action, subject, details in rows[: page.limit]
-        ]
+        entries = [read_entry(row) for row in rows[: page.limit]]
         following = encode_cursor(entries[-1].n) if len(rows) > page.limit else None
         return AuditPage(entries=entries, count=len(entries), next_cursor=following)
 

@@ -19,8 +19,10 @@ import msgspec
 from gradeline.model.case import TestCase
 from gradeline.model.codec import to_json
 from gradeline.model.text import quote
+from gradeline.service.audit import Recorder, unrecorded
 from gradeline.service.failures import ApiError, Code
 from gradeline.service.test_cases import FIELDS, REQUIRED, TestCases, faults_of, new_case, shown
+from gradeline.store.database import Transaction
 
 MAX_TOLD = 100
 """So many faults of a file are told; all are counted."""
@@ -62,7 +64,13 @@ class Row(NamedTuple):
 _Read: TypeAlias = Row | RowFault
 
 
-def import_cases(cases: TestCases, file: BinaryIO, kind: FileKind) -> int:
+def import_cases(
+    cases: TestCases,
+    file: BinaryIO,
+    kind: FileKind,
+    created_by: str | None = None,
+    record: Recorder = unrecorded,
+) -> int:
     """Store all cases of a file, or `ApiError` with every bad row and nothing stored. Gives their number."""
     faults: list[RowFault] = []
     bad = 0
@@ -76,7 +84,11 @@ def import_cases(cases: TestCases, file: BinaryIO, kind: FileKind) -> int:
                 staged.write(f"{case.id}{to_json(case)}\n".encode())
         if bad:
             raise _refused(faults, bad)
-        return cases.add_rows(lambda: _staged_rows(staged))
+
+        def recorded(transaction: Transaction, imported: int) -> None:
+            record(transaction, "test_cases", {"imported": imported, "format": kind.value})
+
+        return cases.add_rows(_staged_rows(staged), created_by, recorded)
 
 
 def export_cases(cases: Iterable[TestCase], kind: FileKind) -> Iterator[bytes]:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gradeline.engine.compare import Comparison, compare
-from gradeline.engine.pairing import RunScores, Tries, scores_of
+from gradeline.engine.pairing import RunScores, read_scores
 from gradeline.model import Run, Storage
 from gradeline.service.excerpts import NOTHING, Excerpts
-from gradeline.verdict.comparison import MARGIN, Decision, GraderComparison
+from gradeline.stats.changes import change_of
+from gradeline.verdict.columns import case_score
+from gradeline.verdict.comparison import MARGIN, Decision, Drop, GraderComparison
 
 MOST_CASES = 10_000
 """Cases that are listed one by one; those that changed come first in line."""
 
-_DECIMALS = 12
-
 Change = Literal["improved", "worse", "mixed", "same", "missing", "edited"]
 _KINDS: tuple[Change, ...] = ("improved", "worse", "mixed", "same", "missing", "edited")
+
+_Means: TypeAlias = dict[str, float | None]
+"""The mean score of a case over its repeats, by grader."""
 
 
 class Comparability(Struct, frozen=True):
@@ -31,23 +34,48 @@ class Comparability(Struct, frozen=True):
 
 
 class GraderDifference(Struct, frozen=True, kw_only=True):
-    """What one grader says: candidate minus baseline over the n cases that have a score in both runs."""
+    """What one grader says: candidate minus baseline over the n cases that have a score in both runs.
+
+    With ``noise``, the difference is the mean of the changes that count; the two means are those of the scores.
+    """
 
     difference: float | None
     low: float | None
     high: float | None
     decision: Decision
     n: int
+    reasons: tuple[str, ...]
+    """Why it is undecided, and what is certain all the same."""
     cases_to_decide: int | None
-    """How many cases in all would settle what is undecided, about."""
+    """The number of cases in all that settles it 4 times of 5 if both runs are equally good."""
+    coverage: float | None
+    """The share of the baseline's cases, without edited ones, that have a score in both runs."""
+    bounds_low: float | None
+    """The difference over all cases of the baseline with each missing score at its worst."""
+    bounds_high: float | None
+    """The same with each missing score at its best."""
     baseline: float | None
     candidate: float | None
     p_value: float | None
     p_adjusted: float | None
+    test: str | None
+    """``mcnemar_mid_p``, ``sign_flip_exact`` or ``paired_t``."""
+    noise_threshold: float | None
+    """A smaller mean difference is what chance makes of changes such as these."""
+    noise: float
+    """The suite's threshold for this grader: a smaller change of a case counts as same."""
+    within_noise: int
+    """The cases that count as same only because of it."""
+    skewed: bool
+    """Whether some changes are so much larger than the others that Student's t is unreliable."""
+    largest_drops: tuple[Drop, ...]
+    """The cases that fell most, at most 5."""
     improved: int
     worse: int
     same: int
     missing: int
+    clusters: int | None = None
+    """The clusters of the n cases, which are the unit of the interval; null where no case has one."""
 
 
 class CaseChange(Struct, frozen=True, kw_only=True):
@@ -55,6 +83,8 @@ class CaseChange(Struct, frozen=True, kw_only=True):
 
     test_case_id: str
     change: Change
+    changes: dict[str, Change]
+    """The same by grader; a change below the grader's noise is ``same``."""
     baseline: dict[str, float | None]
     """The mean score over the repeats, by grader; null where there is none."""
     candidate: dict[str, float | None]
@@ -73,6 +103,12 @@ class Compared(Struct, frozen=True, kw_only=True):
     comparability: Comparability
     margin: float
     decision: Decision | None
+    sentence: str | None
+    """The decision with the graders behind it, and what is known of the others."""
+    primary: tuple[str, ...]
+    """The graders that decide; any other can only veto, by a significant loss."""
+    warnings: tuple[str, ...]
+    """What to know of the cases and graders of either run, such as near duplicates without a cluster."""
     graders: dict[str, GraderDifference]
     cases: list[CaseChange]
     case_counts: dict[str, int]
@@ -101,6 +137,9 @@ def compared(
         comparability=Comparability(found.comparable, found.reasons),
         margin=margin,
         decision=found.decision,
+        sentence=found.sentence,
+        primary=found.primary,
+        warnings=found.warnings,
         graders={key: _difference(grader) for key, grader in found.graders.items()},
         cases=listed,
         case_counts=counts,
@@ -110,21 +149,33 @@ def compared(
 
 def _difference(grader: GraderComparison) -> GraderDifference:
     low, high = grader.difference_ci or (None, None)
+    bounds_low, bounds_high = grader.difference_bounds or (None, None)
     return GraderDifference(
         difference=grader.difference,
         low=low,
         high=high,
         decision=grader.decision,
         n=grader.pairs,
+        reasons=grader.reasons,
         cases_to_decide=grader.cases_to_decide,
+        coverage=grader.coverage,
+        bounds_low=bounds_low,
+        bounds_high=bounds_high,
         baseline=grader.baseline,
         candidate=grader.candidate,
         p_value=grader.p_value,
         p_adjusted=grader.p_adjusted,
+        test=grader.test,
+        noise_threshold=grader.noise_threshold,
+        noise=grader.noise,
+        within_noise=grader.within_noise,
+        skewed=grader.skewed,
+        largest_drops=grader.largest_drops,
         improved=grader.improved,
         worse=grader.worse,
         same=grader.same,
         missing=grader.missing,
+        clusters=grader.clusters,
     )
 
 
@@ -148,46 +199,44 @@ def _with_texts(changes: list[CaseChange], excerpts: Excerpts, baseline: str, ca
 def _changes(storage: Storage, found: Comparison) -> list[CaseChange]:
     """Every case of both runs: in the order of the candidate, then those of the baseline alone."""
     keys = list(found.graders)
-    before = scores_of(storage.measures(found.baseline.id, digests=True), keys)
-    after = scores_of(storage.measures(found.candidate.id, digests=True), keys)
+    before, after = (read_scores(storage, run, keys) for run in (found.baseline, found.candidate))
     return list(_case_changes(before, after, keys, frozenset(found.edited)))
 
 
 def _case_changes(
     before: RunScores, after: RunScores, keys: Sequence[str], edited: frozenset[str]
 ) -> Iterator[CaseChange]:
+    noise = after.noise
     places = {case: place for place, case in enumerate(before.cases)}
     for place, case in enumerate(after.cases):
-        yield _case_change(case, _means(before, places.pop(case, None), keys), _means(after, place, keys), edited)
+        first, second = _means(before, places.pop(case, None), keys), _means(after, place, keys)
+        yield _case_change(case, first, second, noise, case in edited)
     for case, place in places.items():
-        yield _case_change(case, _means(before, place, keys), _means(after, None, keys), edited)
+        yield _case_change(case, _means(before, place, keys), _means(after, None, keys), noise, case in edited)
 
 
-def _case_change(
-    case: str, before: dict[str, float | None], after: dict[str, float | None], edited: frozenset[str]
-) -> CaseChange:
-    change = "edited" if case in edited else _direction(before, after)
-    return CaseChange(test_case_id=case, change=change, baseline=before, candidate=after)
+def _case_change(case: str, before: _Means, after: _Means, noise: Mapping[str, float], edited: bool) -> CaseChange:
+    changes: dict[str, Change] = {
+        key: "edited" if edited else _direction(score, after[key], noise.get(key, 0.0)) for key, score in before.items()
+    }
+    change = "edited" if edited else _of_all(frozenset(changes.values()))
+    return CaseChange(test_case_id=case, change=change, changes=changes, baseline=before, candidate=after)
 
 
-def _direction(before: dict[str, float | None], after: dict[str, float | None]) -> Change:
-    differences = [
-        round(second - first, _DECIMALS)
-        for first, second in zip(before.values(), after.values(), strict=True)
-        if first is not None and second is not None
-    ]
-    if not differences:
+def _direction(before: float | None, after: float | None, noise: float) -> Change:
+    if before is None or after is None:
         return "missing"
-    up, down = any(one > 0 for one in differences), any(one < 0 for one in differences)
-    if up and down:
+    change = change_of(before, after, noise)
+    return "improved" if change > 0.0 else "worse" if change < 0.0 else "same"
+
+
+def _of_all(changes: frozenset[Change]) -> Change:
+    """What all graders say of a case together."""
+    if {"improved", "worse"} <= changes:
         return "mixed"
-    return "improved" if up else "worse" if down else "same"
+    order: tuple[Change, ...] = ("improved", "worse", "same")
+    return next((change for change in order if change in changes), "missing")
 
 
-def _means(scores: RunScores, place: int | None, keys: Sequence[str]) -> dict[str, float | None]:
-    return {key: None if place is None else _mean(scores.graders[key][place]) for key in keys}
-
-
-def _mean(tries: Tries) -> float | None:
-    known = [score for score in tries if score is not None]
-    return sum(known) / len(known) if known else None
+def _means(scores: RunScores, place: int | None, keys: Sequence[str]) -> _Means:
+    return {key: None if place is None else case_score(scores.graders[key][place]) for key in keys}

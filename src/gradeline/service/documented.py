@@ -20,7 +20,7 @@ _TEXTS = {
     400: ("The request is wrong; the message says where.", Code.INVALID_INPUT, "Field 'input' is required"),
     401: ("No key, or not a good one.", Code.UNAUTHORIZED, "A key is needed: Authorization: Bearer gl_…"),
     403: ("Not with this key, or not for anybody.", Code.FORBIDDEN, "This needs a key of scope 'admin'"),
-    404: ("There is no such thing.", Code.NOT_FOUND, "No test case '7'"),
+    404: ("Not found.", Code.NOT_FOUND, "No test case '7'"),
     405: ("Not with this method.", Code.METHOD_NOT_ALLOWED, "PATCH is not possible here"),
     408: ("The body came too slowly.", Code.INVALID_INPUT, "The body did not arrive in time"),
     409: ("Not in its present state.", Code.CONFLICT, "The evaluation is completed"),

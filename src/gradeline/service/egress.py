@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from urllib.parse import SplitResult, urlsplit
 
 from gradeline.model import quote
 from gradeline.service.failures import ApiError, Code
+from gradeline.service.metrics import LabelledCounter
 from gradeline.transport.egress import PublicOnly
 from gradeline.transport.redact import safe_url
 
@@ -35,10 +36,15 @@ class ServiceEgress:
         self._at_home = PublicOnly((*allow, *_LOOPBACK))
         self._local = local
         self._resolve = resolve
+        self.refusals = LabelledCounter()
+        """Addresses that were refused, by where: in a request, or at a connection."""
 
     def check(self, host: str, address: str, port: int) -> str | None:
         """Why this address may not be reached, or None where it may."""
-        return self.settled().check(host, address, port)
+        reason = self.settled().check(host, address, port)
+        if reason is not None:
+            self.refusals.add("connection")
+        return reason
 
     def settled(self) -> PublicOnly:
         """What holds at this moment, for a process that cannot ask whether the service is still in local mode."""
@@ -58,12 +64,38 @@ class ServiceEgress:
         except (OSError, UnicodeError):
             return
         for address in addresses:
-            reason = self.check(host, address, port)
+            reason = self.settled().check(host, address, port)
             if reason is not None:
+                self.refusals.add("request")
                 raise ApiError(
                     Code.URL_NOT_ALLOWED,
                     f"Field {field!r}: {safe_url(url)} may not be called: {reason} (--allow-agent-net)",
                 )
+
+    def check_urls_in(self, options: object, field: str) -> None:
+        """Refuse options of a plugin with a URL that no call may use, as `check_url` does.
+
+        Which of its options hold URLs is unknown, so each text that is a URL as a whole is checked.
+        """
+        for place, text in _texts(options, field):
+            if text.lower().startswith(("http://", "https://")):
+                self.check_url(text, place)
+
+    def allowed_hosts(self, port: int) -> list[str]:
+        """The hosts that the operator allowed by name on that port."""
+        return self.settled().allowed_hosts(port)
+
+
+def _texts(tree: object, place: str) -> Iterator[tuple[str, str]]:
+    """Each text in a tree, with its path."""
+    if isinstance(tree, str):
+        yield place, tree
+    elif isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from _texts(value, f"{place}.{key}")
+    elif isinstance(tree, list | tuple):
+        for number, value in enumerate(tree):
+            yield from _texts(value, f"{place}[{number}]")
 
 
 def _parts(url: str, field: str) -> SplitResult:

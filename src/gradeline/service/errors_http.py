@@ -120,16 +120,16 @@ def _fault(fault: Mapping[str, Any]) -> tuple[Code, str, str]:
     if kind == "extra_forbidden":
         return Code.INVALID_INPUT, field, f"Field {field!r} is unknown"
     code = Code.INVALID_LENGTH if kind in _LENGTHS else Code.INVALID_INPUT
-    return code, field, f"Field {field!r}: {_reason(fault)}{_shown(field, fault.get('input'))}"
+    return code, field, f"Field {field!r}: {reason_of(field, fault)}"
 
 
-def _reason(fault: Mapping[str, Any]) -> str:
+def reason_of(field: str, fault: Mapping[str, Any]) -> str:
+    """What is wrong with a field, with its value where that is short and can be no secret."""
     text = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    return text[:1].lower() + text[1:]
+    return f"{text[:1].lower()}{text[1:]}{_shown(field, fault.get('input'))}"
 
 
 def _shown(field: str, value: object) -> str:
-    """A short value, where it can be no secret."""
     if field == "value" or is_secret_name(field) or not isinstance(value, str | int | float | bool):
         return ""
     return f", not {quote(value)}" if len(str(value)[:101]) <= 100 else ""

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from gradeline.engine.advice import command
 from gradeline.engine.carry_out import now
+from gradeline.engine.early import asking_all_cases, designed, in_order_of, obstacle_warning, seeded, stops_early
 from gradeline.engine.prepare import Choice, Definition, Prepared, prepare
-from gradeline.engine.suites import against
+from gradeline.engine.suites import against, ending_early, regrade_warnings
 from gradeline.errors import ConfigError
-from gradeline.model import Run, Sample, quote
+from gradeline.model import Run, Sample, quote, sample_digest
+from gradeline.service.audit import Recorder, unrecorded
+from gradeline.service.caller import Caller
 from gradeline.service.egress import ServiceEgress
-from gradeline.service.events import ENDED, Events
+from gradeline.service.events import STOPPED, Events
 from gradeline.service.failures import ApiError, Code, not_found
 from gradeline.service.held import CANCELLED
 from gradeline.service.idempotency import IdempotencyKeys
 from gradeline.service.paging import Page
 from gradeline.service.run_list import RunFilter, RunList
-from gradeline.service.run_rows import Progress, insert_run, insert_samples, read_run, source_of
+from gradeline.service.run_rows import ENDED, Progress, insert_run, insert_samples, read_run, source_of
 from gradeline.service.runner import Runner
 from gradeline.service.secrets import Secrets
 from gradeline.service.settings import ServeSettings
@@ -30,15 +35,16 @@ from gradeline.service.suite_yaml import suite_yaml
 from gradeline.service.suites_of import MOST_RESULTS, Asked, Made, SuiteMaker, refused
 from gradeline.service.summaries import Figure
 from gradeline.service.verdicts import Verdicts
-from gradeline.service.world import outside_of, suite_for_run
+from gradeline.service.world import check_document, outside_of, secrets_of, suite_for_run, within_maximum
 from gradeline.store.database import Database, Transaction
 from gradeline.store.rows import new_run_id
 from gradeline.store.shared import SharedStorage
+from gradeline.store.usage import usage_of_run
 
 DEFAULT_TIMEOUT_S = 30.0
 """Of a call of an agent over HTTP for which nobody said another one."""
 _RETRY = {"Retry-After": "5"}
-_NO_JOB = "was not started here but by the command line; go on there: gradeline resume"
+_TAKEN_UP = "is resumed by the service itself; nothing has to be done"
 
 
 class Evaluation(Struct, frozen=True, kw_only=True):
@@ -57,6 +63,12 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     concurrency: int | None
     timeout_s: float | None
     baseline_id: str | None
+    stopped: dict[str, int] | None = None
+    """Where it ended early: the number of the last look, and after how many of how many cases."""
+    calls_saved: int = 0
+    """The calls of the agent that the early end left out; `resume` with `all` makes them."""
+    warnings: tuple[str, ...] = ()
+    """What to know of its suite and its cases, such as near duplicates without a cluster."""
     started_at: str | None
     completed_at: str | None
     result_count: int
@@ -66,10 +78,20 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     pass_rates: dict[str, Figure] | UnsetType = UNSET
     """In lists: how many of its scores each grader let pass. Repeats of a case have no interval there."""
     progress: Progress | UnsetType = UNSET
+    held_by_service: bool | UnsetType = UNSET
+    """The service works on it, or takes it up again by itself when it is interrupted; not in lists."""
     verdict: dict[str, Any] | UnsetType | None = UNSET
     """By the suite's gate, once the run is completed."""
     comparison: dict[str, Any] | UnsetType | None = UNSET
     """With ``baseline_id``, once the run is completed."""
+
+
+class RunStorage(Struct, frozen=True):
+    """What a run takes in the store."""
+
+    rows: int
+    estimated_bytes: int
+    """Its values without indexes and the database's overhead, as `gradeline store usage` shows them."""
 
 
 class EvaluationPage(Struct, frozen=True, kw_only=True):
@@ -116,17 +138,20 @@ class Evaluations:
         self._list = RunList(database)
         self._elsewhere = Verdicts(storage)
 
-    def start(self, asked: Asked, caller: str = "local", key: str | None = None) -> tuple[Evaluation, bool]:
+    def start(
+        self, asked: Asked, caller: Caller, key: str | None = None, record: Recorder = unrecorded
+    ) -> tuple[Evaluation, bool]:
         """Start a run, and say whether it was started before by the same request."""
         body = msgspec.to_builtins(asked)
-        with self._keys.during(caller, key):
-            known = self._keys.known(caller, key, body)
+        sender = caller.key_id or "local"
+        with self._keys.during(sender, key):
+            known = self._keys.known(sender, key, body)
             if known is None:
                 self._require_room(self._queue.waiting())
-                runs, samples = self._new_runs(asked)
+                runs, samples = self._new_runs(asked, caller)
                 try:
                     self._database.transact(
-                        lambda transaction: self._store(transaction, runs, samples, asked, (caller, key, body))
+                        lambda transaction: self._store(transaction, runs, samples, asked, (sender, key, body), record)
                     )
                 except _AnotherWasFasterError as error:
                     known = error.run
@@ -142,14 +167,16 @@ class Evaluations:
         samples: Sequence[Sample],
         asked: Asked,
         request: tuple[str, str | None, object],
+        record: Recorder,
     ) -> None:
         """The runs, their cases, their places in the queue and the request's key: all of it, or nothing."""
         self._require_room(self._queue.waiting(transaction.run))
         kept = msgspec.json.encode(replace(asked, suite=None, target=None)).decode()
         for run in runs:
             insert_run(transaction, run)
-            insert_samples(transaction, run.id, samples)
+            insert_samples(transaction, run.id, in_order_of(run, samples))
             self._queue.add(transaction, run, kept)
+            record(transaction, run.id, {"name": run.name})
         caller, key, body = request
         first = self._keys.keep(transaction, caller, key, body, runs[0].id, now())
         if first != runs[0].id:
@@ -160,42 +187,53 @@ class Evaluations:
             message = f"{waiting:,} evaluations wait already; try again later"
             raise ApiError(Code.RATE_LIMITED, message, headers=_RETRY)
 
-    def _new_runs(self, asked: Asked) -> tuple[list[Run], list[Sample]]:
-        made = self._maker.made(asked)
+    def _new_runs(self, asked: Asked, caller: Caller) -> tuple[list[Run], list[Sample]]:
+        made = self._maker.made(asked, caller)
         baseline = None
         if asked.baseline_id is not None:
             baseline = self._storage.get_run(asked.baseline_id)
             if baseline is None:
-                raise ApiError(Code.INVALID_INPUT, f"Field 'baseline_id': no evaluation {quote(asked.baseline_id, 60)}")
+                unknown = f"no evaluation {quote(asked.baseline_id, 60)}"
+                errors = [{"field": "baseline_id", "message": unknown}]
+                raise ApiError(Code.INVALID_INPUT, f"Field 'baseline_id': {unknown}", details={"errors": errors})
         lead = "suite" if asked.suite is not None else ""
         try:
-            return asyncio.run(self._prepared_runs(made, baseline)), made.samples
+            runs = asyncio.run(self._prepared_runs(made, baseline, stop_early=asked.stop_early))
+            return runs, made.samples
         except ConfigError as error:
             raise refused(error, lead) from None
 
-    async def _prepared_runs(self, made: Made, baseline: Run | None) -> list[Run]:
+    async def _prepared_runs(self, made: Made, baseline: Run | None, *, stop_early: bool) -> list[Run]:
         """A run for each model; everything is made ready once, so that what is wrong is found before it is stored."""
         document = made.document
-        suite = suite_for_run(document, self._secrets, self._settings)
+        secrets = secrets_of(document, self._secrets)
+        suite = suite_for_run(document, secrets, self._settings)
         baselines: dict[str, str] = {}
         if baseline is not None:
             suite = against(suite, baseline)
-            document = {**document, "gate": suite.shown["gate"]}
             baselines = {spec.key: baseline.id for spec in suite.graders if not spec.config.get("baseline")}
+        if stop_early:
+            suite = ending_early(suite)
+        if baseline is not None or stop_early:
+            document = {**document, "gate": suite.shown["gate"]}
         models: tuple[str | None, ...] = suite.target.models or (None,)
         group = new_run_id() if len(models) > 1 else None
-        outside = outside_of(document, self._egress, self._secrets)
+        outside = outside_of(secrets, self._egress, self._settings.max_concurrency)
         runs = []
         for model in models:
             choice = Choice(tags=() if made.tag is None else (made.tag,), model=model)
             async with prepare(suite, choice, self._storage, baselines=baselines, outside=outside) as prepared:
                 _check_cases(prepared, made.samples)
                 name = suite.name if group is None else f"{suite.name} [{model}]"
-                new = prepared.new_run(name, group=group)
+                new = prepared.new_run(name, group=group, warnings=prepared.warnings(lambda: made.samples))
                 total = len(made.samples) * new.repeats
                 if total > MOST_RESULTS:
                     raise ApiError(Code.INVALID_INPUT, f"{total:,} results are too many; at most {MOST_RESULTS:,}")
-                runs.append(replace(new, id=new_run_id(), total=total, definition=prepared.definition(document)))
+                new = replace(new, id=new_run_id(), total=total, definition=prepared.definition(document))
+                if stops_early(new):
+                    digests = {sample.case_key: sample_digest(sample) for sample in made.samples}
+                    new = designed(self._storage, seeded(new), digests)
+                runs.append(new)
         return runs
 
     def get(self, run: str) -> Evaluation:
@@ -206,7 +244,14 @@ class Evaluations:
         verdict, comparison = (outcome or {}).get("verdict"), (outcome or {}).get("comparison")
         if asked is None and now_.run.status == "completed":
             verdict = self._elsewhere.of(now_.run)
-        return replace(shown, progress=now_.progress, verdict=verdict, comparison=comparison)
+        return replace(shown, progress=now_.progress, held_by_service=now_.held, verdict=verdict, comparison=comparison)
+
+    def storage(self, run: str) -> RunStorage:
+        """What a run takes in the store; all its rows are read."""
+        found = usage_of_run(self._database, run)
+        if found is None:
+            raise not_found("evaluation", run)
+        return RunStorage(found.rows, found.bytes)
 
     def page(self, page: Page, wanted: RunFilter) -> EvaluationPage:
         """A part of the list, the newest first."""
@@ -231,40 +276,79 @@ class Evaluations:
             raise ApiError(Code.NOT_FOUND, f"The evaluation {quote(run_id, 60)} keeps no suite: it has a file")
         return suite_yaml(document, self._storage.samples(source_of(self._database.read, run_id)))
 
-    def cancel(self, run_id: str) -> Evaluation:
+    def cancel(self, run_id: str, record: Recorder = unrecorded) -> Evaluation:
         """End a run; what is in flight is finished first."""
         self._required(run_id)
-        if self._queue.cancel(run_id, CANCELLED) is None:
+        if self._queue.cancel(run_id, CANCELLED, record) is None:
             run = self._required(run_id)
-            raise _conflict(run, "cannot be cancelled" if run.status in ENDED else _NO_JOB)
+            raise _conflict(run, "cannot be cancelled" if run.status in ENDED else _no_job(run))
         self._events.changed(run_id)
         self._runner.wake()
         return self.get(run_id)
 
-    def resume(self, run_id: str) -> Evaluation:
-        """Go on with a run that was cancelled or failed: what is missing is asked and graded."""
-        return self._again(run_id, ("cancelled", "failed"), "cannot be resumed", retry_failed=False)
+    def resume(
+        self, run_id: str, caller: Caller, record: Recorder = unrecorded, *, all_cases: bool = False
+    ) -> Evaluation:
+        """Resume a run that was cancelled or interrupted, or failed: what is missing is asked and graded.
 
-    def retry_failed(self, run_id: str) -> Evaluation:
+        With ``all_cases`` also one that ended early: it asks the cases that it left out, and no look decides it.
+        """
+        self._check_secrets(self._required(run_id), caller)
+
+        def resumable(run: Run) -> Run:
+            stopped = run.early is not None and run.early.stopped
+            if run.status == "completed" and all_cases and stopped:
+                return _asking_all_cases(run)
+            if run.status in ("cancelled", "failed", "interrupted"):
+                return _asking_all_cases(run) if all_cases else run
+            why_not = "cannot be resumed"
+            if run.status == "completed" and all_cases:
+                why_not = "did not end early: no case is left to ask"
+            elif run.status == "completed" and stopped:
+                why_not = 'cannot be resumed; it ended early, so send {"all": true} to ask its other cases'
+            raise _conflict(run, why_not)
+
+        details = {"all": True} if all_cases else None
+        return self._again(run_id, resumable, partial(record, details=details), options=("--all",) * all_cases)
+
+    def retry_failed(self, run_id: str, caller: Caller, record: Recorder = unrecorded) -> Evaluation:
         """Ask again where the agent's call failed, and grade again where a grader failed."""
         run = self._required(run_id)
+        self._check_secrets(run, caller)
         counts = self._storage.counts(run_id)
         failed = sum(count for status, count in counts.responses.items() if status != "success")
         errors = sum(grader.outcomes["error"] for grader in counts.graders.values())
-        if run.status in ENDED and not failed + errors:
+        if run.status in STOPPED and not failed + errors:
             raise _conflict(run, "has nothing that failed")
-        return self._again(run_id, tuple(ENDED), "cannot be retried", retry_failed=True)
 
-    def _again(self, run_id: str, states: Sequence[str], why_not: str, *, retry_failed: bool) -> Evaluation:
+        def retriable(run: Run) -> Run:
+            if run.status not in STOPPED:
+                raise _conflict(run, "cannot be retried")
+            return run
+
+        return self._again(run_id, retriable, record, retry_failed=True)
+
+    def _again(
+        self,
+        run_id: str,
+        continued: Callable[[Run], Run],
+        record: Recorder,
+        *,
+        retry_failed: bool = False,
+        options: Sequence[str] = (),
+    ) -> Evaluation:
+        """Let a run wait again, as ``continued`` gives it; ``options`` are those of ``gradeline resume``."""
+
         def work(transaction: Transaction) -> None:
             run = read_run(transaction, run_id)
             if run is None:
                 raise not_found("evaluation", run_id)
-            if run.status not in states:
-                raise _conflict(run, why_not)
+            new = continued(run)
             self._require_room(self._queue.waiting(transaction.run))
-            if self._queue.add_again(transaction, run, retry_failed=retry_failed) is None:
-                raise _conflict(run, _NO_JOB)
+            if self._queue.add_again(transaction, new, retry_failed=retry_failed) is None:
+                elsewhere = self._queue.state(transaction, run_id) is None
+                raise _conflict(run, _no_job(run, *options) if elsewhere else _TAKEN_UP)
+            record(transaction, run_id)
 
         self._required(run_id)
         self._database.transact(work)
@@ -272,14 +356,24 @@ class Evaluations:
         self._runner.wake()
         return self.get(run_id)
 
+    def _check_secrets(self, run: Run, caller: Caller) -> None:
+        document = Definition.of(run).document if run.definition else None
+        if document is not None and run.status in STOPPED:
+            check_document(document, self._secrets, caller, asking=run.parent is None)
+
     def regrade(
-        self, run_id: str, grader_ids: Sequence[str | Mapping[str, Any]], name: str | None = None
+        self,
+        run_id: str,
+        grader_ids: Sequence[str | Mapping[str, Any]],
+        caller: Caller,
+        name: str | None = None,
+        record: Recorder = unrecorded,
     ) -> Evaluation:
         """A new run that grades a run's answers by other graders; the agent is never called."""
         parent = self._required(run_id)
-        if parent.status not in ENDED:
+        if parent.status not in STOPPED:
             raise _conflict(parent, "cannot be regraded before it ends")
-        document = self._regraded(parent, self._maker.graders(grader_ids))
+        document = self._regraded(parent, self._maker.graders(grader_ids, caller))
         try:
             new = asyncio.run(self._prepared_regrade(parent, document, name))
         except ConfigError as error:
@@ -292,6 +386,7 @@ class Evaluations:
             self._require_room(self._queue.waiting(transaction.run))
             insert_run(transaction, run)
             self._queue.add(transaction, run, msgspec.json.encode(asked).decode())
+            record(transaction, run.id, {"parent": run_id})
 
         self._database.transact(work)
         self._runner.wake()
@@ -305,21 +400,24 @@ class Evaluations:
         return {**{key: value for key, value in document.items() if key not in ("gate", "reward")}, "graders": graders}
 
     async def _prepared_regrade(self, parent: Run, document: dict[str, Any], name: str | None) -> Run:
-        suite = suite_for_run(document, self._secrets, self._settings, asking=False)
-        outside = outside_of(document, self._egress, self._secrets)
-        choice = Choice(repeats=parent.repeats)
+        secrets = secrets_of(document, self._secrets, asking=False)
+        suite = suite_for_run(document, secrets, self._settings)
+        outside = outside_of(secrets, self._egress, self._settings.max_concurrency)
+        choice = within_maximum(Choice(repeats=parent.repeats), suite, self._settings)
         async with prepare(suite, choice, self._storage, asking=False, outside=outside) as prepared:
-            new = prepared.new_run(name or parent.name, parent=parent.id)
-            return replace(new, definition=prepared.definition(document))
+            warnings = regrade_warnings(self._storage, prepared, parent)
+            new = prepared.new_run(name or parent.name, parent=parent.id, warnings=warnings)
+            # its answers are those of the parent's looks, so it is compared by them
+            return replace(new, definition=prepared.definition(document), early=parent.early)
 
-    def delete(self, run_id: str) -> None:
+    def delete(self, run_id: str, record: Recorder = unrecorded) -> None:
         """Delete a run with everything that belongs to it."""
         run = self._required(run_id)
         states = self._database.read("SELECT state FROM jobs WHERE run = ?", run_id)
         if run.status == "running" or any(state != "done" for (state,) in states):
             raise _conflict(run, "cannot be deleted; cancel it first")
         try:
-            self._storage.delete_run(run_id)
+            self._storage.delete_run(run_id, lambda transaction: record(transaction, run_id))
         except ConfigError as error:
             raise ApiError(Code.CONFLICT, str(error)) from None
         self._events.changed(run_id)
@@ -338,6 +436,20 @@ def _check_cases(prepared: Prepared, samples: Sequence[Sample]) -> None:
             raise ConfigError([problem.within("target") for problem in problems], f"case {quote(sample.case_key)}")
 
 
+def _no_job(run: Run, *options: str) -> str:
+    resume = command("resume", run.id, None, *options)
+    return f"was started by the command line, not here; continue there with: {resume}"
+
+
+def _asking_all_cases(run: Run) -> Run:
+    try:
+        return asking_all_cases(run)
+    except ConfigError:
+        parent = quote(run.parent)
+        why = f"grades the answers of {parent}; resume that evaluation with all its cases, then regrade it"
+        raise _conflict(run, why) from None
+
+
 def _conflict(run: Run, why: str) -> ApiError:
     return ApiError(Code.CONFLICT, f"The evaluation {quote(run.id)} is {run.status} and {why}")
 
@@ -352,6 +464,12 @@ def _timeout_s(run: Run, asked: Asked) -> float | None:
     if isinstance(said, int | float):
         return float(said)
     return DEFAULT_TIMEOUT_S if run.target.get("kind") == "http" else None
+
+
+def _warnings(run: Run) -> tuple[str, ...]:
+    """Those that the run keeps, and why it does not end early; once it is completed, its verdict has that."""
+    obstacle = None if run.status == "completed" else obstacle_warning(run)
+    return run.warnings if obstacle is None else (*run.warnings, obstacle)
 
 
 def _shown(run: Run, asked: Asked | None, results: int) -> Evaluation:
@@ -370,6 +488,9 @@ def _shown(run: Run, asked: Asked | None, results: int) -> Evaluation:
         concurrency=asked.concurrency,
         timeout_s=_timeout_s(run, asked),
         baseline_id=asked.baseline_id,
+        stopped=None if run.early is None else run.early.to_data(),
+        calls_saved=run.calls_saved,
+        warnings=_warnings(run),
         started_at=run.started_at,
         completed_at=run.completed_at,
         result_count=results,

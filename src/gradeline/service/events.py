@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, suppress
 from typing import NamedTuple
 
 import msgspec
@@ -18,10 +18,11 @@ from starlette.concurrency import run_in_threadpool
 from gradeline.errors import StoreError
 from gradeline.service.event_log import Event, EventLog
 from gradeline.service.failures import not_found
-from gradeline.service.run_rows import Standing, standing
+from gradeline.service.run_rows import ENDED, Standing, standing
 from gradeline.store.database import Database
 
-ENDED = frozenset({"completed", "failed", "cancelled"})
+STOPPED = ENDED | {"interrupted"}
+"""No process works on the run. One that the service holds is taken up again by itself when it is interrupted."""
 HEARTBEAT_S = 15.0
 
 _POLL_S = 0.5
@@ -76,6 +77,18 @@ class Events:
         self, run: str, last_id: str | None = None, *, heartbeat_s: float = HEARTBEAT_S
     ) -> AsyncIterator[Event | Beat]:
         """The events behind ``last_id``, as they come, until the run is done; an unknown one starts with a snapshot."""
+        batches = self.batches(run, last_id, heartbeat_s=heartbeat_s)
+        async with aclosing(batches):
+            async for batch in batches:
+                for event in batch:
+                    yield event
+                if not batch:
+                    yield Beat()
+
+    async def batches(
+        self, run: str, last_id: str | None = None, *, heartbeat_s: float = HEARTBEAT_S
+    ) -> AsyncGenerator[list[Event]]:
+        """The same, with what is there at the same time in one list; an empty one is a `Beat`."""
         self.readers += 1
         feed = self._joined(run)
         try:
@@ -83,44 +96,45 @@ class Events:
             followed = (
                 self._without_log(now) if now.last_event is None else self._logged(run, feed, last_id, heartbeat_s)
             )
-            async for event in followed:
-                yield event
+            async for batch in followed:
+                yield batch
         finally:
             self.readers -= 1
             self._left(run, feed)
 
     async def _logged(
         self, run: str, feed: _Feed, last_id: str | None, heartbeat_s: float
-    ) -> AsyncIterator[Event | Beat]:
+    ) -> AsyncIterator[list[Event]]:
         at = await run_in_threadpool(self._place, run, last_id)
         while not self._closed:
             if at is None or feed.is_far_ahead_of(at):
                 snapshot = await run_in_threadpool(self._snapshot, run)
-                yield snapshot
+                yield [snapshot]
                 at = snapshot.n
             version = feed.version
             events = feed.behind(at) or await run_in_threadpool(self.log.after, run, at, _PAGE)
-            for event in events:
-                yield event
-                at = event.n
-                if event.kind == "done" and await run_in_threadpool(self._is_last, run, at):
+            if events:
+                yield events
+                at = events[-1].n
+                if events[-1].kind == "done" and await run_in_threadpool(self._is_last, run, at):
                     return
-            if events or await feed.wait(version, heartbeat_s):
+                continue
+            if await feed.wait(version, heartbeat_s):
                 continue
             now = await run_in_threadpool(standing, self._database.read, run)
             if now is None:
                 return  # it was deleted
-            if now.run.status in ENDED and at == now.last_event:
-                yield Event(at, "done", _told(now))  # the command line worked on it, which writes no log
+            if now.is_over and at == now.last_event:
+                yield [Event(at, "done", _told(now))]  # the command line worked on it, which writes no log
                 return
-            yield Beat()
+            yield []
 
-    async def _without_log(self, now: Standing) -> AsyncIterator[Event | Beat]:
+    async def _without_log(self, now: Standing) -> AsyncIterator[list[Event]]:
         """What can be told of a run that the command line works on."""
-        yield Event(0, "snapshot", _told(now))
+        yield [Event(0, "snapshot", _told(now))]
         while not self._closed:
-            if now.run.status in ENDED:
-                yield Event(0, "done", _told(now))
+            if now.is_over:
+                yield [Event(0, "done", _told(now))]
                 return
             await asyncio.sleep(_POLL_S)
             before, found = now, await run_in_threadpool(standing, self._database.read, now.run.id)
@@ -128,12 +142,12 @@ class Events:
                 return
             now = found
             if now.progress != before.progress:
-                yield Event(0, "progress", msgspec.json.encode(now.progress).decode())
+                yield [Event(0, "progress", msgspec.json.encode(now.progress).decode())]
 
     def is_over(self, run: str, last_id: str | None) -> bool:
         """Whether a reader has seen all that will ever be there."""
         now = self.standing(run)
-        return now.run.status in ENDED and last_id is not None and last_id == str(now.last_event)
+        return now.is_over and last_id is not None and last_id == str(now.last_event)
 
     def _place(self, run: str, last_id: str | None) -> int | None:
         """The position that a reader has come to; None where it is not known."""

@@ -6,19 +6,19 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from threading import Lock
+from threading import Lock, Thread
 from time import monotonic
 from typing import Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 
-from gradeline.errors import DataError, StoreError
+from gradeline.errors import ConfigError, DataError, StoreError
 from gradeline.model import Counts, Run, digest_of, from_json, to_json
+from gradeline.service.run_rows import ENDED
 from gradeline.store.database import Database
 
 T = TypeVar("T", bound=Struct)
 
-ENDED = ("completed", "failed", "cancelled")
 _KEPT_IN_MEMORY = 256
 _WORTH_STORING = 5_000
 """Results of a run whose finding is worth a row; of a smaller one it is found again after a restart."""
@@ -46,6 +46,7 @@ class Findings(Generic[T]):
         self._known: OrderedDict[str, _Known[T]] = OrderedDict()
         self._guard = Lock()
         self._locks = tuple(Lock() for _ in range(_LOCKS))
+        self._in_background: set[str] = set()
 
     def of(self, run: Run, counts: Counts, find: Callable[[], T]) -> T:
         """What is known of the run as it stands, or what ``find`` finds."""
@@ -65,6 +66,34 @@ class Findings(Generic[T]):
             return None
         still_going = run.status not in ENDED and monotonic() < known.until
         return known.finding if still_going or known.version == _version(run, counts) else None
+
+    def known(self, run: Run, counts: Counts) -> T | None:
+        """What is known of an ended run as it is, in memory or in the table. Reads no rows of the run."""
+        known = self.usable(run, counts)
+        if known is not None or sum(counts.responses.values()) < _WORTH_STORING:
+            return known
+        version = _version(run, counts)
+        stored = self._stored(run.id, version)
+        if stored is not None:
+            self._remember(run.id, _Known(version, stored, monotonic()))
+        return stored
+
+    def find_in_background(self, run: Run, counts: Counts, find: Callable[[], T]) -> None:
+        """Start a thread that looks at the rows, unless one is at it; its finding is usable when it has ended."""
+        with self._guard:
+            if run.id in self._in_background:
+                return
+            self._in_background.add(run.id)
+        Thread(target=self._find, args=(run, counts, find), name=self._table, daemon=True).start()
+
+    def _find(self, run: Run, counts: Counts, find: Callable[[], T]) -> None:
+        try:
+            # the run may be deleted meanwhile, or the store closed
+            with suppress(StoreError, ConfigError):
+                self.of(run, counts, find)
+        finally:
+            with self._guard:
+                self._in_background.discard(run.id)
 
     def latest(self, run: Run) -> T | None:
         """What is known of the run, however old."""

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from gradeline.api.threads import wait_for
 from gradeline.errors import ConfigError
-from gradeline.graders.registry import ALIASES, BUILTINS
+from gradeline.graders.registry import ALIASES, registry
 from gradeline.usercode.loader import CodeSpec, Entry, Wanted
 from gradeline.usercode.pool import WorkerPool
 
@@ -31,6 +31,8 @@ class PythonGrader(Struct, frozen=True, kw_only=True):
     id: str
     reference: str
     """``file.py:function``, as the workers know it."""
+    place: str = ""
+    """``file.py:line``"""
     description: str = ""
     fingerprint: str = ""
     error: str | None = None
@@ -109,6 +111,7 @@ def _grader(folder: Path, entry: Entry) -> PythonGrader:
     return PythonGrader(
         id=entry.name,
         reference=entry.reference,
+        place=f"{Path(entry.file).name}:{entry.line}",
         description=_docstring(folder / entry.file, entry.line),
         fingerprint=entry.fingerprint,
     )
@@ -120,9 +123,15 @@ def _unambiguous(found: Iterable[PythonGrader]) -> Iterator[PythonGrader]:
     times = Counter(one.id for one in found)
     for one in found:
         if times[one.id] > 1:
-            yield _faulty(one, f"{times[one.id]} functions are marked as grader {one.id!r}; rename all but one")
-        elif one.error is None and one.id in {*BUILTINS, *ALIASES}:
-            yield _faulty(one, f"{one.id!r} is a built-in grader's name; rename this one")
+            places = " and ".join(other.place for other in found if other.id == one.id)
+            reason = f"{times[one.id]} functions are marked as grader {one.id!r}: {places}; rename all but one"
+            yield _faulty(one, reason)
+        elif one.error is None and (builtin := ALIASES.get(one.id, one.id)) in registry:
+            reason = (
+                f"the {registry.origin(builtin)} {one.id!r} has the name of this function ({one.place});"
+                f' rename the function, for instance @grader(name="my_{one.id}")'
+            )
+            yield _faulty(one, reason)
         else:
             yield one
 

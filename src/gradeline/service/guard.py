@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
+from anyio import CapacityLimiter, to_thread
 from fastapi import params
 from fastapi.routing import APIRoute
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 from starlette.routing import BaseRoute, Match
@@ -22,7 +23,7 @@ from gradeline.service.envelope import failure
 from gradeline.service.errors_http import error_of
 from gradeline.service.failures import ApiError, Code
 from gradeline.service.keys import looks_like_key
-from gradeline.service.limits import Limits, TokenBuckets, neighbourhood, too_many
+from gradeline.service.limits import Limits, TokenBuckets, address_of, too_many
 from gradeline.service.sessions import same
 from gradeline.service.state import Service, is_loopback
 
@@ -30,7 +31,10 @@ _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _KEY_PARAMETERS = frozenset({"key", "api_key", "apikey", "access_token", "token", "authorization"})
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 HEALTH = "/api/health"
-_NO_KEY = "A key is needed: Authorization: Bearer gl_…; whoever runs this makes one with: gradeline keys create"
+_NO_KEY = "A key is needed: Authorization: Bearer gl_…; the operator makes one with: gradeline keys create --scope run"
+
+
+T = TypeVar("T")
 
 
 class Found(NamedTuple):
@@ -51,6 +55,7 @@ class Guard:
         self._service = service
         self._requests = TokenBuckets(limits.rate, limits.burst)
         self._wrong_keys = TokenBuckets(limits.wrong_rate, limits.wrong_burst)
+        self._threads = CapacityLimiter(limits.reserved_threads)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -105,36 +110,41 @@ class Guard:
         if keys.looked_lately or not look:
             return not keys.exist(look=False)
         # the store may be slow to answer: not in the event loop
-        return not await run_in_threadpool(keys.exist)
+        return not await self.in_reserved_thread(keys.exist)
 
     async def _caller(self, scope: Scope, headers: Headers, local: bool, found: Found | None) -> Caller:
-        request_id: str = scope["state"]["request_id"]
+        client = scope.get("client")
+        unknown = Caller(None, access.Scope.PUBLIC, scope["state"]["request_id"], client[0] if client else None)
         if local:
-            return Caller(None, access.Scope.ADMIN, request_id)
+            return unknown._replace(scope=access.Scope.ADMIN)
         if found is not None and found.scope is access.Scope.PUBLIC:
-            return Caller(None, access.Scope.PUBLIC, request_id)
+            return unknown
         given = headers.getlist("authorization")
         if given:
             kind, _, text = given[0].strip().partition(" ")
             key = None
             if len(given) == 1 and kind.lower() == "bearer":
-                key = await run_in_threadpool(self._service.keys.authenticate, text.strip())
+                key = await self.in_reserved_thread(partial(self._service.keys.authenticate, text.strip()))
             if key is None:
                 raise self.wrong_key(address_of(scope))
-            return Caller(key.id, key.scope, request_id)
-        return await self._of_session(scope, headers, request_id)
+            return unknown._replace(key_id=key.id, scope=key.scope)
+        return await self._of_session(scope, headers, unknown)
 
-    async def _of_session(self, scope: Scope, headers: Headers, request_id: str) -> Caller:
+    async def _of_session(self, scope: Scope, headers: Headers, unknown: Caller) -> Caller:
         token = session_token(scope, headers)
         if token is None:
             raise ApiError(Code.UNAUTHORIZED, _NO_KEY, headers=_CHALLENGE)
-        opened = await run_in_threadpool(self._service.sessions.find, token)
+        opened = await self.in_reserved_thread(partial(self._service.sessions.find, token))
         if opened is None:
             raise ApiError(Code.UNAUTHORIZED, "The session has ended; sign in again", headers=_CHALLENGE)
         session, key = opened
         if scope["method"] in _WRITES and not same(headers.get("x-csrf-token", ""), session.csrf):
             raise ApiError(Code.FORBIDDEN, "Header X-CSRF-Token: the token that POST /api/session gave is needed")
-        return Caller(key.id, key.scope, request_id)
+        return unknown._replace(key_id=key.id, scope=key.scope, session=session.id)
+
+    async def in_reserved_thread(self, work: Callable[[], T]) -> T:
+        """Do what signing in and readiness need: routes that keep all threads of the API busy do not hold it up."""
+        return await to_thread.run_sync(work, limiter=self._threads)
 
     def wrong_key(self, address: str) -> ApiError:
         """What to answer to a wrong key; from an address that sent many, that it should stop."""
@@ -158,12 +168,6 @@ def is_plain_loopback(scope: Scope, headers: Headers) -> bool:
     """Whether a browser talks to this machine itself, without TLS: the one case where a cookie cannot be secure."""
     host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
     return scope["scheme"] == "http" and is_loopback(host)
-
-
-def address_of(scope: Scope) -> str:
-    """Whose wrong keys and requests are counted together, where there is no key."""
-    client = scope.get("client")
-    return neighbourhood(client[0]) if client else ""
 
 
 def _hosts(scope: Scope, bound: str) -> set[str]:

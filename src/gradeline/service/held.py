@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -44,6 +45,7 @@ class HeldRun:
     ) -> None:
         """``told`` is called with the run's id when there is something new in its log."""
         self.claim = claim
+        self.since = monotonic()
         self.stop = Stop()
         self.task: asyncio.Task[None] | None = None
         """Works on the run. It, and not a future that stands for it, is cancelled: the run is held until it ends."""

@@ -1,35 +1,32 @@
-"""Where stored judges are asked, and which key goes there.
+"""Where judges and provider targets are called, and which key goes there.
 
-Whoever may store or preview a grader must not be able to read the server's files or environment by it. So a judge has
-its text in its definition, and its key from one of two sources: the provider's own variable, which goes to the
-provider's own address alone, or a stored secret, which goes to the host it is bound to.
+A caller who may store, preview or use a grader must not be able to read the server's files or environment by it. So
+a judge has its text in its definition, and its key from one of two sources: the provider's own variable, which goes to
+the provider's own address only (that of OPENAI_BASE_URL and its siblings, where the operator sets one), or a stored
+secret, which goes to the addresses it is bound to.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
-from gradeline.adapters.registry import PROVIDERS
+from yarl import URL
+
+from gradeline.adapters.registry import PROVIDERS, Provider, provider_url
 from gradeline.errors import Problem
-from gradeline.graders.base import DeclaredGrader, Surroundings
+from gradeline.graders.base import DeclaredGrader
 from gradeline.model import Grader
-from gradeline.service.secrets import Secrets
-from gradeline.transport.egress import EgressPolicy
-
-if TYPE_CHECKING:
-    from gradeline.transport import Transport
+from gradeline.model.bound_secret import BoundSecret, Scheme
 
 _SAME = {"google": "gemini"}
-_PORTS = {"http": 80, "https": 443}
 _OWN_KEYS = frozenset(name for provider in PROVIDERS.values() for name in provider.key_names)
-_OWN_URLS = frozenset(provider.url_name for provider in PROVIDERS.values() if provider.url_name)
+_SCHEMES: dict[str, Scheme] = {"http": "http", "https": "https"}
 
 
 class JudgePlace(NamedTuple):
-    """Where one judge of a grader is asked; ``path`` is where its options stand in the config."""
+    """Where one judge of a grader is called; ``path`` is where its options are in the config."""
 
     path: str
     provider: str
@@ -37,27 +34,37 @@ class JudgePlace(NamedTuple):
     key_name: str | None
 
     @property
-    def own_keys(self) -> tuple[str, ...]:
-        """The variables that hold a key for the provider's own address."""
-        provider = PROVIDERS.get(self.provider)
-        return () if self.base_url or provider is None else provider.key_names
+    def url(self) -> str:
+        """The address that is called."""
+        return model_url(self.provider, self.base_url)
 
     @property
-    def host(self) -> str:
-        """``host:port``, to which a secret must be bound to be sent there."""
+    def secret_name(self) -> str | None:
+        """The stored secret that is the key; None: the provider's own variable has it, or there is none."""
+        in_environment = self.key_name in _OWN_KEYS and os.environ.get(self.key_name or "")
+        return None if in_environment else self.key_name
+
+    @property
+    def fault(self) -> str | None:
+        """Why the key may not be named here."""
         provider = PROVIDERS.get(self.provider)
-        named = os.environ.get(provider.url_name) if provider is not None and provider.url_name else None
-        url = self.base_url or named or ("" if provider is None else provider.base_url)
-        try:
-            parts = urlsplit(url)
-            host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
-            return f"{host}:{parts.port or _PORTS.get(parts.scheme, 0)}"
-        except ValueError:
-            return ""
+        own = () if self.base_url or provider is None else provider.key_names
+        if self.key_name not in _OWN_KEYS or self.key_name in own:
+            return None
+        return (
+            "this variable's key goes to its provider's own address only; store the key with"
+            " PUT /api/secrets/NAME and put that name here"
+        )
+
+
+def model_url(provider: str, base_url: str | None) -> str:
+    """Where a provider's model is called; empty for what is not a provider."""
+    found = PROVIDERS.get(provider)
+    return base_url or ("" if found is None else provider_url(found, os.environ))
 
 
 def places_of(grader: Grader) -> Iterator[JudgePlace]:
-    """Where the judges of a grader are asked; nowhere for a grader without any."""
+    """Where the judges of a grader are called; nowhere for a grader without any."""
     if not isinstance(grader, DeclaredGrader):
         return
     options: Any = grader.options
@@ -68,8 +75,23 @@ def places_of(grader: Grader) -> Iterator[JudgePlace]:
             yield JudgePlace(path, _SAME.get(provider, provider), one.base_url, one.api_key_env)
 
 
+def places_in(tree: object, path: str) -> Iterator[JudgePlace]:
+    """Where the judges of a suite are called, as far as their options name an address or a key."""
+    if isinstance(tree, Mapping):
+        base_url, name = tree.get("base_url"), tree.get("api_key_env")
+        if isinstance(base_url, str) or isinstance(name, str):
+            provider = str(tree.get("provider", "openai"))
+            known = (base_url if isinstance(base_url, str) else None, name if isinstance(name, str) else None)
+            yield JudgePlace(path, _SAME.get(provider, provider), *known)
+        for key, value in tree.items():
+            yield from places_in(value, f"{path}.{key}")
+    elif isinstance(tree, list):
+        for number, item in enumerate(tree):
+            yield from places_in(item, f"{path}[{number}]")
+
+
 def remote_faults(grader: Grader) -> Iterator[Problem]:
-    """What a suite file may say and a definition over REST may not."""
+    """What a suite file may contain and a definition over REST may not."""
     if not isinstance(grader, DeclaredGrader):
         return
     if getattr(grader.options, "prompt_path", None) is not None:
@@ -77,31 +99,29 @@ def remote_faults(grader: Grader) -> Iterator[Problem]:
     if getattr(grader.options, "agent_file", None) is not None:
         yield Problem("config.agent_file", "no file of the server is read; name a judge that is there by agent_id")
     for place in places_of(grader):
-        if place.key_name in _OWN_KEYS and place.key_name not in place.own_keys:
-            yield Problem(
-                f"{place.path}.api_key_env",
-                "this variable's key goes to its provider's own address alone; store the key with"
-                " PUT /api/secrets/NAME and put that name here",
-            )
+        if place.fault is not None:
+            yield Problem(f"{place.path}.api_key_env", place.fault)
 
 
-def judge_environment(places: Iterable[JudgePlace], secrets: Secrets) -> dict[str, str]:
-    """The variables that these judges may see; `ApiError` where a secret is missing or is bound to another host."""
-    seen = {name: os.environ[name] for name in (*_OWN_KEYS, *_OWN_URLS) if name in os.environ}
-    for place in places:
-        if place.key_name is not None and place.key_name not in place.own_keys:
-            seen[place.key_name], _ = secrets.resolve({"secret": place.key_name}, place.host)
-    return seen
+def provider_secrets() -> Iterator[BoundSecret]:
+    """The keys in the providers' own variables, each bound to its provider's address."""
+    for name in sorted(_OWN_KEYS):
+        value = os.environ.get(name)
+        if value:
+            provider = next(one for one in PROVIDERS.values() if name in one.key_names)
+            yield _bound_key(name, value, provider)
 
 
-def surroundings_of(graders: Iterable[Grader], secrets: Secrets, egress: EgressPolicy) -> Surroundings:
-    """What the service lets graders see and call: no folder, their own keys, the addresses that the policy allows."""
-    places = [place for grader in graders for place in places_of(grader)]
-    environment: Mapping[str, str] = judge_environment(places, secrets)
+def provider_addresses() -> dict[str, str]:
+    """The variables with which the operator moves a provider to another address."""
+    names = {provider.url_name for provider in PROVIDERS.values() if provider.url_name}
+    return {name: os.environ[name] for name in names if os.environ.get(name)}
 
-    def open_transport() -> Transport:
-        from gradeline.adapters.sending import ModelTransport  # loads aiohttp
 
-        return ModelTransport(egress)
-
-    return Surroundings(None, environment, open_transport)
+def _bound_key(name: str, value: str, provider: Provider) -> BoundSecret:
+    try:
+        url = URL(provider_url(provider, os.environ))
+        hosts = (f"[{url.host}]:{url.port}" if ":" in (url.host or "") else f"{url.raw_host}:{url.port}",)
+        return BoundSecret(name, value, hosts, _SCHEMES[url.scheme])
+    except (ValueError, KeyError):
+        return BoundSecret(name, value, ())  # the address is not valid: nothing can be sent there

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from hashlib import sha256
 from hmac import compare_digest, digest
@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from gradeline.errors import ConfigError, Problem, StoreError
 from gradeline.service.access import Scope
+from gradeline.service.audit import Recorder, unrecorded
 from gradeline.service.master import REMEDY, MasterKey
 from gradeline.service.moments import moment
 from gradeline.service.settings import ServeSettings
@@ -66,7 +67,9 @@ class Keys:
         migrate(database, "keys", STEPS)
         self.exist()
 
-    def create(self, scope: Scope, name: str = "", lasts_s: float | None = None) -> tuple[ApiKey, str]:
+    def create(
+        self, scope: Scope, name: str = "", lasts_s: float | None = None, record: Recorder = unrecorded
+    ) -> tuple[ApiKey, str]:
         """A new key, and its text, which nobody can ask for again."""
         if self._master is None:
             raise ConfigError(Problem("", f"an API key needs the service's secret key: {REMEDY}"))
@@ -76,13 +79,16 @@ class Keys:
         start = f"gl_{key.id}_{token_hex(32)}"
         text = f"{start}_{_checksum(start)}"
         values = (key.id, name, scope.value, self._digest(text), self._master.fingerprint, key.created_at, until)
-        self._database.transact(
-            lambda transaction: transaction.run(
+
+        def work(transaction: Transaction) -> None:
+            transaction.run(
                 "INSERT INTO api_keys (id, name, scope, digest, master, created_at, expires_at)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?)",
                 *values,
             )
-        )
+            record(transaction, key.id, {"scope": scope.value, "name": name, "expires_at": until})
+
+        self._database.transact(work)
         self._exist = True
         return key, text
 
@@ -96,16 +102,19 @@ class Keys:
         rows = self._database.read(f"SELECT {_COLUMNS} FROM api_keys WHERE id = ?", id)  # noqa: S608 - constant
         return _key(rows[0]) if rows else None
 
-    def revoke(self, id: str) -> bool:  # noqa: A002 - as the store names it
+    def revoke(self, id: str, record: Recorder = unrecorded) -> bool:  # noqa: A002 - as the store names it
         """End a key at once, in every process; False: there is none of that id. A second time changes nothing."""
         now = moment(self._clock())
-        return bool(
-            self._database.transact(
-                lambda transaction: transaction.run(
-                    "UPDATE api_keys SET revoked_at = coalesce(revoked_at, ?) WHERE id = ? RETURNING id", now, id
-                )
+
+        def work(transaction: Transaction) -> bool:
+            found = transaction.run(
+                "UPDATE api_keys SET revoked_at = coalesce(revoked_at, ?) WHERE id = ? RETURNING id", now, id
             )
-        )
+            if found:
+                record(transaction, id)
+            return bool(found)
+
+        return self._database.transact(work)
 
     def authenticate(self, text: str) -> ApiKey | None:
         """The key, if it is one, was made here and is good now. A typing error costs no look into the store."""
@@ -126,6 +135,13 @@ class Keys:
             return None
         self._touch(key, now)
         return key
+
+    def good_ids(self, ids: Collection[str]) -> set[str]:
+        """Those of these keys that are good now; asking does not count as using them."""
+        places = ", ".join("?" * len(ids))
+        rows = self._database.read(f"SELECT {_COLUMNS} FROM api_keys WHERE id IN ({places})", *ids)  # noqa: S608
+        now = moment(self._clock())
+        return {key.id for key in map(_key, rows) if key.is_good(now)}
 
     @property
     def looked_lately(self) -> bool:

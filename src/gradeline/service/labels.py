@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 
 from gradeline.errors import Outcome
 from gradeline.model import Grade, Record, Run, case_digest, clean_text, digest_of, to_json
+from gradeline.service.audit import Recorder, unrecorded
 from gradeline.service.failures import ApiError, Code, not_found
 from gradeline.service.moments import moment
 from gradeline.service.paging import Page, decode_cursor, encode_cursor
@@ -117,7 +118,15 @@ class Labels:
         self._clock = clock
         migrate(database, "labels", STEPS)
 
-    def put(self, run: Run, record: Record, grader: str, said: Opinion, author: str | None) -> Label:
+    def put(
+        self,
+        run: Run,
+        record: Record,
+        grader: str,
+        said: Opinion,
+        author: str | None,
+        record_act: Recorder = unrecorded,
+    ) -> Label:
         """Store a verdict on a grader's word, or replace it; the one before stays in the history."""
         grade = _graded(run, record, grader)
         values = (
@@ -143,11 +152,19 @@ class Labels:
                 *key,
                 *values,
             )
-            return _label(rows[0])
+            label = _label(rows[0])
+            record_act(
+                transaction,
+                run.id,
+                {"result_id": label.result_id, "grader_id": grader, "verdict": label.verdict, "score": label.score},
+            )
+            return label
 
         return self._database.transact(add)
 
-    def withdraw(self, run: Run, record: Record, grader: str, author: str | None) -> None:
+    def withdraw(
+        self, run: Run, record: Record, grader: str, author: str | None, record_act: Recorder = unrecorded
+    ) -> None:
         """Take a label back; `ApiError` NOT_FOUND where there is none. The history keeps both."""
         key = (run.id, record.case, record.repeat, grader)
         now = moment(self._clock())
@@ -161,6 +178,8 @@ class Labels:
                     author,
                     now,
                 )
+                details = {"result_id": result_id(record.case, record.repeat), "grader_id": grader}
+                record_act(transaction, run.id, details)
             return bool(found)
 
         if clean_text(grader).changed or not self._database.transact(add):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from ipaddress import IPv6Address, ip_address
+from typing import TypeVar
 
+from anyio import CapacityLimiter, to_thread
 from msgspec import Struct
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -16,7 +18,12 @@ from gradeline.service.envelope import failure
 from gradeline.service.errors_http import RefusedBodyError
 from gradeline.service.failures import ApiError, Code
 
+RESERVED = frozenset({"/api/health", "/api/ready", "/api/session"})
+"""Paths that have connections, requests and threads of their own, so that one caller cannot use up all there are."""
 _MOST_BUCKETS = 10_000
+_RETRY_S = 5
+
+T = TypeVar("T")
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -29,7 +36,20 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Wrong keys a second from one address."""
     wrong_burst: int = 20
     at_once: int = 256
-    """Requests that are being worked on."""
+    """Requests that are being worked on; one address has at most half of them."""
+    reserved: int = 32
+    """Requests for `RESERVED` paths that are worked on beyond those."""
+    reserved_threads: int = 8
+    """Threads for keys, sessions and readiness only."""
+    streams: int = 1000
+    """Event streams that are open."""
+    streams_per_key: int = 100
+    streams_per_address: int = 200
+    trials: int = 16
+    """Previews and tries that are under way; each holds a thread for as long as an agent or a judge takes."""
+    trials_per_caller: int = 4
+    imports: int = 4
+    """Files of test cases that are read and stored; others wait."""
     body_s: float = 30.0
     """How long a body may take, and the rate at which a longer one must come."""
     body_rate: float = 50_000.0
@@ -70,27 +90,39 @@ def neighbourhood(address: str) -> str:
     return str(parsed.packed[:8].hex()) if isinstance(parsed, IPv6Address) else str(parsed)
 
 
+def address_of(scope: Scope) -> str:
+    """Whose requests are counted together where there is no key: the client's address, behind a trusted proxy too."""
+    client = scope.get("client")
+    return neighbourhood(client[0]) if client else ""
+
+
 class Crowd:
-    """Refuses requests while too many are being worked on; one whose answer has begun no longer counts."""
+    """Refuses requests while too many are being worked on, of all callers or of one address.
+
+    A request whose answer has begun no longer counts.
+    """
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         self._app = app
-        self._most = limits.at_once
-        self._here = 0
+        self._limits = limits
+        self._here: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if self._here >= self._most:
+        address = address_of(scope)
+        if not self._has_room(address, scope["path"] in RESERVED):
             await failure(too_many("The service is overloaded", 1))(scope, receive, send)
             return
-        self._here += 1
+        self._here[address] += 1
         counted = True
 
         def leave() -> None:
             nonlocal counted
-            self._here -= counted
+            self._here[address] -= counted
+            if not self._here[address]:
+                del self._here[address]
             counted = False
 
         async def leave_and_send(message: Message) -> None:
@@ -102,6 +134,39 @@ class Crowd:
             await self._app(scope, receive, leave_and_send)
         finally:
             leave()
+
+    def _has_room(self, address: str, reserved: bool) -> bool:
+        most = self._limits.at_once
+        if reserved:
+            return self._here.total() < most + self._limits.reserved
+        return self._here.total() < most and self._here[address] < max(1, most // 2)
+
+
+class TrialPool:
+    """Threads for previews and tries, apart from those of the API: what waits on others holds up nothing else.
+
+    For one event loop.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._threads = CapacityLimiter(limits.trials)
+        self._busy: Counter[str] = Counter()
+
+    async def run(self, caller: str, work: Callable[[], T]) -> T:
+        """What the work returns; `ApiError` 429 while the caller, or all together, have too much under way."""
+        if self._busy[caller] >= self._limits.trials_per_caller:
+            most = self._limits.trials_per_caller
+            raise too_many(f"{most} previews and tries of this caller are under way, which is the maximum", _RETRY_S)
+        if self._busy.total() >= self._limits.trials:
+            raise too_many(f"{self._limits.trials} previews and tries are under way, which is the maximum", _RETRY_S)
+        self._busy[caller] += 1
+        try:
+            return await to_thread.run_sync(work, limiter=self._threads)
+        finally:
+            self._busy[caller] -= 1
+            if not self._busy[caller]:
+                del self._busy[caller]
 
 
 class BodyLimits:

@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Callable, Mapping
 from typing import TextIO
 
 from starlette.requests import ClientDisconnect
@@ -19,30 +20,46 @@ from gradeline.service.moments import moment
 
 log = logging.getLogger("gradeline.service")
 _REQUEST = "gradeline_request"
+_PHASE = "gradeline_phase"
+"""See `gradeline.engine.phases`."""
 _LONGEST = 20_000
 
 
 class JsonLines(logging.Formatter):
     """A record as one line; keys in it are made unreadable."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.masked: Callable[[str], str] = str
+        """Masks secret values in a string, once a service with secrets is there. It must not write to the log."""
+
     def format(self, record: logging.LogRecord) -> str:
         told: dict[str, object] = {
             "at": moment(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage()[:_LONGEST],
-            **getattr(record, _REQUEST, {}),
+            "message": self.masked(record.getMessage())[:_LONGEST],
+            **self._fields(getattr(record, _REQUEST, {})),
+            **self._fields(getattr(record, _PHASE, {})),
         }
         if record.exc_info:
-            told["trace"] = self.formatException(record.exc_info)[-_LONGEST:]
+            told["trace"] = self.masked(self.formatException(record.exc_info))[-_LONGEST:]
         # ASCII: what a caller wrote can neither break the line nor steer a terminal
-        return without_keys(json.dumps(told, ensure_ascii=True, default=str))
+        return without_keys(json.dumps(told, ensure_ascii=True))
+
+    def _fields(self, fields: Mapping[str, object]) -> dict[str, object]:
+        """Numbers as they are, and what is not a number as a masked string."""
+        return {
+            name: value if isinstance(value, int | float | None) else self.masked(str(value))
+            for name, value in fields.items()
+        }
 
 
-def log_to(stream: TextIO | None = None, level: int = logging.INFO) -> None:
+def log_to(stream: TextIO | None = None, level: int = logging.INFO) -> JsonLines:
     """Send the service's and the server's logs to a stream, standard error where none is named."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonLines())
+    lines = JsonLines()
+    handler.setFormatter(lines)
     for name in ("gradeline", "uvicorn"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
@@ -50,6 +67,7 @@ def log_to(stream: TextIO | None = None, level: int = logging.INFO) -> None:
         logger.propagate = False
     # the server's start and stop are told by the command itself
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    return lines
 
 
 class Observed:

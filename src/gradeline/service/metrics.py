@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from threading import Lock
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from gradeline.errors import StoreError
 
@@ -21,6 +21,25 @@ class Gauge(NamedTuple):
     help: str
     read: Callable[[], float | Mapping[str, float]]
     label: str = ""
+    kind: Literal["gauge", "counter"] = "gauge"
+
+
+class LabelledCounter:
+    """Counts events by one label, for a `Gauge` of the kind ``counter``. Thread-safe; the labels must be few."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._counts: dict[str, float] = {}
+
+    def add(self, label: str) -> None:
+        """Count one event."""
+        with self._lock:
+            self._counts[label] = self._counts.get(label, 0.0) + 1
+
+    def counts(self) -> dict[str, float]:
+        """The events so far, by label."""
+        with self._lock:
+            return dict(self._counts)
 
 
 class _Latency:
@@ -82,12 +101,12 @@ class Metrics:
             yield f"{name}_count{_labels(route=route)} {reached}"
 
     def _gauge_lines(self) -> Iterator[str]:
-        for name, help_, read, label in self._gauges:
+        for name, help_, read, label, kind in self._gauges:
             try:
                 value = read()
             except StoreError:
                 continue  # what cannot be known now is left out
-            yield from _head(name, "gauge", help_)
+            yield from _head(name, kind, help_)
             if isinstance(value, Mapping):
                 yield from (f"{name}{_labels(**{label: key})} {number:g}" for key, number in sorted(value.items()))
             else:

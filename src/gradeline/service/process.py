@@ -3,39 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import resource
 import socket
-from collections.abc import Callable, Mapping
-from http import HTTPStatus
+from collections.abc import Callable
 from threading import Timer
+from time import monotonic
 from types import FrameType
-from typing import NamedTuple
 
-import h11
-import msgspec
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gradeline.errors import ConfigError, Problem
 from gradeline.service.app import application
-from gradeline.service.failures import Code
-from gradeline.service.headers import security_headers
+from gradeline.service.connections import MOST_DESCRIPTORS, PatientProtocol, Room, read_proxies
 from gradeline.service.state import Service
 
-log = logging.getLogger("gradeline.service")
-
-HEAD_S = 15.0
-"""How long a request's head may take."""
-LINGER_S = 3.0
-"""How long the rest of a refused body is still taken, so that its sender gets to read why."""
-MOST_CONNECTIONS = 2000
-"""Where the process may have so many descriptors; else a quarter of those, since runs and the store need some too."""
-_MOST_DESCRIPTORS = 65_536
-_BACKLOG = 2048
 _GRACE_S = 1.5
-_LATER = {"Retry-After": "5"}
+_CANCEL_S = 1
+"""How long requests that are cancelled at the end of a drain may take to end."""
 
 
 def require_keys(service: Service) -> None:
@@ -82,6 +67,7 @@ def url_of(bound: socket.socket, host: str) -> str:
 
 def serve(service: Service, bound: socket.socket, announce: Callable[[], None]) -> None:
     """Serve until SIGTERM or SIGINT; a second signal ends it at once. ``announce`` is called once it answers."""
+    proxies = read_proxies(service.settings.trusted_proxies)
     _raise_descriptors()
     config = uvicorn.Config(
         application(service),
@@ -91,9 +77,12 @@ def serve(service: Service, bound: socket.socket, announce: Callable[[], None]) 
         log_config=None,
         access_log=False,
         server_header=False,
-        backlog=Room.here().at_once,
+        backlog=Room.here().accepted_at_once,
+        # without them the default of the server would trust X-Forwarded-For of every program on this machine
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=proxies,
         timeout_keep_alive=20,
-        timeout_graceful_shutdown=max(1, int(service.settings.drain_s)),
+        timeout_graceful_shutdown=_CANCEL_S,
     )
     Server(config, service, announce).run(sockets=[bound])
 
@@ -101,37 +90,25 @@ def serve(service: Service, bound: socket.socket, announce: Callable[[], None]) 
 def _raise_descriptors() -> None:
     """As many as this process may have: what a shell grants by default, 1,024, is for older programs."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-class Room(NamedTuple):
-    """How the descriptors of the process are divided; what is left is for runs and the store."""
-
-    most: int
-    """Connections that are served."""
-    told: int
-    """As many more are told to come again; those beyond are closed."""
-    at_once: int
-    """Connections that are taken in one go, before any of them can be closed."""
-
-    @classmethod
-    def here(cls) -> Room:
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        limit = _MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
-        most = min(MOST_CONNECTIONS, limit // 4)
-        return cls(most, most // 2, min(_BACKLOG, limit // 8))
-
-
 class Server(uvicorn.Server):
-    """uvicorn's, with signals of its own: a stop that was asked for is a success."""
+    """uvicorn's, with signals of its own: a stop that was asked for is a success.
+
+    The first signal begins a drain: runs in flight are finished or given back, requests in flight are finished, and new
+    ones are answered with 503 (see `gradeline.service.drain`). Only then the socket is closed.
+    """
 
     def __init__(self, config: uvicorn.Config, service: Service, announce: Callable[[], None]) -> None:
         super().__init__(config)
         self._service = service
         self._announce = announce
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._drain_until: float | None = None
+        """By the monotonic clock: how long requests in flight may take; None before the first signal."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -140,81 +117,20 @@ class Server(uvicorn.Server):
             self._announce()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of a handler
-        if self.should_exit:
+        if self._drain_until is not None:
             os._exit(128 + sig)
-        self.should_exit = True
+        self._drain_until = monotonic() + self._service.settings.drain_s - _CANCEL_S
         # whatever holds it up then goes on after the next start: nothing finished is lost
         last_call = Timer(self._service.settings.drain_s + _GRACE_S, os._exit, (1,))
         last_call.daemon = True
         last_call.start()
-        if self._loop is not None:
+        if self._loop is None:  # it has not begun to serve
+            self.should_exit = True
+        else:
             self._loop.call_soon_threadsafe(self._service.begin_stop)
 
-
-class PatientProtocol(H11Protocol):
-    """uvicorn's, which waits for a request's head for ever, and answers what is no HTTP in its own words."""
-
-    _head: asyncio.TimerHandle | None = None
-    _too_many = False
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        room = Room.here()
-        if len(self.connections) > room.most + room.told:
-            transport.close()
-            return
-        self._too_many = len(self.connections) > room.most
-        self._await_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        if self._too_many:
-            self._send_last(503, Code.RATE_LIMITED, "Too many connections are open; come again in 5 s", _LATER)
-            return
-        if self._head is None and (self.cycle is None or self.cycle.response_complete):
-            self._await_head()
-        super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._stop_waiting()
-
-    def on_response_complete(self) -> None:
-        self._stop_waiting()
-        super().on_response_complete()
-        if self.conn.their_state is h11.SEND_BODY:
-            self.loop.call_later(LINGER_S, self._hang_up, self.cycle)
-
-    def send_400_response(self, msg: str) -> None:
-        self._send_last(400, Code.INVALID_INPUT, msg, {})
-
-    def _send_last(self, status: int, code: Code, message: str, more: Mapping[str, str]) -> None:
-        """Answer without the application, and hang up."""
-        failure = {"success": False, "data": None, "error": {"code": code.value, "message": message}}
-        headers = {**security_headers("none"), "Content-Type": "application/json", "Connection": "close", **more}
-        body = msgspec.json.encode(failure)
-        head = h11.Response(
-            status_code=status,
-            headers=[(name.encode(), value.encode()) for name, value in headers.items()]
-            + [(b"Content-Length", str(len(body)).encode())],
-            reason=HTTPStatus(status).phrase.encode(),
-        )
-        try:
-            for event in (head, h11.Data(data=body), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event) or b"")
-        except h11.LocalProtocolError:
-            log.debug("an answer had begun already")
-        self.transport.close()
-
-    def _await_head(self) -> None:
-        self._head = self.loop.call_later(HEAD_S, self.transport.close)
-
-    def _stop_waiting(self) -> None:
-        if self._head is not None:
-            self._head.cancel()
-            self._head = None
-
-    def _hang_up(self, cycle: object) -> None:
-        if self.cycle is cycle and self.conn.their_state is h11.SEND_BODY:
-            self.transport.close()
+    async def on_tick(self, counter: int) -> bool:
+        if self._drain_until is not None:
+            in_flight = bool(self.server_state.tasks) and monotonic() < self._drain_until
+            self.should_exit = self._service.drained and not in_flight
+        return await super().on_tick(counter)

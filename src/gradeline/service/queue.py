@@ -9,31 +9,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 import msgspec
 
-from gradeline.engine.owner import is_alive, this_process
 from gradeline.errors import StoreError
 from gradeline.model import Run
+from gradeline.service.audit import Recorder, unrecorded
 from gradeline.service.event_log import EventLog, Happened
 from gradeline.service.run_rows import change_run, read_run, standing
 from gradeline.store.database import Database, Dialect, Transaction, migrate
+from gradeline.store.owner import HEARTBEAT_S, is_alive, silence, this_process, write_heartbeat
 
 MOST_TRIES = 5
 """How often a run is taken up without a single row stored before it is given up."""
 
+MOST_DEATHS = 2
+"""How many processes may end while they work on a run before it is quarantined. One that an operator was stopping does
+not count; the sender of a SIGKILL is unknown, so a killed one does."""
+QUARANTINED = (
+    f"quarantined: {MOST_DEATHS} server processes ended while they worked on this run, so no process takes it up again;"
+    " find the cause in the server's log, then resume the run"
+)
+
 _CLAIM = """
     UPDATE jobs SET state = 'claimed', owner = ?, token = token + 1, beat = beat + 1, tries = tries + 1
     WHERE state = 'queued' AND run = (SELECT run FROM jobs WHERE state = 'queued' ORDER BY n LIMIT 1)
-    RETURNING run, token, attempt, retry_failed, tries"""
+    RETURNING run, token, attempt, retry_failed, tries, deaths"""
 _TAKE_OVER = """
-    UPDATE jobs SET owner = ?, token = token + 1, beat = beat + 1, tries = tries + 1
+    UPDATE jobs SET owner = ?, token = token + 1, beat = beat + 1, tries = tries + 1,
+        deaths = deaths + CASE WHEN wanted = 'stop' THEN 0 ELSE ? END,
+        wanted = CASE WHEN wanted = 'stop' THEN NULL ELSE wanted END
     WHERE run = ? AND state = 'claimed' AND token = ? AND beat = ?
-    RETURNING run, token, attempt, retry_failed, tries"""
+    RETURNING run, token, attempt, retry_failed, tries, deaths"""
+_STOPPING = "UPDATE jobs SET wanted = 'stop' WHERE owner = ? AND state = 'claimed' AND wanted IS NULL"
 _BEAT = "UPDATE jobs SET beat = beat + 1 WHERE run = ? AND token = ? AND state = 'claimed' RETURNING wanted"
 
 
@@ -46,6 +57,8 @@ class Claim(NamedTuple):
     """Which one of those that people asked for; a takeover goes on with the same."""
     retry_failed: bool
     tries: int
+    deaths: int = 0
+    """How many processes ended while they worked on it, since a person last started it."""
 
 
 class LostClaimError(StoreError):
@@ -53,6 +66,16 @@ class LostClaimError(StoreError):
 
     def __init__(self, run: str) -> None:
         super().__init__(f"the run {run} was taken over by another process; it goes on there")
+
+
+class _Abandoned(NamedTuple):
+    """A claim that may be taken over."""
+
+    run: str
+    token: int
+    beat: int
+    died: bool
+    """The process that had it is gone; else it is this one."""
 
 
 class _Sighting(NamedTuple):
@@ -71,7 +94,11 @@ def _jobs(transaction: Transaction, _: Dialect) -> None:
     transaction.run("CREATE INDEX jobs_by_state ON jobs (state, n)")
 
 
-STEPS = (_jobs,)
+def _deaths(transaction: Transaction, _: Dialect) -> None:
+    transaction.run("ALTER TABLE jobs ADD COLUMN deaths INTEGER NOT NULL DEFAULT 0")
+
+
+STEPS = (_jobs, _deaths)
 
 
 class Queue:
@@ -86,7 +113,9 @@ class Queue:
         self.lease_s = lease_s
         self._clock = clock
         self._seen: dict[str, _Sighting] = {}
-        self.owner = f"{_namespace()}|{this_process()}|{uuid4().hex[:8]}"
+        self._heartbeat = -HEARTBEAT_S
+        """When the heartbeats that other readers see were last written."""
+        self.owner = f"{this_process()}|{uuid4().hex[:8]}"
 
     def add(self, transaction: Transaction, run: Run, asked: str) -> None:
         """Let a run wait for somebody to work on it; ``asked`` is kept with it."""
@@ -101,7 +130,8 @@ class Queue:
     def add_again(self, transaction: Transaction, run: Run, *, retry_failed: bool) -> Run | None:
         """Let a run that ended wait again; None where it has not ended, or was never here."""
         rows = transaction.run(
-            "UPDATE jobs SET state = 'queued', owner = NULL, token = token + 1, tries = 0, attempt = attempt + 1,"
+            "UPDATE jobs SET state = 'queued', owner = NULL, token = token + 1, tries = 0, deaths = 0,"
+            " attempt = attempt + 1,"
             " wanted = NULL, retry_failed = ?, outcome = NULL, n = (SELECT max(n) + 1 FROM jobs)"
             " WHERE run = ? AND state = 'done' RETURNING run",
             int(retry_failed),
@@ -113,40 +143,51 @@ class Queue:
         self._log.append(transaction, run.id, [Happened("status", {"status": new.status})])
         return new
 
+    def state(self, transaction: Transaction, run: str) -> str | None:
+        """``queued``, ``claimed`` or ``done``; None for a run that was never here."""
+        rows = transaction.run("SELECT state FROM jobs WHERE run = ?", run)
+        return str(rows[0][0]) if rows else None
+
     def waiting(self, read: Callable[..., list[tuple[Any, ...]]] | None = None) -> int:
         """How many runs wait."""
         read = read or self._database.read
         return int(read("SELECT count(*) FROM jobs WHERE state = 'queued'")[0][0])
 
-    def claim(self, held: Collection[str] = ()) -> Claim | None:
-        """Take the run that waits longest, or one whose owner is gone; ``held`` are those that are worked on here."""
+    def lease_age(self) -> float:
+        """Seconds since the last heartbeat of the claimed run that was silent for longest, by the database's clock; 0
+        where no run is claimed. Heartbeats come every 10 seconds."""
+        claimed = self._database.read("SELECT run FROM jobs WHERE state = 'claimed'")
+        silences = (silence(self._database.read, run) for (run,) in claimed)
+        return max((seconds for seconds in silences if seconds is not None), default=0.0)
 
-        if self.waiting():
-            claim = self._database.transact(self._claim_first)
-            if claim is not None:
-                return claim
+    def claim(self, held: Collection[str] = ()) -> Claim | None:
+        """Take a run whose owner is gone, or the one that waits longest; ``held`` are those that are worked on here."""
         for abandoned in self._abandoned(held):
             claim = self._database.transact(partial(self._take_over, abandoned))
             if claim is not None:
                 return claim
-        return None
+        return self._database.transact(self._claim_first) if self.waiting() else None
 
     def _claim_first(self, transaction: Transaction) -> Claim | None:
         rows = transaction.run(_CLAIM, self.owner)
         if not rows:
             return None
         run = read_run(transaction, rows[0][0])
-        if run is not None and run.status == "running" and run.owner != this_process() and is_alive(run.owner):
+        if run is not None and run.status == "running" and run.owner != this_process():
             # the command line went on with it while it waited here
             transaction.run("UPDATE jobs SET state = 'done', owner = NULL WHERE run = ?", run.id)
             return None
         return self._begun(transaction, rows[0], run)
 
-    def _take_over(self, abandoned: tuple[str, int, int], transaction: Transaction) -> Claim | None:
-        rows = transaction.run(_TAKE_OVER, self.owner, *abandoned)
-        return self._begun(transaction, rows[0], read_run(transaction, rows[0][0])) if rows else None
+    def _take_over(self, abandoned: _Abandoned, transaction: Transaction) -> Claim | None:
+        run, token, beat, died = abandoned
+        rows = transaction.run(_TAKE_OVER, self.owner, int(died), run, token, beat)
+        if rows and died and rows[0][-1] >= MOST_DEATHS:
+            self._ended(transaction, run, {"status": "failed", "error_message": QUARANTINED}, None)
+            return None
+        return self._begun(transaction, rows[0], read_run(transaction, run)) if rows else None
 
-    def _abandoned(self, held: Collection[str]) -> Iterable[tuple[str, int, int]]:
+    def _abandoned(self, held: Collection[str]) -> Iterable[_Abandoned]:
         """Claims of processes that are gone, or were silent for the whole lease."""
         rows = self._database.read("SELECT run, owner, token, beat FROM jobs WHERE state = 'claimed' ORDER BY n")
         now = self._clock()
@@ -154,40 +195,51 @@ class Queue:
         for run, owner, token, beat in rows:
             if owner == self.owner:
                 if run not in held:
-                    yield run, token, beat  # it could not be given back when the store was away
+                    yield _Abandoned(run, token, beat, died=False)  # it could not be given back when the store was away
                 continue
             last = self._seen.get(run)
             if last is None or (last.token, last.beat) != (token, beat):
                 last = _Sighting(token, beat, now)
             seen[run] = last
             if now - last.since >= self.lease_s or _is_gone(owner):
-                yield run, token, beat
+                yield _Abandoned(run, token, beat, died=True)
         self._seen = seen
 
     def _begun(self, transaction: Transaction, row: tuple[Any, ...], run: Run | None) -> Claim | None:
         """The claim, with the run marked as running."""
         if run is None:
             return None
-        run_id, token, attempt, retry_failed, tries = row
+        run_id, token, attempt, retry_failed, tries, deaths = row
         change_run(transaction, run, status="running", owner=this_process(), error_message=None)
+        write_heartbeat(transaction.run, run.id)
         if run.status != "running":
             self._log.append(transaction, run.id, [Happened("status", {"status": "running"})])
-        return Claim(run_id, token, attempt, bool(retry_failed), tries)
+        return Claim(run_id, token, attempt, bool(retry_failed), tries, deaths)
 
     def beat(self, claims: Iterable[Claim]) -> dict[str, str | None]:
         """Say that these are worked on; gives what is wanted of each, and leaves out those that were lost."""
         held = list(claims)
         if not held:
             return {}
+        now = self._clock()
+        due = now - self._heartbeat >= HEARTBEAT_S
 
         def work(transaction: Transaction) -> dict[str, str | None]:
             found: dict[str, str | None] = {}
             for claim in held:
                 for (wanted,) in transaction.run(_BEAT, claim.run, claim.token):
                     found[claim.run] = wanted
+                    if due:
+                        write_heartbeat(transaction.run, claim.run)
             return found
 
-        return self._database.transact(work)
+        found = self._database.transact(work)
+        self._heartbeat = now if due else self._heartbeat
+        return found
+
+    def announce_stop(self) -> None:
+        """This process was asked to stop: if it ends before it releases its runs, they are not the cause."""
+        self._database.transact(lambda transaction: transaction.run(_STOPPING, self.owner))
 
     def require(self, transaction: Transaction, claim: Claim) -> None:
         """`LostClaimError` where the run is another's; else it stays this one's until the transaction ends."""
@@ -214,7 +266,8 @@ class Queue:
 
         def work(transaction: Transaction) -> Run:
             rows = transaction.run(
-                "UPDATE jobs SET state = 'queued', owner = NULL, token = token + 1"
+                "UPDATE jobs SET state = 'queued', owner = NULL, token = token + 1,"
+                " wanted = CASE WHEN wanted = 'stop' THEN NULL ELSE wanted END"
                 " WHERE run = ? AND token = ? AND state = 'claimed' RETURNING run",
                 claim.run,
                 claim.token,
@@ -228,7 +281,7 @@ class Queue:
 
         return self._database.transact(work)
 
-    def cancel(self, run_id: str, reason: str) -> Run | None:
+    def cancel(self, run_id: str, reason: str, record: Recorder = unrecorded) -> Run | None:
         """End a run that waits, or ask whoever works on it to end it; None where it has ended or was never here."""
 
         def work(transaction: Transaction) -> Run | None:
@@ -237,6 +290,7 @@ class Queue:
             )
             if not rows:
                 return None
+            record(transaction, run_id)
             if rows[0][0] == "queued":
                 return self._ended(transaction, run_id, {"status": "cancelled", "error_message": reason}, None)
             return read_run(transaction, run_id)
@@ -272,14 +326,6 @@ def baseline_of(database: Database, run: str) -> str | None:
 
 
 def _is_gone(owner: str | None) -> bool:
-    """Whether the owner's process is known to be dead; of one elsewhere nothing is known."""
-    namespace, _, rest = (owner or "").partition("|")
-    return namespace == _namespace() and not is_alive(rest.partition("|")[0])
-
-
-def _namespace() -> str:
-    """Where process numbers mean the same; containers may share a host's name and not its processes."""
-    try:
-        return str(Path("/proc/self/ns/pid").readlink())
-    except OSError:
-        return "?"
+    """Whether the owner's process is known to be dead; the lease decides on one elsewhere."""
+    process, _, queue = (owner or "").partition("|")
+    return "|" not in queue and is_alive(process) is False  # earlier versions wrote more parts

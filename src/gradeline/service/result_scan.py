@@ -1,4 +1,5 @@
-"""Finds the results of a run page by page; whatever the filter, a page costs no more than a bounded look."""
+"""Finds the results of a run page by page; whatever the filter and the size of the run, a page looks at a bounded
+number of results and gives a cursor to continue from."""
 
 from __future__ import annotations
 
@@ -11,15 +12,14 @@ from msgspec import Struct
 from gradeline.errors import Outcome
 from gradeline.model.response import ResponseStatus
 from gradeline.service.result_texts import Matcher, Texts, Wanted, glance
-from gradeline.store.database import Database, Value
+from gradeline.store.database import Database, Dialect, Value
 
-_WINDOW = 50_000
-"""Places of a run that one statement looks at."""
-_WINDOWS = 2
-"""Statements of a page that may end without its being full."""
+LOOKED_AT = 5_000
+"""Results that a page looks at to find those that match, in addition to those that it gives; one with long texts
+counts as several where texts are searched."""
 _TEXTS_AT_ONCE = 2_000
-_TEXTS = 20_000
-"""Texts that a page may look at to find those that match; a long one counts as several."""
+_FIRST_TEXTS = 250
+"""Texts that the first statement looks at; each further one looks at twice as many, as long as matches are few."""
 _CHARS_OF_A_TEXT = 5_000
 _CHARS_AT_ONCE = 8_000_000
 _ROWS_AT_ONCE = 500
@@ -65,6 +65,12 @@ class ResultFilter(Struct, frozen=True, kw_only=True):
     @property
     def reads_texts(self) -> bool:
         return self.texts != Wanted()
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether a block index can leave out results."""
+        named = (self.status, self.grader, self.outcome, self.tag)
+        return self.latency_ms != ANY or any(value is not None for value in named)
 
     @property
     def texts(self) -> Wanted:
@@ -123,34 +129,73 @@ class ResultScan:
         return [case for (case,) in rows]
 
     def page(
-        self, run: str, source: str, where: ResultFilter, start: Place = BEGINNING, *, skip: int = 0, limit: int = 100
+        self,
+        run: str,
+        source: str,
+        where: ResultFilter,
+        start: Place = BEGINNING,
+        *,
+        skip: int = 0,
+        limit: int = 100,
+        repeats: int = 1,
+        stretches: Iterable[tuple[int, int]] | None = None,
     ) -> Found:
-        """The results behind ``start`` that the filter lets through, without the first ``skip`` of them."""
-        ((last,),) = self._database.read("SELECT max(position) FROM samples WHERE run = ?", source)
+        """The results behind ``start`` that match, without the first ``skip`` of them.
+
+        ``stretches`` are the positions (first and end) outside of which no result behind ``start`` matches.
+        """
         found: list[Place] = []
-        place, windows, texts = start, 0, 0
-        while last is not None and place.position <= last and windows < _WINDOWS and texts < _TEXTS:
-            # one more than asked for: it tells that there is a next page
-            missing = skip + limit + 1 - len(found)
-            most = _TEXTS_AT_ONCE if where.reads_texts else missing
-            edge = max(place.position, 0) + _WINDOW
-            seen = self._seen(run, source, where, place, edge, most)
-            if len(seen) == most:
-                place = seen[-1].place
-            else:
-                place, windows = Place(edge, "", -1), windows + 1
-            if where.reads_texts:
-                texts += sum(1 + one.size // _CHARS_OF_A_TEXT for one in seen)
-                likely = [one for one in seen if one.likely]
-                rows = list(islice(self._matching(source, likely, where), missing))
-            else:
-                rows = [one.place for one in seen]
-            found += rows[skip:]
-            skip -= min(skip, len(rows))
-            if len(found) > limit:
-                return Found(found[:limit], found[limit - 1])
-        at_the_end = last is None or place.position > last
-        return Found(found, None if at_the_end else place, 0 if at_the_end else skip)
+        place, looked_at, allowed, texts = start, 0, LOOKED_AT + limit, _FIRST_TEXTS
+        if skip and where == ResultFilter():
+            allowed += skip
+            place, skip = self._skipped(source, start, skip, allowed // repeats)
+        for first, end in self._whole(source, start) if stretches is None else stretches:
+            place = max(place, Place(first, "", -1))
+            while place.position < end:
+                if looked_at >= allowed:
+                    return Found(found, place, skip)
+                # one more than requested: it shows that there is a next page
+                missing = skip + limit + 1 - len(found)
+                most = min(texts, _TEXTS_AT_ONCE) if where.reads_texts else missing
+                edge = min(end, place.position + max(1, (allowed - looked_at) // repeats))
+                seen = self._seen(run, source, where, place, edge, most)
+                reached = seen[-1].place if len(seen) == most else Place(edge, "", -1)
+                looked_at += max(len(seen), (reached.position - place.position) * repeats)
+                place, texts = reached, 2 * texts
+                if where.reads_texts:
+                    looked_at += sum(one.size // _CHARS_OF_A_TEXT for one in seen)
+                    likely = [one for one in seen if one.likely]
+                    rows = list(islice(self._matching(source, likely, where), missing))
+                else:
+                    rows = [one.place for one in seen]
+                found += rows[skip:]
+                skip -= min(skip, len(rows))
+                if len(found) > limit:
+                    return Found(found[:limit], found[limit - 1])
+        return Found(found, None)
+
+    def _skipped(self, source: str, start: Place, skip: int, positions: int) -> tuple[Place, int]:
+        """The last of the results to skip, where no filter is set; ``start`` where there are fewer."""
+        rows = self._database.read(
+            f"""SELECT samples.position, samples.case_key, responses.repeat
+            FROM {joined("responses", self._database.dialect)} AND samples.run = ?
+                AND samples.position >= ? AND samples.position < ?
+                AND (samples.position, samples.case_key, responses.repeat) > (?, ?, ?)
+            ORDER BY samples.position, samples.case_key, responses.repeat LIMIT 1 OFFSET ?""",  # noqa: S608 - made of constants
+            source,
+            source,
+            start.position,
+            max(start.position, 0) + positions,
+            *start,
+            skip - 1,
+        )
+        return (Place(*rows[0]), 0) if rows else (start, skip)
+
+    def _whole(self, source: str, start: Place) -> Iterator[tuple[int, int]]:
+        """All positions of a run from a place on."""
+        ((last,),) = self._database.read("SELECT max(position) FROM samples WHERE run = ?", source)
+        if last is not None:
+            yield max(start.position, 0), last + 1
 
     def _seen(self, run: str, source: str, where: ResultFilter, place: Place, edge: int, limit: int) -> list[_Seen]:
         """The results behind a place that all but their texts let through, with what a glance at those tells."""
@@ -158,16 +203,16 @@ class ResultScan:
         if where.reads_texts:
             size = "length(samples.sample) + length(responses.response)"
             likely, looked_for = glance(where.texts, self._database.dialect.name)
-        conditions, values = _conditions(run, where)
+        conditions, values = _conditions(run, where, self._database.dialect)
         rows = self._database.read(
             f"""SELECT samples.position, samples.case_key, responses.repeat, {size},
                 CASE WHEN {likely} THEN 1 ELSE 0 END
-            FROM samples CROSS JOIN responses
-            WHERE samples.run = ? AND responses.run = samples.run AND responses.case_key = samples.case_key
+            FROM {joined("responses", self._database.dialect)} AND samples.run = ?
                 AND samples.position >= ? AND samples.position < ?
                 AND (samples.position, samples.case_key, responses.repeat) > (?, ?, ?) {conditions}
             ORDER BY samples.position, samples.case_key, responses.repeat LIMIT ?""",  # noqa: S608 - made of constants
             *looked_for,
+            source,
             source,
             place.position,
             edge,
@@ -254,7 +299,25 @@ def _wanted(places: Sequence[Place]) -> tuple[str, list[Value]]:
     return f"(VALUES {rows})", list(chain.from_iterable((place.case, place.repeat) for place in places))
 
 
-def _conditions(run: str, where: ResultFilter) -> tuple[str, list[Value]]:
+def fence(dialect: Dialect) -> str:
+    """Ends a query inside another: PostgreSQL does not look through an offset, and so takes its rows one by one, by an
+    index; it would else read all rows of the run for some pages, and sort them."""
+    return "" if dialect.name == "sqlite" else "OFFSET 0"
+
+
+def joined(table: str, dialect: Dialect) -> str:
+    """Cases with their rows of a table, those of one run, as far as ``WHERE``; the run is the one value.
+
+    Both databases go from case to case, in the order of an index.
+    """
+    matching = f"{table}.run = ? AND {table}.case_key = samples.case_key"
+    if dialect.name == "sqlite":
+        return f"samples CROSS JOIN {table} WHERE {matching}"
+    rows = f"SELECT * FROM {table} WHERE {matching} {fence(dialect)}"  # noqa: S608 - made of constants
+    return f"samples CROSS JOIN LATERAL ({rows}) AS {table} WHERE true"
+
+
+def _conditions(run: str, where: ResultFilter, dialect: Dialect) -> tuple[str, list[Value]]:
     sql, values = "", list[Value]()
     if where.status is not None:
         sql += " AND responses.status = ?"
@@ -267,7 +330,7 @@ def _conditions(run: str, where: ResultFilter) -> tuple[str, list[Value]]:
         of_grade, of_grade_values = _conditions_on_a_grade(where)
         sql += (
             " AND EXISTS (SELECT 1 FROM grades WHERE grades.run = ? AND grades.case_key = samples.case_key"  # noqa: S608 - made of constants
-            f" AND grades.repeat = responses.repeat{of_grade})"
+            f" AND grades.repeat = responses.repeat{of_grade} {fence(dialect)})"
         )
         values += [run, *of_grade_values]
     return sql, values

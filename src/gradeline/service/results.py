@@ -10,9 +10,11 @@ import msgspec
 from msgspec import Struct
 
 from gradeline.model import Grade, Record, Response, ResponseKey, Run, Sample, Storage, clean_text, from_json
+from gradeline.service.case_history import CaseHistory, CaseRun, SameCase
 from gradeline.service.failures import ApiError, Code, not_found
 from gradeline.service.histograms import Histograms
 from gradeline.service.paging import Page, decode_cursor, encode_cursor
+from gradeline.service.result_blocks import ResultBlocks
 from gradeline.service.result_scan import BEGINNING, Place, ResultFilter, ResultScan
 from gradeline.service.result_shapes import (
     Attempt,
@@ -68,6 +70,8 @@ class Results:
         self._database = database
         self._storage = storage
         self._scan = ResultScan(database)
+        self._same_case = SameCase(database)
+        self.blocks = ResultBlocks(database, storage)
         self.summaries = Summaries(database, storage)
         self.histograms = Histograms(database, storage, self.summaries)
         self.export_slots = BoundedSemaphore(EXPORTS_AT_ONCE)
@@ -85,7 +89,19 @@ class Results:
         run = self.run(evaluation_id)
         source = source_of(self._database.read, run.id)
         start, skip = self._start(source, page)
-        found = self._scan.page(run.id, source, where, start, skip=skip, limit=page.limit)
+        index = self.blocks.of(run, source, where, skip)
+        if index is not None:
+            start, skip = index.skipped(where, start, skip)
+        found = self._scan.page(
+            run.id,
+            source,
+            where,
+            start,
+            skip=skip,
+            limit=page.limit,
+            repeats=run.repeats,
+            stretches=None if index is None else index.stretches(where, start),
+        )
         grades = self._scan.grades(run.id, found.places)
         names = self.names(run)
         results = []
@@ -110,6 +126,24 @@ class Results:
         if record is None:
             raise not_found("result", result_id)
         return self.of_record(run, record, self.names(run))
+
+    def case_history(self, evaluation_id: str, result_id: str, limit: int) -> CaseHistory:
+        """The same case and repeat in other runs, the newest first."""
+        run = self.run(evaluation_id)
+        record = self.record(run, result_id)
+        if record is None:
+            raise not_found("result", result_id)
+        found: list[CaseRun] = []
+        for other in self._same_case.runs(run, record):
+            result = self._storage.get_record(ResponseKey(other.id, record.case, record.repeat))
+            if result is not None:
+                shown = listed(result, other, self.names(other))
+                found.append(
+                    CaseRun(evaluation_id=other.id, name=other.name, started_at=other.started_at, result=shown)
+                )
+            if len(found) == limit:
+                break
+        return CaseHistory(evaluation_id=run.id, result_id=result_id, runs=found)
 
     def record(self, run: Run, result_id: str) -> Record | None:
         """The record that a result's id names, as it is stored."""

@@ -11,7 +11,6 @@ import msgspec
 from gradeline.engine.prepare import Definition
 from gradeline.errors import ConfigError
 from gradeline.model import Run
-from gradeline.model.codec import from_json
 from gradeline.service.failures import ApiError, Code
 from gradeline.service.paging import Page, decode_cursor, encode_cursor
 from gradeline.service.run_rows import source_of
@@ -19,10 +18,12 @@ from gradeline.service.suites_of import Asked
 from gradeline.service.summaries import Figure
 from gradeline.stats import wilson
 from gradeline.store.database import Database, Value
+from gradeline.store.owner import observed_run
 
 MAX_COUNTED = 10_000
 
 _AT_ONCE = 200
+_STORED_AS = {"interrupted": ("running", "pending")}
 _BEHIND_ALL = 2**62
 
 
@@ -81,7 +82,8 @@ class RunList:
                 page.skip,
             )
             total = int(self._database.read("SELECT count(*) FROM runs")[0][0])
-            return _cut([(int(n), from_json(Run, text)) for n, text in rows], page.limit, total, capped=False)
+            runs = [(int(n), observed_run(text, self._database.read)) for n, text in rows]
+            return _cut(runs, page.limit, total, capped=False)
         return self._filtered(page, wanted, before)
 
     def kept(self, runs: Sequence[str]) -> dict[str, tuple[Asked, dict[str, Any] | None]]:
@@ -119,10 +121,28 @@ class RunList:
             )
             for run, grader, outcome, count in rows:
                 counted.setdefault((run, grader), {})[outcome] = int(count)
+        grouped = {run.id for run in runs if run.repeats > 1} | self._clustered(runs)
         return {
-            run.id: {key: _rate(counted.get((run.id, key), {}), results[run.id], run.repeats) for key in run.graders}
+            run.id: {
+                key: _rate(counted.get((run.id, key), {}), results[run.id], grouped=run.id in grouped)
+                for key in run.graders
+            }
             for run in runs
         }
+
+    def _clustered(self, runs: Sequence[Run]) -> set[str]:
+        """The runs whose cases, or those of the run they regrade, have clusters."""
+        sources = {run.id: run.id if run.parent is None else source_of(self._database.read, run.id) for run in runs}
+        wanted = list({*sources, *sources.values()})
+        found: set[str] = set()
+        for start in range(0, len(wanted), _AT_ONCE):
+            rows = self._among(
+                "SELECT id FROM runs WHERE id IN ({places})"
+                " AND EXISTS (SELECT 1 FROM clusters WHERE clusters.run = runs.id)",
+                wanted[start:][:_AT_ONCE],
+            )
+            found.update(run for (run,) in rows)
+        return {run for run, source in sources.items() if run in found or source in found}
 
     def _among(self, statement: str, runs: Sequence[str]) -> list[tuple[Any, ...]]:
         values: list[Value] = list(runs)
@@ -144,28 +164,32 @@ class RunList:
 
     def _scan(self, wanted: RunFilter) -> Iterator[tuple[int, Run]]:
         # the stored form has the status as it is written here: the database leaves out most of what cannot match
-        likely = "%" if wanted.status is None else f'%"status":"{wanted.status}"%'
+        stored = _STORED_AS.get(wanted.status or "", (wanted.status,) * 2)
+        likely = tuple("%" if status is None else f'%"status":"{status}"%' for status in stored)
         before = _BEHIND_ALL
         while True:
             rows = self._database.read(
-                "SELECT n, run FROM runs WHERE n < ? AND run LIKE ? ORDER BY n DESC LIMIT ?", before, likely, _AT_ONCE
+                "SELECT n, run FROM runs WHERE n < ? AND (run LIKE ? OR run LIKE ?) ORDER BY n DESC LIMIT ?",
+                before,
+                *likely,
+                _AT_ONCE,
             )
             if not rows:
                 return
             for n, text in rows:
-                run = from_json(Run, text)
+                run = observed_run(text, self._database.read)
                 if wanted.matches(run):
                     yield int(n), run
             before = int(rows[-1][0])
 
 
-def _rate(outcomes: Mapping[str, int], total: int, repeats: int) -> Figure:
+def _rate(outcomes: Mapping[str, int], total: int, *, grouped: bool) -> Figure:
     passed = outcomes.get("pass", 0)
     scored = passed + outcomes.get("fail", 0)
     if not scored:
         return Figure(None, None, None, 0, total)
-    # repeats of a case say less than as many cases: their interval takes a walk over all of them
-    interval = wilson(passed, scored) if repeats == 1 else None
+    # repeats of a case, or cases of a cluster, say less than as many cases: their interval takes a walk over them
+    interval = None if grouped else wilson(passed, scored)
     low, high = (None, None) if interval is None else (interval.low, interval.high)
     return Figure(passed / scored, low, high, scored, total)
 

@@ -9,14 +9,17 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from gradeline.model import Run, Sample
-from gradeline.model.codec import from_json, to_json
+from gradeline.model.codec import to_json
 from gradeline.store.database import Transaction, Value
+from gradeline.store.owner import observed_run
 from gradeline.store.rows import changed, checked
 
+ENDED = frozenset({"completed", "failed", "cancelled"})
 _ROWS_AT_ONCE = 100
 
 _PROGRESS = """
-    SELECT (SELECT last_event FROM jobs WHERE run = ?), (SELECT run FROM runs WHERE id = ?),
+    SELECT (SELECT last_event FROM jobs WHERE run = ?),
+        EXISTS (SELECT 1 FROM jobs WHERE run = ? AND state <> 'done'), (SELECT run FROM runs WHERE id = ?),
         (SELECT coalesce(CAST(sum(count) AS BIGINT), 0) FROM response_counts WHERE run = ?),
         (SELECT coalesce(CAST(sum(count) AS BIGINT), 0) FROM response_counts WHERE run = ? AND status <> 'success'),
         (SELECT CAST(coalesce(min(total), 0) AS BIGINT) FROM
@@ -40,12 +43,19 @@ class Standing(NamedTuple):
     progress: Progress
     last_event: int | None
     """None: the run has no log."""
+    held: bool
+    """The service works on it, or takes it up again by itself."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more happens to the run by itself."""
+        return self.run.status in ENDED or (self.run.status == "interrupted" and not self.held)
 
 
 def read_run(transaction: Transaction, run: str) -> Run | None:
     """The run as it is in this transaction."""
     rows = transaction.run("SELECT run FROM runs WHERE id = ?", run)
-    return from_json(Run, rows[0][0]) if rows else None
+    return observed_run(rows[0][0], transaction.run) if rows else None
 
 
 def insert_run(transaction: Transaction, run: Run) -> None:
@@ -79,12 +89,12 @@ Reader = Callable[..., list[tuple[Any, ...]]]
 def standing(read: Reader, run: str) -> Standing | None:
     """How the run stands. One statement, so that all of it is of the same moment."""
     source = source_of(read, run)
-    (row,) = read(_PROGRESS, run, run, source, source, run)
-    last_event, text, answered, errors, graded = row
+    (row,) = read(_PROGRESS, run, run, run, source, source, run)
+    last_event, held, text, answered, errors, graded = row
     if text is None:
         return None
-    stored = from_json(Run, text)
-    return Standing(stored, Progress(stored.total, answered, graded, errors), last_event)
+    stored = observed_run(text, read)
+    return Standing(stored, Progress(stored.total, answered, graded, errors), last_event, bool(held))
 
 
 def source_of(read: Reader, run: str) -> str:

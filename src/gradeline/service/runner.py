@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from threading import Event as Signal
 from threading import Lock, Thread
 from time import monotonic
-from typing import Any
 
+from gradeline.engine.early import looked_at
 from gradeline.engine.event_loop import new_event_loop
-from gradeline.engine.outside import Outside
+from gradeline.engine.outside import Observer, Outside
 from gradeline.engine.pipeline import RunTask
 from gradeline.engine.prepare import Definition, Prepared, prepare
 from gradeline.engine.suites import answered_samples
@@ -29,11 +29,19 @@ from gradeline.service.event_log import EventLog
 from gradeline.service.events import Events
 from gradeline.service.failures import ApiError
 from gradeline.service.held import CANCELLED, HeldRun, give_back_quietly
+from gradeline.service.metrics import LabelledCounter
 from gradeline.service.queue import MOST_TRIES, Claim, LostClaimError, Queue, baseline_of
 from gradeline.service.secrets import Secrets
 from gradeline.service.settings import ServeSettings
 from gradeline.service.workplace import Workplace
-from gradeline.service.world import document_of, outside_of, suite_for_run
+from gradeline.service.world import (
+    RunSecrets,
+    document_of,
+    outside_of,
+    secrets_of,
+    suite_for_run,
+    within_maximum,
+)
 from gradeline.store.database import Database
 from gradeline.store.shared import SharedStorage
 
@@ -44,6 +52,8 @@ _CANCEL_GRACE_S = 3.0
 """How long a cancelled run's calls in flight may take to finish."""
 _LAST_WORDS_S = 1.0
 """How long what was cancelled may take to let go."""
+_PROBATION_S = 30.0
+"""How long a run is worked on before another begins, where a process ended while it worked on this one."""
 _PAUSE_S = 2.0
 """Before a run is given back that the store would not take rows of; to the power of how often that was."""
 _LONGEST_PAUSE_S = 60.0
@@ -64,6 +74,8 @@ class Runner:
     ) -> None:
         self.log: EventLog = events.log
         self.queue = Queue(database, self.log, settings.lease_s)
+        self.worker_deaths = LabelledCounter()
+        """Worker processes of user code that ended by themselves or had to be killed, by reason."""
         self._settings = settings
         self._storage = storage
         self._secrets = secrets
@@ -100,6 +112,7 @@ class Runner:
         self._stopping.set()
         self._wake.set()
         self._threads[1].join()
+        self._guarded(self.queue.announce_stop)
         deadline = monotonic() + max(0.0, drain_s - 2 * _LAST_WORDS_S - self._workplace.leaving_s)
         with self._lock:
             held, tasks = list(self._held.values()), list(self._tasks.values())
@@ -120,6 +133,11 @@ class Runner:
     def wake(self) -> None:
         """There is something new in the queue."""
         self._wake.set()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether no more runs are taken up."""
+        return self._stopping.is_set()
 
     @property
     def running(self) -> int:
@@ -158,11 +176,18 @@ class Runner:
             _log.exception("the queue")
 
     def _claim(self) -> None:
-        while not self._stopping.is_set() and len(self._held) < self._workplace.at_once:
+        while not self._stopping.is_set() and len(self._held) < self._workplace.at_once and not self._on_probation:
             claim = self.queue.claim(self._held)
             if claim is None:
                 return
             self._begin(claim)
+
+    @property
+    def _on_probation(self) -> bool:
+        """A run is worked on that a process has died of, or with: so far alone, so that it is known which of them."""
+        with self._lock:
+            suspects = [one for one in self._held.values() if one.claim.deaths]
+        return any(monotonic() - one.since < _PROBATION_S for one in suspects)
 
     def _begin(self, claim: Claim) -> None:
         held = HeldRun(self._storage, self.queue, self.log, claim, self._events.changed)
@@ -240,22 +265,26 @@ class Runner:
     async def _execute(self, held: HeldRun) -> None:
         run = held.begin()
         definition = Definition.of(run)
-        document = document_of(definition)
-        suite = suite_for_run(document, self._secrets, self._settings, asking=run.parent is None)
+        document = document_of(definition, run.id)
+        secrets = secrets_of(document, self._secrets, asking=run.parent is None)
+        suite = suite_for_run(document, secrets, self._settings)
         held.baseline = baseline_of(self._database, run.id)
         async with prepare(
             suite,
-            definition.choice,
+            # an operator may have lowered the maximum since the run was started
+            within_maximum(definition.choice, suite, self._settings),
             self._storage,
             asking=run.parent is None,
             baselines=definition.baselines,
-            outside=self._outside(document),
+            outside=self._outside(secrets),
         ) as prepared:
-            task = self._task(prepared, run, held)
-            await self._workplace.engine(self._storage, prepared, task, held.stop)
+            with looked_at(self._storage, self._task(prepared, run, held), held.stop) as (task, stop):
+                await self._workplace.engine(self._storage, prepared, task, stop)
 
-    def _outside(self, document: Mapping[str, Any]) -> Outside:
-        outside = outside_of(document, self._egress, self._secrets)
+    def _outside(self, secrets: RunSecrets) -> Outside:
+        outside = outside_of(secrets, self._egress, self._settings.max_concurrency)
+        observer = Observer(self.worker_deaths.add, partial(self._egress.refusals.add, "connection"))
+        outside = outside._replace(observer=observer)
         return outside._replace(policy=self._egress.settled()) if self._workplace.elsewhere else outside
 
     def _task(self, prepared: Prepared, run: Run, held: HeldRun) -> RunTask:

@@ -1,28 +1,37 @@
-"""Secrets for agents and judges: encrypted at rest, bound to a host, never given out."""
+"""Secrets for agents and judges: encrypted at rest, bound to an address and a place, never given out."""
 
 from __future__ import annotations
 
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from os import urandom
-from typing import TYPE_CHECKING, Any
+from threading import Lock
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
+import msgspec
 from msgspec import Struct
+from yarl import URL
 
 from gradeline.errors import StoreError
-from gradeline.model import quote
+from gradeline.model import canonical_json, quote
+from gradeline.model.bound_secret import BoundSecret, Place, Scheme
+from gradeline.model.masking import SHORTEST_MASKED, Mask
+from gradeline.service.access import Scope
+from gradeline.service.audit import Recorder, unrecorded
+from gradeline.service.caller import Caller
 from gradeline.service.failures import ApiError, Code
 from gradeline.service.master import REMEDY, MasterKey
 from gradeline.service.moments import moment
 from gradeline.service.settings import ServeSettings
 from gradeline.store.database import Database, Dialect, Transaction, migrate
+from gradeline.transport.authorize import SecretRefusedError, authorize, authorize_place
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _NONCE_BYTES = 12
-_REFERENCE = "secret"
+_COLUMNS = "name, host, binding, sealed, master, created_at, modified_at"
 
 
 def _tables(transaction: Transaction, _: Dialect) -> None:
@@ -32,104 +41,225 @@ def _tables(transaction: Transaction, _: Dialect) -> None:
     )
 
 
-STEPS = (_tables,)
+def _bindings(transaction: Transaction, _: Dialect) -> None:
+    # Null in rows from before: https, in a header, for admins, to the host they were sealed for.
+    transaction.run("ALTER TABLE secrets ADD COLUMN binding TEXT")
+
+
+STEPS = (_tables, _bindings)
+
+
+class Binding(Struct, frozen=True):
+    """Where a secret may be sent, and who may use it."""
+
+    hosts: tuple[str, ...]
+    """Each ``host`` or ``host:port``; without a port, the scheme's own."""
+    scheme: Scheme = "https"
+    place: Place = "header"
+    scopes: tuple[Literal["admin", "run"], ...] = ("admin",)
+    keys: tuple[str, ...] = ()
+    """Ids of API keys that may use it, whatever their scope."""
+
+    def allows(self, caller: Caller) -> bool:
+        """Whether a caller may use the secret; an admin may use all."""
+        return caller.scope is Scope.ADMIN or caller.scope.value in self.scopes or caller.key_id in self.keys
 
 
 class SecretInfo(Struct, frozen=True):
-    """What may be told of a secret."""
+    """A secret without its value."""
 
     name: str
     host: str
-    """Where it may be sent: ``host``, or ``host:port``."""
+    """The first of the hosts."""
+    hosts: tuple[str, ...]
+    scheme: Scheme
+    place: Place
+    scopes: tuple[str, ...]
+    keys: tuple[str, ...]
     created_at: str
     modified_at: str
 
 
+class SecretUse(NamedTuple):
+    """A secret that a suite names."""
+
+    name: str
+    url: str
+    """Where it would be sent."""
+    place: Place | None
+    """Where in the request; None: only the transport knows."""
+    field: str
+
+
+class _Row(NamedTuple):
+    name: str
+    host: str
+    binding: str | None
+    sealed: str
+    master: str
+    created_at: str
+    modified_at: str
+
+    @property
+    def bound(self) -> Binding:
+        if self.binding is None:
+            return Binding((self.host,))
+        return msgspec.json.decode(self.binding, type=Binding)
+
+    @property
+    def sealed_for(self) -> bytes:
+        """What the value was sealed with: a changed binding cannot be opened."""
+        return f"{self.name}\0{self.host if self.binding is None else self.binding}".encode()
+
+    @property
+    def info(self) -> SecretInfo:
+        bound = self.bound
+        return SecretInfo(
+            self.name,
+            bound.hosts[0],
+            bound.hosts,
+            bound.scheme,
+            bound.place,
+            bound.scopes,
+            bound.keys,
+            self.created_at,
+            self.modified_at,
+        )
+
+    def secret(self, value: str = "") -> BoundSecret:
+        bound = self.bound
+        return BoundSecret(self.name, value, bound.hosts, bound.scheme, bound.place)
+
+
 class Secrets:
-    """The secrets of a store, each sealed with AES-256-GCM for its name and host."""
+    """The secrets of a store, each sealed with AES-256-GCM for its name and binding."""
 
     def __init__(self, database: Database, settings: ServeSettings, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
         self._master = MasterKey(settings.secret_key) if settings.secret_key is not None else None
+        self._hidden: frozenset[str] = frozenset()
+        self._mask: Mask | None = None
+        """Of the hidden values; None: they have changed since it was made."""
+        self._lock = Lock()
         migrate(database, "secrets", STEPS)
 
-    def put(self, name: str, value: str, host: str) -> SecretInfo:
+    def hide(self, values: Iterable[str]) -> None:
+        """Mask these values too in what `masked` is given."""
+        new = frozenset(values)
+        with self._lock:
+            if not new <= self._hidden:
+                self._hidden, self._mask = self._hidden | new, None
+
+    def masked(self, text: str) -> str:
+        """The text without every value that this process has stored, read or hidden. The store is not read."""
+        with self._lock:
+            mask = self._mask = self._mask or Mask(self._hidden)
+        return mask.text(text)
+
+    def put(self, name: str, value: str, binding: Binding, record: Recorder = unrecorded) -> SecretInfo:
         """Store a secret, or replace it."""
-        host = host.lower()
         master = self._required()
-        nonce = urandom(_NONCE_BYTES)
-        sealed = b64encode(nonce + _cipher(master).encrypt(nonce, value.encode(), _bound(name, host))).decode()
+        self.hide((value,))
+        binding = msgspec.structs.replace(binding, hosts=tuple(host.lower() for host in binding.hosts))
         now = moment(self._clock())
-        rows = self._database.transact(
-            lambda transaction: transaction.run(
-                "INSERT INTO secrets (name, host, sealed, master, created_at, modified_at) VALUES (?, ?, ?, ?, ?, ?)"
-                " ON CONFLICT (name) DO UPDATE SET host = excluded.host, sealed = excluded.sealed,"
-                " master = excluded.master, modified_at = excluded.modified_at"
-                " RETURNING name, host, created_at, modified_at",
-                name,
-                host,
-                sealed,
-                master.fingerprint,
-                now,
-                now,
+        row = _Row(name, binding.hosts[0], canonical_json(binding).decode(), "", master.fingerprint, now, now)
+        nonce = urandom(_NONCE_BYTES)
+        sealed = b64encode(nonce + _cipher(master).encrypt(nonce, value.encode(), row.sealed_for)).decode()
+
+        def work(transaction: Transaction) -> SecretInfo:
+            rows = transaction.run(
+                f"INSERT INTO secrets ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constant
+                " ON CONFLICT (name) DO UPDATE SET host = excluded.host, binding = excluded.binding,"
+                " sealed = excluded.sealed, master = excluded.master, modified_at = excluded.modified_at"
+                f" RETURNING {_COLUMNS}",
+                *row._replace(sealed=sealed),
             )
-        )
-        return SecretInfo(*rows[0])
+            record(transaction, name, msgspec.to_builtins(binding))
+            return _Row(*rows[0]).info
+
+        return self._database.transact(work)
 
     def all(self) -> list[SecretInfo]:
-        """Names and hosts, by name."""
-        rows = self._database.read("SELECT name, host, created_at, modified_at FROM secrets ORDER BY name")
-        return [SecretInfo(*row) for row in rows]
+        """All secrets without their values, by name."""
+        return [row.info for row in self._rows()]
 
-    def delete(self, name: str) -> bool:
-        """Delete a secret, return success."""
-        return bool(
-            self._database.transact(
-                lambda transaction: transaction.run("DELETE FROM secrets WHERE name = ? RETURNING name", name)
-            )
-        )
-
-    def check(self, tree: object, host: str) -> None:
-        """Refuse a tree whose secrets are not there or may not be sent to this host (``host`` or ``host:port``)."""
-        for name in names_in(tree):
-            self._row(name, host)
-
-    def resolve(self, tree: Any, host: str) -> tuple[Any, tuple[str, ...]]:
-        """The tree with each ``{secret: NAME}`` replaced by its value, and those values, which must not be shown.
-
-        `ApiError` where one is unknown, is bound to another host, or cannot be opened.
-        """
-        values = {name: self._value(name, host) for name in names_in(tree)}
-        return _filled(tree, values), tuple(values.values())
-
-    def _value(self, name: str, host: str) -> str:
-        bound, sealed, made_with = self._row(name, host)
+    def unreadable(self) -> list[str]:
+        """The names of those that were stored with another secret key than this one, which is required."""
         master = self._required()
-        if made_with != master.fingerprint:
+        return [row.name for row in self._rows() if row.master != master.fingerprint]
+
+    def delete(self, name: str, record: Recorder = unrecorded) -> bool:
+        """Delete a secret, return success."""
+
+        def work(transaction: Transaction) -> bool:
+            found = transaction.run("DELETE FROM secrets WHERE name = ? RETURNING name", name)
+            if found:
+                record(transaction, name)
+            return bool(found)
+
+        return self._database.transact(work)
+
+    def check(self, uses: Iterable[SecretUse], caller: Caller) -> None:
+        """Refuse uses that the transport would refuse, and those that the caller is not allowed: `ApiError`."""
+        for use in uses:
+            row = self._row(use.name)
+            if not row.bound.allows(caller):
+                remedy = f"ask an admin to store it with scopes [{caller.scope}] or with the id of your key in keys"
+                message = f"Field {use.field!r}: your key may not use the secret {quote(use.name)}; {remedy}"
+                raise ApiError(Code.FORBIDDEN, message)
+            try:
+                authorize(row.secret(), _url(use.url))
+                if use.place is not None:
+                    authorize_place(row.secret(), use.place)
+            except SecretRefusedError as error:
+                raise ApiError(Code.INVALID_INPUT, f"Field {use.field!r}: {error}") from None
+
+    def opened(self, names: Iterable[str]) -> dict[str, BoundSecret]:
+        """The secrets of these names, for a transport.
+
+        `ApiError` or `StoreError` where one is unknown or cannot be opened.
+        """
+        rows = {name: self._row(name) for name in names}
+        return {name: row.secret(self._value(row)) for name, row in rows.items()}
+
+    def values(self) -> Iterator[str]:
+        """The values of all stored secrets that can be opened: they are masked in whatever comes back."""
+        for row in self._rows() if self._master is not None else ():
+            try:
+                yield self._value(row)
+            except (ApiError, StoreError):
+                continue  # it cannot be sent either
+
+    def _value(self, row: _Row) -> str:
+        master = self._required()
+        if row.master != master.fingerprint:
             raise StoreError(
-                f"the secret {quote(name)} was stored with another secret key; "
+                f"the secret {quote(row.name)} was stored with another secret key; "
                 "start the service with that one, or store the secret again"
             )
         from cryptography.exceptions import InvalidTag  # loaded where a secret is used
 
-        raw = b64decode(sealed)
+        raw = b64decode(row.sealed)
         try:
-            opened = _cipher(master).decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], _bound(name, bound))
+            value = _cipher(master).decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], row.sealed_for).decode()
         except InvalidTag:
-            raise StoreError(f"the secret {quote(name)} is damaged; store it again") from None
-        return opened.decode()
+            raise StoreError(f"the secret {quote(row.name)} is damaged; store it again") from None
+        if len(value) < SHORTEST_MASKED:
+            reason = f"has fewer than {SHORTEST_MASKED} characters and could not be masked in answers"
+            raise ApiError(Code.INVALID_INPUT, f"The secret {quote(row.name)} {reason}; store a longer one")
+        self.hide((value,))
+        return value
 
-    def _row(self, name: str, host: str) -> tuple[str, str, str]:
-        rows = self._database.read("SELECT host, sealed, master FROM secrets WHERE name = ?", name)
+    def _rows(self) -> list[_Row]:
+        found = self._database.read(f"SELECT {_COLUMNS} FROM secrets ORDER BY name")  # noqa: S608 - constant
+        return [_Row(*row) for row in found]
+
+    def _row(self, name: str) -> _Row:
+        rows = self._database.read(f"SELECT {_COLUMNS} FROM secrets WHERE name = ?", name)  # noqa: S608 - constant
         if not rows:
             raise ApiError(Code.INVALID_INPUT, f"No secret {quote(name)}; store it with PUT /api/secrets/NAME")
-        bound, sealed, made_with = rows[0]
-        if not _may_go(bound, host.lower()):
-            raise ApiError(
-                Code.INVALID_INPUT, f"The secret {quote(name)} may be sent to {bound} alone, not to {quote(host)}"
-            )
-        return bound, sealed, made_with
+        return _Row(*rows[0])
 
     def _required(self) -> MasterKey:
         if self._master is None:
@@ -137,38 +267,13 @@ class Secrets:
         return self._master
 
 
-def names_in(tree: object) -> Iterator[str]:
-    """The secrets that a tree of data refers to."""
-    if isinstance(tree, dict):
-        if (name := _reference(tree)) is not None:
-            yield name
-            return
-        for value in tree.values():
-            yield from names_in(value)
-    elif isinstance(tree, list | tuple):
-        for value in tree:
-            yield from names_in(value)
-
-
-def _filled(tree: Any, values: dict[str, str]) -> Any:
-    if isinstance(tree, dict):
-        name = _reference(tree)
-        return values[name] if name is not None else {key: _filled(value, values) for key, value in tree.items()}
-    return [_filled(value, values) for value in tree] if isinstance(tree, list | tuple) else tree
-
-
-def _reference(tree: dict[Any, Any]) -> str | None:
-    name = tree.get(_REFERENCE)
-    return name if len(tree) == 1 and isinstance(name, str) else None
-
-
-def _may_go(bound: str, host: str) -> bool:
-    """A secret bound to a host without a port may go to any of its ports."""
-    return host == bound or (":" not in bound.rpartition("]")[2] and host.rpartition(":")[0] == bound)
-
-
-def _bound(name: str, host: str) -> bytes:
-    return f"{name}\0{host}".encode()
+def _url(text: str) -> URL:
+    try:
+        url = URL(text)
+        _ = url.port
+    except ValueError:
+        return URL()
+    return url
 
 
 def _cipher(master: MasterKey) -> AESGCM:

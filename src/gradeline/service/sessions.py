@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from hashlib import sha256
 from hmac import compare_digest, digest
 from secrets import token_hex
 from typing import NamedTuple
 
+from gradeline.service.audit import Recorder, unrecorded
 from gradeline.service.keys import ApiKey, Keys
 from gradeline.service.master import MasterKey
 from gradeline.service.moments import moment
@@ -35,6 +36,8 @@ class Session(NamedTuple):
     """What the cookie holds; the store has its digest alone."""
     csrf: str
     expires_at: str
+    id: str
+    """The digest of the token, by which the store knows the session."""
 
 
 class Sessions:
@@ -50,7 +53,7 @@ class Sessions:
         self._key = MasterKey(secret).derive("sessions") if secret is not None else token_hex(32).encode()
         migrate(database, "sessions", STEPS)
 
-    def open(self, key: ApiKey) -> Session:
+    def open(self, key: ApiKey, record: Recorder = unrecorded) -> Session:
         """A session for the holder of a key."""
         now = self._clock()
         session = self._session(token_hex(32), moment(now + LASTS_S))
@@ -59,11 +62,12 @@ class Sessions:
             transaction.run("DELETE FROM sessions WHERE expires_at < ?", moment(now))
             transaction.run(
                 "INSERT INTO sessions (digest, key_id, created_at, expires_at) VALUES (?, ?, ?, ?)",
-                self._made("cookie", session.token),
+                session.id,
                 key.id,
                 moment(now),
                 session.expires_at,
             )
+            record(transaction, key.id)
 
         self._database.transact(store)
         return session
@@ -80,13 +84,24 @@ class Sessions:
             return None
         return self._session(token, rows[0][1]), key
 
-    def close(self, token: str) -> None:
+    def good_ids(self, ids: Collection[str]) -> set[str]:
+        """Those of these sessions that were not closed and have not expired."""
+        places = ", ".join("?" * len(ids))
+        statement = f"SELECT digest FROM sessions WHERE digest IN ({places}) AND expires_at > ?"  # noqa: S608
+        return {id_ for (id_,) in self._database.read(statement, *ids, moment(self._clock()))}
+
+    def close(self, token: str, record: Recorder = unrecorded) -> None:
         """End a session; one that is not there is ended already."""
-        made = self._made("cookie", token)
-        self._database.transact(lambda transaction: transaction.run("DELETE FROM sessions WHERE digest = ?", made))
+
+        def work(transaction: Transaction) -> None:
+            statement = "DELETE FROM sessions WHERE digest = ? RETURNING key_id"
+            for (key_id,) in transaction.run(statement, self._made("cookie", token)):
+                record(transaction, key_id)
+
+        self._database.transact(work)
 
     def _session(self, token: str, expires_at: str) -> Session:
-        return Session(token, self._made("csrf", token), expires_at)
+        return Session(token, self._made("csrf", token), expires_at, self._made("cookie", token))
 
     def _made(self, purpose: str, token: str) -> str:
         # a cookie may hold anything that a header can

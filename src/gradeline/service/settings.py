@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from gradeline.errors import ConfigError
+from gradeline.errors import ConfigError, Problem
 from gradeline.store.postgres_url import read_url
 
 _HIDDEN = "<hidden>"
+_AGE = re.compile(r"([1-9][0-9]{0,5})([hdw])")
+_AGE_UNITS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
+
+
+class RetentionRules(Struct, frozen=True, kw_only=True):
+    """Which runs may be deleted: those that are old enough and not among the newest; one of the two has to be set."""
+
+    older_than_s: float | None = None
+    """Seconds since the end of a run, or since its beginning where it has no end."""
+    keep: int | None = None
+    """This number of the newest runs stays."""
+    keep_tags: tuple[str, ...] = ()
+    """Runs stay whose cases were chosen by one of these tags."""
+
+    def __post_init__(self) -> None:
+        if self.older_than_s is None and self.keep is None:
+            raise ConfigError(
+                Problem("", "no rule says which runs may be deleted; set an age, a number to keep, or both")
+            )
+
+
+def age_of(text: str, option: str) -> float:
+    """Seconds, from a text such as ``90d``."""
+    form = _AGE.fullmatch(text)
+    if form is None:
+        raise ConfigError(Problem(option, f"invalid age {text!r}: use a whole number and h, d or w, such as 90d"))
+    return float(int(form[1]) * _AGE_UNITS[form[2]])
 
 
 class ServeSettings(Struct, frozen=True, kw_only=True):
@@ -40,6 +68,12 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
     max_import: int = 200_000_000
     lease_s: float = 15.0
     """How long a run stays claimed without a heartbeat."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks of proxies whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are believed."""
+    max_concurrency: int = 200
+    """The most calls of one run in flight, whatever its suite, its target or its request asks for."""
+    retention: RetentionRules | None = None
+    """Which runs are deleted by themselves; None: no run is."""
     drain_s: float = 8.0
     """How long a stop waits for what is in flight."""
 

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, TypeVar, cast, runtime_checkable
 
 from starlette.requests import Request
 
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import Storage
-from gradeline.service.audit import Audit
+from gradeline.service.audit import Audit, Recorder
 from gradeline.service.audit_list import AuditList
 from gradeline.service.caller import Caller
 from gradeline.service.egress import ServiceEgress
 from gradeline.service.evaluations import Evaluations
 from gradeline.service.events import Events
+from gradeline.service.judge_places import provider_secrets
 from gradeline.service.keys import Keys
 from gradeline.service.labels import Labels
+from gradeline.service.limits import TrialPool, address_of
 from gradeline.service.metrics import Gauge, Metrics
 from gradeline.service.readiness import Readiness
 from gradeline.service.results import Results
+from gradeline.service.retention import RetentionTask
 from gradeline.service.runner import Runner
 from gradeline.service.secrets import Secrets
 from gradeline.service.sessions import Sessions
@@ -38,7 +42,20 @@ from gradeline.store import open_storage
 from gradeline.store.database import Database
 from gradeline.store.shared import SharedStorage
 
-__all__ = ["Caller", "Service", "build", "caller_of", "database_of", "is_loopback", "service_of"]
+__all__ = [
+    "Caller",
+    "Service",
+    "build",
+    "caller_of",
+    "database_of",
+    "is_loopback",
+    "recorder_of",
+    "service_of",
+    "tried_in_pool",
+]
+
+
+T = TypeVar("T")
 
 
 @runtime_checkable
@@ -70,6 +87,7 @@ class Service:
     runner: Runner
     evaluations: Evaluations
     trials: Trials
+    retention: RetentionTask | None
     _closing: ExitStack = field(default_factory=ExitStack)
     _draining: Thread | None = None
 
@@ -81,11 +99,25 @@ class Service:
     def start(self) -> None:
         """Take up the work that waits in the store."""
         self.runner.start()
+        if self.retention is not None:
+            self.retention.start()
+
+    @property
+    def draining(self) -> bool:
+        """Whether a stop has begun."""
+        return self._draining is not None
+
+    @property
+    def drained(self) -> bool:
+        """Whether a stop has begun and no run is worked on any more."""
+        return self._draining is not None and not self._draining.is_alive()
 
     def begin_stop(self) -> None:
         """End event streams, so that their connections do not hold up the stop, and take up no more work."""
         if self._draining is None:
             self.events.close()
+            if self.retention is not None:
+                self.retention.stop()
             self._draining = Thread(target=self.runner.stop, args=(self.settings.drain_s,), name="gradeline-drain")
             self._draining.start()
 
@@ -126,6 +158,7 @@ def _assembled(settings: ServeSettings, storage: SharedStorage, workplace: Workp
     database = storage.database
     keys = Keys(database, settings)
     secrets = Secrets(database, settings)
+    secrets.hide(secret.value for secret in provider_secrets())
     egress = ServiceEgress(settings.allow_agent_net, local=lambda: is_loopback(settings.host) and not keys.exist())
     cases = TestCases(database)
     graders = StoredGraders(database, settings, egress)
@@ -142,7 +175,7 @@ def _assembled(settings: ServeSettings, storage: SharedStorage, workplace: Workp
         audit=Audit(database),
         audit_list=AuditList(database),
         egress=egress,
-        metrics=_metrics(database, runner, events),
+        metrics=_metrics(database, runner, events, egress),
         readiness=Readiness(database),
         cases=cases,
         graders=graders,
@@ -152,10 +185,11 @@ def _assembled(settings: ServeSettings, storage: SharedStorage, workplace: Workp
         runner=runner,
         evaluations=Evaluations(settings, storage, database, egress, secrets, events, runner, maker),
         trials=Trials(settings, storage, cases, egress, secrets, maker),
+        retention=None if settings.retention is None else RetentionTask(storage, settings.retention),
     )
 
 
-def _metrics(database: Database, runner: Runner, events: Events) -> Metrics:
+def _metrics(database: Database, runner: Runner, events: Events, egress: ServiceEgress) -> Metrics:
     def runs() -> dict[str, float]:
         return {
             state: float(count) for state, count in database.read("SELECT state, count(*) FROM jobs GROUP BY state")
@@ -166,6 +200,13 @@ def _metrics(database: Database, runner: Runner, events: Events) -> Metrics:
     metrics.gauge(Gauge("gradeline_queue_length", "Runs that wait.", runner.queue.waiting))
     metrics.gauge(Gauge("gradeline_runs_here", "Runs that this process works on.", lambda: runner.running))
     metrics.gauge(Gauge("gradeline_event_readers", "Open event streams.", lambda: events.readers))
+    lease_age = "Seconds since the oldest heartbeat of a claimed run, in all processes; above the lease it is stuck."
+    metrics.gauge(Gauge("gradeline_lease_age_seconds", lease_age, runner.queue.lease_age))
+    deaths = "Worker processes of user code, and Ray workers, that died or were killed in runs of this process."
+    metrics.gauge(Gauge("gradeline_worker_deaths_total", deaths, runner.worker_deaths.counts, "reason", kind="counter"))
+    refusals = "Addresses refused by the egress policy, in requests and runs of this process."
+    metrics.gauge(Gauge("gradeline_egress_refusals_total", refusals, egress.refusals.counts, "place", kind="counter"))
+    metrics.gauge(Gauge("gradeline_draining", "1 while the service is stopping.", lambda: float(runner.stopping)))
     return metrics
 
 
@@ -183,6 +224,17 @@ def service_of(request: Request) -> Service:
     """The service that answers a request."""
     service: Service = request.app.state.service
     return service
+
+
+async def tried_in_pool(request: Request, work: Callable[[], T]) -> T:
+    """Do what waits on an agent or a judge, within the caller's share of the threads for that."""
+    pool: TrialPool = request.app.state.trials
+    return await pool.run(caller_of(request).key_id or address_of(request.scope), work)
+
+
+def recorder_of(request: Request, action: str) -> Recorder:
+    """Records what a request does, in the transaction that does it."""
+    return service_of(request).audit.recorder(caller_of(request), action)
 
 
 def caller_of(request: Request) -> Caller:

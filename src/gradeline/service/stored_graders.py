@@ -13,8 +13,10 @@ from msgspec import Struct
 
 from gradeline import graders
 from gradeline.errors import ConfigError, Problem
+from gradeline.graders.base import DEFAULT_EXTRACTOR
 from gradeline.graders.registry import ALIASES, registry
 from gradeline.model import clean_text, quote
+from gradeline.service.audit import Recorder, unrecorded
 from gradeline.service.egress import ServiceEgress
 from gradeline.service.failures import ApiError, Code, not_found
 from gradeline.service.grader_definitions import (
@@ -70,6 +72,8 @@ class GraderInfo(Struct, frozen=True, kw_only=True):
     type: str
     config_schema: dict[str, Any]
     scoring_guide: str
+    default_extractor: str
+    """What it grades of a response where a suite names no extractor."""
     version: int
     fingerprint: str
     status: Literal["active", "deleted", "error"]
@@ -145,13 +149,15 @@ class StoredGraders:
             raise not_found(_ITEM, grader if version is None else f"{grader} of version {version}")
         return info
 
-    def create(self, fields: Mapping[str, object]) -> GraderInfo:
+    def create(self, fields: Mapping[str, object], record: Recorder = unrecorded) -> GraderInfo:
         """Store a definition: ``{id?, name, description?, type or kind, config?}``."""
         draft = read_definition(fields, self._egress)
         wanted = fields.get("id")
         grader = str(uuid4()) if wanted is None else checked_id(wanted)
-        if grader in registry or grader in ALIASES or grader in self.files.graders():
-            raise _taken(grader)
+        if ALIASES.get(grader, grader) in registry:
+            raise _taken(grader, f"a {registry.origin(ALIASES.get(grader, grader))}")
+        if grader in self.files.graders():
+            raise _taken(grader, "a Python grader of the operator's folder")
         now = moment(time())
 
         def work(transaction: Transaction) -> bool:
@@ -163,13 +169,14 @@ class StoredGraders:
             )
             if added:
                 _put_version(transaction, grader, 1, draft, now)
+                record(transaction, f"grader/{grader}", {"version": 1, "fingerprint": draft.fingerprint})
             return bool(added)
 
         if not self._database.transact(work):
             raise _taken(grader)
         return self.get(grader)
 
-    def change(self, grader: str, fields: Mapping[str, object]) -> GraderInfo:
+    def change(self, grader: str, fields: Mapping[str, object], record: Recorder = unrecorded) -> GraderInfo:
         """Replace the fields that are named by a new version; where nothing changes there is none."""
         self._require_stored(grader)
         while True:
@@ -180,10 +187,10 @@ class StoredGraders:
             draft = read_definition(_merged(before, fields), self._egress)
             if draft[:4] == (before.name, before.description, before.kind, before.config):
                 return _stored_info(before)
-            if self._put_next(before, draft):
+            if self._put_next(before, draft, record):
                 return self.get(grader)
 
-    def _put_next(self, before: _Stored, draft: Draft) -> bool:
+    def _put_next(self, before: _Stored, draft: Draft, record: Recorder) -> bool:
         """Store the version after that one, if it still is the newest."""
 
         def work(transaction: Transaction) -> bool:
@@ -194,17 +201,25 @@ class StoredGraders:
                 before.version,
             )
             if moved:
-                _put_version(transaction, before.id, before.version + 1, draft, moment(time()))
+                version = before.version + 1
+                _put_version(transaction, before.id, version, draft, moment(time()))
+                details = {"version": version, "fingerprint": draft.fingerprint}
+                record(transaction, f"grader/{before.id}", details)
             return bool(moved)
 
         return self._database.transact(work)
 
-    def delete(self, grader: str) -> None:
+    def delete(self, grader: str, record: Recorder = unrecorded) -> None:
         """Take a grader out of lists and new runs; its versions stay for the runs that used them."""
         self._require_stored(grader)
-        hide = "UPDATE stored_graders SET deleted = 1 WHERE id = ? AND deleted = 0 RETURNING id"
-        if not self._database.transact(lambda transaction: transaction.run(hide, grader)):
-            raise not_found(_ITEM, grader)
+
+        def work(transaction: Transaction) -> None:
+            hide = "UPDATE stored_graders SET deleted = 1 WHERE id = ? AND deleted = 0 RETURNING id"
+            if not transaction.run(hide, grader):
+                raise not_found(_ITEM, grader)
+            record(transaction, f"grader/{grader}")
+
+        self._database.transact(work)
 
     def resolve(self, entries: Iterable[str | Mapping[str, Any]], field: str = "grader_ids") -> list[ResolvedGrader]:
         """The graders of a run, each an id or ``{id, config?, name?}``, ready to be made.
@@ -236,6 +251,12 @@ class StoredGraders:
         info = self._found(grader, None)
         if info is None or info.status == "deleted":
             raise not_found(_ITEM, grader)
+        if info.source == "built-in" and self._stored_rows(grader):
+            reason = (
+                f"{grader!r} is the id of a {registry.origin(info.id)} and of a stored grader; store the definition"
+                " under another id, and delete this one"
+            )
+            raise refused(Code.INVALID_GRADER, [Problem("", reason)])
         if info.error is not None:
             raise refused(Code.INVALID_GRADER, [Problem("", f"{info.name} cannot be used: {info.error}")])
         if name is not None:
@@ -290,15 +311,17 @@ class StoredGraders:
         built_in = _builtins().get(ALIASES.get(grader, grader))
         if built_in is not None:
             return built_in
-        where = "AND v.version = g.version WHERE g.id = ? AND g.deleted = 0"
         if version is None:
-            rows = self._database.read(f"{_SELECT} {where}", grader)
+            rows = self._stored_rows(grader)
         else:
             rows = self._database.read(f"{_SELECT} WHERE g.id = ? AND v.version = ?", grader, version)
         if rows:
             return _stored_info(_stored(rows[0]))
         python = self.files.graders().get(grader)
         return None if python is None else _python_info(python, ())
+
+    def _stored_rows(self, grader: str) -> list[Row]:
+        return self._database.read(f"{_SELECT} AND v.version = g.version WHERE g.id = ? AND g.deleted = 0", grader)
 
     def _function(self, info: GraderInfo, config: Mapping[str, Any] | None) -> str | None:
         if info.source != "python":
@@ -312,7 +335,7 @@ class StoredGraders:
         info = self._found(grader, None)
         if info is None:
             raise not_found(_ITEM, grader)
-        if info.source != "stored":
+        if info.source != "stored" and not self._stored_rows(grader):
             what = "is built in" if info.source == "built-in" else "is a file of the operator's"
             raise ApiError(Code.FORBIDDEN, f"The grader {quote(grader, 60)} {what} and cannot be changed here")
 
@@ -341,6 +364,7 @@ def _python_info(one: PythonGrader, taken: Collection[str]) -> GraderInfo:
         type=PYTHON,
         config_schema={"type": "object", "additionalProperties": False},
         scoring_guide=_PYTHON_GUIDE,
+        default_extractor=DEFAULT_EXTRACTOR,
         version=1,
         fingerprint=one.fingerprint,
         status="active" if one.error is None else "error",
@@ -363,6 +387,7 @@ def _stored_info(one: _Stored) -> GraderInfo:
         type=one.kind,
         config_schema={} if kind is None else kind.config_schema,
         scoring_guide="" if kind is None else kind.scoring_guide,
+        default_extractor=DEFAULT_EXTRACTOR if kind is None else kind.default_extractor,
         version=one.version,
         fingerprint=fingerprint,
         status="deleted" if one.deleted else "active" if error is None else "error",
@@ -416,6 +441,6 @@ def _merged(before: _Stored, fields: Mapping[str, object]) -> dict[str, object]:
     return merged
 
 
-def _taken(grader: str) -> ApiError:
-    told = f"The id {quote(grader, 60)} is taken, if only by a grader that was deleted; choose another"
-    return ApiError(Code.DUPLICATE_ID, told, status=409)
+def _taken(grader: str, by: str = "a stored grader, perhaps a deleted one") -> ApiError:
+    message = f"The id {quote(grader, 60)} is taken by {by}; choose another"
+    return ApiError(Code.DUPLICATE_ID, message, status=409)

@@ -12,18 +12,24 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from gradeline import extractors, graders
+from gradeline.engine.early import STOP_EARLY
+from gradeline.engine.plugins import is_plugin_target
 from gradeline.errors import ConfigError
 from gradeline.model import Sample, Storage, quote
 from gradeline.model.secrets import holds_secret
+from gradeline.service.caller import Caller
 from gradeline.service.egress import ServiceEgress
 from gradeline.service.failures import ApiError, Code
 from gradeline.service.secrets import Secrets
 from gradeline.service.settings import ServeSettings
 from gradeline.service.stored_graders import ResolvedGrader, StoredGraders
 from gradeline.service.test_cases import Filter, TestCases
-from gradeline.service.world import DATA_TARGETS, check_judges, host_of
+from gradeline.service.world import DATA_TARGETS, check_judges, check_target
+from gradeline.suite.clusters import ClusterPath
 from gradeline.suite.dataset import open_dataset
-from gradeline.suite.stored import secret_names, with_variables
+from gradeline.suite.keys import default_of
+from gradeline.suite.spec import Suite
+from gradeline.suite.stored import with_variables
 from gradeline.targets.registry import ALIASES
 
 MOST_RESULTS = 1_000_000
@@ -47,6 +53,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     concurrency: int | None = None
     timeout_s: float | None = None
     baseline_id: str | None = None
+    stop_early: bool = False
 
 
 class Made(NamedTuple):
@@ -76,29 +83,34 @@ class SuiteMaker:
         self._egress = egress
         self._secrets = secrets
 
-    def made(self, asked: Asked) -> Made:
+    def made(self, asked: Asked, caller: Caller) -> Made:
         """The suite that was sent, or the one that its parts make up."""
         document, tag = self._sent(asked) if asked.suite is not None else (self._of_parts(asked), asked.tag)
         rows = document.pop("dataset", None)
         samples = self._samples(document, rows) if isinstance(rows, list) else self._stored_cases(asked, tag)
+        samples = _clustered(samples, document.get("cluster"))
         document["dataset"] = []
-        document["target"] = self._target(document.get("target"), asked)
-        check_judges(document["graders"], self._egress, self._secrets)
+        document["target"] = self._target(document.get("target"), asked, caller)
+        check_judges(document["graders"], self._egress, self._secrets, caller)
         for key, value in (("repeats", asked.repeats), ("concurrency", asked.concurrency)):
             if value is not None:
                 for other in {"repeats": ("num_runs",), "concurrency": ("max_concurrent",)}[key]:
                     document.pop(other, None)
                 document[key] = value
+        if not {"concurrency", "max_concurrent"} & document.keys():
+            usual = int(default_of(Suite, "concurrency"))
+            if usual > self._settings.max_concurrency:
+                document["concurrency"] = self._settings.max_concurrency
         return Made(document, samples, tag)
 
-    def agent(self, asked: Asked) -> dict[str, Any]:
+    def agent(self, asked: Asked, caller: Caller) -> dict[str, Any]:
         """The agent alone, checked as that of a run."""
-        return self._target(_agent_of(asked), asked)
+        return self._target(_agent_of(asked), asked, caller)
 
-    def graders(self, entries: Sequence[str | Mapping[str, Any]]) -> dict[str, Any]:
+    def graders(self, entries: Sequence[str | Mapping[str, Any]], caller: Caller) -> dict[str, Any]:
         """Stored graders as a suite has them."""
         found = {one.key: _entry(one) for one in self._graders.resolve(entries)}
-        check_judges(found, self._egress, self._secrets)
+        check_judges(found, self._egress, self._secrets, caller)
         return found
 
     def _sent(self, asked: Asked) -> tuple[dict[str, Any], str | None]:
@@ -179,7 +191,7 @@ class SuiteMaker:
             raise ApiError(Code.INVALID_LENGTH, "Field 'suite.dataset' must hold at least one case")
         return samples
 
-    def _target(self, given: object, asked: Asked) -> dict[str, Any]:
+    def _target(self, given: object, asked: Asked, caller: Caller) -> dict[str, Any]:
         if not isinstance(given, dict):
             raise ApiError(Code.INVALID_INPUT, "Field 'target' must be an object such as {kind: http, url: …}")
         target = dict(given)
@@ -197,7 +209,10 @@ class SuiteMaker:
             target["timeout"] = timeout_s
         _refuse_variables(target, "target")
         self._check_replay(kind, target)
+        if is_plugin_target(kind):
+            self._egress.check_urls_in(target, "target")
         self._check_place(kind, target, "target.url" if asked.agent_endpoint_url is None else "agent_endpoint_url")
+        check_target(target, self._secrets, caller)
         return target
 
     def _check_replay(self, kind: str, target: Mapping[str, Any]) -> None:
@@ -213,7 +228,7 @@ class SuiteMaker:
         """Where the agent is, and that what lets the caller in may be sent there."""
         field = "url" if kind == "http" else "base_url"
         shown = with_variables(target)
-        for name in ("headers", "api_key", field):
+        for name in ("headers", "query", "api_key", field):
             if holds_secret(shown.get(name), name):
                 remedy = "store it with PUT /api/secrets/NAME and write {secret: NAME} in its place"
                 raise ApiError(Code.INVALID_INPUT, f"Field 'target.{name}' holds a secret; {remedy}")
@@ -223,8 +238,18 @@ class SuiteMaker:
         poll = target.get("poll")
         if isinstance(poll, Mapping) and isinstance(poll.get("url"), str) and "://" in poll["url"]:
             self._egress.check_url(poll["url"], "target.poll.url")
-        if any(True for _ in secret_names(target)):
-            self._secrets.check(target, host_of(kind, target))
+
+
+def _clustered(samples: list[Sample], given: object) -> list[Sample]:
+    """The cases with the clusters that the suite's key names; a faulty key, or one that no case has, is reported with
+    the suite."""
+    path = ClusterPath(given.strip()) if isinstance(given, str) else None
+    if path is None or path.fault is not None:
+        return samples
+    try:
+        return list(path.of_cases(samples))
+    except ConfigError as error:
+        raise refused(error, "suite") from None
 
 
 def _agent_of(asked: Asked) -> dict[str, Any]:
@@ -268,8 +293,8 @@ def _code_in_grader(entry: object) -> Iterator[str]:
     function = entry.get("function")
     if function is not None and function not in graders.registry:
         yield "code cannot be sent over REST; only graders of --graders-dir can be used, by their ids"
-    extractor = entry.get("extractor", "last_assistant")
-    if not isinstance(extractor, str) or extractor not in extractors.registry:
+    extractor = entry.get("extractor")
+    if "extractor" in entry and (not isinstance(extractor, str) or extractor not in extractors.registry):
         yield f"no extractor {quote(extractor, 60)}"
     for option in _options_in(entry):
         yield f"{option!r} names a file; over REST write the text itself"
@@ -300,16 +325,26 @@ def _refuse_variables(tree: object, place: str) -> None:
 
 
 def refused(error: ConfigError, lead: str = "") -> ApiError:
-    """What is wrong with a suite, all of it, with the code that the first fault has."""
+    """What is wrong with a suite or with how it is to be run, all of it, with the code that the first fault has.
+
+    Options of the command line are named as the fields of a request that they are here.
+    """
     placed = getattr(error, "placed", None)
     faults = [(each.path, each.message) for each in placed] if placed else [tuple(each) for each in error.problems]
-    errors = [{"field": f"{lead}.{path}".strip("."), "message": message} for path, message in faults]
-    first, message = faults[0]
+    errors = [_field_error(path, message, lead) for path, message in faults]
+    first, _ = faults[0]
     code = Code.INVALID_INPUT
     if first.startswith("graders"):
         code = Code.INVALID_GRADER
     elif first in ("target.url", "target.base_url"):
         code = Code.INVALID_URL
-    named = errors[0]["field"]
-    text = f"Field {named!r}: {message}" if named else message
-    return ApiError(code, text, details={"errors": errors[:50]})
+    field, message = errors[0].values()
+    return ApiError(code, f"Field {field!r}: {message}" if field else message, details={"errors": errors[:50]})
+
+
+def _field_error(path: str, message: str, lead: str) -> dict[str, str]:
+    if path != STOP_EARLY:
+        return {"field": f"{lead}.{path}".strip("."), "message": message}
+    for option, field in (("--baseline RUN", "'baseline_id'"), (STOP_EARLY, "'stop_early'")):
+        message = message.replace(option, field)
+    return {"field": "stop_early", "message": message}

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from threading import Lock, Thread
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from gradeline.engine.aggregate import GraderSummary, complete, measure, summarise
+from gradeline.engine.aggregate import GraderSummary, complete, order_findings, summarise
 from gradeline.engine.aggregate import Summary as RunSummary
+from gradeline.engine.conclude import measure_run
 from gradeline.engine.latency import Latencies
-from gradeline.errors import ConfigError, StoreError
 from gradeline.model import Counts, Run, Storage
-from gradeline.service.findings import ENDED, Findings
-from gradeline.service.run_rows import source_of
+from gradeline.service.findings import Findings
+from gradeline.service.run_rows import ENDED, source_of
 from gradeline.stats import wilson
 from gradeline.store.database import Database, Dialect, Step, Transaction, migrate
+from gradeline.verdict import OrderFinding
 
 _TOO_LONG_TO_WAIT = 50_000
 """Results of a run that goes on for whose walk nobody is kept waiting."""
@@ -59,7 +59,11 @@ class Summary(Struct, frozen=True, kw_only=True):
     p95_latency_ms: float | None
     p99_latency_ms: float | None
     coverage: dict[str, Coverage]
+    orders: dict[str, OrderFinding]
+    """Of each judge that is shown two answers in both orders, how often the order decided."""
     sentence: str
+    clusters: int | None = None
+    """The clusters of the cases that were asked; null where no case has one. Intervals are over clusters."""
 
 
 class Walk(Struct, frozen=True, kw_only=True, tag_field="schema", tag=1):
@@ -70,6 +74,8 @@ class Walk(Struct, frozen=True, kw_only=True, tag_field="schema", tag=1):
     latency_ms: dict[str, float]
     mean_intervals: dict[str, tuple[float, float] | None]
     rate_intervals: dict[str, tuple[float, float] | None]
+    orders: dict[str, OrderFinding] = {}
+    clusters: int | None = None
 
 
 def _create_walks(transaction: Transaction, _: Dialect) -> None:
@@ -93,8 +99,6 @@ class Summaries:
         self._database = database
         self._storage = storage
         self._walks = Findings(database, Walk, "result_walks", "walk")
-        self._walking: set[str] = set()
-        self._guard = Lock()
         migrate(database, "summaries", STEPS)
 
     def of(self, run: Run) -> Summary:
@@ -106,37 +110,28 @@ class Summaries:
         is_large = sum(counts.responses.values()) >= _TOO_LONG_TO_WAIT
         if run.status not in ENDED and is_large:
             return self._walks.usable(run, counts) or self._older(run, counts)
-        return self._walked(run, counts)
-
-    def _walked(self, run: Run, counts: Counts) -> Walk:
-        return self._walks.of(run, counts, lambda: _walk_over(run, self._storage, self._database))
+        return self._walks.of(run, counts, lambda: _walk_over(run, counts, self._storage, self._database))
 
     def _older(self, run: Run, counts: Counts) -> Walk:
         """What is known of a large run that goes on, while a newer walk is under way; at first the counts alone."""
         known = self._walks.latest(run)
-        with self._guard:
-            begin = run.id not in self._walking
-            self._walking.add(run.id)
-        if begin:
-            Thread(target=self._refresh, args=(run, counts), name="summary", daemon=True).start()
+        self._walks.find_in_background(run, counts, lambda: _walk_over(run, counts, self._storage, self._database))
         if known is not None:
             return known
         scored = (grader.outcomes["pass"] + grader.outcomes["fail"] for grader in counts.graders.values())
-        return Walk(graded=max(scored, default=0), latency_ms={}, mean_intervals={}, rate_intervals={})
-
-    def _refresh(self, run: Run, counts: Counts) -> None:
-        try:
-            # the run may be deleted meanwhile, or the store closed
-            with suppress(StoreError, ConfigError):
-                self._walked(run, counts)
-        finally:
-            with self._guard:
-                self._walking.discard(run.id)
+        unknown = dict.fromkeys(run.graders) if _is_grouped(run, self._storage) else {}
+        return Walk(graded=max(scored, default=0), latency_ms={}, mean_intervals=unknown, rate_intervals=unknown)
 
 
-def _walk_over(run: Run, storage: Storage, database: Database) -> Walk:
-    if run.repeats > 1:
-        return _walk_by_case(run, storage, database)
+def _is_grouped(run: Run, storage: Storage) -> bool:
+    """Whether the intervals take a walk: over scores that are not independent, the counts give none."""
+    return run.repeats > 1 or bool(storage.clusters(run.id))
+
+
+def _walk_over(run: Run, counts: Counts, storage: Storage, database: Database) -> Walk:
+    orders = order_findings(storage, run, counts)
+    if _is_grouped(run, storage):
+        return replace(_walk_by_case(run, storage, database), orders=orders)
     latencies = Latencies()
     for some in _latencies(database, source_of(database.read, run.id)):
         latencies.extend(some)
@@ -146,6 +141,7 @@ def _walk_over(run: Run, storage: Storage, database: Database) -> Walk:
         # the counts have better ones
         mean_intervals={},
         rate_intervals={},
+        orders=orders,
     )
 
 
@@ -185,14 +181,15 @@ def _graded(database: Database, run: str) -> int:
 
 
 def _walk_by_case(run: Run, storage: Storage, database: Database) -> Walk:
-    """Repeats of a case say less than as many cases: the intervals are over all of its scores."""
-    measured = measure(run, storage.columns(run.id, named=run.repeats > 1))
+    """Repeats of a case, and cases of a cluster, say less than as many cases: the intervals are over all its scores."""
+    measured = measure_run(storage, run, Counts({}, {}))
     whole = complete(summarise(run, Counts({}, {})), measured).graders
     return Walk(
         graded=_graded(database, run.id),
         latency_ms=measured.latencies.summary() or {},
         mean_intervals={key: column.mean_ci for key, column in whole.items()},
         rate_intervals={key: column.pass_rate_ci for key, column in whole.items()},
+        clusters=measured.clusters,
     )
 
 
@@ -218,12 +215,14 @@ def _summary(run: RunSummary, counts: Counts, walk: Walk) -> Summary:
             key: Coverage(column.scored, column.total, column.scored / column.total if column.total else None)
             for key, column in graders.items()
         },
+        orders=walk.orders,
         sentence=f"{_number(walk.graded, 'response')} graded, {_number(errors, 'grader error')}",
+        clusters=walk.clusters,
     )
 
 
 def _average(key: str, column: GraderSummary, by_case: Mapping[str, tuple[float, float] | None]) -> Figure:
-    low, high = by_case.get(key) or column.mean_ci or (None, None)
+    low, high = by_case.get(key) or (None if key in by_case else column.mean_ci) or (None, None)
     return Figure(column.mean, low, high, column.scored, column.total)
 
 
@@ -231,7 +230,7 @@ def _rate(key: str, column: GraderSummary, by_case: Mapping[str, tuple[float, fl
     low: float | None
     high: float | None
     low, high = by_case.get(key) or (None, None)
-    if low is None and column.scored:
+    if key not in by_case and column.scored:
         interval = wilson(column.passed, column.scored)
         low, high = interval.low, interval.high
     return Figure(column.pass_rate, low, high, column.scored, column.total)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 from time import time
 from typing import Any, NamedTuple, cast
 from uuid import uuid4
@@ -14,6 +14,9 @@ import msgspec
 from gradeline.model.case import TestCase
 from gradeline.model.codec import from_json, to_json
 from gradeline.model.text import clean_text, quote
+from gradeline.service.audit import Recorder, unrecorded
+from gradeline.service.case_imports import BATCH, CaseImports, StoredCase, create_imports, insert_rows
+from gradeline.service.case_tags import CaseTags, index_tags
 from gradeline.service.failures import ApiError, Code, not_found
 from gradeline.service.moments import moment
 from gradeline.service.paging import Page, decode_cursor, encode_cursor
@@ -24,7 +27,7 @@ MAX_DESCRIPTION = 500
 MAX_TAGS = 10
 MAX_TAG = 50
 MAX_COUNTED = 10_000
-"""So many matches of a filter are counted; beyond that the total says that it is capped."""
+"""Matches of a text that are counted; beyond that the total is marked as capped."""
 FIELDS = ("input", "expected_output", "description", "tags")
 REQUIRED = ("input", "expected_output")
 TAG_PATTERN = "^[A-Za-z0-9_-]{1,50}$"
@@ -127,7 +130,13 @@ _POSTGRESQL_TRIGGERS = (
         FOR EACH STATEMENT EXECUTE FUNCTION count_removed_cases()""",
 )
 
-STEPS = (count_live_cases,)
+
+def keep_creators(transaction: Transaction, _: Dialect) -> None:
+    """The key that created a case. Cases from before have none: only a key of scope admin deletes them."""
+    transaction.run("ALTER TABLE test_cases ADD COLUMN created_by TEXT")
+
+
+STEPS = (count_live_cases, index_tags, keep_creators, create_imports)
 
 
 class TestCases:
@@ -137,38 +146,49 @@ class TestCases:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._tags = CaseTags(database)
         migrate(database, "test_cases", STEPS)
+        self._imports = CaseImports(database, _take_turn)
+        self._imports.finish_abandoned()
 
-    def create(self, fields: Mapping[str, object]) -> TestCase:
+    def create(
+        self, fields: Mapping[str, object], created_by: str | None = None, record: Recorder = unrecorded
+    ) -> TestCase:
         """Store a new case; `ApiError` for the first fault in its fields."""
         _require(faults_of(fields))
         case = new_case(fields)
-        self.add([case])
+
+        def work(transaction: Transaction) -> None:
+            _insert(transaction, [(case.id, to_json(case))], created_by)
+            record(transaction, f"test_case/{case.id}")
+
+        self._database.transact(work)
         return case
 
     def add(self, cases: Iterable[TestCase]) -> None:
         """Store new cases, all or none."""
-        rows = [(case.id, to_json(case)) for case in cases]
-        self.add_rows(lambda: iter(rows))
+        self.add_rows((case.id, to_json(case)) for case in cases)
 
-    def add_rows(self, rows: Callable[[], Iterator[tuple[str, str]]]) -> int:
-        """Store new cases, all or none, in constant memory; ``rows`` gives their ids and stored forms from the start.
+    def add_rows(
+        self,
+        rows: Iterator[StoredCase],
+        created_by: str | None = None,
+        record: Callable[[Transaction, int], None] = lambda _, __: None,
+    ) -> int:
+        """Store new cases, all or none, in constant memory, and give their number; see `CaseImports` for many.
 
-        Gives their number.
+        ``record`` is called with that number in the transaction that decides that they are stored.
         """
+        first = list(islice(rows, BATCH + 1))
+        if len(first) > BATCH:
+            return self._imports.store(chain(first, rows), created_by, record)
 
-        def work(transaction: Transaction) -> int:
-            _take_turn(transaction)
-            source = rows()
-            stored = 0
-            while chunk := list(islice(source, _ROWS_AT_ONCE)):
-                places = ", ".join(["(?, ?)"] * len(chunk))
-                values = [value for row in chunk for value in row]
-                transaction.run(f"INSERT INTO test_cases (id, test_case) VALUES {places}", *values)  # noqa: S608
-                stored += len(chunk)
-            return stored
+        def work(transaction: Transaction) -> None:
+            _insert(transaction, first, created_by)
+            record(transaction, len(first))
 
-        return self._database.transact(work)
+        self._database.transact(work)
+        return len(first)
 
     def get(self, case: str) -> TestCase:
         """The case of that id; a malformed id is an unknown one."""
@@ -179,7 +199,7 @@ class TestCases:
             raise not_found(_ITEM, case)
         return from_json(TestCase, rows[0][0])
 
-    def change(self, case: str, fields: Mapping[str, object]) -> TestCase:
+    def change(self, case: str, fields: Mapping[str, object], record: Recorder = unrecorded) -> TestCase:
         """Replace the fields that are named, and no others, whatever other callers replace at the same moment."""
         _require(faults_of(fields, partial=True))
         if clean_text(case).changed:
@@ -197,6 +217,7 @@ class TestCases:
                 return found
             edited = _edited(found, fields)
             transaction.run("UPDATE test_cases SET test_case = ? WHERE id = ?", to_json(edited), case)
+            record(transaction, f"test_case/{case}", {"fields": sorted(fields)})
             return edited
 
         changed = self._database.transact(work)
@@ -204,11 +225,25 @@ class TestCases:
             raise not_found(_ITEM, case)
         return changed
 
-    def delete(self, case: str) -> None:
-        """Hide a case from lists and reads; the runs that used it keep its texts."""
-        hide = "UPDATE test_cases SET deleted = 1 WHERE id = ? AND deleted = 0 RETURNING id"
-        if clean_text(case).changed or not self._database.transact(lambda transaction: transaction.run(hide, case)):
+    def delete(self, case: str, key_id: str | None = None, record: Recorder = unrecorded) -> None:
+        """Hide a case from lists and reads; the runs that used it keep its texts.
+
+        A ``key_id`` deletes only what this key has created; None: anything.
+        """
+        if clean_text(case).changed:
             raise not_found(_ITEM, case)
+
+        def work(transaction: Transaction) -> None:
+            hide = "UPDATE test_cases SET deleted = 1 WHERE id = ? AND deleted = 0 RETURNING created_by"
+            rows = transaction.run(hide, case)
+            if not rows:
+                raise not_found(_ITEM, case)
+            if key_id is not None and rows[0][0] != key_id:
+                reason = "was not created with this key; deleting it needs a key of scope 'admin'"
+                raise ApiError(Code.FORBIDDEN, f"The test case {quote(case, 60)} {reason}")
+            record(transaction, f"test_case/{case}")
+
+        self._database.transact(work)
 
     def total(self) -> int:
         """How many cases there are, from a counter."""
@@ -219,8 +254,10 @@ class TestCases:
         """A part of the list. A cursor goes on behind the last case of its page, whatever was added since."""
         wanted.check()
         after = 0 if page.cursor is None else int(decode_cursor(page.cursor, int)[0])
-        if wanted.tag or wanted.q:
+        if wanted.q:
             return self._filtered(page, wanted, after)
+        if wanted.tag:
+            return self._tagged(page, wanted.tag, after)
         rows = self._database.read(
             "SELECT n, test_case FROM test_cases WHERE n > ? AND deleted = 0 ORDER BY n LIMIT ? OFFSET ?",
             after,
@@ -262,18 +299,26 @@ class TestCases:
                 break
         return _cut(found, page.limit, min(total, MAX_COUNTED), capped=total > MAX_COUNTED)
 
+    def _tagged(self, page: Page, tag: str, after: int) -> CasePage:
+        """Reads the index of tags, and no more cases than are on the page."""
+        match = self._tags.match(tag)
+        rows = self._tags.rows(match, after, page.limit + 1, page.skip)
+        found = [(int(n), from_json(TestCase, text)) for n, text in rows]
+        total, capped = self._tags.count(match)
+        return _cut(found, page.limit, total, capped=capped)
+
     def _scan(self, wanted: Filter) -> Iterator[tuple[int, TestCase]]:
-        # a tag stands in the stored form as it is: the database leaves out most of what cannot match
-        likely = "%" if not wanted.tag else f"%{_escaped(wanted.tag)}%"
+        match = self._tags.match(wanted.tag) if wanted.tag else None
         after = 0
         while True:
-            rows = self._database.read(
-                "SELECT n, test_case FROM test_cases WHERE n > ? AND deleted = 0 AND test_case LIKE ? ESCAPE '!'"
-                " ORDER BY n LIMIT ?",
-                after,
-                likely,
-                _ROWS_AT_ONCE,
-            )
+            if match is None:
+                rows = self._database.read(
+                    "SELECT n, test_case FROM test_cases WHERE n > ? AND deleted = 0 ORDER BY n LIMIT ?",
+                    after,
+                    _ROWS_AT_ONCE,
+                )
+            else:
+                rows = self._tags.rows(match, after, _ROWS_AT_ONCE)
             if not rows:
                 return
             for n, text in rows:
@@ -383,10 +428,11 @@ def _cut(found: list[tuple[int, TestCase]], limit: int, total: int, *, capped: b
     return CasePage([case for _, case in kept], total, capped, encode_cursor(kept[-1][0]) if more else None)
 
 
+def _insert(transaction: Transaction, rows: Iterable[StoredCase], created_by: str | None) -> None:
+    _take_turn(transaction)
+    insert_rows(transaction, "test_cases", "id, test_case, created_by", ((*row, created_by) for row in rows))
+
+
 def _take_turn(transaction: Transaction) -> None:
     """New cases are numbered in the order in which they are committed: who follows the numbers misses none."""
     transaction.run("UPDATE case_totals SET live = live WHERE name = 'test_cases'")
-
-
-def _escaped(text: str) -> str:
-    return text.replace("!", "!!").replace("%", "!%").replace("_", "!_")

@@ -72,7 +72,8 @@ class Tried(Struct, frozen=True, kw_only=True):
     response_status: ResponseStatus
     agent_response: str | None
     agent_response_truncated: bool
-    tool_calls: list[ToolCall]
+    tool_calls: list[ToolCall] | None
+    """Null where the answer does not report them; an agent that reports none gives an empty list."""
     tool_calls_omitted: int
     usage: Usage | None
     response_latency_ms: float | None
@@ -124,13 +125,13 @@ def tried(
     veil = Veil(secrets, exchanges)
     text, cut = (None, False) if response.text is None else _within(veil.text(response.text))
     made = list(response.steps.tool_calls())
-    calls = list(_fitting(made, veil))
+    calls = list(_fitting(made, veil)) if made or response.steps.tools_known else None
     return Tried(
         response_status=response.status,
         agent_response=text,
         agent_response_truncated=cut,
         tool_calls=calls,
-        tool_calls_omitted=len(made) - len(calls),
+        tool_calls_omitted=len(made) - len(calls or ()),
         usage=response.usage,
         response_latency_ms=response.latency_ms,
         error_type=None if response.error is None else response.error.type,

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from threading import BoundedSemaphore
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gradeline import targets
+from gradeline.engine.outside import Outside
 from gradeline.engine.prepare import Choice, prepare
 from gradeline.errors import ConfigError, Fault
 from gradeline.model import ErrorInfo, Response, Sample, Storage, quote
+from gradeline.model.resources import Resources
+from gradeline.service.caller import Caller
 from gradeline.service.egress import ServiceEgress
 from gradeline.service.failures import ApiError, Code
 from gradeline.service.secrets import Secrets
@@ -22,19 +24,17 @@ from gradeline.service.settings import ServeSettings
 from gradeline.service.suites_of import Asked, SuiteMaker, refused
 from gradeline.service.test_cases import TestCases
 from gradeline.service.trial_shapes import MOST_BYTES, Tried, tried
-from gradeline.service.world import outside_of, suite_for_run
+from gradeline.service.world import outside_of, secrets_of, suite_for_run, within_maximum
 from gradeline.suite.spec import Suite
 from gradeline.targets.base import DeclaredTarget
 from gradeline.targets.registry import MODELS
+from gradeline.transport.egress import allow_all
 from gradeline.transport.observed import ObservedTransport
 from gradeline.transport.redact import safe_url
 
 MOST_S = 60.0
 """Seconds that a try may take, whatever the target says."""
 
-_AT_ONCE = 8
-"""Tries that may be under way: each holds a thread of the service for as long as the agent takes."""
-_RETRY = {"Retry-After": "5"}
 _CASE = "try"
 _SLACK_S = 5.0
 """For what a target does around its call; its own limit strikes first, and says more."""
@@ -68,42 +68,37 @@ class Trials:
         self._egress = egress
         self._secrets = secrets
         self._maker = maker
-        self._room = BoundedSemaphore(_AT_ONCE)
 
-    def prepared(self, asked: TryAsked) -> Trial:
+    def prepared(self, asked: TryAsked, caller: Caller) -> Trial:
         """The agent and the case, looked at as for a run; nobody is asked yet."""
         sample = self._sample(asked)
         agent = Asked(agent_endpoint_url=asked.agent_endpoint_url, target=asked.target, timeout_s=asked.timeout_s)
         document = {
             "name": _CASE,
             "dataset": [],
-            "target": self._maker.agent(agent),
+            "target": self._maker.agent(agent, caller),
             # a suite has graders; these are not asked
             "graders": {"latency": {"kind": "latency"}},
         }
         try:
-            suite = suite_for_run(document, self._secrets, self._settings)
+            secrets = secrets_of(document, self._secrets)
+            suite = suite_for_run(document, secrets, self._settings)
         except ConfigError as error:
             raise refused(error) from None
-        return Trial(suite, sample, self._storage, self._egress, self._secrets)
+        return Trial(
+            suite,
+            sample,
+            self._storage,
+            outside_of(secrets, self._egress, self._settings.max_concurrency),
+            self._settings,
+        )
 
     def ask(self, trial: Trial) -> Tried:
         """What the agent makes of the case. Waits for it."""
-        with self._place():
-            try:
-                return asyncio.run(trial.asked())
-            except ConfigError as error:
-                raise refused(error) from None
-
-    @contextmanager
-    def _place(self) -> Iterator[None]:
-        if not self._room.acquire(blocking=False):
-            message = f"{_AT_ONCE} agents are being tried already; try again later"
-            raise ApiError(Code.RATE_LIMITED, message, headers=_RETRY)
         try:
-            yield
-        finally:
-            self._room.release()
+            return asyncio.run(trial.asked())
+        except ConfigError as error:
+            raise refused(error) from None
 
     def _sample(self, asked: TryAsked) -> Sample:
         if asked.input is not None and asked.test_case_id is not None:
@@ -122,13 +117,15 @@ class Trials:
 class Trial:
     """One question to one agent."""
 
-    def __init__(self, suite: Suite, sample: Sample, storage: Storage, egress: ServiceEgress, secrets: Secrets) -> None:
+    def __init__(
+        self, suite: Suite, sample: Sample, storage: Storage, outside: Outside, settings: ServeSettings
+    ) -> None:
         self._suite = _asked_once(suite)
         self._sample = sample
         self._storage = storage
-        self._egress = egress
-        self._secrets = secrets
-        self._wire = ObservedTransport(egress, keep=MOST_BYTES)
+        self._outside = outside
+        self._settings = settings
+        self._wire = ObservedTransport(outside.policy or allow_all, keep=MOST_BYTES, secrets=outside.secrets)
 
     @property
     def kind(self) -> str:
@@ -163,23 +160,26 @@ class Trial:
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[DeclaredTarget[Any]]:
-        outside = outside_of({}, self._egress, self._secrets)
+        outside = self._outside
+        resources = Resources(None, outside.environment, outside.policy, secrets=outside.secrets)
         spec = self._suite.target
         model = spec.models[0] if spec.models else None
         if not self._over_http:
-            async with prepare(self._suite, Choice(model=model), self._storage, outside=outside) as ready:
+            choice = within_maximum(Choice(model=model), self._suite, self._settings)
+            async with prepare(self._suite, choice, self._storage, outside=outside) as ready:
                 yield ready.target
             return
         config = spec.config if model is None else {**spec.config, "model": model}
         if self.kind == "http":
-            async with self._wire, targets.create("http", config, spec.secrets, transport=self._wire) as target:
+            http = targets.create("http", config, spec.secrets, transport=self._wire).bind(resources)
+            async with self._wire, http as target:
                 yield target
             return
         from gradeline.adapters.endpoint import Settings  # few agents are a bare model
 
         settings = Settings(open_transport=lambda: self._wire)
         given: dict[str, Any] = {"environment": outside.environment, "settings": settings}
-        async with targets.create(self.kind, config, spec.secrets, **given) as target:
+        async with targets.create(self.kind, config, spec.secrets, **given).bind(resources) as target:
             yield target
 
 

@@ -15,23 +15,24 @@ _MOST_KEPT = 1000
 
 
 class Verdicts:
-    """Works out the verdict of a completed run, once: such a run does not change any more."""
+    """Works out the verdict of a completed run, once, until the run itself is continued: ``resume --all`` does that."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._known: dict[str, dict[str, Any] | None] = {}
+        self._known: dict[str, tuple[Run, dict[str, Any] | None]] = {}
         self._lock = Lock()
 
     def of(self, run: Run) -> dict[str, Any] | None:
         """What its gate says; None where it has no gate, or is too large."""
         with self._lock:
-            if run.id in self._known:
-                return self._known[run.id]
+            known, verdict = self._known.get(run.id, (None, None))
+            if known == run:
+                return verdict
         verdict = self._concluded(run)
         with self._lock:
             while len(self._known) >= _MOST_KEPT:
                 del self._known[next(iter(self._known))]
-            self._known[run.id] = verdict
+            self._known[run.id] = (run, verdict)
         return verdict
 
     def _concluded(self, run: Run) -> dict[str, Any] | None:

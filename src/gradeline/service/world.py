@@ -1,46 +1,66 @@
-"""What a run of the service sees of the world: addresses, keys and secrets, each for its host alone."""
+"""What a run of the service sees of the world: addresses, keys and secrets, each for its own address only."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, NamedTuple
 
-from gradeline.adapters.registry import PROVIDERS, Provider
-from gradeline.engine.outside import Outside
-from gradeline.engine.prepare import Definition
+from gradeline.engine.advice import command
+from gradeline.engine.outside import MAX_CONCURRENCY, Outside
+from gradeline.engine.plugins import is_plugin_grader
+from gradeline.engine.prepare import Choice, Definition, requested_concurrency
+from gradeline.graders.registry import registry
 from gradeline.model import quote
+from gradeline.model.bound_secret import Place, SecretSet
+from gradeline.service.caller import Caller
 from gradeline.service.egress import ServiceEgress
 from gradeline.service.failures import ApiError, Code
-from gradeline.service.secrets import Secrets
+from gradeline.service.judge_places import model_url, places_in, provider_addresses, provider_secrets
+from gradeline.service.secrets import Secrets, SecretUse
 from gradeline.service.settings import ServeSettings
 from gradeline.suite.spec import Suite
-from gradeline.suite.stored import secret_names, stored_suite
+from gradeline.suite.stored import secret_names, secret_places, stored_suite
+from gradeline.targets.registry import ALIASES, MODELS
 
 _NOWHERE = Path(os.devnull) / "nowhere"
 """A folder in which nothing can be: over REST no file is named."""
 DATA_TARGETS = frozenset({"http", "openai", "anthropic", "gemini", "replay"})
 """Kinds of targets that are data alone: they run nothing here and read no file."""
-_PORTS = {"http": 80, "https": 443}
-_PROVIDER_KEYS = frozenset(name for provider in PROVIDERS.values() for name in provider.key_names)
+_PLACES: dict[str, Place] = {"headers": "header", "api_key": "header", "query": "query"}
+_BODY_OPTIONS = frozenset({"request", "prompt", "system", "messages", "params", "tools", "response_schema"})
 
 
-def suite_for_run(
-    document: Mapping[str, Any], secrets: Secrets, settings: ServeSettings, *, asking: bool = True
-) -> Suite:
-    """The suite with its secrets in their places, where the agent is to be asked."""
-    target = document.get("target")
-    known: dict[str, str] = {}
-    if isinstance(target, Mapping):
-        names = list(dict.fromkeys(secret_names(target)))
-        if not asking:
-            known = dict.fromkeys(names, "not needed")
-        elif names:
-            values, _ = secrets.resolve([{"secret": name} for name in names], host_of(str(target.get("kind")), target))
-            known = dict(zip(names, values, strict=True))
-    return stored_suite(document, folder=_folder(target, settings), secrets=known)
+class RunSecrets(NamedTuple):
+    """The secrets of a run; what it is given of them are markers, which the transport fills in."""
+
+    known: SecretSet
+    target: Mapping[str, str]
+    """The markers of the secrets that the target names."""
+    environment: Mapping[str, str]
+    """The markers of keys, by the names of their variables."""
+
+
+def secrets_of(document: Mapping[str, Any], secrets: Secrets, *, asking: bool = True) -> RunSecrets:
+    """The providers' own keys, and the secrets that a suite names.
+
+    Without ``asking`` the agent is not called, and needs no secret.
+    """
+    named = list(secret_names(document.get("target")))
+    target = secrets.opened(named) if asking else {}
+    judges = secrets.opened(use.name for use in _judge_uses(document.get("graders")))
+    keys = {secret.name: secret for secret in provider_secrets()} | judges
+    return RunSecrets(
+        SecretSet((*target.values(), *keys.values()), secrets.values()),
+        {name: target[name].marker if asking else "not needed" for name in named},
+        {name: secret.marker for name, secret in keys.items()},
+    )
+
+
+def suite_for_run(document: Mapping[str, Any], secrets: RunSecrets, settings: ServeSettings) -> Suite:
+    """The suite with markers in the places of its secrets."""
+    return stored_suite(document, folder=_folder(document.get("target"), settings), secrets=secrets.target)
 
 
 def _folder(target: object, settings: ServeSettings) -> Path:
@@ -51,79 +71,69 @@ def _folder(target: object, settings: ServeSettings) -> Path:
     return _NOWHERE if kind in DATA_TARGETS else Path.cwd()
 
 
-def outside_of(document: Mapping[str, Any], egress: ServiceEgress, secrets: Secrets) -> Outside:
-    """The providers' own variables, the secrets that judges name, and the service's egress policy."""
-    names = {name for provider in PROVIDERS.values() for name in (*provider.key_names, provider.url_name or "")}
-    environment = {name: os.environ[name] for name in names if os.environ.get(name)}
-    for name, host in _judges_keys(document.get("graders")):
-        if name not in environment:
-            environment[name] = str(secrets.resolve({"secret": name}, host)[0])
-    return Outside(environment, egress)
+def within_maximum(choice: Choice, suite: Suite, settings: ServeSettings) -> Choice:
+    """The choice with no more calls in flight than the operator allows, for a suite that was accepted before."""
+    calls = requested_concurrency(suite, choice).calls
+    return choice._replace(concurrency=min(calls, settings.max_concurrency))
 
 
-def check_judges(graders: object, egress: ServiceEgress, secrets: Secrets) -> None:
-    """Where judges are and which keys they name; a provider's own key goes to the provider alone."""
-    for options in _asking(graders):
-        base_url, name = options.get("base_url"), options.get("api_key_env")
-        own: tuple[str, ...] = ()
-        if isinstance(base_url, str):
-            egress.check_url(base_url, "base_url")
-        else:
-            provider = _provider(options)
-            own = provider.key_names if provider else ()
-        if name in _PROVIDER_KEYS and name not in own:
-            reason = "goes to its own provider alone; store a secret for this judge's host and name that"
-            raise ApiError(Code.INVALID_GRADER, f"Field 'api_key_env': {quote(name)} {reason}")
-    for name, host in _judges_keys(graders):
-        if not os.environ.get(name) or name not in _PROVIDER_KEYS:
-            secrets.check({"secret": name}, host)
+def outside_of(secrets: RunSecrets, egress: ServiceEgress, max_concurrency: int = MAX_CONCURRENCY) -> Outside:
+    """The addresses of providers, the markers of keys under the names of their variables, the egress policy, and the
+    most calls in flight."""
+    environment = {**provider_addresses(), **secrets.environment}
+    return Outside(environment, egress, secrets.known, max_concurrency)
 
 
-def host_of(kind: str, target: Mapping[str, Any]) -> str:
-    """``host:port`` of an agent: what a secret is bound to."""
-    url = target.get("url") if kind == "http" else target.get("base_url")
-    if not isinstance(url, str):
-        url = PROVIDERS[kind].base_url if kind in PROVIDERS else ""
-    return _host(url)
+def check_judges(graders: object, egress: ServiceEgress, secrets: Secrets, caller: Caller) -> None:
+    """Where judges and plugins connect to, and which keys judges name; a provider's own key goes there only."""
+    for key, entry in graders.items() if isinstance(graders, Mapping) else ():
+        kind = str(entry.get("function") or entry.get("kind")) if isinstance(entry, Mapping) else ""
+        if kind in registry and is_plugin_grader(kind):
+            egress.check_urls_in(entry, f"graders.{key}")
+    for place in places_in(graders, "graders"):
+        if place.base_url is not None:
+            egress.check_url(place.base_url, "base_url")
+        if place.fault is not None:
+            raise ApiError(Code.INVALID_GRADER, f"Field 'api_key_env': {quote(place.key_name)}: {place.fault}")
+    secrets.check(_judge_uses(graders), caller)
 
 
-def _host(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
-        return f"{host}:{parts.port or _PORTS.get(parts.scheme, 0)}"
-    except ValueError:
-        return ""
+def check_target(target: Mapping[str, Any], secrets: Secrets, caller: Caller) -> None:
+    """Refuse a target with a secret that the caller may not use, or that may not be sent there."""
+    secrets.check(_target_uses(target), caller)
 
 
-def _judges_keys(graders: object) -> Iterator[tuple[str, str]]:
-    """The variable that each judge names for its key, and where the key goes."""
-    for options in _asking(graders):
-        name, url = options.get("api_key_env"), options.get("base_url")
-        if isinstance(name, str):
-            provider = _provider(options)
-            yield name, _host(url if isinstance(url, str) else provider.base_url if provider else "")
+def check_document(document: Mapping[str, Any], secrets: Secrets, caller: Caller, *, asking: bool) -> None:
+    """Refuse a suite that is to be run again with a secret that the caller may not use."""
+    target = document.get("target")
+    if asking and isinstance(target, Mapping):
+        check_target(target, secrets, caller)
+    secrets.check(_judge_uses(document.get("graders")), caller)
 
 
-def _provider(options: Mapping[str, Any]) -> Provider | None:
-    name = str(options.get("provider", "openai"))
-    return PROVIDERS.get("gemini" if name == "google" else name)
+def _target_uses(target: Mapping[str, Any]) -> Iterator[SecretUse]:
+    kind = ALIASES.get(str(target.get("kind")), str(target.get("kind")))
+    named = next((target[option] for option in ("url", "base_url") if isinstance(target.get(option), str)), None)
+    url = model_url(kind, named)
+    for path, name in secret_places(target):
+        option = str(path[0]) if path else ""
+        place = _PLACES.get(option) or ("body" if option in _BODY_OPTIONS else None)
+        field = ".".join(map(str, ("target", *path)))
+        if place is None and (kind == "http" or kind in MODELS):
+            allowed = "headers, query or request" if kind == "http" else "api_key, headers or the request's texts"
+            raise ApiError(Code.INVALID_INPUT, f"Field {field!r}: a secret cannot be here; send it in {allowed}")
+        yield SecretUse(name, url, place, field)
 
 
-def _asking(tree: object) -> Iterator[Mapping[str, Any]]:
-    """All options in a tree that say how a model is reached."""
-    if isinstance(tree, Mapping):
-        if "api_key_env" in tree or "base_url" in tree:
-            yield tree
-        for value in tree.values():
-            yield from _asking(value)
-    elif isinstance(tree, list):
-        for item in tree:
-            yield from _asking(item)
+def _judge_uses(graders: object) -> Iterator[SecretUse]:
+    for place in places_in(graders, "graders"):
+        if place.secret_name is not None:
+            yield SecretUse(place.secret_name, place.url, "header", f"{place.path}.api_key_env")
 
 
-def document_of(definition: Definition) -> dict[str, Any]:
+def document_of(definition: Definition, run: str) -> dict[str, Any]:
     """The suite that a run keeps; of a run without one nothing can be made here."""
     if definition.document is None:
-        raise ApiError(Code.CONFLICT, f"The run is of the file {quote(definition.suite)}; go on with: gradeline resume")
+        resume = command("resume", run)
+        raise ApiError(Code.CONFLICT, f"The run is of the file {quote(definition.suite)}; continue with: {resume}")
     return definition.document

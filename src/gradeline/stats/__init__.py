@@ -1,8 +1,15 @@
 """Formulas: intervals, paired tests, repeats, power. No numpy, no scipy."""
 
-from gradeline.stats.intervals import Interval, clopper_pearson, mean_interval, moments_interval, wilson
+from gradeline.stats.intervals import (
+    Interval,
+    clopper_pearson,
+    mean_interval,
+    score_interval,
+    score_sums_interval,
+    wilson,
+)
 from gradeline.stats.paired import McNemar, benjamini_hochberg, holm, mcnemar, paired_difference, sign_flip_test
-from gradeline.stats.power import cases_needed, cases_to_decide, minimum_detectable_effect
+from gradeline.stats.power import cases_needed, cases_to_decide, minimum_detectable_effect, noise_threshold
 from gradeline.stats.repeats import flakiness, pass_at_k, pass_hat_k
 from gradeline.stats.resampling import bootstrap, percentile
 
@@ -19,11 +26,13 @@ __all__ = [
     "mcnemar",
     "mean_interval",
     "minimum_detectable_effect",
-    "moments_interval",
+    "noise_threshold",
     "paired_difference",
     "pass_at_k",
     "pass_hat_k",
     "percentile",
+    "score_interval",
+    "score_sums_interval",
     "sign_flip_test",
     "wilson",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from math import erfc, exp, inf, lgamma, log, log1p, pi, sqrt
 
 _TINY = 1e-300
@@ -63,18 +65,24 @@ def _fraction(x: float, a: float, b: float) -> float:
 
 
 def beta_quantile(p: float, a: float, b: float) -> float:
-    """The x with I_x(a, b) = p, by bisection: the function is monotone and cheap."""
+    """The x with I_x(a, b) = p."""
+    return inverse(lambda x: beta_cdf(x, a, b), p)
+
+
+def inverse(increasing: Callable[[float], float], value: float) -> float:
+    """The x in 0..1 at which an increasing function reaches the value, by bisection to the last bit."""
     low, high = 0.0, 1.0
     while True:
         middle = (low + high) / 2.0
         if middle in (low, high):
             return middle
-        if beta_cdf(middle, a, b) < p:
+        if increasing(middle) < value:
             low = middle
         else:
             high = middle
 
 
+@lru_cache(maxsize=1024)
 def student_quantile(p: float, freedom: float) -> float:
     """The t with P(T <= t) = p of Student's T with so many degrees of freedom."""
     if freedom == inf:

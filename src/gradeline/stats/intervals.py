@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Hashable, Iterable, Sequence
 from math import fsum, inf, isfinite, sqrt
+from typing import NamedTuple
 
 from gradeline.stats.distributions import beta_quantile, normal_quantile, student_quantile
 
@@ -38,11 +39,7 @@ class Interval(tuple[float, float]):
 def wilson(k: int, n: int, confidence: float = 0.95) -> Interval:
     """For showing: k successes in n trials. It holds its coverage at small n, where k/n ± 2 SE does not."""
     _check_counts(k, n)
-    z = normal_quantile(0.5 + _level(confidence) / 2.0)
-    centre = (k + z * z / 2.0) / (n + z * z)
-    reach = z / (n + z * z) * sqrt(k * (n - k) / n + z * z / 4.0)
-    low = 0.0 if k == 0 else centre - reach
-    high = 1.0 if k == n else centre + reach
+    low, high = _wilson_bounds(k / n, n, normal_quantile(0.5 + _level(confidence) / 2.0))
     return Interval(low, high, estimate=k / n, n=n)
 
 
@@ -60,39 +57,88 @@ def mean_interval(
 ) -> Interval:
     """The mean of values with Student's interval.
 
-    Values that share a cluster (a document, a task, the repeats of one case) are not independent:
-    give the clusters, and the standard error is that of their sums. One value, or one cluster,
-    says nothing of its own uncertainty: the interval is then infinite.
+    Values that share a cluster (a document, a task, the repeats of one case) are not independent: give the clusters,
+    and the standard error is that of their sums. One value, or one cluster, does not show its own uncertainty: the
+    interval is then infinite.
     """
+    mean = _mean_of(values, clusters)
+    if mean.groups < 2:
+        return Interval(-inf, inf, estimate=mean.estimate, se=None, n=mean.n)
+    se = sqrt(mean.variance)
+    reach = student_quantile(0.5 + _level(confidence) / 2.0, mean.groups - 1) * se
+    return Interval(mean.estimate - reach, mean.estimate + reach, estimate=mean.estimate, se=se, n=mean.n)
+
+
+def score_interval(
+    values: Iterable[float], clusters: Iterable[Hashable] | None = None, confidence: float = 0.95
+) -> Interval | None:
+    """The mean of scores in 0..1 with its interval, within 0..1; None for one score, or one cluster.
+
+    It is Wilson's for an effective number of cases: for 0 and 1 it is Wilson's itself, and scores that all agree have
+    a width, because a few of them are not certain. Clusters are as in `mean_interval`.
+    """
+    return _score_interval(_mean_of(values, clusters), confidence)
+
+
+def score_sums_interval(n: int, total: float, squares: float, confidence: float = 0.95) -> Interval | None:
+    """`score_interval` of n scores of which only the sum and the sum of squares are known."""
+    if n < 1:
+        raise ValueError(f"at least one value is needed, got n={n!r}")
+    mean = total / n
+    # the difference of two sums may come out a little below 0
+    variance = max(0.0, squares - total * mean) / (n * (n - 1)) if n > 1 else inf
+    return _score_interval(_Mean(mean, variance, n, n), confidence)
+
+
+class _Mean(NamedTuple):
+    """A mean, and its squared standard error over the groups that are independent of each other."""
+
+    estimate: float
+    variance: float
+    groups: int
+    n: int
+
+
+_NO_VARIANCE = 1e-12
+"""A smaller variance of scores is rounding: 0.7 ten times, as sums, has some 1e-16."""
+
+
+def _mean_of(values: Iterable[float], clusters: Iterable[Hashable] | None) -> _Mean:
     data = checked(values)
     n = len(data)
     mean = fsum(data) / n
     if clusters is None:
-        groups = n
-        se = sqrt(fsum((value - mean) * (value - mean) for value in data) / (n * (n - 1))) if n > 1 else inf
-    else:
-        sums = _cluster_sums([value - mean for value in data], list(clusters))
-        groups = len(sums)
-        # CR1: a few clusters must not look surer than they are
-        correction = groups / (groups - 1) if groups > 1 else inf
-        se = sqrt(correction * fsum(total * total for total in sums)) / n if groups > 1 else inf
+        variance = fsum((value - mean) * (value - mean) for value in data) / (n * (n - 1)) if n > 1 else inf
+        return _Mean(mean, variance, n, n)
+    sums = _cluster_sums([value - mean for value in data], list(clusters))
+    groups = len(sums)
     if groups < 2:
-        return Interval(-inf, inf, estimate=mean, se=None, n=n)
-    reach = student_quantile(0.5 + _level(confidence) / 2.0, groups - 1) * se
-    return Interval(mean - reach, mean + reach, estimate=mean, se=se, n=n)
+        return _Mean(mean, inf, groups, n)
+    # CR1: a few clusters must not look surer than they are
+    correction = groups / (groups - 1)
+    return _Mean(mean, correction * fsum(total * total for total in sums) / (n * n), groups, n)
 
 
-def moments_interval(n: int, total: float, squares: float, confidence: float = 0.95) -> Interval:
-    """`mean_interval` of n values of which only the sum and the sum of squares are known."""
-    if n < 1:
-        raise ValueError(f"at least one value is needed, got n={n!r}")
-    mean = total / n
-    if n == 1:
-        return Interval(-inf, inf, estimate=mean, se=None, n=1)
-    # the difference of two sums may come out a hair below 0
-    se = sqrt(max(0.0, squares - total * mean) / (n * (n - 1)))
-    reach = student_quantile(0.5 + _level(confidence) / 2.0, n - 1) * se
-    return Interval(mean - reach, mean + reach, estimate=mean, se=se, n=n)
+def _score_interval(mean: _Mean, confidence: float) -> Interval | None:
+    if mean.groups < 2:
+        return None
+    estimate, groups = min(1.0, max(0.0, mean.estimate)), mean.groups
+    spread = estimate * (1.0 - estimate)
+    tail = 0.5 + _level(confidence) / 2.0
+    equal = mean.variance * groups <= _NO_VARIANCE
+    cases = groups if equal else max(groups, spread / mean.variance)
+    q = normal_quantile(tail) if cases == groups else student_quantile(tail, groups - 1)
+    low, high = _wilson_bounds(estimate, cases, q)
+    return Interval(low, high, estimate=estimate, se=sqrt(mean.variance), n=mean.n)
+
+
+def _wilson_bounds(share: float, cases: float, q: float) -> tuple[float, float]:
+    """Wilson's interval of a share, for a number of cases that need not be whole and any quantile."""
+    centre = share * cases + q * q / 2.0
+    reach = q * sqrt(cases * share * (1.0 - share) + q * q / 4.0)
+    low = 0.0 if share == 0.0 else (centre - reach) / (cases + q * q)
+    high = 1.0 if share == 1.0 else (centre + reach) / (cases + q * q)
+    return min(share, max(0.0, low)), max(share, min(1.0, high))
 
 
 def checked(values: Iterable[float]) -> array[float]:
@@ -100,12 +146,16 @@ def checked(values: Iterable[float]) -> array[float]:
     if isinstance(values, array) and values.typecode == "d":
         data = values
     else:
-        data = array("d", (float(value) for value in values))
+        given = values if isinstance(values, list | tuple) else list(values)
+        try:
+            data = array("d", given)
+        except TypeError:  # what only `float` takes
+            data = array("d", map(float, given))
     if not data:
         raise ValueError("no values: there is nothing to estimate")
-    for index, value in enumerate(data):
-        if not isfinite(value):
-            raise ValueError(f"value {index} is {value!r}; leave out what is missing")
+    if not all(map(isfinite, data)):
+        index, value = next((index, value) for index, value in enumerate(data) if not isfinite(value))
+        raise ValueError(f"value {index} is {value!r}; leave out what is missing")
     return data
 
 

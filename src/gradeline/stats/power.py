@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from math import ceil, inf, sqrt
+from collections.abc import Iterable
+from math import ceil, fsum, inf, sqrt
+from operator import mul
 
 from gradeline.stats.distributions import normal_quantile
+from gradeline.stats.intervals import checked
 
 
 def minimum_detectable_effect(
@@ -44,24 +47,35 @@ def cases_needed(
     return _reach(alpha, power) ** 2 * total / effect**2
 
 
-def cases_to_decide(difference: float, variance: float, margin: float = 0.0, alpha: float = 0.05) -> int | None:
-    """About how many paired cases in all would settle a difference like the one seen.
+def cases_to_decide(mean_square: float, margin: float, alpha: float = 0.05, power: float = 0.8) -> int:
+    """The number of paired cases in all that shows with this power that a candidate is not worse by the margin, if both
+    are equally good; ``mean_square`` is the mean of the squared differences."""
+    if margin <= 0.0:
+        raise ValueError(f"a margin above 0 is needed, got {margin!r}: equality itself is never certain")
+    return max(2, ceil(cases_needed(margin, mean_square, alpha=alpha, power=power)))
 
-    Settled is: its interval lies wholly on one side of 0, or of -margin. None where no number of
-    cases would, because the difference seen is 0 and there is no margin.
+
+def noise_threshold(differences: Iterable[float], alpha: float = 0.05) -> float:
+    """Half the width of the interval of a mean paired difference where both are equally good.
+
+    One more change of the usual size (of 1 where nothing changed) is counted: a few equal cases are not certain.
     """
-    distance = max(abs(difference), abs(difference + margin))
-    if distance * distance == 0.0:  # so small a distance is none
-        return None
-    z = normal_quantile(1.0 - alpha / 2.0)
-    return max(2, ceil(z * z * variance / distance**2))
+    data = checked(differences)
+    squares = fsum(map(mul, data, data))
+    changed = len(data) - data.count(0.0)
+    usual = squares / changed if changed else 1.0
+    mean_square = (squares + usual) / (len(data) + 2)
+    return min(1.0, normal_quantile(1.0 - _share("alpha", alpha) / 2.0) * sqrt(mean_square / len(data)))
 
 
 def _reach(alpha: float, power: float) -> float:
-    for name, value in (("alpha", alpha), ("power", power)):
-        if not 0.0 < value < 1.0:
-            raise ValueError(f"{name} must be between 0 and 1, got {value!r}")
-    return normal_quantile(1.0 - alpha / 2.0) + normal_quantile(power)
+    return normal_quantile(1.0 - _share("alpha", alpha) / 2.0) + normal_quantile(_share("power", power))
+
+
+def _share(name: str, value: float) -> float:
+    if not 0.0 < value < 1.0:
+        raise ValueError(f"{name} must be between 0 and 1, got {value!r}")
+    return value
 
 
 def _total(variance: float, within_a: float, within_b: float, repeats_a: int, repeats_b: int) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from gradeline.errors import ConfigError, Problem
 
@@ -62,13 +62,18 @@ _HOMES = {
     "new_id": "gradeline.store.rows:new_id",
 }
 
+StoreMode = Literal["create", "existing", "read"]
+
 _SCHEMES = "sqlite:///path, a path, postgresql://host/database, or memory://"
 _NEEDS_EXTRA = "a PostgreSQL store needs the extra 'postgres': pip install 'gradeline[postgres]'"
 
 
-def open_storage(url: str | Path) -> Storage:
+def open_storage(url: str | Path, *, mode: StoreMode = "create") -> Storage:
     """The store that a URL names: ``sqlite:///path`` (a fourth slash makes it absolute), a bare path,
     ``postgresql://user@host/database``, ``memory://``.
+
+    ``mode`` "existing" and "read" create nothing: where there is no store yet, an empty one in memory takes its place.
+    "read" also opens a store that cannot be written, and writes nothing to one that can.
 
     A wrong URL is a `ConfigError`, which never shows the URL (it may hold a password); a store that
     cannot be opened is a `StoreError`.
@@ -76,30 +81,41 @@ def open_storage(url: str | Path) -> Storage:
     text = str(url)
     scheme, separator, rest = text.partition("://")
     if text == "memory://":
-        from gradeline.store.memory import InMemoryStorage  # loaded only when it is the one
-
-        return InMemoryStorage()
+        return _empty()
     if ":memory:" in text or text in ("sqlite://", "sqlite:///"):
         raise _wrong("a SQLite store needs a file: sqlite:///path; for a store in memory, say memory://")
     if separator and scheme.partition("+")[0] in ("postgresql", "postgres"):
-        return _postgres(text)
+        return _postgres(text, mode)
     if separator and (scheme != "sqlite" or not rest.startswith("/")):
         raise _wrong(f"{scheme}:// is no store; say {_SCHEMES}")
     if not text.strip() or (text.startswith("sqlite:") and not separator):
         raise _wrong(f"{text!r} names no store; say {_SCHEMES}")
+    path = Path(rest[1:] if separator else text).expanduser()
+    if mode != "create" and not path.exists():
+        return _empty()
     from gradeline.store.sqlite import SqliteStorage  # loaded only when it is the one
 
-    return SqliteStorage(Path(rest[1:] if separator else text).expanduser())
+    return SqliteStorage(path, reading=mode == "read")
 
 
-def _postgres(url: str) -> Storage:
+def _empty() -> Storage:
+    from gradeline.store.memory import InMemoryStorage  # loaded only when it is the one
+
+    return InMemoryStorage()
+
+
+def _postgres(url: str, mode: StoreMode) -> Storage:
     try:
         from gradeline.store.postgres import PostgresStorage  # loaded only when it is the one
+        from gradeline.store.postgres_schema import NoStoreError
     except ModuleNotFoundError as error:
         if error.name != "asyncpg":
             raise
         raise _wrong(_NEEDS_EXTRA) from None
-    return PostgresStorage(url)
+    try:
+        return PostgresStorage(url, mode=mode)
+    except NoStoreError:
+        return _empty()
 
 
 def _wrong(message: str) -> ConfigError:

@@ -64,6 +64,12 @@ _GRADES = _Table(
     " units = excluded.units, squares = excluded.squares, grade = excluded.grade, submission = excluded.submission,"
     " score = excluded.score, reported_error = excluded.reported_error, cost = excluded.cost",
 )
+_CLUSTERS = _Table(
+    "clusters",
+    "run, case_key, cluster",
+    2,
+    "UPDATE SET cluster = excluded.cluster WHERE cluster IS NOT excluded.cluster",
+)
 _PLACE_LAST = """
     INSERT INTO samples (run, case_key, position, sample)
     VALUES (?1, ?2, coalesce((SELECT max(position) + 1 FROM samples WHERE run = ?1), 0), ?3)
@@ -92,6 +98,7 @@ def put_rows(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
                 connection.execute(_PLACE_LAST, (row.run, row.case, row.sample))
         placed = [(row.run, row.case, row.position, row.sample) for row in responses if row.position is not None]
         put_samples(connection, placed)
+        put_clusters(connection, [(row.run, row.case, row.cluster) for row in responses if row.cluster is not None])
         _put_responses(connection, [row[:9] for row in responses])
     if len(responses) < len(rows):
         _put_grades(connection, [row for row in rows if not isinstance(row, ResponseRow)])
@@ -100,6 +107,11 @@ def put_rows(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
 def put_samples(connection: sqlite3.Connection, rows: Sequence[tuple[str, str, int, str]]) -> None:
     """Store cases as (run, case, position, sample)."""
     _replace(connection, _SAMPLES, rows)
+
+
+def put_clusters(connection: sqlite3.Connection, rows: Sequence[tuple[str, str, str]]) -> None:
+    """Store the clusters of cases as (run, case, cluster)."""
+    _replace(connection, _CLUSTERS, rows)
 
 
 def _put_responses(connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> None:

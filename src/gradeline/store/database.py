@@ -50,19 +50,24 @@ class Database(Protocol):
         It may be done twice where another process was in the way, so it must change nothing but the database.
         """
 
+    def snapshot(self, work: Callable[[Transaction], T]) -> T:
+        """Read in one transaction, which sees the database as it was at its beginning. Other processes may write
+        meanwhile; the work may be repeated where the connection was lost."""
+
+    def transact_in_bulk(self, work: Callable[[Transaction], T]) -> T:
+        """As `transact`, for work that writes a whole store: without the time limit of a statement and, in SQLite,
+        without checking references after each row."""
+
 
 def migrate(database: Database, part: str, steps: Sequence[Step]) -> None:
     """Bring the tables of one part of the program to their newest version; processes may do it at the same time."""
 
-    def advance(transaction: Transaction) -> bool:
+    def advance(transaction: Transaction) -> None:
         transaction.run("INSERT INTO parts (name, version) VALUES (?, 0) ON CONFLICT (name) DO NOTHING", part)
-        # the row stays locked until the step is committed
+        # the row stays locked until the steps are committed
         ((version,),) = transaction.run("UPDATE parts SET version = version WHERE name = ? RETURNING version", part)
-        if version >= len(steps):
-            return False
-        steps[version](transaction, database.dialect)
-        transaction.run("UPDATE parts SET version = ? WHERE name = ?", version + 1, part)
-        return True
+        for step in steps[version:]:
+            step(transaction, database.dialect)
+        transaction.run("UPDATE parts SET version = ? WHERE name = ?", max(version, len(steps)), part)
 
-    while database.transact(advance):
-        pass
+    database.transact(advance)

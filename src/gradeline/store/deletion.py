@@ -16,7 +16,7 @@ from gradeline.store.database import Transaction
 
 ROWS_AT_ONCE = 10_000
 """Of one transaction; a case's own rows are not split."""
-TABLES = ("grade_history", "response_history", "grades", "responses", "samples")
+TABLES = ("grade_history", "response_history", "grades", "responses", "clusters", "samples")
 """Those that grow with a run's cases. SQLite wants responses to go before their samples."""
 
 _NEXT = {

@@ -9,16 +9,27 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from gradeline.errors import Outcome, StoreError
+from gradeline.errors import ORDER_DECIDED, Outcome, StoreError
 from gradeline.model.case import TestCase
 from gradeline.model.codec import from_json, to_json
 from gradeline.model.grade import Grade
 from gradeline.model.observation import EVERYTHING, Observation, ObservationFilter, ObservationSums
 from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import Response
-from gradeline.model.run import Columns, Counts, GradeColumns, GradeMeasure, Measure, ResponseColumns, Run, StoredKey
+from gradeline.model.run import (
+    Columns,
+    Counts,
+    GradeColumns,
+    GradeMeasure,
+    Measure,
+    OrderCounts,
+    ResponseColumns,
+    Run,
+    StoredKey,
+)
 from gradeline.model.sample import Sample
 from gradeline.store.observations import Cell, added, cell_of, sums_of
+from gradeline.store.owner import observed_run
 from gradeline.store.rows import (
     GradeRow,
     ResponseRow,
@@ -51,6 +62,7 @@ class _Rows:
     def __init__(self) -> None:
         self.samples: dict[str, tuple[int, str]] = {}
         self.next_position = 0
+        self.clusters: dict[str, str] = {}
         self.responses: dict[tuple[str, int], ResponseRow] = {}
         self.grades: dict[tuple[str, int], dict[str, GradeRow]] = {}
 
@@ -69,6 +81,8 @@ class _Rows:
             if known is not None and (known.response, known.digest) != (row.response, row.digest):
                 self.grades.pop(place, None)
             self.responses[place] = row
+            if row.cluster is not None:
+                self.clusters[row.case] = row.cluster
         else:
             self.grades.setdefault((row.case, row.repeat), {})[row.grader] = row
 
@@ -82,7 +96,7 @@ class _Ledger:
     def __init__(self) -> None:
         self.rows: list[Observation] = []
         self._ids: dict[str, int] = {}
-        self._cells: dict[tuple[str, ...], tuple[Observation, Cell]] = {}
+        self._cells: dict[tuple[str | None, ...], tuple[Observation, Cell]] = {}
 
     def put(self, observation: Observation) -> int:
         known = self._ids.get(observation.idempotency_key)
@@ -91,9 +105,10 @@ class _Ledger:
         number = len(self.rows) + 1
         self.rows.append(msgspec.structs.replace(observation, id=number))
         self._ids[observation.idempotency_key] = number
-        alike = tuple(getattr(observation, name) for name in ObservationFilter._fields)
-        first, sums = self._cells.get(alike, (observation, None))
         cell = cell_of(observation)
+        names = (getattr(observation, name) for name in ObservationFilter._fields)
+        alike = (*names, *cell.case)
+        first, sums = self._cells.get(alike, (observation, None))
         self._cells[alike] = (first, cell if sums is None else added(sums, cell))
         return number
 
@@ -162,7 +177,7 @@ class InMemoryStorage:
     def get_run(self, id: str) -> Run | None:  # noqa: A002 - as the seed names it
         with self._lock:
             text = self._runs.get(id)
-        return None if text is None else from_json(Run, text)
+        return None if text is None else observed_run(text, None)
 
     def find_run(self, wanted: str) -> Run:
         with self._lock:
@@ -265,12 +280,22 @@ class InMemoryStorage:
                 row.status,
                 {grade.grader: grade.fingerprint for grade in self._grades(run, row)},
                 row.digest,
-                frozenset(grade.grader for grade in self._grades(run, row) if grade.outcome == Outcome.ERROR),
+                frozenset(grade.grader for grade in self._grades(run, row) if _unscored(grade)),
             )
             for _, row in self._ordered(run, None, cases)
         )
 
+    def put_clusters(self, run: str, clusters: Iterable[tuple[str, str]]) -> None:
+        with self._lock:
+            self._rows_of(run).clusters = dict(clusters)
+
+    def clusters(self, run: str) -> dict[str, str]:
+        with self._lock:
+            self._required(run)
+            return dict(self._rows[run].clusters or self._source(run).clusters)
+
     def measures(self, run: str, *, digests: bool = False) -> Iterator[Measure]:
+        clusters = self.clusters(run) if digests else {}
         return (
             Measure(
                 row.case,
@@ -283,12 +308,15 @@ class InMemoryStorage:
                     for grade in self._grades(run, row)
                 },
                 row.digest if digests else "",
+                clusters.get(row.case),
             )
             for _, row in self._ordered(run, None)
         )
 
-    def columns(self, run: str, *, named: bool = True) -> Iterator[Columns]:
-        rows = sorted((row for _, row in self._ordered(run, None)), key=lambda row: (row.case, row.repeat))
+    def columns(self, run: str, *, named: bool = True, digests: bool = False) -> Iterator[Columns]:
+        ordered = [row for _, row in self._ordered(run, None)]
+        positions = {case: place for place, case in enumerate(dict.fromkeys(row.case for row in ordered))}
+        rows = sorted(ordered, key=lambda row: (row.case, row.repeat))
         if not rows:
             return
         grades = [grade for row in rows for grade in sorted(self._grades(run, row), key=lambda grade: grade.grader)]
@@ -298,6 +326,8 @@ class InMemoryStorage:
                 [row.status for row in rows],
                 [row.latency_ms for row in rows],
                 [row.cost for row in rows],
+                [row.digest for row in rows if digests],
+                [positions[row.case] for row in rows if digests],
             ),
             GradeColumns(
                 [grade.case for grade in grades if named],
@@ -318,6 +348,18 @@ class InMemoryStorage:
             ((status, 1) for status in statuses),
             (Tally(grade.grader, grade.outcome, 1, grade.units, grade.squares) for grade in grades),
         )
+
+    def order_counts(self, run: str) -> dict[str, OrderCounts]:
+        with self._lock:
+            self._required(run)
+            rows = [row for grades in self._rows[run].grades.values() for row in grades.values()]
+        found: dict[str, OrderCounts] = {}
+        for row in rows:
+            if row.outcome == Outcome.ERROR and not _unscored(row):
+                first, second = found.get(row.grader, OrderCounts(0, 0))
+                favoured = from_json(Grade, row.grade).metadata.get("favoured")
+                found[row.grader] = OrderCounts(first + (favoured == "first"), second + (favoured == "second"))
+        return found
 
     def put_observations(self, observations: Sequence[Observation]) -> list[int]:
         with self._lock:
@@ -360,7 +402,7 @@ class InMemoryStorage:
         return self._rows[run]
 
     def _newest(self) -> list[Run]:
-        return [from_json(Run, text) for text in reversed(self._runs.values())]
+        return [observed_run(text, None) for text in reversed(self._runs.values())]
 
     def _required(self, run: str) -> Run:
         found = self.get_run(run)
@@ -405,3 +447,11 @@ class InMemoryStorage:
     def _record(self, run: str, sample: str, row: ResponseRow) -> Record:
         grades = [(grade.grader, grade.grade, grade.submission) for grade in self._grades(run, row)]
         return record_of(ResponseKey(run, row.case, row.repeat), sample, row.response, grades)
+
+
+def _unscored(row: GradeRow) -> bool:
+    """Whether the grader failed, and may be asked again; a judge whose orders disagree has given its verdicts."""
+    if row.outcome != Outcome.ERROR:
+        return False
+    error = from_json(Grade, row.grade).error
+    return error is None or error.type != ORDER_DECIDED

@@ -299,6 +299,106 @@ def count_new_rows_at_once(connection: sqlite3.Connection) -> None:
         connection.execute(f"DROP TRIGGER {trigger}")
 
 
+def create_heartbeats(connection: sqlite3.Connection) -> None:
+    """When the owner of a run was last alive (`owner`), by the clock of the database."""
+    connection.execute(
+        """CREATE TABLE run_heartbeats (
+            run TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
+            at TEXT NOT NULL
+        ) WITHOUT ROWID"""
+    )
+
+
+def create_clusters(connection: sqlite3.Connection) -> None:
+    """The clusters of a run's cases; a case without one has no row, so that runs without clusters have none at all."""
+    connection.execute(
+        """CREATE TABLE clusters (
+            run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+            case_key TEXT NOT NULL,
+            cluster TEXT NOT NULL,
+            PRIMARY KEY (run, case_key)
+        ) WITHOUT ROWID"""
+    )
+
+
+def count_cases_of_the_ledger(connection: sqlite3.Connection) -> None:
+    """A case counts once, however often it was observed: observations name it, and the roll-up has a row for each.
+
+    The case of what a run of this store judged is found again. Of other observations it cannot be known: each is a case
+    of its own.
+    """
+    connection.execute("DROP TRIGGER observation_stored")
+    connection.execute("DROP TABLE observation_sums")
+    connection.execute("ALTER TABLE observations ADD COLUMN case_key TEXT")
+    connection.execute("ALTER TABLE observations DROP COLUMN squares")
+    if connection.execute("SELECT 1 FROM observations LIMIT 1").fetchone():
+        _find_cases_of_observations(connection)
+    connection.execute(
+        """CREATE TABLE observation_cases (
+            task_family TEXT NOT NULL,
+            candidate_adapter TEXT NOT NULL,
+            baseline_adapter TEXT NOT NULL,
+            grader_id TEXT NOT NULL,
+            grader_fingerprint TEXT NOT NULL,
+            calibration_state TEXT NOT NULL,
+            case_key TEXT NOT NULL,
+            observation TEXT NOT NULL,
+            total INTEGER NOT NULL,
+            scored INTEGER NOT NULL,
+            units INTEGER NOT NULL,
+            latest TEXT NOT NULL,
+            PRIMARY KEY (task_family, candidate_adapter, baseline_adapter, grader_id, case_key, observation,
+                grader_fingerprint, calibration_state)
+        ) WITHOUT ROWID"""
+    )
+    columns = "task_family, candidate_adapter, baseline_adapter, grader_id, grader_fingerprint, calibration_state"
+    case = "coalesce(case_key, ''), CASE WHEN case_key IS NULL THEN idempotency_key ELSE '' END"
+    connection.execute(
+        f"""INSERT INTO observation_cases
+        SELECT {columns}, {case}, count(*), count(score), sum(units), max(observed_at)
+        FROM observations GROUP BY 1, 2, 3, 4, 5, 6, 7, 8"""  # noqa: S608 - made of constants
+    )
+    connection.execute(
+        """CREATE TRIGGER observation_stored AFTER INSERT ON observations BEGIN
+            INSERT INTO observation_cases VALUES (
+                new.task_family, new.candidate_adapter, new.baseline_adapter, new.grader_id, new.grader_fingerprint,
+                new.calibration_state, coalesce(new.case_key, ''),
+                CASE WHEN new.case_key IS NULL THEN new.idempotency_key ELSE '' END,
+                1, new.score IS NOT NULL, new.units, new.observed_at)
+            ON CONFLICT DO UPDATE SET
+                total = total + 1, scored = scored + excluded.scored, units = units + excluded.units,
+                latest = max(latest, excluded.latest);
+        END"""
+    )
+
+
+def _find_cases_of_observations(connection: sqlite3.Connection) -> None:
+    from gradeline.store.case_keys import comparing_graders, found_case_keys  # few stores have such observations
+
+    (guard,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'no_update_of_observations'").fetchone()
+    connection.execute("DROP TRIGGER no_update_of_observations")
+    for run, text in connection.execute("SELECT id, run FROM runs"):
+        graders = comparing_graders(text)
+        if not graders:
+            continue
+        grades = connection.execute(
+            """WITH RECURSIVE sources (run, step) AS (
+                SELECT ?1, 0 UNION ALL SELECT runs.parent, step + 1 FROM sources JOIN runs ON runs.id = sources.run
+                WHERE runs.parent IS NOT NULL AND step < 100)
+            SELECT grades.case_key, grades.repeat, grades.grader, samples.sample FROM grades JOIN samples
+                ON samples.case_key = grades.case_key AND samples.run = (
+                    SELECT run FROM sources WHERE EXISTS (SELECT 1 FROM samples AS own WHERE own.run = sources.run)
+                    ORDER BY step LIMIT 1)
+            WHERE grades.run = ?1""",
+            (run,),
+        )
+        compared = (row for row in grades if row[2] in graders)
+        connection.executemany(
+            "UPDATE observations SET case_key = ? WHERE idempotency_key = ?", found_case_keys(run, compared)
+        )
+    connection.execute(guard)
+
+
 MIGRATIONS: Sequence[Migration] = (
     create_test_cases,
     create_runs,
@@ -313,6 +413,9 @@ MIGRATIONS: Sequence[Migration] = (
     create_parts,
     remember_deleted_runs,
     count_new_rows_at_once,
+    create_heartbeats,
+    create_clusters,
+    count_cases_of_the_ledger,
 )
 
 

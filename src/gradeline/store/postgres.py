@@ -19,19 +19,30 @@ from gradeline.model.grade import Grade
 from gradeline.model.observation import EVERYTHING, Observation, ObservationFilter, ObservationSums
 from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import Response
-from gradeline.model.run import Columns, Counts, GradeColumns, GradeMeasure, Measure, ResponseColumns, Run, StoredKey
+from gradeline.model.run import (
+    Columns,
+    Counts,
+    GradeColumns,
+    GradeMeasure,
+    Measure,
+    OrderCounts,
+    ResponseColumns,
+    Run,
+    StoredKey,
+)
 from gradeline.model.sample import Sample
 from gradeline.store.deletion import being_deleted, removing
-from gradeline.store.observations import sums_of
+from gradeline.store.observations import sums_of_row
+from gradeline.store.owner import BEAT, observed_run
 from gradeline.store.postgres_errors import RowsRefused
 from gradeline.store.postgres_ledger import (
-    cell_of_row,
     observation_of_row,
     page_of_observations,
     put_observations,
     sums_statement,
 )
-from gradeline.store.postgres_link import LONG_SECONDS, Link, take_time
+from gradeline.store.postgres_link import LONG_SECONDS, SCHEMA, Link, take_time
+from gradeline.store.postgres_migrations import MIGRATIONS
 from gradeline.store.postgres_pages import (
     BEGINNING,
     COLUMNS_AT_ONCE,
@@ -40,14 +51,16 @@ from gradeline.store.postgres_pages import (
     KEYS_OF_CASES,
     MEASURE_PAGE,
     MEASURES_AT_ONCE,
+    ORDER_COUNTS,
     PAGE_ROWS,
+    PLACED_RESPONSE_COLUMNS,
     RECORD,
     RECORD_PAGE,
     RESPONSE_COLUMNS,
     SAMPLE_PAGE,
 )
-from gradeline.store.postgres_rows import put_acceptable_rows, put_rows, put_samples
-from gradeline.store.postgres_schema import migrate, require_ours
+from gradeline.store.postgres_rows import put_acceptable_rows, put_clusters, put_rows, put_samples
+from gradeline.store.postgres_schema import NoStoreError, migrate, require_ours, version_of
 from gradeline.store.postgres_url import read_url
 from gradeline.store.rows import (
     Row,
@@ -70,6 +83,7 @@ from gradeline.store.rows import (
 )
 
 if TYPE_CHECKING:
+    from gradeline.store import StoreMode
     from gradeline.store.database import T, Transaction
     from gradeline.store.postgres_database import PostgresDatabase
     from gradeline.store.postgres_link import Connection
@@ -80,6 +94,7 @@ PATIENCE_SECONDS = 5.0
 _SAMPLES_AT_ONCE = 500
 _CANDIDATES = 20
 _LARGEST = 2**63 - 1
+_BEAT = BEAT.replace("?", "$1")
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 
 
@@ -91,13 +106,19 @@ class PostgresStorage:
     again when it is back.
     """
 
-    def __init__(self, url: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, url: str, *, patience_seconds: float = PATIENCE_SECONDS, mode: StoreMode = "create") -> None:
+        """Only ``mode`` "create" makes a store of a database that holds none; else that is a `NoStoreError`."""
         self._link = Link(read_url(url), patience=patience_seconds)
         self.place = self._link.place
         """The host and the database; no user and no password."""
+        self.note: str | None = None
+        """What the user should know about how the store was opened."""
         try:
-            self._link.write(self._prepared)
-            self._go_on_deleting()
+            found = self._link.write(partial(self._prepared, create=mode == "create"))
+            if mode != "read":
+                self._go_on_deleting()
+            elif found < len(MIGRATIONS):
+                self.note = f"the store {self.place} was updated from schema {found} to {len(MIGRATIONS)} to read it"
         except BaseException:
             self._link.close()
             raise
@@ -150,13 +171,13 @@ class PostgresStorage:
 
     def get_run(self, id: str) -> Run | None:  # noqa: A002 - as the seed names it
         rows = self._read("SELECT run FROM runs WHERE id = $1", id)
-        return from_json(Run, rows[0][0]) if rows else None
+        return observed_run(rows[0][0], self.database.read) if rows else None
 
     def find_run(self, wanted: str) -> Run:
         back = steps_back(wanted)
         if back is not None:
             rows = self._read("SELECT run FROM runs ORDER BY n DESC LIMIT 1 OFFSET $1", back)
-            found = from_json(Run, rows[0][0]) if rows else None
+            found = observed_run(rows[0][0], self.database.read) if rows else None
         else:
             rows = self._read(
                 "SELECT run FROM runs WHERE id = $1 OR name = $1 OR (id >= $1 AND id < $1 || chr(1114111))"
@@ -164,7 +185,7 @@ class PostgresStorage:
                 wanted,
                 _CANDIDATES,
             )
-            found = choose_run(wanted, [from_json(Run, row[0]) for row in rows]) if wanted else None
+            found = choose_run(wanted, self._observed(rows)) if wanted else None
         if found is None:
             raise self._unknown_run(wanted)
         return found
@@ -177,7 +198,11 @@ class PostgresStorage:
             if not place:
                 raise self._unknown_run(before)
             rows = self._read("SELECT run FROM runs WHERE n < $1 ORDER BY n DESC LIMIT $2", place[0][0], limit)
-        return [from_json(Run, row[0]) for row in rows]
+        return self._observed(rows)
+
+    def _observed(self, rows: Sequence[Any]) -> list[Run]:
+        query = self.database.read
+        return [observed_run(row[0], query) for row in rows]
 
     def update_run(self, id: str, **changes: Any) -> Run:  # noqa: A002 - as the seed names it
         async def update(connection: Connection) -> Run | None:
@@ -198,6 +223,7 @@ class PostgresStorage:
             run = None if known is None else claimed(known, owner, previous)
             if run is not None:
                 await _save_run(connection, run)
+                await connection.execute(_BEAT, id)
             return known is not None, run
 
         found, run = self._link.write(claim) if _storable(id) else (False, None)
@@ -205,7 +231,11 @@ class PostgresStorage:
             raise self._unknown_run(id)
         return run
 
-    def delete_run(self, id: str) -> bool:  # noqa: A002 - as the seed names it
+    def delete_run(
+        self,
+        id: str,  # noqa: A002 - as the seed names it
+        beside: Callable[[Transaction], object] | None = None,
+    ) -> bool:
         async def delete(connection: Connection) -> bool:
             # from here on nobody makes it a parent
             await connection.execute("SELECT FROM runs WHERE id = $1 FOR UPDATE", id)
@@ -217,13 +247,29 @@ class PostgresStorage:
             found = _number(await connection.execute("DELETE FROM runs WHERE id = $1", id, timeout=LONG_SECONDS)) > 0
             if found:
                 await connection.execute("INSERT INTO deleted_runs (run) VALUES ($1)", id)
+                if beside is not None:
+                    from gradeline.store.postgres_database import done_in  # the service's alone
+
+                    await done_in(connection, beside)
             return found
 
         found = self._link.write(delete) if _storable(id) else False
+        self.finish_deletions()
+        return found
+
+    def finish_deletions(self) -> None:
+        """Remove what is left of deleted runs."""
         for run in self._half_deleted():
             for _ in removing(self._transact, run):
                 pass
-        return found
+
+    def vacuum(self) -> None:
+        """Remove what is left of deleted runs, make the space of deleted rows usable again, and renew the planner's
+        statistics. Other processes can read and write meanwhile."""
+        self.finish_deletions()
+        names = self._read("SELECT tablename FROM pg_tables WHERE schemaname = $1 ORDER BY tablename", SCHEMA)
+        for (name,) in names:
+            self._link.maintain(f'VACUUM (ANALYZE) {SCHEMA}."{name}"')
 
     def put_samples(self, run: str, samples: Iterable[Sample], start: int = 0) -> None:
         rows = ((run, sample.case_key, place, to_json(sample)) for place, sample in enumerate(samples, start))
@@ -315,26 +361,48 @@ class PostgresStorage:
     def measures(self, run: str, *, digests: bool = False) -> Iterator[Measure]:
         self._require_run(run)
         pages = self._pages(MEASURE_PAGE, run, self._source(run), BEGINNING, MEASURES_AT_ONCE)
+        known = self.clusters(run) if digests else {}
         return (
-            Measure(case, repeat, status, latency_ms, cost, _grades(*graded), digest if digests else "")
+            Measure(
+                case, repeat, status, latency_ms, cost, _grades(*graded), digest if digests else "", known.get(case)
+            )
             for _, case, repeat, status, latency_ms, cost, digest, *graded in pages
         )
 
-    def columns(self, run: str, *, named: bool = True) -> Iterator[Columns]:
+    def put_clusters(self, run: str, clusters: Iterable[tuple[str, str]]) -> None:
+        rows = [(run, case, cluster) for case, cluster in dict(clusters).items()]
+
+        async def put(connection: Connection) -> None:
+            await connection.execute("DELETE FROM clusters WHERE run = $1", run)
+            try:
+                await put_clusters(connection, rows)
+            except asyncpg.ForeignKeyViolationError:
+                raise unsaved_run(run) from None
+
+        self._link.write(put)
+
+    def clusters(self, run: str) -> dict[str, str]:
+        self._require_run(run)
+        statement = "SELECT case_key, cluster FROM clusters WHERE run = $1"
+        rows = self._read(statement, run) or self._read(statement, self._source(run))
+        return {row["case_key"]: row["cluster"] for row in rows}
+
+    def columns(self, run: str, *, named: bool = True, digests: bool = False) -> Iterator[Columns]:
         self._require_run(run)
         source = self._source(run)
         place = ("", -1)
         while True:
-            ((cases, statuses, latencies, costs, repeats),) = self._read(
-                RESPONSE_COLUMNS, source, *place, COLUMNS_AT_ONCE
+            statement = PLACED_RESPONSE_COLUMNS if digests else RESPONSE_COLUMNS
+            ((cases, statuses, latencies, costs, repeats, *placed),) = self._read(
+                statement, source, *place, COLUMNS_AT_ONCE
             )
             if cases is None:
                 return
             end = cases[-1], repeats[-1]
             (graded,) = self._read(GRADE_COLUMNS, run, *place, *end)
             grades = GradeColumns() if graded[0] is None else GradeColumns(*graded)
-            responses = ResponseColumns(cases, statuses, latencies, costs)
-            if not named:  # what is not asked for is not worth a statement of its own
+            responses = ResponseColumns(cases, statuses, latencies, costs, *placed)
+            if not named and not digests:  # what is not asked for is not worth a statement of its own
                 responses, grades = responses._replace(cases=()), grades._replace(cases=(), outcomes=())
             yield Columns(responses, grades)
             place = end
@@ -353,6 +421,10 @@ class PostgresStorage:
             ),
         )
 
+    def order_counts(self, run: str) -> dict[str, OrderCounts]:
+        self._require_run(run)
+        return {grader: OrderCounts(first, second) for grader, first, second in self._read(ORDER_COUNTS, run)}
+
     def put_observations(self, observations: Sequence[Observation]) -> list[int]:
         return self._link.write(partial(put_observations, observations=observations))
 
@@ -364,7 +436,7 @@ class PostgresStorage:
 
     def observation_sums(self, where: ObservationFilter = EVERYTHING) -> list[ObservationSums]:
         statement, values = sums_statement(where)
-        return sums_of(cell_of_row(tuple(row)) for row in self._read(statement, *values))
+        return [sums_of_row(tuple(row)) for row in self._read(statement, *values)]
 
     def writer(self, beside: Beside | None = None) -> Writer:
         """``beside`` is done in the transaction of each batch; see `gradeline.store.shared`."""
@@ -469,9 +541,14 @@ class PostgresStorage:
             with suppress(StoreError):  # the store is of use all the same
                 next(removing(self._transact, run), None)
 
-    async def _prepared(self, connection: Connection) -> None:
+    async def _prepared(self, connection: Connection, *, create: bool) -> int:
+        """Gives the version of the schema as it was."""
         await require_ours(connection, self.place)
+        version = await version_of(connection)
+        if not create and not version:
+            raise NoStoreError(f"the database {self.place} holds no store yet")
         await migrate(connection)
+        return version
 
 
 async def _all_rows(connection: Connection, rows: Sequence[Row]) -> list[StoreError | None]:

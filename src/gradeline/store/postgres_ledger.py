@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gradeline.model.observation import Observation, ObservationFilter
-from gradeline.store.observations import Cell
+from gradeline.store.observations import sums_of_cases
 from gradeline.store.rows import score_units
 
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ _LOCK = 0x67726C6F
 
 _NUMBERS = ("score", "cost", "latency_ms")
 _FIELDS = tuple(name for name in Observation.__struct_fields__ if name != "id")
-_ROW = ", ".join((*_FIELDS, "units", "squares"))
+_ROW = ", ".join((*_FIELDS, "units"))
 _ARRAYS = ", ".join(
     [f"${place}::{'float8' if name in _NUMBERS else 'text'}[]" for place, name in enumerate(_FIELDS, 1)]
-    + [f"${len(_FIELDS) + 1}::bigint[]", f"${len(_FIELDS) + 2}::bigint[]"]
+    + [f"${len(_FIELDS) + 1}::bigint[]"]
 )
 _INSERT = (
     f"INSERT INTO observations ({_ROW}) SELECT {_ROW} FROM unnest({_ARRAYS}) WITH ORDINALITY AS new ({_ROW}, turn)"  # noqa: S608 - made of constants
@@ -37,7 +37,7 @@ async def put_observations(connection: Connection, observations: Sequence[Observ
     if not observations:
         return []
     await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
-    rows = [(*(getattr(one, name) for name in _FIELDS), *score_units(one.score)) for one in observations]
+    rows = [(*(getattr(one, name) for name in _FIELDS), score_units(one.score)[0]) for one in observations]
     await connection.execute(_INSERT, *map(list, zip(*rows, strict=True)))
     keys = [one.idempotency_key for one in observations]
     ids = dict[str, int]((row[0], row[1]) for row in await connection.fetch(_IDS, keys))
@@ -58,12 +58,7 @@ def observation_of_row(row: Sequence[Any]) -> Observation:
 
 
 def sums_statement(where: ObservationFilter) -> tuple[str, list[object]]:
-    """The statement and its values that read the roll-up. Rows become cells by `cell_of_row`."""
+    """The statement and its values that add up the cases of each row. Rows become sums by `sums_of_row`."""
     chosen = where.chosen()
     condition = " AND ".join(f"{name} = ${place}" for place, name in enumerate(chosen, 1)) or "TRUE"
-    return f"SELECT {', '.join(Cell._fields)} FROM observation_sums WHERE {condition}", list(chosen.values())  # noqa: S608
-
-
-def cell_of_row(row: Sequence[Any]) -> Cell:
-    cell = Cell(*row)
-    return cell._replace(units=int(cell.units), squares=int(cell.squares))
+    return sums_of_cases(condition), list(chosen.values())

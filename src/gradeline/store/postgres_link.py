@@ -41,7 +41,9 @@ _CLOSE_SECONDS = 10.0
 _PAUSE_SECONDS = 0.1
 _GRACE_SECONDS = 5.0
 """The server's own word about a statement that takes too long is waited for."""
-_IDLE_MS = 60_000
+IDLE_SECONDS = 10.0
+"""How long a transaction may be idle, unless it copies a store. Less than the lease of a run: a process that is frozen
+while it renews its claim must not keep the row of that claim locked when another process takes over."""
 _SESSION = """
     SELECT set_config('search_path', $1, false), set_config('jit', 'off', false), set_config('synchronous_commit',
         CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END,
@@ -103,6 +105,20 @@ class Link:
                 return done
 
         return self._wait(self._patiently(transact))
+
+    def maintain(self, statement: str) -> None:
+        """Run a statement that no transaction may contain, however long it takes."""
+
+        async def run() -> None:
+            async with self._pool.acquire(timeout=CONNECT_SECONDS) as connection:
+                before = await connection.fetchval("SELECT current_setting('statement_timeout')")
+                await connection.execute("SELECT set_config('statement_timeout', '0', false)")
+                try:
+                    await connection.execute(statement, timeout=LONG_SECONDS)
+                finally:
+                    await connection.execute("SELECT set_config('statement_timeout', $1, false)", before)
+
+        self._wait(self._patiently(run))
 
     def close(self) -> None:
         """Let statements end that are under way, then let go of all connections."""
@@ -199,7 +215,7 @@ async def _commit(transaction: asyncpg.transaction.Transaction) -> None:
 
 async def _begin_session(connection: asyncpg.Connection[Record], statement_seconds: float) -> None:
     """By a statement, since PgBouncer takes few settings with the connection itself."""
-    await connection.execute(_SESSION, SCHEMA, str(round(statement_seconds * 1000)), str(_IDLE_MS))
+    await connection.execute(_SESSION, SCHEMA, str(round(statement_seconds * 1000)), str(round(IDLE_SECONDS * 1000)))
 
 
 async def take_time(connection: Connection) -> None:

@@ -449,6 +449,113 @@ async def count_in_shares(connection: Connection) -> None:
     )
 
 
+async def create_heartbeats(connection: Connection) -> None:
+    """When the owner of a run was last alive (`owner`), by the clock of the database."""
+    await connection.execute(
+        """CREATE TABLE run_heartbeats (
+            run text COLLATE "C" PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
+            at text NOT NULL
+        )"""
+    )
+
+
+async def create_clusters(connection: Connection) -> None:
+    """The clusters of a run's cases; a case without one has no row, so that runs without clusters have none at all.
+
+    As other records they do not refer to their run, see `let_records_outlive_their_run`.
+    """
+    await connection.execute(
+        """CREATE TABLE clusters (
+            run text COLLATE "C" NOT NULL,
+            case_key text COLLATE "C" NOT NULL,
+            cluster text NOT NULL,
+            PRIMARY KEY (run, case_key)
+        );
+        CREATE TRIGGER run_of_new_clusters AFTER INSERT ON clusters
+            REFERENCING NEW TABLE AS new_rows EXECUTE FUNCTION require_run()"""
+    )
+
+
+async def count_cases_of_the_ledger(connection: Connection) -> None:
+    """A case counts once, however often it was observed: observations name it, and the roll-up has a row for each.
+
+    The case of what a run of this store judged is found again. Of other observations it cannot be known: each is a case
+    of its own.
+    """
+    await connection.execute(
+        """DROP TRIGGER observation_stored ON observations;
+        DROP FUNCTION sum_up_observations();
+        DROP TABLE observation_sums;
+        ALTER TABLE observations ADD COLUMN case_key text COLLATE "C";
+        ALTER TABLE observations DROP COLUMN squares"""
+    )
+    if await connection.fetchval("SELECT EXISTS (SELECT FROM observations)"):
+        await _find_cases_of_observations(connection)
+    cases = """
+        SELECT task_family, candidate_adapter, baseline_adapter, grader_id, grader_fingerprint, calibration_state,
+            coalesce(case_key, ''), CASE WHEN case_key IS NULL THEN idempotency_key ELSE '' END,
+            count(*), count(score), sum(units), max(observed_at)
+        FROM {rows} GROUP BY 1, 2, 3, 4, 5, 6, 7, 8 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8"""
+    await connection.execute(
+        f"""CREATE TABLE observation_cases (
+            task_family text COLLATE "C" NOT NULL,
+            candidate_adapter text COLLATE "C" NOT NULL,
+            baseline_adapter text COLLATE "C" NOT NULL,
+            grader_id text COLLATE "C" NOT NULL,
+            grader_fingerprint text COLLATE "C" NOT NULL,
+            calibration_state text COLLATE "C" NOT NULL,
+            case_key text COLLATE "C" NOT NULL,
+            observation text COLLATE "C" NOT NULL,
+            total bigint NOT NULL,
+            scored bigint NOT NULL,
+            units numeric NOT NULL,
+            latest text COLLATE "C" NOT NULL,
+            PRIMARY KEY (task_family, candidate_adapter, baseline_adapter, grader_id, case_key, observation,
+                grader_fingerprint, calibration_state)
+        );
+        INSERT INTO observation_cases {cases.format(rows="observations")};
+        CREATE FUNCTION sum_up_observations() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+        BEGIN
+            INSERT INTO observation_cases AS known {cases.format(rows="new_rows")}
+            ON CONFLICT (task_family, candidate_adapter, baseline_adapter, grader_id, case_key, observation,
+                grader_fingerprint, calibration_state)
+            DO UPDATE SET total = known.total + excluded.total, scored = known.scored + excluded.scored,
+                units = known.units + excluded.units, latest = greatest(known.latest, excluded.latest);
+            RETURN NULL;
+        END $$;
+        CREATE TRIGGER observation_stored AFTER INSERT ON observations
+            REFERENCING NEW TABLE AS new_rows EXECUTE FUNCTION sum_up_observations()"""
+    )
+
+
+async def _find_cases_of_observations(connection: Connection) -> None:
+    from gradeline.store.case_keys import comparing_graders, found_case_keys  # few stores have such observations
+
+    await connection.execute("ALTER TABLE observations DISABLE TRIGGER no_change_of_observations")
+    for run in [row[0] for row in await connection.fetch("SELECT id FROM runs")]:
+        graders = comparing_graders(await connection.fetchval("SELECT run FROM runs WHERE id = $1", run))
+        if not graders:
+            continue
+        grades = await connection.fetch(
+            """WITH RECURSIVE sources (run, step) AS (
+                SELECT id, 0 FROM runs WHERE id = $1 UNION ALL
+                SELECT runs.parent, step + 1 FROM sources JOIN runs ON runs.id = sources.run
+                WHERE runs.parent IS NOT NULL AND step < 100)
+            SELECT grades.case_key, grades.repeat, grades.grader, samples.sample FROM grades JOIN samples
+                ON samples.case_key = grades.case_key AND samples.run = (
+                    SELECT run FROM sources WHERE EXISTS (SELECT FROM samples AS own WHERE own.run = sources.run)
+                    ORDER BY step LIMIT 1)
+            WHERE grades.run = $1 AND grades.grader = ANY ($2::text[])""",
+            run,
+            list(graders),
+        )
+        await connection.executemany(
+            "UPDATE observations SET case_key = $1 WHERE idempotency_key = $2",
+            list(found_case_keys(run, [tuple(row) for row in grades])),
+        )
+    await connection.execute("ALTER TABLE observations ENABLE TRIGGER no_change_of_observations")
+
+
 MIGRATIONS: Sequence[Migration] = (
     create_test_cases,
     create_runs,
@@ -462,4 +569,7 @@ MIGRATIONS: Sequence[Migration] = (
     create_parts,
     let_records_outlive_their_run,
     count_in_shares,
+    create_heartbeats,
+    create_clusters,
+    count_cases_of_the_ledger,
 )

@@ -5,6 +5,8 @@ A record's grades come in the same statement as its response, so that both are o
 
 from __future__ import annotations
 
+from gradeline.errors import ORDER_DECIDED
+
 PAGE_ROWS = 500
 MEASURES_AT_ONCE = 2000
 PAGE_BYTES = 4_000_000
@@ -44,9 +46,10 @@ SAMPLE_PAGE = """
 RECORD_PAGE = _WITH_GRADES.format(page=_BOUNDED, grades=_GRADES, owner="$6")
 """Cut where its texts pass `PAGE_BYTES`, so that large answers do not gather in memory."""
 _KEYS = "responses.status, responses.digest"
-_FINGERPRINTS = """
+_ORDER_DECIDED = f"CASE WHEN outcome = 'error' THEN grade::json #>> '{{error,type}}' = '{ORDER_DECIDED}' END"
+_FINGERPRINTS = f"""
     array_agg(grader ORDER BY grader) AS graders, array_agg(fingerprint ORDER BY grader) AS fingerprints,
-    array_agg(grader) FILTER (WHERE outcome = 'error') AS errors"""
+    array_agg(grader) FILTER (WHERE outcome = 'error' AND {_ORDER_DECIDED} IS NOT TRUE) AS errors"""
 KEY_PAGE = _WITH_GRADES.format(page=_PAGE.format(columns=_KEYS), grades=_FINGERPRINTS, owner="$6")
 KEYS_OF_CASES = _WITH_GRADES.format(
     page=f"{_JOINED.format(columns=_KEYS)} AND samples.case_key = ANY ($2::text[])", grades=_FINGERPRINTS, owner="$3"
@@ -64,6 +67,13 @@ RESPONSE_COLUMNS = """
     SELECT array_agg(case_key), array_agg(status), array_agg(latency_ms), array_agg(cost), array_agg(repeat) FROM (
         SELECT case_key, status, latency_ms, cost, repeat FROM responses
         WHERE run = $1 AND (case_key, repeat) > ($2, $3) ORDER BY case_key, repeat LIMIT $4) AS page"""
+PLACED_RESPONSE_COLUMNS = """
+    SELECT array_agg(case_key), array_agg(status), array_agg(latency_ms), array_agg(cost), array_agg(repeat),
+        array_agg(digest), array_agg(position) FROM (
+        SELECT responses.case_key, status, latency_ms, cost, repeat, responses.digest, samples.position FROM responses
+        JOIN samples ON samples.run = responses.run AND samples.case_key = responses.case_key
+        WHERE responses.run = $1 AND (responses.case_key, repeat) > ($2, $3)
+        ORDER BY responses.case_key, repeat LIMIT $4) AS page"""
 GRADE_COLUMNS = """
     SELECT array_agg(case_key), array_agg(grader), array_agg(outcome), array_agg(score), array_agg(reported_error),
         array_agg(cost) FROM (
@@ -78,3 +88,8 @@ RECORD = f"""
         SELECT {_GRADES} FROM grades WHERE grades.run = $4 AND grades.case_key = $2 AND grades.repeat = $3
     ) AS found ON true
     WHERE responses.run = $1 AND responses.case_key = $2 AND responses.repeat = $3"""  # noqa: S608 - made of constants
+ORDER_COUNTS = f"""
+    SELECT grader, count(*) FILTER (WHERE favoured = 'first'), count(*) FILTER (WHERE favoured = 'second') FROM (
+        SELECT grader, grade::json #>> '{{metadata,favoured}}' AS favoured FROM grades
+        WHERE run = $1 AND outcome = 'error' AND {_ORDER_DECIDED}) AS decided
+    GROUP BY grader"""  # noqa: S608 - made of constants

@@ -33,6 +33,11 @@ _LAST = """
     FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[]) AS new (run, case_key, turn, sample)
     ON CONFLICT (run, case_key) DO UPDATE SET sample = excluded.sample
     WHERE samples.sample IS DISTINCT FROM excluded.sample"""
+_CLUSTERS = """
+    INSERT INTO clusters AS known (run, case_key, cluster)
+    SELECT * FROM unnest($1::text[], $2::text[], $3::text[])
+    ON CONFLICT (run, case_key) DO UPDATE SET cluster = excluded.cluster
+    WHERE known.cluster IS DISTINCT FROM excluded.cluster"""
 _RESPONSES = """
     INSERT INTO responses AS known
         (run, case_key, repeat, status, response, latency_ms, cost, cache_key, digest)
@@ -59,6 +64,7 @@ class _Part:
 
     def __init__(self) -> None:
         self.samples: dict[tuple[str, str], tuple[int | None, str]] = {}
+        self.clusters: dict[tuple[str, str], tuple[str, str, str]] = {}
         self.responses: dict[tuple[str, str, int], ResponseRow] = {}
         self.grades: dict[tuple[str, str, int, str], Row] = {}
         self._graded: set[tuple[str, str, int]] = set()
@@ -77,6 +83,8 @@ class _Part:
             position, _ = self.samples.get(row[:2], (None, ""))
             self.samples[row[:2]] = (position if row.position is None else row.position, row.sample)
             self.responses[row[:3]] = row
+            if row.cluster is not None:
+                self.clusters[row[:2]] = (row.run, row.case, row.cluster)
             self._chars += len(row.response) + len(row.sample)
         else:
             self.grades[row[:4]] = row
@@ -113,6 +121,11 @@ async def put_samples(connection: Connection, rows: Sequence[tuple[str, str, int
     await _put(connection, _PLACED, [known[key] for key in sorted(known)])
 
 
+async def put_clusters(connection: Connection, rows: Sequence[tuple[str, str, str]]) -> None:
+    """Store the clusters of cases as (run, case, cluster), each case once."""
+    await _put(connection, _CLUSTERS, sorted(rows))
+
+
 def _parts(rows: Sequence[Row]) -> Iterator[_Part]:
     part = _Part()
     for row in rows:
@@ -129,6 +142,7 @@ async def _put_part(connection: Connection, part: _Part) -> None:
     last = [case for case in cases if case[2] is None]
     await _put(connection, _PLACED, sorted(case for case in cases if case[2] is not None))
     await _put(connection, _LAST, sorted((run, case, turn, sample) for turn, (run, case, _, sample) in enumerate(last)))
+    await put_clusters(connection, list(part.clusters.values()))
     await _put(connection, _RESPONSES, [part.responses[key][:9] for key in sorted(part.responses)])
     await _put(connection, _GRADES, [part.grades[key] for key in sorted(part.grades)])
 

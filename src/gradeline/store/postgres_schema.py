@@ -18,6 +18,10 @@ _LOCK = 0x67726C6E
 _OLDEST_SERVER = 12
 
 
+class NoStoreError(StoreError):
+    """The database holds no store, and none is to be created."""
+
+
 async def version_of(connection: Connection) -> int:
     """How many migrations the store has seen."""
     if "schema_version" not in await _tables(connection):

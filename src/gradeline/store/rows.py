@@ -11,7 +11,7 @@ from uuid import uuid4
 import msgspec
 
 from gradeline.errors import ConfigError, Outcome, Problem, StoreError
-from gradeline.model.codec import digest_of, from_json, to_json
+from gradeline.model.codec import digest_of, from_json, sample_digest, to_json
 from gradeline.model.grade import Grade
 from gradeline.model.record import Record, ResponseKey
 from gradeline.model.response import Response
@@ -46,6 +46,7 @@ class ResponseRow(NamedTuple):
     """Of the case as it was asked: it may be edited since."""
     sample: str
     position: int | None
+    cluster: str | None
 
 
 class GradeRow(NamedTuple):
@@ -123,9 +124,10 @@ def response_row(
         response.latency_ms,
         None if response.usage is None else response.usage.cost,
         cache_key,
-        digest_of(asked),
+        sample_digest(sample) if sample.cluster else digest_of(asked),
         asked,
         position,
+        sample.cluster or None,
     )
     return tuple.__new__(ResponseRow, row)  # a third of what naming each column takes
 
@@ -214,7 +216,11 @@ def choose_run(wanted: str, matching: Sequence[Run]) -> Run | None:
 
 def unknown_run(wanted: str, recent: Sequence[Run]) -> ConfigError:
     """No run is meant by ``wanted``."""
-    hint = f"the newest are {_listed(recent)}" if recent else "the store holds no run yet"
+    hint = (
+        f"the newest are {_listed(recent)}"
+        if recent
+        else "the store holds no runs yet; start one with: gradeline run SUITE"
+    )
     return ConfigError(Problem("", f"no run {wanted!r}; {hint}"))
 
 

@@ -22,4 +22,11 @@ class SharedStorage(Storage, Protocol):
     @property
     def database(self) -> Database: ...
 
+    def delete_run(
+        self,
+        id: str,  # noqa: A002 - as the seed names it
+        beside: Callable[[Transaction], object] | None = None,
+    ) -> bool:
+        """``beside`` is called in the transaction that hides the run, where there is one."""
+
     def writer(self, beside: Beside | None = None) -> StoreWriter: ...

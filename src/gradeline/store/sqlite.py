@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -20,18 +20,28 @@ from gradeline.model.grade import Grade
 from gradeline.model.observation import EVERYTHING, Observation, ObservationFilter, ObservationSums
 from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import Response
-from gradeline.model.run import Columns, Counts, GradeColumns, GradeMeasure, Measure, ResponseColumns, Run, StoredKey
+from gradeline.model.run import (
+    Columns,
+    Counts,
+    GradeColumns,
+    GradeMeasure,
+    Measure,
+    OrderCounts,
+    ResponseColumns,
+    Run,
+    StoredKey,
+)
 from gradeline.model.sample import Sample
-from gradeline.store.bulk import put_acceptable_rows, put_samples
+from gradeline.store.bulk import put_acceptable_rows, put_clusters, put_samples
 from gradeline.store.deletion import being_deleted, removing
 from gradeline.store.observations import (
-    Cell,
     observation_of_row,
     page_of_observations,
     put_observations,
-    sums_of,
+    sums_of_row,
     sums_statement,
 )
+from gradeline.store.owner import BEAT, observed_run
 from gradeline.store.rows import (
     Row,
     Tally,
@@ -63,8 +73,10 @@ from gradeline.store.sqlite_pages import (
     MEASURES,
     MEASURES_AT_ONCE,
     MEASURES_WITH_DIGESTS,
+    ORDER_COUNTS,
     PAGE_CHARS,
     PAGE_ROWS,
+    PLACED_RESPONSE_COLUMNS,
     RECORD_PAGE,
     RESPONSE_COLUMNS,
     SAMPLE_PAGE,
@@ -74,6 +86,7 @@ from gradeline.store.sqlite_pages import (
 )
 
 if TYPE_CHECKING:
+    from gradeline.store.database import Transaction
     from gradeline.store.shared import Beside
     from gradeline.store.sqlite_database import SqliteDatabase
     from gradeline.store.writer import Writer
@@ -90,11 +103,15 @@ class SqliteStorage:
     what the disk holds is unknown then.
     """
 
-    def __init__(self, path: str | Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
+    def __init__(self, path: str | Path, *, busy_seconds: float = BUSY_SECONDS, reading: bool = False) -> None:
+        """``reading``: the file exists, and nothing is written to it or created next to it."""
         self.path = Path(path)
-        self._link = Link(self.path, busy_seconds)
+        self._link = Link(self.path, busy_seconds, reading=reading)
+        self.note = self._link.note
+        """What the user should know about how the store was opened."""
         self._read = self._link.read
-        self._go_on_deleting()
+        if not reading:
+            self._go_on_deleting()
 
     def __enter__(self) -> Self:
         return self
@@ -104,6 +121,11 @@ class SqliteStorage:
 
     def close(self) -> None:
         self._link.close()
+
+    def make_single_file(self) -> None:
+        """Put all data into the one file and end the write-ahead log beside it, for a file that is to be kept or sent
+        elsewhere. No other process may have the store open; the next one that opens it begins a log again."""
+        self._link.end_log()
 
     @property
     def database(self) -> SqliteDatabase:
@@ -144,13 +166,13 @@ class SqliteStorage:
 
     def get_run(self, id: str) -> Run | None:  # noqa: A002 - as the seed names it
         rows = self._read("SELECT run FROM runs WHERE id = ?", id)
-        return from_json(Run, rows[0][0]) if rows else None
+        return observed_run(rows[0][0], self.database.read) if rows else None
 
     def find_run(self, wanted: str) -> Run:
         back = steps_back(wanted)
         if back is not None:
             rows = self._read("SELECT run FROM runs ORDER BY n DESC LIMIT 1 OFFSET ?", back)
-            found = from_json(Run, rows[0][0]) if rows else None
+            found = observed_run(rows[0][0], self.database.read) if rows else None
         else:
             rows = self._read(
                 "SELECT run FROM runs WHERE id = ?1 OR name = ?1 OR (id >= ?1 AND id < ?1 || char(0x10FFFF))"
@@ -158,7 +180,7 @@ class SqliteStorage:
                 wanted,
                 _CANDIDATES,
             )
-            found = choose_run(wanted, [from_json(Run, text) for (text,) in rows]) if wanted else None
+            found = choose_run(wanted, self._observed(rows)) if wanted else None
         if found is None:
             raise self._unknown_run(wanted)
         return found
@@ -171,7 +193,11 @@ class SqliteStorage:
             if not place:
                 raise self._unknown_run(before)
             rows = self._read("SELECT run FROM runs WHERE n < ? ORDER BY n DESC LIMIT ?", place[0][0], limit)
-        return [from_json(Run, text) for (text,) in rows]
+        return self._observed(rows)
+
+    def _observed(self, rows: Sequence[tuple[str]]) -> list[Run]:
+        query = self.database.read
+        return [observed_run(text, query) for (text,) in rows]
 
     def update_run(self, id: str, **changes: Any) -> Run:  # noqa: A002 - as the seed names it
         with self._link.writing() as connection:
@@ -189,18 +215,37 @@ class SqliteStorage:
                 run = claimed(from_json(Run, row[0]), owner, previous)
                 if run is not None:
                     _save_run(connection, run)
+                    connection.execute(BEAT, (id,))
                 return run
         raise self._unknown_run(id)
 
-    def delete_run(self, id: str) -> bool:  # noqa: A002 - as the seed names it
-        from gradeline.store.sqlite_deletion import hide_run  # runs are seldom deleted
+    def delete_run(
+        self,
+        id: str,  # noqa: A002 - as the seed names it
+        beside: Callable[[Transaction], object] | None = None,
+    ) -> bool:
+        from gradeline.store.sqlite_database import SqliteTransaction  # runs are seldom deleted
+        from gradeline.store.sqlite_deletion import hide_run
 
         with self._link.writing(cascading=False) as connection:
             found = hide_run(connection, id)
+            if found and beside is not None:
+                beside(SqliteTransaction(connection))
+        self.finish_deletions()
+        return found
+
+    def finish_deletions(self) -> None:
+        """Remove what is left of deleted runs."""
         for run in self._half_deleted():
             for _ in removing(self.database.transact, run):
                 pass
-        return found
+
+    def vacuum(self) -> None:
+        """Remove what is left of deleted runs, and give the space of deleted rows back to the file system.
+
+        SQLite writes the whole file anew; other processes can read meanwhile, and not write."""
+        self.finish_deletions()
+        self._link.vacuum()
 
     def put_samples(self, run: str, samples: Iterable[Sample], start: int = 0) -> None:
         rows = ((run, sample.case_key, place, to_json(sample)) for place, sample in enumerate(samples, start))
@@ -297,7 +342,7 @@ class SqliteStorage:
                 status,
                 {grader: print_ for grader, print_, _ in grades},
                 _digest(asked),
-                frozenset(grader for grader, _, outcome in grades if outcome == Outcome.ERROR.value),
+                frozenset(grader for grader, _, unscored in grades if unscored),
             )
             for key, status, asked, grades in found
         )
@@ -305,6 +350,7 @@ class SqliteStorage:
     def measures(self, run: str, *, digests: bool = False) -> Iterator[Measure]:
         self._require_run(run)
         source = self._source(run)
+        clusters = self.clusters(run) if digests else {}
         statement = MEASURES_WITH_DIGESTS if digests else MEASURES
         place = BEGINNING
         while True:
@@ -312,17 +358,34 @@ class SqliteStorage:
             rows = self._read(statement, source, *place, MEASURES_AT_ONCE, run)
             if not rows:
                 return
-            yield from _measures(rows, digests)
+            yield from _measures(rows, digests, clusters)
             place = rows[-1][:3]
 
-    def columns(self, run: str, *, named: bool = True) -> Iterator[Columns]:
+    def put_clusters(self, run: str, clusters: Iterable[tuple[str, str]]) -> None:
+        with self._link.writing() as connection:
+            connection.execute("DELETE FROM clusters WHERE run = ?", (run,))
+            try:
+                put_clusters(connection, [(run, case, cluster) for case, cluster in clusters])
+            except sqlite3.IntegrityError:
+                raise unsaved_run(run) from None
+
+    def clusters(self, run: str) -> dict[str, str]:
+        self._require_run(run)
+        statement = "SELECT case_key, cluster FROM clusters WHERE run = ?"
+        return dict(self._read(statement, run) or self._read(statement, self._source(run)))
+
+    def columns(self, run: str, *, named: bool = True, digests: bool = False) -> Iterator[Columns]:
         self._require_run(run)
         source = self._source(run)
         place = ("", -1)
         while end := self._read(COLUMNS_END, source, *place, COLUMNS_AT_ONCE):
             page = (*place, *end[0])
-            if named:
+            if digests:
+                responses = ResponseColumns(*_columns(self._read(PLACED_RESPONSE_COLUMNS, source, *page)))
+                responses = responses._replace(digests=_digests(responses.digests))
+            elif named:
                 responses = ResponseColumns(*_columns(self._read(RESPONSE_COLUMNS, source, *page)))
+            if digests or named:
                 grades = GradeColumns(*_columns(self._read(GRADE_COLUMNS, run, *page)))
             else:
                 responses = ResponseColumns((), *_columns(self._read(UNNAMED_RESPONSE_COLUMNS, source, *page)))
@@ -339,6 +402,10 @@ class SqliteStorage:
         )
         return counts_of(responses, (Tally(*row) for row in grades))
 
+    def order_counts(self, run: str) -> dict[str, OrderCounts]:
+        self._require_run(run)
+        return {grader: OrderCounts(first, second) for grader, first, second in self._read(ORDER_COUNTS, run)}
+
     def put_observations(self, observations: Sequence[Observation]) -> list[int]:
         with self._link.writing() as connection:
             return put_observations(connection, observations)
@@ -351,7 +418,7 @@ class SqliteStorage:
 
     def observation_sums(self, where: ObservationFilter = EVERYTHING) -> list[ObservationSums]:
         statement, values = sums_statement(where)
-        return sums_of(Cell(*row) for row in self._read(statement, *values))
+        return [sums_of_row(row) for row in self._read(statement, *values)]
 
     def writer(self, beside: Beside | None = None) -> Writer:
         """``beside`` is done in the transaction of each batch; see `gradeline.store.shared`."""
@@ -492,10 +559,16 @@ def _columns(rows: list[tuple[Any, ...]]) -> tuple[tuple[Any, ...], ...]:
 
 
 def _digest(asked: str) -> str:
-    return digest_of(asked) if asked.startswith("{") else asked
+    """Older stores have the case itself in place of its digest."""
+    return digest_of(asked) if asked[:1] == "{" else asked
 
 
-def _measures(rows: Iterable[Sequence[Any]], digests: bool) -> Iterator[Measure]:
+def _digests(asked: Sequence[str]) -> Sequence[str]:
+    """Of many cases, most of which have their digest already."""
+    return asked if not any(one[:1] == "{" for one in asked) else list(map(_digest, asked))
+
+
+def _measures(rows: Iterable[Sequence[Any]], digests: bool, clusters: Mapping[str, str]) -> Iterator[Measure]:
     """Rows of one response each, one after the other, as one measure each."""
     place: tuple[str, int] | None = None
     measure: Measure | None = None
@@ -504,7 +577,8 @@ def _measures(rows: Iterable[Sequence[Any]], digests: bool) -> Iterator[Measure]
             if measure is not None:
                 yield measure
             place = (case, repeat)
-            measure = Measure(case, repeat, status, latency_ms, cost, {}, _digest(asked) if digests else "")
+            digest = _digest(asked) if digests else ""
+            measure = Measure(case, repeat, status, latency_ms, cost, {}, digest, clusters.get(case))
         if measure is not None and grader is not None:
             measure.grades[grader] = GradeMeasure(_OUTCOMES[outcome], score, bool(reported), paid)
     if measure is not None:

@@ -13,7 +13,8 @@ from time import monotonic, sleep
 from typing import Any, TypeVar
 
 from gradeline.errors import StoreError
-from gradeline.store.migrations import APPLICATION_ID, MIGRATIONS, migrate, version_of
+from gradeline.store.migrations import migrate
+from gradeline.store.sqlite_reading import ReadingPlace, connect_uri, reading_place, require_store
 
 T = TypeVar("T")
 
@@ -48,9 +49,11 @@ class Link:
     opened anew: what the disk holds is unknown then.
     """
 
-    def __init__(self, path: Path, busy_seconds: float) -> None:
+    def __init__(self, path: Path, busy_seconds: float, *, reading: bool = False) -> None:
+        """``reading``: nothing is written, and nothing but an existing file is opened."""
         self.path = path
         self._busy_seconds = busy_seconds
+        self._place: ReadingPlace | None = None
         self._write_lock = RLock()
         self._readers: list[sqlite3.Connection] = []
         self._readers_lock = Lock()
@@ -59,8 +62,13 @@ class Link:
         self._closed = False
         self.in_log = 0
         """Commits since the log was folded into the file by us."""
-        self.connection = self._opened()
+        self.connection = self._opened_for_reading() if reading else self._opened()
         """The one that writes."""
+
+    @property
+    def note(self) -> str | None:
+        """What the user should know about how the store is read."""
+        return None if self._place is None else self._place.note
 
     def close(self) -> None:
         with self._write_lock, self._readers_lock:
@@ -69,6 +77,8 @@ class Link:
             for connection in (self.connection, *self._readers):
                 connection.close()
             self._readers.clear()
+            if self._place is not None and self._place.copy is not None:
+                self._place.copy.cleanup()
 
     def read(self, statement: str, *values: object) -> list[Any]:
         """The rows of a statement that changes nothing."""
@@ -159,6 +169,28 @@ class Link:
             except sqlite3.Error as error:
                 self._failure(error, writing=True)  # the next commit is told, if it matters to it
 
+    def vacuum(self) -> None:
+        """Write the file anew without what is free in it."""
+        with self._write_lock:
+            if self._refusal is not None:
+                raise StoreError(self._refusal)
+            try:
+                self._patiently(lambda: self.connection.execute("VACUUM"))
+                self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                self.in_log = 0
+            except sqlite3.Error as error:
+                raise self._failure(error, writing=True) from error
+
+    def end_log(self) -> None:
+        """Take what is in the log over into the file and remove the log."""
+        with self._write_lock, self._readers_lock:
+            while self._readers:
+                self._readers.pop().close()
+            try:
+                self._patiently(lambda: self.connection.execute("PRAGMA journal_mode = DELETE").fetchone())
+            except sqlite3.Error as error:
+                raise self._failure(error, writing=True) from error
+
     def _failure(self, error: sqlite3.Error, *, writing: bool = False) -> StoreError:
         code = _code(error)
         remedy = _REMEDIES.get(code)
@@ -172,7 +204,7 @@ class Link:
         connection = None
         try:
             connection = self._connected()
-            self._require_ours(connection)
+            require_store(connection, self.path)
             self._use_log(connection)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
@@ -187,7 +219,19 @@ class Link:
             raise
         return connection
 
+    def _opened_for_reading(self) -> sqlite3.Connection:
+        self._refusal = f"the store {self.path} is open for reading only"
+        try:
+            if self.path.is_dir():
+                raise self._is_folder()
+            self._place = reading_place(self.path, self._busy_seconds)
+            return self._connected()
+        except sqlite3.Error as error:
+            raise self._failure(error) from error
+
     def _connected(self) -> sqlite3.Connection:
+        if self._place is not None:
+            return connect_uri(self._place.uri, self._busy_seconds)
         return sqlite3.connect(
             self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False, cached_statements=64
         )
@@ -201,24 +245,13 @@ class Link:
                 f"the folder {self.path.parent} of the store cannot be made ({error.strerror}); name another store"
             ) from error
         if self.path.is_dir():
-            raise StoreError(f"the store {self.path} is a folder; name a file in it, such as {self.path / 'store.db'}")
+            raise self._is_folder()
         for place, what in ((self.path, "the store"), (self.path.parent, "the folder of the store,")):
             if place.exists() and not os.access(place, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
                 raise StoreError(f"{what} {place} is read-only; make it writable, or name another store")
 
-    def _require_ours(self, connection: sqlite3.Connection) -> None:
-        """Refuse what is not to be touched, before anything is written."""
-        # in this order: what another process makes of a fresh file meanwhile has tables and our mark at once
-        empty = not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
-        found = connection.execute("PRAGMA application_id").fetchone()[0]
-        if found != APPLICATION_ID and not (empty and found == 0):
-            raise StoreError(f"{self.path} is a SQLite database of another program; name another file for the store")
-        version = version_of(connection)
-        if version > len(MIGRATIONS):
-            raise StoreError(
-                f"the store {self.path} was written by a newer gradeline (its schema is {version}, this one knows"
-                f" {len(MIGRATIONS)}); upgrade with: pip install --upgrade gradeline"
-            )
+    def _is_folder(self) -> StoreError:
+        return StoreError(f"the store {self.path} is a folder; name a file in it, such as {self.path / 'store.db'}")
 
     def _use_log(self, connection: sqlite3.Connection) -> None:
         mode = self._patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
+from gradeline.errors import ORDER_DECIDED
+
 PAGE_ROWS = 200
 MEASURES_AT_ONCE = 1000
 PAGE_CHARS = 4_000_000
@@ -45,13 +47,25 @@ _OF_PAGE = "WHERE run = ?1 AND (case_key, repeat) > (?2, ?3) AND (case_key, repe
 _RESPONSE_COLUMNS = f"SELECT {{columns}} FROM responses {_OF_PAGE} ORDER BY case_key, repeat"  # noqa: S608 - made of constants
 _GRADE_COLUMNS = f"SELECT {{columns}} FROM grades {_OF_PAGE} ORDER BY case_key, repeat, grader"  # noqa: S608 - as is this
 RESPONSE_COLUMNS = _RESPONSE_COLUMNS.format(columns="case_key, status, latency_ms, cost")
+PLACED_RESPONSE_COLUMNS = f"""
+    SELECT responses.case_key, status, latency_ms, cost, {_ASKED}, position FROM responses
+    JOIN samples ON samples.run = responses.run AND samples.case_key = responses.case_key
+    WHERE responses.run = ?1
+        AND (responses.case_key, repeat) > (?2, ?3) AND (responses.case_key, repeat) <= (?4, ?5)
+    ORDER BY responses.case_key, repeat"""  # noqa: S608 - as is this
 GRADE_COLUMNS = _GRADE_COLUMNS.format(columns="case_key, grader, outcome, score, reported_error, cost")
 UNNAMED_RESPONSE_COLUMNS = _RESPONSE_COLUMNS.format(columns="status, latency_ms, cost")
 UNNAMED_GRADE_COLUMNS = _GRADE_COLUMNS.format(columns="grader, score, reported_error, cost")
 GRADES = "SELECT grader, grade, submission FROM grades WHERE run = ? AND case_key = ? AND repeat = ? ORDER BY grader"
-FINGERPRINTS = (
-    "SELECT grader, fingerprint, outcome FROM grades WHERE run = ? AND case_key = ? AND repeat = ? ORDER BY grader"
-)
+_ORDER_DECIDED = f"json_extract(grade, '$.error.type') IS '{ORDER_DECIDED}'"
+FINGERPRINTS = f"""
+    SELECT grader, fingerprint, outcome = 'error' AND NOT {_ORDER_DECIDED} FROM grades
+    WHERE run = ? AND case_key = ? AND repeat = ? ORDER BY grader"""  # noqa: S608 - made of constants
+ORDER_COUNTS = f"""
+    SELECT grader, coalesce(sum(favoured IS 'first'), 0), coalesce(sum(favoured IS 'second'), 0) FROM (
+        SELECT grader, json_extract(grade, '$.metadata.favoured') AS favoured FROM grades
+        WHERE run = ? AND outcome = 'error' AND {_ORDER_DECIDED})
+    GROUP BY grader"""  # noqa: S608 - made of constants
 
 
 @cache

@@ -172,6 +172,11 @@ class Writer:
         row = grade_row(key, grade, submission)
         return self._put(row) if self._room > 0 else self._put_later(row)
 
+    def put_grades(self, key: ResponseKey, grades: Mapping[str, tuple[str | None, Grade]]) -> Awaitable[None]:
+        """The grades of one response with the texts that were graded; returns once all are committed."""
+        rows = [grade_row((*key, grader), grade, text) for grader, (text, grade) in grades.items()]
+        return self._put_all(rows)
+
     def post_grades(self, key: ResponseKey, grades: Mapping[str, tuple[str | None, Grade]]) -> Awaitable[None]:
         """Queue the grades of one response with the texts that were graded; `flush` tells whether all are stored."""
         rows = [grade_row((*key, grader), grade, text) for grader, (text, grade) in grades.items()]
@@ -203,6 +208,12 @@ class Writer:
     async def _put_later(self, row: Row) -> None:
         await self._place()
         await self._put(row)
+
+    async def _put_all(self, rows: Sequence[Row]) -> None:
+        if self._room <= 0:
+            await self._place()
+        for done in [self._put(row) for row in rows]:
+            await done
 
     async def _post_later(self, rows: Sequence[Row]) -> None:
         await self._place()

@@ -19,6 +19,7 @@ from gradeline.model import Sample, canonical_json, clean_data, quote
 from gradeline.parsing.jsontext import NotJsonError, parse_json
 from gradeline.suite.case_keys import CaseKeys
 from gradeline.suite.case_rubrics import CaseRubrics
+from gradeline.suite.clusters import ClusterPath
 from gradeline.suite.document import read_document
 from gradeline.suite.places import DocumentError, KeyPath, Place, PlaceOf, SuiteProblem, problem_at
 from gradeline.suite.samples import VARIABLES, DatasetError, Row, plain_sample, read_sample
@@ -38,8 +39,16 @@ class Dataset(Iterator[Sample]):
     bytes that were read, so with a limit it does not cover what stands behind.
     """
 
-    def __init__(self, rows: RowReader, tags: Collection[str], limit: int, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        rows: RowReader,
+        tags: Collection[str],
+        limit: int,
+        folder: Path | None = None,
+        cluster: ClusterPath | None = None,
+    ) -> None:
         self._rows = rows
+        self._cluster = cluster
         self._rubrics = None if folder is None else CaseRubrics(folder)
         self._samples = self._read(frozenset(tags), limit)
         self.digest: str | None = None
@@ -63,12 +72,18 @@ class Dataset(Iterator[Sample]):
             if not tags or tags.issubset(sample.tags):
                 if sample.rubric_path and self._rubrics is not None:
                     sample = self._rubrics.filled(row, sample)
-                yield sample
+                yield sample if self._cluster is None else self._clustered(row, sample, self._cluster)
                 given += 1
                 if given == limit:
                     break
         self._rows.close()
         self.digest = self._rows.digest
+
+    def _clustered(self, row: Row, sample: Sample, path: ClusterPath) -> Sample:
+        try:
+            return path.clustered(sample)
+        except ValueError as error:
+            raise DatasetError(row.problem(f"case {quote(sample.case_key)}: {error}")) from None
 
 
 def open_dataset(
@@ -79,15 +94,17 @@ def open_dataset(
     place_of: PlaceOf | None = None,
     path: KeyPath = ("dataset",),
     folder: Path | None = None,
+    cluster: ClusterPath | None = None,
 ) -> Dataset:
     """Open a file by its ending, or a list that stands in the suite itself.
 
     Only samples with ALL ``tags`` are given, then at most ``limit`` (0: no limit). ``path`` and
     ``place_of`` say where an inline list stands. ``folder`` is the suite's: with it, the text of a file that
-    a case's ``rubric_path`` names becomes the case's rubric. `DatasetError` comes now when there is nothing
+    a case's ``rubric_path`` names becomes the case's rubric. ``cluster`` says where a case names its cluster.
+    `DatasetError` comes now when there is nothing
     to read, and at the row when a row is wrong.
     """
-    return Dataset(RowReader(source, place_of=place_of, path=path), tags, limit, folder)
+    return Dataset(RowReader(source, place_of=place_of, path=path), tags, limit, folder, cluster)
 
 
 class RowReader:

@@ -11,6 +11,7 @@ import msgspec
 
 from gradeline.model import Config, described
 from gradeline.suite.spec import GraderSpec, Suite
+from gradeline.usercode.memory import SIZE_SCHEMA
 
 Schema = dict[str, Any]
 
@@ -121,8 +122,21 @@ SUITE_KEYS: Mapping[str, Key] = {
         "What a failed call of the agent counts as in the gate: no score (exclude), or 0 (fail).",
         {"enum": list(get_args(_field(Suite, "agent_errors").type)), "default": default_of(Suite, "agent_errors")},
     ),
+    "primary": Key(
+        "The graders that decide a comparison; the others can only veto it by a significant loss. By default those of"
+        " the gate, else the first.",
+        {"anyOf": [TEXT, _TEXTS]},
+    ),
+    "cluster": Key(
+        "Where a case names its cluster, such as metadata.document: cases that share one are not independent.",
+        _TEXT_OR_NOTHING,
+    ),
     "require_calibrated": Key("A gate on a judge that is not calibrated is undecided.", _SWITCH),
     "budget": Key("What a run may spend.", {"anyOf": [defined("budget"), {"type": "null"}]}),
+    "prices": Key(
+        "What models cost, in US dollars per million tokens, by the name of the model.",
+        {"type": ["object", "null"], "additionalProperties": defined("price")},
+    ),
     "cache": Key("Keep the agent's answers, and use those that an equal call has given before.", _SWITCH),
     "seed": Key("Kept with the run; decides what is drawn at random.", {"type": ["integer", "null"]}),
     "cleanup": Key("Delete the Letta agents that were made for the cases.", _SWITCH),
@@ -142,15 +156,32 @@ GRADER_KEYS: Mapping[str, Key] = {
     "type": Key("Another name of `kind`.", defined("kind-of-grader")),
     "config": Key("The grader's options; they may as well stand beside it.", _TREE),
     "function": Key("For kind tool: which grader it is.", {"anyOf": [defined("function-of-grader"), {"type": "null"}]}),
-    "extractor": Key("What takes the graded text out of the answer.", defined("extractor")),
+    "extractor": Key(
+        "What takes the graded text out of the answer; by default the agent's last message, for tool_calls its calls.",
+        defined("extractor"),
+    ),
     "extractor_config": Key("The extractor's options.", _TREE),
     "pass_threshold": Key(
         "The score from which a case passes; by default the grader says.",
         {"type": ["number", "null"], "minimum": 0, "maximum": 1},
     ),
+    "noise": Key(
+        "Where runs are compared, a smaller change of a case's score counts as same, such as 0.01. It changes neither"
+        " scores nor means.",
+        {"type": ["number", "null"], "minimum": 0, "exclusiveMaximum": 1, "default": default_of(GraderSpec, "noise")},
+    ),
+    "turns": Key(
+        "When a conversation passes that is graded turn by turn: every turn passes (all), or the mean of the turns "
+        "reaches pass_threshold, 0.5 without one (mean).",
+        {"enum": [*get_args(_field(GraderSpec, "turns").type), None], "default": default_of(GraderSpec, "turns")},
+    ),
     "timeout": Key(
         "Seconds that a custom grader may take for one case; of a judge, 120 by default (of an agent 300), for a call.",
         {"type": "number", "exclusiveMinimum": 0, "maximum": 86_400, "default": default_of(GraderSpec, "timeout")},
+    ),
+    "memory": Key(
+        "Memory that the process of a custom grader may take, such as 512MB, 4GiB or none (default 2GiB).",
+        {**SIZE_SCHEMA, "default": "2GiB"},
     ),
     "display_name": Key("A name for people to read.", _TEXT_OR_NOTHING),
 }
@@ -171,6 +202,10 @@ CASE_KEYS: Mapping[str, Key] = {
     "id": Key("The case's name in its suite; by default its number, from 0.", _IDENTITY),
     "sample_id": Key("Another name of `id`.", _IDENTITY),
     "tags": Key("What `sample_tags` and `--tag` choose by.", _TEXTS),
+    "cluster": Key(
+        "What the case shares with others, such as a document; it wins over the suite's `cluster`.",
+        {"type": [*_WORD["type"], "null"]},
+    ),
     "metadata": Key("What graders and templates may read beside.", _TREE),
     "agent_args": Key("What letta's agent factories read.", _TREE),
     "rubric_vars": Key("What a rubric's placeholders stand for.", _TREE),

@@ -37,6 +37,9 @@ class SuiteProblem(NamedTuple):
     def __str__(self) -> str:
         return f"{self.where}: {self.message}"
 
+    def without_line(self) -> SuiteProblem:
+        return SuiteProblem("", 0, 0, self.path, self.message)
+
     @property
     def where(self) -> str:
         """The place and the key path in one text."""
@@ -53,6 +56,10 @@ class PlacedError(ConfigError):
 
 class DocumentError(PlacedError):
     """A file that cannot be read as one document."""
+
+    def without_lines(self) -> DocumentError:
+        """The same faults by key path only, for data that is in no file."""
+        return DocumentError(problem.without_line() for problem in self.placed)
 
 
 def show_path(path: KeyPath) -> str:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+
+from msgspec.structs import replace
 
 from gradeline import extractors, graders, targets
 from gradeline.errors import ConfigError, Problem, UnknownNameError, closest
 from gradeline.graders.registry import ALIASES
 from gradeline.model import Sample, quote, read_struct
+from gradeline.model.run import TurnRule
+from gradeline.suite.clusters import ClusterPath
 from gradeline.suite.dataset import open_dataset
 from gradeline.suite.document import Document, read_document
 from gradeline.suite.environment import read_environment, substitute
@@ -27,9 +31,12 @@ from gradeline.suite.keys import (
     default_of,
 )
 from gradeline.suite.override import override
-from gradeline.suite.places import DocumentError, KeyPath, SuiteProblem
-from gradeline.suite.spec import BudgetSpec, GraderSpec, Suite, TargetSpec
+from gradeline.suite.places import DocumentError, KeyPath, SuiteProblem, show_path
+from gradeline.suite.spec import BudgetSpec, CodeReference, GraderSpec, PriceSpec, Suite, TargetSpec
 from gradeline.targets.registry import ALIASES as TARGET_ALIASES
+from gradeline.usercode.marks import Mark, shared_name
+from gradeline.usercode.memory import GRADER_MEMORY, bytes_of
+from gradeline.usercode.source_marks import MarkedInFile, find_marked
 from gradeline.verdict import Gate, read_gate
 
 _KEYS = tuple(name for name, key in SUITE_KEYS.items() if key.used)
@@ -44,6 +51,38 @@ _LETTA_SERVER = ("base_url", "project_id")
 """Where a letta target is; its key is another matter."""
 _ONE_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
+
+
+_PRICE = "{input: 0.15, output: 0.60} in US dollars per million tokens"
+_PRICES = "{gpt-6-luna: {input: 0.10, output: 0.50}} in US dollars per million tokens"
+
+
+class SuiteFileError(DocumentError):
+    """A suite that is wrong; its code may be wrong too, and can be looked at by its ``references``."""
+
+    def __init__(self, placed: Iterable[SuiteProblem], folder: Path, references: Iterable[CodeReference] = ()) -> None:
+        super().__init__(placed)
+        self.folder = folder
+        self.references = tuple(references)
+
+    def without_lines(self) -> SuiteFileError:
+        return SuiteFileError(super().without_lines().placed, self.folder, map(without_line, self.references))
+
+
+def without_line(reference: CodeReference) -> CodeReference:
+    """A reference of a suite that is in no file."""
+    return replace(reference, file="", line=0, column=0)
+
+
+def locate(problem: Problem, file: str) -> SuiteProblem:
+    """The problem with the place of its key path, where it has one in that suite file."""
+    steps = tuple(_steps(problem.path))
+    if steps and steps[0] in SUITE_KEYS and file:
+        try:
+            return read_document(Path(file)).problem(steps, problem.message)
+        except DocumentError:
+            return SuiteProblem(file, 0, 0, *problem)
+    return SuiteProblem("", 0, 0, *problem)
 
 
 def read_suite(path: Path, overrides: Sequence[str] = ()) -> Suite:
@@ -66,6 +105,7 @@ class _Reader:
         self._file = file
         self._problems: list[SuiteProblem] = []
         self._warnings: list[str] = []
+        self._references: list[CodeReference] = []
 
     def suite(self) -> Suite:
         self._check_keys()
@@ -86,6 +126,8 @@ class _Reader:
         agent_errors = self._data.get("agent_errors", "exclude")
         if agent_errors not in ("exclude", "fail"):
             self._fault(("agent_errors",), f"must be exclude or fail, got {quote(agent_errors)}")
+        primary = self._primary(keys)
+        cluster = self._cluster()
         seed = self._data.get("seed")
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
             self._fault(("seed",), f"must be a whole number, got {quote(seed)}")
@@ -95,9 +137,14 @@ class _Reader:
         dataset = self._dataset()
         description, setup, output = (self._text(key) for key in ("description", "setup_script", "output"))
         budget = self._budget()
+        prices = self._prices()
         flags = {key: self._flag(key) for key in ("cache", "cleanup", "require_calibrated")}
+        if setup is not None:
+            self._refer("suite_setup", setup, ("setup_script",))
+        self._check_shared_names()
         if self._problems:
-            raise DocumentError(sorted(self._problems, key=lambda problem: (problem.line, problem.column)))
+            placed = sorted(self._problems, key=lambda problem: (problem.line, problem.column))
+            raise SuiteFileError(placed, self._file.parent, self._references)
         return Suite(
             name=name or "",
             description=description,
@@ -114,20 +161,63 @@ class _Reader:
             tags=tuple(tags),
             coverage_floor=float(floor),
             agent_errors=agent_errors,
+            primary=primary,
+            cluster=cluster,
             reward=reward,
             budget=budget,
+            prices=prices,
             seed=seed,
             output=None if output is None else self._file.parent / output,
             shown=self._data,
             **flags,
             warnings=tuple(self._warnings),
+            references=tuple(self._references),
         )
+
+    def _primary(self, keys: Sequence[str]) -> tuple[str, ...]:
+        given = self._data.get("primary") or []
+        names = [given] if isinstance(given, str) else given
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            self._fault(("primary",), f"must be a list of graders, got {quote(given)}")
+            return ()
+        for place, name in enumerate(names):
+            if name not in keys:
+                path = ("primary",) if isinstance(given, str) else ("primary", place)
+                self._fault(path, f"no grader {quote(name)}; {_hint(name, keys)}")
+        return tuple(dict.fromkeys(names))
+
+    def _cluster(self) -> ClusterPath | None:
+        given = self._text("cluster")
+        path = None if given is None else ClusterPath(given.strip())
+        if path is not None and path.fault is not None:
+            self._fault(("cluster",), path.fault)
+        return path
 
     def _fault(self, path: KeyPath, message: str) -> None:
         self._problems.append(self._document.problem(path, message))
 
     def _warn(self, path: KeyPath, message: str) -> None:
         self._warnings.append(str(self._document.problem(path, message)))
+
+    def _refer(self, role: str, name: str, path: KeyPath, grader: str | None = None, origin: str | None = None) -> None:
+        place = self._document.place(path)._asdict()
+        self._references.append(
+            CodeReference(role=role, name=name, path=show_path(path), **place, grader=grader, origin=origin)
+        )
+
+    def _check_shared_names(self) -> None:
+        """Refuse names of built-ins that functions of the suite's folder have too: either could be meant."""
+        known = {Mark(ref.role, ref.name): ref for ref in self._references if ref.origin is not None}
+        found: dict[Mark, list[MarkedInFile]] = {}
+        for one in find_marked(self._file.parent, known.keys()):
+            found.setdefault(one.found.mark, []).append(one)
+        for ref in self._references:
+            if ref.origin is None or not (same := found.get(Mark(ref.role, ref.name))):
+                continue
+            places = [f"{one.file.name}:{one.found.line}" for one in same]
+            reference = f"{same[0].file.name}:{same[0].found.attribute}"
+            message = shared_name(ref.role, ref.name, ref.origin, places, reference)
+            self._problems.append(SuiteProblem(ref.file, ref.line, ref.column, ref.path, message))
 
     def _take(self, found: list[Problem], prefix: KeyPath) -> None:
         """Problems whose paths begin with the text of ``prefix``."""
@@ -170,6 +260,24 @@ class _Reader:
         self._take([*reading.problems, *reading.unknown], ("budget",))
         return reading.options or BudgetSpec()
 
+    def _prices(self) -> dict[str, PriceSpec]:
+        given = self._data.get("prices")
+        if given is None:
+            return {}
+        if not isinstance(given, dict):
+            self._fault(("prices",), f"must be a mapping such as {_PRICES}, got {quote(given)}")
+            return {}
+        found: dict[str, PriceSpec] = {}
+        for model, price in given.items():
+            if not isinstance(price, dict):
+                self._fault(("prices", model), f"must be a mapping such as {_PRICE}, got {quote(price)}")
+                continue
+            reading = read_struct(PriceSpec, price, "")
+            self._take([*reading.problems, *reading.unknown], ("prices", model))
+            if reading.options is not None:
+                found[str(model)] = reading.options
+        return found
+
     def _reward(self, keys: list[str]) -> str | None:
         """The function of a custom reward; a reward that is one grader's score is that grader's column."""
         given = self._data.get("reward")
@@ -183,6 +291,7 @@ class _Reader:
         reading = read_struct(REWARDS[kind], given, "")
         self._take([*reading.problems, *reading.unknown], ("reward",))
         if isinstance(reading.options, CustomReward):
+            self._refer("reward_composer", reading.options.function, ("reward", "function"))
             return reading.options.function
         if isinstance(reading.options, MetricReward) and keys and reading.options.metric_key not in keys:
             wanted = reading.options.metric_key
@@ -237,6 +346,9 @@ class _Reader:
                 self._warn(("target", key), reason)
         reading = declaration.read(config, "")
         self._take([*reading.problems, *reading.unknown], ("target",))
+        role, key = ("target", "function") if kind == "python" else ("agent_factory", "agent_script")
+        if kind in ("python", *_LETTA) and isinstance(config.get(key), str):
+            self._refer(role, config[key], ("target", key))
         return TargetSpec(kind=kind, config=config, secrets=frozenset(substituted.secrets), models=models)
 
     def _models(self, target: Mapping[str, Any]) -> tuple[str, ...]:
@@ -254,6 +366,22 @@ class _Reader:
         if models and target.get("model") is not None:
             self._fault(("target", "model"), f"stands beside {given[0]!r}; keep one of them")
         return tuple(models)
+
+    def _turns(self, path: KeyPath, given: object) -> TurnRule:
+        rule = default_of(GraderSpec, "turns") if given is None else given
+        for known in get_args(TurnRule):
+            if rule == known:
+                return known  # type: ignore[no-any-return]
+        self._fault((*path, "turns"), f"must be all or mean, got {quote(given)}")
+        return "all"
+
+    def _noise(self, path: KeyPath, given: Any) -> float:
+        if given is None:
+            return 0.0
+        if _is_number(given, 0, 1) and given < 1:
+            return float(given)
+        self._fault((*path, "noise"), f"must be a number from 0 to below 1, such as 0.01, got {quote(given)}")
+        return 0.0
 
     def _graders(self, target: TargetSpec) -> list[GraderSpec]:
         given = self._data.get("graders")
@@ -280,7 +408,10 @@ class _Reader:
             if not isinstance(function, str):
                 self._fault((*path, "function"), f"must name a grader, got {quote(function)}")
                 return None
-            kind, function = (function, None) if function in graders.registry else ("tool", function)
+            known = ALIASES.get(function, function) in graders.registry
+            origin = graders.registry.origin(ALIASES.get(function, function)) if known else None
+            self._refer("grader", function, (*path, "function"), key, origin)
+            kind, function = (function, None) if known else ("tool", function)
         options = self._options(entry, path)
         if kind == RUBRIC and any(options.get(name) is not None for name in AGENT_JUDGE_KEYS):
             kind = AGENT_JUDGE
@@ -289,13 +420,15 @@ class _Reader:
         threshold, timeout = entry.get("pass_threshold"), entry.get("timeout", default_of(GraderSpec, "timeout"))
         if function is None:
             timeout = self._check_builtin(str(kind), options, path, entry)
-        elif options:
-            self._fault((*path, next(iter(options))), "a custom grader takes no options; it reads sample.metadata")
+        for name in options if function is not None else ():
+            message = _misspelt(name) or "a custom grader takes no options; it reads sample.metadata"
+            self._fault((*path, name) if name in entry else (*path, "config", name), message)
         if threshold is not None and not _is_number(threshold, 0, 1):
             self._fault((*path, "pass_threshold"), f"must be a number from 0 to 1, got {quote(threshold)}")
         if not _is_number(timeout, 0, 86_400) or timeout == 0:
             self._fault((*path, "timeout"), f"must be a number of seconds, got {quote(timeout)}")
-        extractor, extractor_config = self._extractor(entry, path)
+        usual = graders.default_extractor(str(kind)) if function is None else default_of(GraderSpec, "extractor")
+        extractor, extractor_config = self._extractor(entry, path, usual)
         return GraderSpec(
             key=key,
             kind=ALIASES.get(str(kind), str(kind)),
@@ -304,8 +437,24 @@ class _Reader:
             extractor=extractor,
             extractor_config=extractor_config,
             pass_threshold=threshold,
+            noise=self._noise(path, entry.get("noise")),
+            turns=self._turns(path, entry.get("turns")),
             timeout=timeout,
+            memory=self._memory(entry, path, custom=function is not None or extractor not in extractors.registry),
         )
+
+    def _memory(self, entry: Mapping[str, Any], path: KeyPath, *, custom: bool) -> int:
+        given = entry.get("memory")
+        if given is None:
+            return GRADER_MEMORY
+        if not custom:
+            self._fault((*path, "memory"), "only custom graders and extractors have a memory limit; leave it out")
+            return GRADER_MEMORY
+        try:
+            return bytes_of(given)
+        except ValueError as error:
+            self._fault((*path, "memory"), str(error))
+            return GRADER_MEMORY
 
     def _options(self, entry: Mapping[str, Any], path: KeyPath) -> dict[str, Any]:
         config = entry.get("config") or {}
@@ -345,20 +494,26 @@ class _Reader:
         try:
             declaration = graders.registry.get(ALIASES.get(kind, kind))
         except UnknownNameError as error:
-            self._fault((*path, "kind"), error.problems[0].message)
+            own = find_marked(self._file.parent, {Mark("grader", kind)})
+            message = error.problems[0].message
+            if own:
+                message = f"{kind!r} is a function of {own[0].file.name}; write kind: tool, function: {kind}"
+            self._fault((*path, "kind"), message)
             return timeout
         if not issubclass(declaration, graders.DeclaredGrader):
             return timeout
         nested = entry["config"] if isinstance(entry.get("config"), dict) else {}
-        if declaration.takes("timeout"):
+        if "timeout" in declaration.option_names():
             # A key of every grader that this one knows as an option: of how long it waits for others.
             if "timeout" in entry and "timeout" in nested:
                 self._fault((*path, "timeout"), "stands both beside and inside 'config'; keep one")
             options |= {"timeout": entry["timeout"]} if "timeout" in entry else {}
         reading = declaration.read(options, "")
         for problem in (*reading.problems, *reading.unknown):
-            inside = next(_steps(problem.path), None) in nested
-            self._take([problem], (*path, "config") if inside else path)
+            key = str(next(_steps(problem.path), ""))
+            if problem in reading.unknown and key not in nested and not closest(key, declaration.option_names()):
+                problem = problem._replace(message=_misspelt(key) or problem.message)
+            self._take([problem], (*path, "config") if key in nested else path)
         if not reading.problems:
             self._look_around(declaration(config=options), path, nested)
         return getattr(reading.options, "timeout", timeout)
@@ -387,12 +542,15 @@ class _Reader:
         except (ConfigError, OSError):
             return None
 
-    def _extractor(self, entry: Mapping[str, Any], path: KeyPath) -> tuple[str, dict[str, Any]]:
-        name, config = entry.get("extractor", "last_assistant"), entry.get("extractor_config") or {}
+    def _extractor(self, entry: Mapping[str, Any], path: KeyPath, usual: str) -> tuple[str, dict[str, Any]]:
+        name, config = entry.get("extractor", usual), entry.get("extractor_config") or {}
         if not isinstance(name, str) or not isinstance(config, dict):
             self._fault((*path, "extractor"), f"must be a name, with extractor_config a mapping, got {quote(name)}")
-            return "last_assistant", {}
-        if name in extractors.registry:
+            return usual, {}
+        known = name in extractors.registry
+        origin = extractors.registry.origin(name) if known else None
+        self._refer("extractor", name, (*path, "extractor"), str(path[-1]), origin)
+        if known:
             reading = extractors.registry.get(name).read(config, "")
             self._take([*reading.problems, *reading.unknown], (*path, "extractor_config"))
         return name, config
@@ -416,6 +574,12 @@ def _hint(value: str, known: Sequence[str]) -> str:
 def _steps(path: str) -> Iterator[str | int]:
     for name, index in _STEP.findall(path):
         yield name or int(index)
+
+
+def _misspelt(key: str) -> str | None:
+    """A message for a key of a grader that is nearly one of those that every grader has."""
+    near = closest(key, _GRADER_KEYS)
+    return None if near is None else f"unknown key; did you mean {near!r}?"
 
 
 def _is_number(value: object, low: float, high: float) -> bool:

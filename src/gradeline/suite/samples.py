@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gradeline.model import Sample, quote
+from gradeline.model.text import scalar_text
 from gradeline.suite.case_keys import CaseKeys
+from gradeline.suite.clusters import cluster_name
 from gradeline.suite.places import KeyPath, PlacedError, PlaceOf, SuiteProblem, problem_at
 
 VARIABLES = ("agent_args", "rubric_vars", "extra_vars")
 _NAMED = frozenset({"input", "prompt", "id", "sample_id"})
-_USED = frozenset({"ground_truth", "metadata", "tags", "rubric", "rubric_path", *VARIABLES})
+_USED = frozenset({"ground_truth", "metadata", "tags", "rubric", "rubric_path", "cluster", *VARIABLES})
 
 
 class DatasetError(PlacedError):
@@ -65,6 +67,7 @@ def read_sample(row: Row, seen: CaseKeys, *, needs_input: bool = True) -> Sample
         tags=tuple(data.get("tags") or ()),
         rubric=data.get("rubric") or None,
         rubric_path=data.get("rubric_path") or None,
+        cluster=cluster_name(data.get("cluster")),
         **variables,
     )
     return _new(row, sample, seen, named=given is not None)
@@ -84,6 +87,7 @@ class _PlainRow(msgspec.Struct, forbid_unknown_fields=True):
     input: str
     ground_truth: str | None = None
     tags: tuple[str, ...] = ()
+    cluster: str | None = None
 
 
 _decode_plain = msgspec.json.Decoder(_PlainRow).decode
@@ -100,7 +104,7 @@ def plain_sample(line: bytes) -> Sample | None:
         return None
     if not row.input or row.id == "":
         return None
-    return Sample(row.id, row.input, row.ground_truth, tags=row.tags)
+    return Sample(row.id, row.input, row.ground_truth, tags=row.tags, cluster=row.cluster or None)
 
 
 class _Keys(NamedTuple):
@@ -145,6 +149,10 @@ def _faults(row: Row, data: dict[str, Any], keys: _Keys, needs_input: bool) -> I
             yield row.problem(f"must be a text, got {quote(data[name])}", name)
     if data.get("rubric") and data.get("rubric_path"):
         yield row.problem("stands beside rubric; keep one of them", "rubric_path")
+    try:
+        cluster_name(data.get("cluster"))
+    except ValueError as error:
+        yield row.problem(str(error), "cluster")
     identity = data.get(keys.id)
     if identity == "" or isinstance(identity, bool) or not isinstance(identity, str | int | None):
         yield row.problem(f"must be a text or a whole number, got {quote(identity)}", keys.id)
@@ -167,10 +175,4 @@ def _is_text(value: object) -> bool:
 
 
 def _text(value: Any) -> str | list[str]:
-    return [_one_text(item) for item in value] if isinstance(value, list) else _one_text(value)
-
-
-def _one_text(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+    return [scalar_text(item) for item in value] if isinstance(value, list) else scalar_text(value)

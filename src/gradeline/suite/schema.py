@@ -30,7 +30,7 @@ from gradeline.suite.keys import (
     default_of,
     defined,
 )
-from gradeline.suite.spec import BudgetSpec, GraderSpec
+from gradeline.suite.spec import BudgetSpec, GraderSpec, PriceSpec
 from gradeline.targets.registry import ALIASES as TARGET_ALIASES
 from gradeline.verdict import gate_schema
 
@@ -47,7 +47,8 @@ def suite_schema() -> Schema:
     definitions.add("grader", _grader(definitions))
     definitions.add("gate", _gate(definitions))
     definitions.add("reward", _by_kind(definitions, "reward", _rewards()))
-    definitions.add("budget", {"description": _summary(BudgetSpec.__doc__), **config_schema(BudgetSpec)})
+    for name, spec in (("budget", BudgetSpec), ("price", PriceSpec)):
+        definitions.add(name, {"description": _summary(spec.__doc__), **config_schema(spec)})
     return {
         "$schema": DIALECT,
         "title": "gradeline suite",

@@ -8,8 +8,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from gradeline.graders.base import DEFAULT_EXTRACTOR
 from gradeline.model import Config, described
+from gradeline.model.run import TurnRule
 from gradeline.model.secrets import REDACTED, is_secret_name
+from gradeline.suite.clusters import ClusterPath
+from gradeline.usercode.memory import GRADER_MEMORY
 from gradeline.verdict import Gate
 
 
@@ -24,10 +28,33 @@ class GraderSpec(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     config: dict[str, Any] = {}
     function: str | None = None
-    extractor: str = "last_assistant"
+    extractor: str = DEFAULT_EXTRACTOR
     extractor_config: dict[str, Any] = {}
     pass_threshold: float | None = None
+    noise: float = 0.0
+    """A smaller change of a case's score counts as same where runs are compared."""
+    turns: TurnRule = "all"
     timeout: float = 5.0
+    memory: int = GRADER_MEMORY
+    """Bytes that the process of a custom grader or extractor may take; 0: no limit."""
+
+
+class CodeReference(msgspec.Struct, frozen=True, kw_only=True):
+    """A name in a suite that refers to code, and where it is written; 0 and empty where that is in no file.
+
+    ``origin`` says what a bare name is that gradeline knows, such as ``built-in grader``; None: the user's code.
+    """
+
+    role: str
+    name: str
+    path: str
+    """The key path."""
+    file: str = ""
+    line: int = 0
+    column: int = 0
+    grader: str | None = None
+    """The key of the grader that uses it."""
+    origin: str | None = None
 
 
 class TargetSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +76,19 @@ class BudgetSpec(Config, frozen=True):
     calls: Annotated[Annotated[int, Meta(ge=1)] | None, described("How often the agent is asked.")] = None
 
 
+class PriceSpec(Config, frozen=True):
+    """What a model costs, in US dollars per million tokens."""
+
+    input: Annotated[float, described("Input tokens.", ge=0)]
+    output: Annotated[float, described("Output tokens, those of its reasoning included.", ge=0)]
+    cached_input: Annotated[
+        Annotated[float, Meta(ge=0)] | None, described("Input tokens read from the cache; as input if left out.")
+    ] = None
+    cache_write: Annotated[
+        Annotated[float, Meta(ge=0)] | None, described("Input tokens written to the cache; as input if left out.")
+    ] = None
+
+
 class Suite(msgspec.Struct, frozen=True, kw_only=True):
     """What to ask, whom, and how to grade it."""
 
@@ -68,9 +108,15 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     coverage_floor: float = 0.95
     agent_errors: Literal["exclude", "fail"] = "exclude"
     require_calibrated: bool = False
+    primary: tuple[str, ...] = ()
+    """The graders that decide a comparison; none: those of the gate, else the first."""
+    cluster: ClusterPath | None = None
+    """Where a case names its cluster."""
     reward: str | None = None
     """The function that makes one score of all others."""
     budget: BudgetSpec = BudgetSpec()
+    prices: dict[str, PriceSpec] = {}
+    """By model; they come before those of the table."""
     cache: bool = False
     cleanup: bool = False
     """Delete the agents that were made for the cases."""
@@ -80,6 +126,8 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     shown: dict[str, Any] = {}
     """The file's data, as a setup function or an export may see it: without what ``${NAME}`` stood for."""
     warnings: tuple[str, ...] = ()
+    references: tuple[CodeReference, ...] = ()
+    """The functions that the suite names, in the order of the file."""
 
     @property
     def folder(self) -> Path:

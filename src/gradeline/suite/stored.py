@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from gradeline.errors import ConfigError, Problem
 from gradeline.suite.document import parse_document
 from gradeline.suite.override import override
-from gradeline.suite.places import DocumentError, SuiteProblem
-from gradeline.suite.read import suite_of
+from gradeline.suite.places import DocumentError
+from gradeline.suite.read import suite_of, without_line
 from gradeline.suite.spec import Suite
 
 FILE = "<suite kept by the run>"
@@ -44,7 +44,8 @@ def stored_suite(
         suite = suite_of(read, (folder or Path.cwd()) / FILE)
     except DocumentError as error:
         # lines of a text that nobody wrote would help nobody
-        raise DocumentError(SuiteProblem("", 0, 0, each.path, each.message) for each in error.placed) from None
+        raise error.without_lines() from None
+    suite = replace(suite, references=tuple(map(without_line, suite.references)))
     if not known:
         return suite
     values = {_marker(name): value for name, value in known.items()}
@@ -54,16 +55,21 @@ def stored_suite(
 
 def secret_names(tree: object) -> Iterator[str]:
     """The names in ``{secret: NAME}``, in order; one may come twice."""
+    yield from (name for _, name in secret_places(tree))
+
+
+def secret_places(tree: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """The path and the name of every ``{secret: NAME}``."""
     if isinstance(tree, Mapping):
         name = _named(tree)
         if name is not None:
-            yield name
+            yield path, name
         else:
-            for item in tree.values():
-                yield from secret_names(item)
+            for key, item in tree.items():
+                yield from secret_places(item, (*path, key))
     elif isinstance(tree, list | tuple):
-        for item in tree:
-            yield from secret_names(item)
+        for number, item in enumerate(tree):
+            yield from secret_places(item, (*path, number))
 
 
 def with_variables(tree: object) -> Any:

@@ -11,26 +11,26 @@ from functools import lru_cache
 from math import isfinite
 from typing import Annotated, Any, NamedTuple
 
-from gradeline.errors import AgentError, Problem, UngradableError
-from gradeline.extractors.base import compact_json
+from gradeline.errors import AgentError, Problem
 from gradeline.model import Config, Message, Response, Trajectory, clean_text, described
-from gradeline.model.response import Usage, total_usage
+from gradeline.model.response import Usage, usage_of_calls
 from gradeline.model.text import quote
-from gradeline.model.trajectory import Role, ToolCall, Turn
+from gradeline.model.trajectory import ToolCall, Turn, with_answer
 from gradeline.parsing.jmes import BadPathError, JmesPath
+from gradeline.targets.messages import (
+    bad_response,
+    call_entries,
+    content_text,
+    json_string,
+    read_messages,
+    tool_calls,
+    value_at,
+)
+from gradeline.targets.searches import search
 
 TEXT_KEYS = ("response", "output", "answer", "text", "content", "message")
 """Where the text is looked for, in this order, before an OpenAI-style choice."""
 
-_ROLES: Mapping[str, Role] = {
-    **{role: role for role in ("system", "user", "assistant", "tool", "reasoning", "event")},
-    "developer": "system",
-    "human": "user",
-    "ai": "assistant",
-    "model": "assistant",
-    "agent": "assistant",
-    "function": "tool",
-}
 _STREAMS = {"text/event-stream": "sse", "application/x-ndjson": "ndjson", "application/jsonl": "ndjson"}
 _LARGEST = 2**53
 _MAX_DEPTH = 200
@@ -43,12 +43,16 @@ class ResponseMap(Config, frozen=True):
         str | None, described(f"The text; by default {', '.join(TEXT_KEYS)} or an OpenAI-style choice.")
     ] = None
     tool_calls: Annotated[
-        str | None, described("The tools called: a list of {name, arguments, id} or of OpenAI's {function: …}.")
+        str | None,
+        described(
+            "The tools called: a list of {name, arguments, id} or of OpenAI's {function: …}. No list means that tool "
+            "use is unknown; write tool_calls || `[]` for an agent that leaves the field out when it calls none."
+        ),
     ] = None
     usage: Annotated[str | None, described("A mapping of input_tokens, output_tokens, cached_tokens and cost.")] = None
     error: Annotated[str | None, described("Where the agent tells an error; anything that is not empty is one.")] = None
     trajectory: Annotated[
-        str | None, described("All messages: a list of {role, content, tool_calls, tool_call_id, name}.")
+        str | None, described("All messages, with tool calls and results: chat messages, or Responses items.")
     ] = None
 
     def faults(self) -> Iterator[Problem]:
@@ -73,20 +77,6 @@ class NoJsonError(AgentError):
 
     def __init__(self, reason: str) -> None:
         super().__init__("bad_response", f"no JSON: {reason}")
-
-
-def bad_response(reason: str) -> AgentError:
-    return AgentError("bad_response", reason)
-
-
-def search(path: JmesPath | None, data: object) -> Any:
-    """What the path finds, None for nothing."""
-    if path is None:
-        return None
-    try:
-        return path.search(data)
-    except UngradableError as error:
-        raise bad_response(str(error)) from None
 
 
 def is_true(value: object) -> bool:
@@ -196,30 +186,43 @@ class Found(NamedTuple):
     """What one answer held. ``data`` is its JSON (of a stream: the list of its events), for what else is to be read."""
 
     text: str
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[ToolCall, ...] | None = None
+    """None where the answer does not report them; an agent that reports none gives an empty tuple."""
     usage: Usage | None = None
     messages: tuple[Message, ...] | None = None
     data: object = None
     cleaned: bool = False
 
     @property
+    def reports_tools(self) -> bool:
+        return self.calls is not None or self.messages is not None
+
+    @property
     def turn(self) -> Turn:
-        return self.messages or (Message("assistant", clean_text(self.text).text, self.calls),)
+        calls, text = self.calls or (), clean_text(self.text).text
+        if not self.messages:
+            return (Message("assistant", text, calls),)
+        steps = with_answer(self.messages, text)
+        if not calls or any(message.tool_calls for message in steps):
+            return steps
+        # reported apart from the messages: they were made before the answer, which is the last message
+        return (*steps[:-1], Message("assistant", tool_calls=calls), steps[-1])
 
 
 def response_of(found: Sequence[Found], latency_ms: float | None = None) -> Response:
     """One response from the answers to all turns: the text is that of the last."""
     last = found[-1]
     if len(found) > 1:
-        trajectory = Trajectory(tuple(one.turn for one in found))
-    elif last.calls or last.messages is not None:
+        tools_known = all(one.reports_tools for one in found)
+        trajectory = Trajectory(tuple(one.turn for one in found), tools_known=tools_known)
+    elif last.reports_tools:
         trajectory = Trajectory(tuple(_split_turns(last.turn)))
     else:
         trajectory = None
     return Response(
         text=last.text,
         trajectory=trajectory,
-        usage=total_usage(one.usage for one in found),
+        usage=usage_of_calls(one.usage for one in found),
         latency_ms=latency_ms,
         cleaned=any(one.cleaned for one in found),
     )
@@ -242,13 +245,17 @@ class _Gathering:
     """What the events of a stream add up to."""
 
     texts: list[str] = field(default_factory=list)
-    calls: list[dict[str, Any]] = field(default_factory=list)
+    calls: list[dict[str, Any]] | None = None
     begun: dict[int, dict[str, Any]] = field(default_factory=dict)
     usage: Usage | None = None
     messages: tuple[Message, ...] | None = None
 
-    def add_calls(self, entries: list[dict[str, Any]]) -> None:
-        """Later fragments of a call, told by its ``index``, only lengthen its arguments."""
+    def add_calls(self, entries: list[dict[str, Any]] | None) -> None:
+        """Later fragments of a call, known by its ``index``, only lengthen its arguments."""
+        if entries is None:
+            return
+        if self.calls is None:
+            self.calls = []
         for entry in entries:
             index = entry["index"]
             begun = self.begun.get(index) if isinstance(index, int) else None
@@ -280,11 +287,11 @@ class AnswerReader:
         self.check_error(data)
         choice = None if self.explicit else _choice(data)
         text = self._text(data)
-        calls = _calls(self._call_entries(data, choice))
+        calls = tool_calls(self._call_entries(data, choice))
         if text is None and not calls:
             raise bad_response(self._nothing_found(data))
-        usage = _usage(search(self._usage, data) if self._usage or choice is None else data_get(data, "usage"))
-        return Found(text or "", calls, usage, _messages(search(self._trajectory, data)), data)
+        usage = _usage(search(self._usage, data) if self._usage or choice is None else value_at(data, "usage"))
+        return Found(text or "", calls, usage, read_messages(search(self._trajectory, data)), data)
 
     def read_plain(self, decoded: Decoded, header: str = "") -> Found:
         """What a body holds that need not be JSON.
@@ -306,7 +313,7 @@ class AnswerReader:
         return Found(text, cleaned=decoded.cleaned)
 
     def read_stream(self, events: Iterable[str]) -> Found:
-        """What the events of a stream add up to: their texts joined, their calls merged, the last usage told."""
+        """What the events of a stream add up to: their texts joined, their calls merged, the last usage reported."""
         gathering = _Gathering()
         seen: list[object] = []
         for event in events:
@@ -321,34 +328,37 @@ class AnswerReader:
             if text is not None:
                 gathering.texts.append(text)
             gathering.add_calls(self._call_entries(data, choice))
-            told = search(self._usage, data) if self._usage or choice is None else data_get(data, "usage")
-            gathering.usage = _usage(told) or gathering.usage
-            gathering.messages = _messages(search(self._trajectory, data)) or gathering.messages
-        calls = _calls(gathering.calls)
+            reported = search(self._usage, data) if self._usage or choice is None else value_at(data, "usage")
+            gathering.usage = _usage(reported) or gathering.usage
+            messages = read_messages(search(self._trajectory, data))
+            if messages is not None:
+                gathering.messages = messages or gathering.messages or ()
+        calls = tool_calls(gathering.calls)
         if not gathering.texts and not calls:
             raise bad_response(f"no event of the stream has {self._wanted}")
         return Found("".join(gathering.texts), calls, gathering.usage, gathering.messages, seen)
 
     def check_error(self, data: object) -> None:
-        """Raises what the agent told under ``response.error``."""
+        """Raises what the agent reported under ``response.error``."""
         error = search(self._error, data)
         if is_true(error):
-            shown = clean_text(error if isinstance(error, str) else _json(error)).text
-            raise bad_response(f"the agent told an error: {quote(shown, 1000)}")
+            shown = clean_text(error if isinstance(error, str) else json_string(error)).text
+            raise bad_response(f"the agent reported an error: {quote(shown, 1000)}")
 
     def _text(self, data: object, *, streamed: bool = False) -> str | None:
         if not self.explicit:
             return _usual_text(data, streamed)
         value = search(self._output, data)
-        return value if value is None or isinstance(value, str) else _json(value)
+        return value if value is None or isinstance(value, str) else json_string(value)
 
-    def _call_entries(self, data: object, choice: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    def _call_entries(self, data: object, choice: Mapping[str, Any] | None) -> list[dict[str, Any]] | None:
+        """The tool calls as reported; None where the answer does not report any list of them."""
         if self._calls is not None:
-            return _entries(search(self._calls, data))
+            return call_entries(search(self._calls, data))
         if choice is None:
-            return []
+            return None
         message = choice.get("message") or choice.get("delta")
-        return _entries(message.get("tool_calls")) if isinstance(message, Mapping) else []
+        return call_entries(message.get("tool_calls")) if isinstance(message, Mapping) else None
 
     @property
     def _wanted(self) -> str:
@@ -361,16 +371,12 @@ class AnswerReader:
         return f"the answer has no {self._wanted.removeprefix('a ')}{keys}"
 
 
-def data_get(data: object, key: str) -> Any:
-    return data.get(key) if isinstance(data, Mapping) else None
-
-
 def _is_page(text: str) -> bool:
     return text.lstrip()[:15].lower().startswith(("<!doctype html", "<html"))
 
 
 def _choice(data: object) -> Mapping[str, Any] | None:
-    choices = data_get(data, "choices")
+    choices = value_at(data, "choices")
     first = choices[0] if isinstance(choices, list) and choices else None
     return first if isinstance(first, Mapping) else None
 
@@ -387,79 +393,11 @@ def _usual_text(data: object, streamed: bool) -> str | None:
     if choice is None:
         return None
     for key in ("message", "delta") if streamed else ("message",):
-        content = data_get(choice.get(key), "content")
+        content = value_at(choice.get(key), "content")
         if isinstance(content, str | list):
-            return _content(content)
+            return content_text(content)
     text = choice.get("text")
     return text if isinstance(text, str) else None
-
-
-def _json(value: object) -> str:
-    try:
-        return compact_json(value)
-    except UngradableError as error:
-        raise bad_response(str(error)) from None
-
-
-def _content(value: object) -> str:
-    """The text of a message's content: a text, parts with texts in them, or any data."""
-    if value is None:
-        return ""
-    if isinstance(value, list):
-        parts = [part if isinstance(part, str) else data_get(part, "text") for part in value]
-        return clean_text("".join(part for part in parts if isinstance(part, str))).text
-    return clean_text(value if isinstance(value, str) else _json(value)).text
-
-
-def _entries(value: object) -> list[dict[str, Any]]:
-    """Tool calls as told, in one shape; arguments are pieces of text."""
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise bad_response(f"the tool calls are no list: {quote(value)}")
-    entries: list[dict[str, Any]] = []
-    for item in value:
-        inner = data_get(item, "function")
-        call = inner if isinstance(inner, Mapping) else item
-        if not isinstance(call, Mapping):
-            raise bad_response(f"a tool call is no mapping: {quote(item)}")
-        arguments = next((call[key] for key in ("arguments", "args", "input") if call.get(key) is not None), None)
-        pieces = [] if arguments is None else [arguments if isinstance(arguments, str) else _json(arguments)]
-        ident = next((item[key] for key in ("id", "call_id") if data_get(item, key) is not None), None)
-        entries.append({"name": call.get("name"), "arguments": pieces, "id": ident, "index": item.get("index")})
-    return entries
-
-
-def _calls(entries: Iterable[Mapping[str, Any]]) -> tuple[ToolCall, ...]:
-    calls = []
-    for position, entry in enumerate(entries):
-        name = entry["name"]
-        if not isinstance(name, str) or not name:
-            raise bad_response(f"tool call {position} has no name")
-        arguments = clean_text("".join(entry["arguments"]) or "{}").text
-        ident = None if entry["id"] is None else clean_text(str(entry["id"])).text
-        calls.append(ToolCall(clean_text(name).text, arguments, ident))
-    return tuple(calls)
-
-
-def _messages(value: object) -> tuple[Message, ...] | None:
-    if value is None:
-        return None
-    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
-        raise bad_response(f"the trajectory is no list of messages: {quote(value)}")
-    return tuple(map(_message, value))
-
-
-def _message(item: Mapping[str, Any]) -> Message:
-    name, call = item.get("name"), item.get("tool_call_id")
-    return Message(
-        _ROLES.get(str(item.get("role", "")).lower(), "event"),
-        _content(item.get("content")),
-        _calls(_entries(item.get("tool_calls"))),
-        None if call is None else clean_text(str(call)).text,
-        clean_text(name).text if isinstance(name, str) else None,
-        item.get("is_error") is True,
-    )
 
 
 def _usage(value: object) -> Usage | None:

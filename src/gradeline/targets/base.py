@@ -12,14 +12,19 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import msgspec
 
-from gradeline.errors import AgentError, ConfigError, Problem, response_policy
-from gradeline.model import Config, ErrorInfo, Response, Sample, clean_text, described, to_json
+from gradeline.errors import AgentError, ConfigError, GradelineError, Problem, response_policy
+from gradeline.model import Config, ErrorInfo, Response, Sample, Trajectory, clean_text, described, to_json
+from gradeline.model.bound_secret import MARKER
 from gradeline.model.config import canonical_options
+from gradeline.model.copies import is_ours
 from gradeline.model.declared import Declared
 from gradeline.model.fingerprint import fingerprint
-from gradeline.model.text import is_clean
+from gradeline.model.masking import MASK, Mask
+from gradeline.model.resources import Resources
+from gradeline.model.text import is_clean, quote_typed
+from gradeline.model.tracebacks import users_traceback
 
-HIDDEN = "***"
+HIDDEN = MASK
 MAX_TEXT = 10_000_000
 """Bytes of UTF-8 in an answer's text."""
 EXCERPT = 2048
@@ -59,9 +64,19 @@ class TargetConfig(Config, frozen=True):
     model: Annotated[
         str | None, described("The model that answers, where the agent takes one; several stand in the suite's models.")
     ] = None
+    stop_after_connection_failures: Annotated[
+        int,
+        described(
+            "End the run after this number of calls in a row that could not reach the agent (default 20; 0: never).",
+            ge=0,
+        ),
+    ] = 20
 
 
 C = TypeVar("C", bound=Config)
+
+Pricing = Literal["reported", "priced", "unpriced", "free"]
+"""The agent reports the cost of its answers, if anything does; a price is known; none is; there is nothing to pay."""
 
 
 class DeclaredTarget(Declared[C]):
@@ -71,7 +86,7 @@ class DeclaredTarget(Declared[C]):
     """
 
     noun = "target"
-    pacing: ClassVar[frozenset[str]] = frozenset({"concurrency", "rate"})
+    pacing: ClassVar[frozenset[str]] = frozenset({"concurrency", "rate", "stop_after_connection_failures"})
     """Options that do not decide what the agent answers, and so are no part of the fingerprint."""
     sees_expectation: ClassVar[bool] = False
     """Whether the agent can see what is expected of it, and of what its grading is made."""
@@ -80,6 +95,9 @@ class DeclaredTarget(Declared[C]):
     timed: ClassVar[bool] = True
     """Whether the time of a call says anything of the agent."""
 
+    resources: Resources = Resources()
+    """What it may use where it runs; a target that calls a server does so through ``resources.transport()``."""
+
     def __init__(self, config: Mapping[str, Any] | None = None, secrets: Collection[str] = ()) -> None:
         self.secrets: frozenset[str] = frozenset(secret for secret in secrets if secret)
         try:
@@ -87,6 +105,11 @@ class DeclaredTarget(Declared[C]):
         except ConfigError as error:
             raise ConfigError(self._without_secrets(error.problems, config), self.kind) from None
         super().__init__(config)
+
+    def bind(self, resources: Resources) -> Self:
+        """The target, to be opened with these resources."""
+        self.resources = resources
+        return self
 
     async def open(self) -> None:
         """Get ready to be asked; `ConfigError` for what a person must fix first."""
@@ -115,12 +138,30 @@ class DeclaredTarget(Declared[C]):
         """
         started = perf_counter()
         try:
-            response = _storable(await self.call(sample))
+            response = _storable(await self._called(sample))
         except AgentError as error:
             response = self._failure(error)
+        if self._mask is not None:
+            response = _masked(response, self._mask)
         if self.timed and response.latency_ms is None:
             response = msgspec.structs.replace(response, latency_ms=(perf_counter() - started) * 1000)
         return response
+
+    async def _called(self, sample: Sample) -> Response:
+        """What `call` gives. Code that is not ours may raise and return anything: that is a failed call too."""
+        own: type = type(self)
+        if is_ours(own):
+            return await self.call(sample)
+        try:
+            answer: object = await self.call(sample)
+        except GradelineError:
+            raise
+        except Exception as error:
+            reason = f"target {self.kind!r} raised {type(error).__name__}: {error}"
+            raise AgentError("agent_error", reason, traceback=users_traceback(error)) from error
+        if not isinstance(answer, Response):
+            raise AgentError("bad_response", f"target {self.kind!r} returned {quote_typed(answer)}; return a Response")
+        return answer
 
     def problems_with(self, sample: Sample) -> list[Problem]:  # noqa: ARG002 - most targets take any sample
         """Why this sample cannot be sent; known without calling the agent."""
@@ -131,6 +172,11 @@ class DeclaredTarget(Declared[C]):
         """The model that answers, where the target names one."""
         model: str | None = getattr(self.options, "model", None)
         return model
+
+    @property
+    def pricing(self) -> Pricing:
+        """Where the cost of an answer comes from."""
+        return "reported"
 
     def cache_key(self, sample: Sample, repeat: int) -> str:
         """A digest of all that decides the answer."""
@@ -154,11 +200,28 @@ class DeclaredTarget(Declared[C]):
         """All values that nothing may show: those given, and those that are secret by their name."""
         return spellings(self.secrets)
 
+    @property
+    def credentials(self) -> Collection[str]:
+        """The values that let the caller in. They are masked in answers; other hidden values may be words of one."""
+        return ()
+
+    @cached_property
+    def _mask(self) -> Mask | None:
+        """Masks credentials and bound secrets that come back; None: there are none."""
+        bound = self.resources.secrets
+        values = {value for value in self.credentials if MARKER not in value}
+        return Mask(values | (bound.mask.values if bound is not None else set())) or None
+
     def _failure(self, error: AgentError) -> Response:
         policy = response_policy(error.type, getattr(error, "http_status", None))
         message = clean_text(hide(str(error), self.hidden)).text
         status: Literal["timeout", "error"] = "timeout" if error.type == "timeout" else "error"
-        return Response(status=status, error=ErrorInfo(error.type, message, policy.fault))
+        info = ErrorInfo(error.type, message, policy.fault, self._without_values(error.traceback))
+        return Response(status=status, error=info, output=self._without_values(error.output))
+
+    def _without_values(self, text: str | None) -> str | None:
+        """What user code wrote, without the values that nothing may show."""
+        return None if text is None else clean_text(hide(text, self.hidden)).text
 
     def _without_secrets(self, problems: Iterable[Problem], config: object) -> list[Problem]:
         """A message may quote half a secret, so the faults of the masked config are told where they are the same."""
@@ -178,6 +241,23 @@ def _storable(response: Response) -> Response:
     if len(text) > MAX_TEXT or len(text.encode()) > MAX_TEXT:
         raise AgentError("too_large", f"the answer's text is larger than {MAX_TEXT:,} bytes")
     return msgspec.structs.replace(response, text=text, cleaned=True) if changed else response
+
+
+def _masked(response: Response, mask: Mask) -> Response:
+    """The response without credentials that the agent said back, also where they came in pieces."""
+    text = None if response.text is None else mask.text(response.text)
+    output = None if response.output is None else mask.text(response.output)
+    steps, error = response.trajectory, response.error
+    if steps is not None:
+        raw = msgspec.json.encode(steps)
+        if mask.body(raw) is not raw:  # else there is no need to walk through it
+            steps = msgspec.convert(mask.tree(msgspec.to_builtins(steps)), Trajectory)
+    if error is not None:
+        trace = None if error.traceback is None else mask.text(error.traceback)
+        error = msgspec.structs.replace(error, message=mask.text(error.message), traceback=trace)
+    if (text, output, steps, error) == (response.text, response.output, response.trajectory, response.error):
+        return response
+    return msgspec.structs.replace(response, text=text, output=output, trajectory=steps, error=error, cleaned=True)
 
 
 def spellings(secrets: Iterable[str]) -> frozenset[str]:

@@ -6,20 +6,22 @@ import logging
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
 import msgspec
 
+from gradeline.adapters.access import Access, CallerRefused
 from gradeline.adapters.chat import ChatRequest, ChatResponse
 from gradeline.adapters.failures import ModelError
 from gradeline.adapters.registry import PROVIDERS, create
-from gradeline.errors import ConfigError, Problem
+from gradeline.errors import AgentError, ConfigError, Problem, ProviderRefusedError
 from gradeline.model import Message, Response, Sample, Trajectory, Usage, clean_text, described, quote
 from gradeline.model.llm import RunConfig
-from gradeline.model.response import total_usage
+from gradeline.model.resources import Resources
+from gradeline.model.response import usage_of_calls
 from gradeline.model.trajectory import Turn
-from gradeline.targets.base import HIDDEN, DeclaredTarget, TargetConfig, hide, mask, spellings
+from gradeline.targets.base import HIDDEN, DeclaredTarget, Pricing, TargetConfig, hide, spellings
 from gradeline.targets.chat_prompt import ChatMessage, Prompt, prompt_faults, turns_of
 from gradeline.targets.chat_tools import read_tools, results_of, tool_faults
 from gradeline.targets.template import Scope, placeholders
@@ -114,7 +116,7 @@ C = TypeVar("C", bound=ChatConfig)
 
 
 class Exchange(NamedTuple):
-    """A question and its answer; ``results`` is what the tools are said to have given back, where the talk went on."""
+    """A question and its answer; ``results`` is what a later turn is sent in place of the tools' results."""
 
     question: Message
     answer: ChatResponse
@@ -143,7 +145,11 @@ class Exchange(NamedTuple):
     def turn(self) -> Turn:
         remark = self.remark
         event = () if remark is None else (Message("event", remark, name=FINISH),)
-        return (self.question, self.reply, *event, *self.results)
+        # no tool returned them: they are not results that a grader may read
+        sent = (msgspec.structs.replace(one, role="event") for one in self.results)
+        ran = self.answer.server_calls
+        run_by_provider = (Message("assistant", tool_calls=ran),) if ran else ()
+        return (self.question, *run_by_provider, self.reply, *event, *sent)
 
 
 class ChatTarget(DeclaredTarget[C], Generic[C]):
@@ -152,7 +158,7 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
     A list input is a conversation: one call per turn, each with all that was said before. What the model asks of
     tools is kept in the trajectory and never run. An answer that was cut off, filtered or refused is still the
     answer; the trajectory then says so in an event named ``finish_reason``. What would fail every case alike (a wrong
-    key, no such model, a used-up account) is a `ConfigError`.
+    key, no such model, a used-up account) is a `ProviderRefusedError`.
     """
 
     provider: ClassVar[str]
@@ -178,6 +184,21 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
         self._prompt = Prompt(options.prompt, options.system, options.messages)
         self._tools = tuple(read_tools(options.tools))
         self._warned: set[str] = set()
+        self._access = Access()
+
+    def resume_access(self, *, succeeded: bool, failed: int | None = None) -> None:
+        """See `Access.resume`."""
+        self._access.resume(succeeded=succeeded, failed=failed)
+
+    def bind(self, resources: Resources) -> Self:
+        bound = super().bind(resources)
+        if bound._environment is None:
+            bound._environment = resources.environment
+        return bound
+
+    @property
+    def pricing(self) -> Pricing:
+        return "priced" if self._adapter is not None and self._adapter.priced else "unpriced"
 
     @property
     def service(self) -> str:
@@ -204,11 +225,15 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
             await adapter.aclose()
 
     def _made(self) -> ChatAdapter:
-        from gradeline.adapters.endpoint import Settings
+        from gradeline.adapters.endpoint import Settings, model_transport
 
         options = self.options
+        resources = self.resources
         settings = replace(
-            self._settings or Settings(), headers=options.headers, timeout_s=options.timeout, retries=options.retries
+            self._settings or Settings(prices=resources.prices, open_transport=model_transport(resources)),
+            headers=options.headers,
+            timeout_s=options.timeout,
+            retries=options.retries,
         )
         return create(
             self.service,
@@ -275,11 +300,12 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
                 said += (*done[-1].kept, self._prompt.next(lookup))
             else:
                 said += self._prompt.first(lookup)
+            asking = partial(self._adapter.acomplete, self._request(said), config)
             try:
-                answer = await self._adapter.acomplete(self._request(said), config)
+                answer = await self._access.call(asking)
+            except CallerRefused as refused:
+                raise self._for_a_person(refused.error, self._adapter) from None
             except ModelError as error:
-                if error.obstacle is not None:
-                    raise self._for_a_person(error, self._adapter) from None
                 if not done:
                     raise
                 return self._broken_off(error, done)
@@ -299,37 +325,39 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
         )
 
     def _response(self, done: Sequence[Exchange]) -> Response:
-        told = len(done) > 1 or any(one.answer.tool_calls or one.remark for one in done)
-        latencies = [one.answer.latency_ms or 0.0 for one in done]
-        response = Response(
+        latencies = [one.answer.latency_ms for one in done if one.answer.latency_ms is not None]
+        return Response(
             text=done[-1].answer.content,
-            trajectory=_trajectory(done) if told else None,
+            trajectory=_trajectory(done),
             usage=_usage(done),
-            latency_ms=sum(latencies),
+            latency_ms=sum(latencies) if len(latencies) == len(done) else None,
             cleaned=any(note.what == "text" for one in done for note in one.answer.notes),
         )
-        return self._without_keys(response)
 
     def _broken_off(self, error: ModelError, done: Sequence[Exchange]) -> Response:
         """What is left of a conversation whose last call failed: the turns before it were paid for."""
         failed = self._failure(error)
-        return self._without_keys(msgspec.structs.replace(failed, trajectory=_trajectory(done), usage=_usage(done)))
+        return msgspec.structs.replace(
+            failed, trajectory=_trajectory(done), usage=usage_of_calls(one.answer.usage for one in done)
+        )
 
-    def _for_a_person(self, error: ModelError, adapter: ChatAdapter) -> ConfigError:
+    def _for_a_person(self, error: AgentError, adapter: ChatAdapter) -> ProviderRefusedError:
         from gradeline.transport import safe_url  # loads aiohttp
 
-        status = "" if error.http_status is None else f" ({error.http_status})"
+        if not isinstance(error, ModelError):
+            return ProviderRefusedError(Problem("", hide(str(error), self.hidden)), self.kind)
+
+        status = "" if error.http_status is None else f" (HTTP {error.http_status})"
         said = f"{hide(quote(error.said or str(error), _MAX_SAID), self.hidden)}{status}"
         place = safe_url(adapter.base_url)
         match error.obstacle:
             case "quota":
-                way_out = "top it up or wait, then go on with: gradeline resume"
-                problem = Problem("", f"the account is used up; {place} says {said}; {way_out}")
+                problem = Problem("", f"the account is used up; {place} says {said}; top it up, or wait")
             case "model":
                 problem = Problem("model", f"{place} refused {quote(self.model)}: {said}; check model and base_url")
             case _:
                 problem = Problem("api_key", f"{place} refused it: {said}; {self._key_remedy()}")
-        return ConfigError(problem, self.kind)
+        return ProviderRefusedError(problem, self.kind)
 
     def _key_remedy(self) -> str:
         names = " or ".join(PROVIDERS[self.service].key_names) or "its variable"
@@ -340,24 +368,12 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
         return f"check {names}, and what that key may be used for"
 
     @cached_property
-    def _keys(self) -> frozenset[str]:
-        """What lets the caller in by a header or in the URL; the adapter itself hides the provider's key."""
+    def credentials(self) -> frozenset[str]:
         from gradeline.transport.redact import known_secrets  # loads aiohttp
 
-        known = known_secrets(self.options.base_url or "", self.options.headers, (), ())
-        return spellings(key for key in known if len(key) >= _SHORTEST_KEY)
-
-    def _without_keys(self, response: Response) -> Response:
-        """A gateway that says back what it was let in with must not have it stored."""
-        if not self._keys:
-            return response
-        text = None if response.text is None else hide(response.text, self._keys)
-        steps = response.trajectory
-        if steps is not None:
-            steps = msgspec.convert(mask(msgspec.to_builtins(steps), self._keys), Trajectory)
-        if (text, steps) == (response.text, response.trajectory):
-            return response
-        return msgspec.structs.replace(response, text=text, trajectory=steps, cleaned=True)
+        return frozenset(
+            (*known_secrets(self.options.base_url or "", self.options.headers, (), ()), *self._given_keys())
+        )
 
     def _warn_of(self, exchange: Exchange, sample: Sample) -> None:
         """Says once what was asked for and not done, and once that answers did not simply end."""
@@ -386,9 +402,7 @@ def _trajectory(done: Sequence[Exchange]) -> Trajectory:
 
 
 def _usage(done: Sequence[Exchange]) -> Usage | None:
-    """What all turns used; a turn that told nothing leaves the sum unknown."""
-    usage = total_usage([one.answer.usage or Usage() for one in done])
-    return None if usage == Usage() else usage
+    return usage_of_calls(one.answer.usage for one in done)
 
 
 class OpenAIConfig(ChatConfig, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from gradeline.model.text import quote
 from gradeline.targets.answer import AnswerReader, Found, ResponseMap, decode, parse, response_of
 from gradeline.targets.base import EXCERPT, DeclaredTarget, TargetConfig, hide, spellings, tail
 from gradeline.targets.program import Program, run
+from gradeline.targets.searches import with_workers
 from gradeline.targets.template import Scope, fill_text, placeholder_faults, placeholders
 from gradeline.usercode.processes import signal_name
 
@@ -88,8 +89,12 @@ class CommandTarget(DeclaredTarget[CommandConfig]):
 
     @property
     def hidden(self) -> frozenset[str]:
-        named = (value for name, value in self.options.env.items() if any(w in name.upper() for w in _SECRET_WORDS))
-        return spellings([*self.secrets, *(value for value in named if len(value) > 3)])
+        return spellings([*self.secrets, *(value for value in self.credentials if len(value) > 3)])
+
+    @property
+    def credentials(self) -> list[str]:
+        named = self.options.env.items()
+        return [value for name, value in named if any(word in name.upper() for word in _SECRET_WORDS)]
 
     async def open(self) -> None:
         folder = self._folder
@@ -119,7 +124,8 @@ class CommandTarget(DeclaredTarget[CommandConfig]):
             cleaned = clean_text(output.rstrip(b"\r\n"))
             return Response(text=cleaned.text, cleaned=cleaned.changed)
         try:
-            found = AnswerReader(self.options.response).read(parse(decoded.text))
+            reader = AnswerReader(self.options.response)
+            found = await with_workers(lambda: reader.read(parse(decoded.text)))
         except AgentError as error:
             start = hide(clean_text(output[:EXCERPT]).text, self.hidden)
             raise AgentError(error.type, f"{self._program}: {error}; its output: {start}") from None

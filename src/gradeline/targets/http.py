@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from random import Random
 from typing import TYPE_CHECKING, Annotated, Any, Literal
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlencode, urljoin, urlsplit
 
 import msgspec
 
 from gradeline.errors import AgentError, ConfigError, Problem
-from gradeline.model import Config, Response, Sample, Trajectory, described
+from gradeline.model import Config, Response, Sample, described
 from gradeline.model.secrets import is_secret_name
 from gradeline.targets.answer import (
     AnswerReader,
     Found,
     NoJsonError,
     ResponseMap,
-    bad_response,
     compiled,
     decode,
     is_true,
@@ -27,9 +26,10 @@ from gradeline.targets.answer import (
     parse,
     path_faults,
     response_of,
-    search,
 )
-from gradeline.targets.base import DeclaredTarget, TargetConfig, hide, mask, spellings
+from gradeline.targets.base import DeclaredTarget, TargetConfig, spellings
+from gradeline.targets.messages import bad_response
+from gradeline.targets.searches import search, with_workers
 from gradeline.targets.template import (
     ABSENT,
     JsonAroundInput,
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 _ASKED = ("input", "id", "model", "metadata.")
 _BODYLESS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 _END = "[DONE]"
-_SHORTEST_KEY = 8
-"""Shorter ones are no keys but stand-ins such as ``EMPTY`` or ``test``, which an answer may well hold."""
 
 
 class PollConfig(Config, frozen=True):
@@ -87,6 +85,9 @@ class HttpConfig(TargetConfig, frozen=True, kw_only=True):
         "POST"
     )
     headers: Annotated[dict[str, str], described("Headers, sent as they are.")] = msgspec.field(default_factory=dict)
+    query: Annotated[dict[str, str], described("Query parameters, percent-encoded and added to url.")] = msgspec.field(
+        default_factory=dict
+    )
     request: Annotated[
         Any,
         described(
@@ -114,12 +115,21 @@ class HttpConfig(TargetConfig, frozen=True, kw_only=True):
             return None if self.method.upper() in _BODYLESS else {"input": "{{input}}"}
         return self.request
 
+    @property
+    def whole_url(self) -> str:
+        """The URL with its query parameters, before its placeholders are filled in."""
+        if not self.query:
+            return self.url
+        base, mark, fragment = self.url.partition("#")
+        return f"{base}{'&' if '?' in base else '?'}{urlencode(self.query)}{mark}{fragment}"
+
     def faults(self) -> Iterator[Problem]:
         known = (*_ASKED, "session") if self.session else _ASKED
         yield from placeholder_faults(self.url, "url", known)
         yield from placeholder_faults(self.tree, "request", known)
-        for path, name in placeholders(self.headers, "headers"):
-            yield Problem(path, f"{{{{{name}}}}} is not filled in here; write it into request or url")
+        for option in ("headers", "query"):
+            for path, name in placeholders(getattr(self, option), option):
+                yield Problem(path, f"{{{{{name}}}}} is not filled in here; write it into request or url")
         yield from self._call_faults()
         yield from (fault.within("response") for fault in self.response.faults())
         if self.session is not None:
@@ -180,17 +190,16 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
         if poll is not None:
             self._reader = AnswerReader(msgspec.structs.replace(paths, output=poll.output or paths.output))
         self._tree = self.options.tree
+        self._url = self.options.whole_url
         later = (name for _, name in placeholders(poll.url if poll else ""))
         self._asked_later = tuple(name for name in later if name.startswith("metadata."))
         self._until = compiled(poll.until) if poll else None
         self._session_path = compiled(self.options.session.read) if self.options.session else None
 
     async def open(self) -> None:
-        from gradeline.transport import Transport  # loads aiohttp
-
         self._random.seed()  # a copy in another process must not name its traces as this one does
         if self._given is None and self._own is None:
-            self._own = await Transport().__aenter__()
+            self._own = await self.resources.transport().__aenter__()
 
     async def close(self) -> None:
         own, self._own = self._own, None
@@ -201,15 +210,13 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
     def hidden(self) -> frozenset[str]:
         from gradeline.transport.redact import known_secrets
 
-        return spellings(known_secrets(self.options.url, self.options.headers, (), self.secrets))
+        return spellings(known_secrets(self._url, self.options.headers, (), self.secrets))
 
     @cached_property
-    def _keys(self) -> frozenset[str]:
-        """What lets the caller in, by the name of its header or parameter; other secrets may be words of an answer."""
+    def credentials(self) -> frozenset[str]:
         from gradeline.transport.redact import known_secrets
 
-        known = known_secrets(self.options.url, self.options.headers, (), ())
-        return spellings(key for key in known if len(key) >= _SHORTEST_KEY)
+        return frozenset(known_secrets(self._url, self.options.headers, (), ()))
 
     @cached_property
     def _headers(self) -> Mapping[str, str]:
@@ -252,20 +259,8 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
             found.append(one)
             latency += took
             if self._session_path is not None and number < len(turns):
-                session = self._session(one, session)
-        return self._without_keys(response_of(found, latency))
-
-    def _without_keys(self, response: Response) -> Response:
-        """An agent that says back what it was let in with must not have it stored."""
-        if not self._keys:
-            return response
-        text = None if response.text is None else hide(response.text, self._keys)
-        steps = response.trajectory
-        if steps is not None:
-            steps = msgspec.convert(mask(msgspec.to_builtins(steps), self._keys), Trajectory)
-        if (text, steps) == (response.text, response.trajectory):
-            return response
-        return msgspec.structs.replace(response, text=text, trajectory=steps, cleaned=True)
+                session = await with_workers(partial(self._session, one, session))
+        return response_of(found, latency)
 
     async def _ask(self, scope: Scope, sample: Sample, turn: str) -> tuple[Found, float]:
         """One turn: what was found, and the milliseconds of the last attempt (and of polling)."""
@@ -280,15 +275,17 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
         answer = await self._send(self.options.method, url, body, self._headers, self.options.timeout)
         latency = answer.latency_ms
         if self.options.poll is None:
-            return self._read(answer, url), latency
+            return await with_workers(lambda: self._read(answer, url)), latency
+        poll = self.options.poll
         try:
-            first = self._data(answer)
-            place = self._poll_url(self.options.poll, Scope(sample, turn, answer=first, model=self.model))
+            first = await with_workers(lambda: self._data(answer))
+            asked = Scope(sample, turn, answer=first, model=self.model)
+            place = await with_workers(lambda: self._poll_url(poll, asked))
         except AgentError as error:
             raise self._explained(error, url, answer) from None
         answered = clock()
-        answer = await self._poll(self.options.poll, place, deadline)
-        found = self._read(answer, place)
+        answer = await self._poll(poll, place, deadline)
+        found = await with_workers(lambda: self._read(answer, place))
         if isinstance(first, Mapping) and isinstance(found.data, Mapping):
             # the session may have been told with either answer
             found = found._replace(data={**first, **found.data})
@@ -306,12 +303,12 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
     def _question(self, scope: Scope) -> tuple[str, bytes | None]:
         """The URL and the body of a call."""
         if self._around_input is not None:
-            return self.options.url, self._around_input.written(scope.turn)
+            return self._url, self._around_input.written(scope.turn)
         tree = fill(self._tree, scope)
         session = self.options.session
         if session is not None and session.send is not None and scope("session") is not ABSENT:
             tree[session.send] = scope("session")
-        url = fill_url(self.options.url, scope)
+        url = fill_url(self._url, scope)
         for name in self._asked_later:
             scope(name)  # what is missing is known before the agent has done its work
         if self._tree is None:
@@ -352,9 +349,11 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
     def _read(self, answer: Answer, url: str) -> Found:
         try:
             if self.options.stream != "none":
-                return self._read_stream(answer)
-            header = answer.headers.get("Content-Type", "")
-            return self._reader.read_plain(decode(answer.body, header), header)
+                found = self._read_stream(answer)
+            else:
+                header = answer.headers.get("Content-Type", "")
+                found = self._reader.read_plain(decode(answer.body, header), header)
+            return found._replace(cleaned=True) if answer.masked else found
         except AgentError as error:
             raise self._explained(error, url, answer) from None
 
@@ -366,7 +365,7 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
                 ended = True
                 break
             if event.event == "error":
-                raise bad_response("the stream told an error")
+                raise bad_response("the stream reported an error")
             events.append(event.data)
         if not (ended or answer.complete or (events and _says_done(events[-1]))):
             raise AgentError("truncated", "the stream ended without its end marker")
@@ -420,7 +419,7 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
         while (left := deadline - clock()) > 0:
             answer = await self._send("GET", url, None, headers, left)
             try:
-                if is_true(search(self._until, self._data(answer))):
+                if await with_workers(partial(self._is_ready, answer)):
                     return answer
             except AgentError as error:
                 raise self._explained(error, url, answer) from None
@@ -428,6 +427,9 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
                 break
             await asyncio.sleep(poll.interval)
         raise AgentError("timeout", f"{safe_url(url)}: {poll.until!r} not true within {self.options.timeout:g} s")
+
+    def _is_ready(self, answer: Answer) -> bool:
+        return is_true(search(self._until, self._data(answer)))
 
     def _session(self, found: Found, before: object) -> object:
         """The session for the next turn: the one just told, else the one before."""

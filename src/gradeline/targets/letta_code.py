@@ -11,11 +11,11 @@ from typing import Annotated, Any, ClassVar
 
 from gradeline.errors import AgentError, Problem
 from gradeline.model import Sample, Trajectory, described, quote
-from gradeline.targets.answer import bad_response
 from gradeline.targets.base import tail
 from gradeline.targets.letta_server import Deadline
 from gradeline.targets.letta_stream import LettaStream
 from gradeline.targets.letta_target import LettaConfig, LettaTarget, Visit, questions
+from gradeline.targets.messages import bad_response
 from gradeline.targets.program import Program, run
 from gradeline.usercode.processes import signal_name
 
@@ -139,7 +139,7 @@ class LettaCodeTarget(LettaTarget[LettaCodeConfig]):
             raise AgentError("connect", f"the folder {folder} could not be made: {error.strerror}") from None
         environment = {**self.environment, "LETTA_BASE_URL": self.connection.base_url}
         if self.connection.api_key is not None:
-            environment["LETTA_API_KEY"] = self.connection.api_key
+            environment["LETTA_API_KEY"] = self.key_for_program
         if memory is not None:
             environment |= dict.fromkeys(_MEMORY, str(memory))
         environment |= _variables(sample)

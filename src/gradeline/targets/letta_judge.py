@@ -15,15 +15,16 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from gradeline.errors import AgentError, ConfigError, Problem
+from gradeline.adapters.access import Access, CallerRefused, Reach
+from gradeline.errors import AgentError, ConfigError, Problem, ProviderRefusedError
 from gradeline.extractors.base import assistant_texts
 from gradeline.graders.base import Remark
 from gradeline.judges.fence import Fence
 from gradeline.judges.forms import RATIONALE, SCORE
-from gradeline.judges.grader import JudgeFailedError, JudgeGrader, collected, usage_shown
+from gradeline.judges.grader import JudgeFailedError, JudgeGrader, JudgeRefusedError, collected, usage_shown
 from gradeline.judges.model_judge import case_of, placeholder_remarks, sample_rubric, unfilled
 from gradeline.judges.options import Prompt, PromptPath, RubricVars, file_text, one_source, reserved_names
-from gradeline.judges.prompts import judge_prompt
+from gradeline.judges.prompts import judge_prompt, with_submission
 from gradeline.judges.replies import InvalidReply, ReplyError, Verdict, read_verdict
 from gradeline.model import Config, GradeContext, GradeResult, Judged, Sample, described, fingerprint, quote
 from gradeline.model.config import canonical_options
@@ -48,6 +49,11 @@ _NOT_DECIDING = frozenset(
     {"prompt", "prompt_path", "agent_file", "base_url", "api_key_env", "project_id", "max_retries", "timeout"}
 ).union(_OF_MODELS)
 """Options that the fingerprint holds in another form, or that change no score."""
+_BUNDLED = (
+    "the one that letta-evals 0.5 to 0.19.0 contains is in its wheel: pip download --no-deps letta-evals==0.19.0, then"
+    " unzip -p letta_evals-0.19.0-*.whl letta_evals/graders/letta-evals-judge-agent.af > judge.af, and write"
+    " agent_file: judge.af"
+)
 _REFUSED_FILE = frozenset({400, 409, 413, 415, 422})
 _ELSEWHERE = described("Of kind model_judge, without effect here: the agent has a model of its own.")
 
@@ -107,8 +113,10 @@ class LettaJudgeConfig(Config, frozen=True, kw_only=True):
 
     def _faults_of_agent(self) -> Iterator[Problem]:
         if self.agent_file is None and self.agent_id is None:
-            remedy = "name yours here or by agent_id, or let a model judge by the same prompt: kind: model_judge"
-            yield Problem("agent_file", f"is required: the judge that letta-evals brought along is not here; {remedy}")
+            message = (
+                f"name the agent that judges, here or by agent_id; {_BUNDLED}; or let a model judge by the same prompt"
+            )
+            yield Problem("agent_file", f"{message}: kind: model_judge")
         if self.agent_file is not None and self.agent_id is not None:
             yield Problem("agent_id", "stands beside 'agent_file'; keep one of them")
         if self.agent_file is not None and not self.agent_file.endswith(ENDING):
@@ -129,6 +137,15 @@ class _Inquiry:
     used: list[Usage | None] = field(default_factory=list)
 
 
+class _RefusedError(AgentError):
+    """The letta server refused a request."""
+
+    def __init__(self, message: str, remedy: str, reach: Reach) -> None:
+        super().__init__("status", message)
+        self.remedy = remedy
+        self.reach = reach
+
+
 class LettaJudge(JudgeGrader[LettaJudgeConfig]):
     """Asks an agent on a letta server to grade the submission by a rubric.
 
@@ -138,6 +155,7 @@ class LettaJudge(JudgeGrader[LettaJudgeConfig]):
 
     kind = "letta_judge"
     name = "Letta judge"
+    case_rubrics = True
     scoring_guide = (
         "The score from 0.0 to 1.0 that the agent calls its judge tool with; no call, or one without such a score, is"
         " an error. Passes from 0.5. Beware of the biases of judges: length, format, position, self-preference."
@@ -154,7 +172,8 @@ class LettaJudge(JudgeGrader[LettaJudgeConfig]):
         """Covers the text of the prompt and the agent's file; never a key or a server."""
         options = {name: value for name, value in canonical_options(self.options).items() if name not in _NOT_DECIDING}
         agent = "" if self._file is None else self._file.digest
-        return fingerprint(self.noun, self.kind, self.version, self._rubric, self._instruction, agent, options)
+        rubric = with_submission(self._rubric)
+        return fingerprint(self.noun, self.kind, self.version, rubric, self._instruction, agent, options)
 
     def make_ready(self) -> None:
         collected(lambda: self._rubric, lambda: self.connection, self._require_file)
@@ -178,12 +197,12 @@ class LettaJudge(JudgeGrader[LettaJudgeConfig]):
     @cached_property
     def connection(self) -> Connection:
         """Where the judge is, and what lets one in; `ConfigError` where that cannot be."""
-        options, given = self.options, self.surroundings.environment
+        options, given = self.options, self.resources.environment
         environment: Mapping[str, str] = os.environ if given is None else given
         key = None if options.api_key_env is None else environment.get(options.api_key_env)
         if options.api_key_env is not None and not key:
-            told = f"the environment has no {options.api_key_env}; set it to the key"
-            raise ConfigError(Problem("api_key_env", told))
+            message = f"the environment has no {options.api_key_env}; set it to the key"
+            raise ConfigError(Problem("api_key_env", message))
         found = Connection.of(options.base_url, key, options.project_id, environment)
         problems = list(connection_faults(found))
         if problems:
@@ -192,17 +211,17 @@ class LettaJudge(JudgeGrader[LettaJudgeConfig]):
 
     @cached_property
     def _rubric(self) -> str:
-        return _text(self.options, self.surroundings.folder)
+        return _text(self.options, self.resources.folder)
 
     @cached_property
     def _file(self) -> AgentFile | None:
-        folder = self.surroundings.folder or Path()
+        folder = self.resources.folder or Path()
         return None if self.options.agent_file is None else AgentFile(folder / self.options.agent_file)
 
     def _require_file(self) -> None:
         if self._file is None:
             return
-        if self.surroundings.folder is None and self.surroundings.open_transport is not None:
+        if self.resources.folder is None and self.resources.policy is not None:
             # Whoever bounds the network and gives no folder serves others, and this one's files are not theirs.
             raise ConfigError(Problem("agent_file", "no file is read here; name a judge that is there by agent_id"))
         problems = list(self._file.judge_problems(self.options.judge_tool_name))
@@ -225,9 +244,17 @@ class LettaJudge(JudgeGrader[LettaJudgeConfig]):
     @cached_property
     def _transports(self) -> TransportPool:
         from gradeline.adapters.sending import TransportPool  # loads aiohttp
-        from gradeline.transport import Transport
 
-        return TransportPool(self.surroundings.open_transport or Transport)
+        return TransportPool(self.resources.transport)
+
+    @property
+    def unpriced(self) -> tuple[str, ...]:
+        """A letta server reports tokens, and not what they cost."""
+        return self.judges
+
+    async def aclose(self) -> None:
+        if "_transports" in vars(self):
+            await self._transports.close()
 
     @cached_property
     def _locks(self) -> WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]:
@@ -240,23 +267,28 @@ class LettaJudge(JudgeGrader[LettaJudgeConfig]):
         return self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
     async def judged(self, ctx: GradeContext) -> Judged:
-        rubric = sample_rubric(ctx.sample, self.surroundings.folder) or self._rubric
+        rubric = sample_rubric(ctx.sample, self.resources.folder) or self._rubric
         case = case_of(ctx, self.options.rubric_vars)
         prompt = judge_prompt(rubric, case, self._instruction, Fence())
         async with self._only_one():
             inquiry = _Inquiry(prompt, Deadline(self.options.timeout))
             try:
-                verdict = await self._answer(inquiry)
+                answered = await self._access.call(lambda: self._answer(inquiry))
+            except CallerRefused as refused:
+                raise self._for_a_person(refused.error) from refused.error.__cause__
+            except _RefusedError as error:
+                return Judged(JudgeRefusedError(f"{self.judges[0]}: {error}"), total_usage(inquiry.used))
             except AgentError as error:
-                told = f"{self.judges[0]} could not be asked ({error.type}, {inquiry.attempts} attempts): {error}"
-                return Judged(JudgeFailedError(hide(told, self._hidden)), total_usage(inquiry.used))
-            except ReplyError as error:
-                return Judged(error, total_usage(inquiry.used))
+                message = f"{self.judges[0]} could not be asked ({error.type}, {inquiry.attempts} attempts): {error}"
+                return Judged(JudgeFailedError(hide(message, self._hidden)), total_usage(inquiry.used))
         usage = total_usage(inquiry.used)
+        if isinstance(answered, ReplyError):
+            return Judged(answered, usage)
+        verdict = answered
         metadata: dict[str, Any] = {
             "judge": self.judges[0],
             "judge_agent_id": inquiry.agent,
-            "prompt": fingerprint("prompt", rubric, self._instruction),
+            "prompt": fingerprint("prompt", with_submission(rubric), self._instruction),
             "usage": usage_shown(usage),
         }
         notes = unfilled(rubric, case)
@@ -264,16 +296,18 @@ class LettaJudge(JudgeGrader[LettaJudgeConfig]):
             metadata["notes"] = notes
         return Judged(GradeResult(verdict.score, verdict.notes or None, metadata), usage)
 
-    async def _answer(self, inquiry: _Inquiry) -> Verdict:
-        """What the judge says, after as many attempts as are allowed; the agent that was asked before got the case."""
+    async def _answer(self, inquiry: _Inquiry) -> Verdict | ReplyError:
+        """The judge's answer, after as many attempts as are allowed; a shared agent is asked once."""
         allowed = 1 if self._file is None else 1 + self.options.max_retries
         while True:
             inquiry.attempts += 1
             inquiry.sent = False
             try:
                 return await self._attempt(inquiry)
+            except ReplyError as error:
+                return error
             except AgentError as error:
-                self._require_mendable(error, inquiry)
+                self._require_accepted(error, inquiry)
                 if inquiry.attempts >= allowed or error.type == "timeout" or not worth_repeating(error):
                     raise
             await asyncio.sleep(min(self.pause_s * 2.0 ** (inquiry.attempts - 1), inquiry.deadline.left()))
@@ -309,29 +343,39 @@ class LettaJudge(JudgeGrader[LettaJudgeConfig]):
         try:
             await server.delete(agent, Deadline(AFTERWARDS))
         except AgentError as error:
-            told = hide(f"the judge's agent {agent} could not be deleted: {error}", self._hidden)
-            _log.warning("%s: %s", self.kind, told)
+            message = hide(f"the judge's agent {agent} could not be deleted: {error}", self._hidden)
+            _log.warning("%s: %s", self.kind, message)
 
-    def _require_mendable(self, error: AgentError, inquiry: _Inquiry) -> None:
-        """`ConfigError` where every other case would fail like this one."""
+    def _require_accepted(self, error: AgentError, inquiry: _Inquiry) -> None:
+        """`_RefusedError` where the server refused the request."""
         status = getattr(error, "http_status", None)
         key = self.options.api_key_env or KEY_NAME
         if status in (401, 403):
-            self._refuse(error, "the server lets nobody in with this key", f"put a valid key into {key}")
+            reach: Reach = "caller" if status == 401 else "unclear"
+            self._refuse(error, reach, "the server does not accept this key", f"put a valid key into {key}")
         if status == 402:
-            self._refuse(error, "the server says that the account is used up", "top it up, or let a model judge")
+            self._refuse(error, "caller", "the account is used up", "top it up, or let a model judge")
         if status == 404 and inquiry.sent and self._file is None:
-            told = f"the server has no agent {quote(self.options.agent_id)}"
-            self._refuse(error, told, "check agent_id, base_url and project_id")
+            message = f"the server has no agent {quote(self.options.agent_id)}"
+            self._refuse(error, "unclear", message, "check agent_id, base_url and project_id")
         if status in (404, 405) and not inquiry.sent:
-            self._refuse(error, "there is no letta server at this address", "check base_url")
+            self._refuse(error, "unclear", "there is no letta server at this address", "check base_url")
         if status in _REFUSED_FILE and not inquiry.sent:
-            told = f"the server makes no agent from {quote(self.options.agent_file)}"
-            self._refuse(error, told, "export the agent again, from a server of the same age")
+            message = f"the server makes no agent from {quote(self.options.agent_file)}"
+            self._refuse(error, "unclear", message, "export the agent again, from a server of the same age")
+        if status is not None and 400 <= status < 500 and status not in (408, 409, 425, 429):
+            self._refuse(error, "request", "the server refused this request", "see what it says")
 
-    def _refuse(self, error: AgentError, what: str, remedy: str) -> NoReturn:
+    def _refuse(self, error: AgentError, reach: Reach, what: str, remedy: str) -> NoReturn:
         said = quote(hide(str(error), self._hidden), _MAX_SAID)
-        raise ConfigError(Problem(f"judge {self.judges[0]}", f"{what} ({said}); {remedy}")) from error
+        raise _RefusedError(f"{what} ({said})", remedy, reach) from error
+
+    def _for_a_person(self, error: AgentError) -> ProviderRefusedError:
+        remedy = f"; {error.remedy}" if isinstance(error, _RefusedError) else ""
+        return ProviderRefusedError(Problem(f"judge {self.judges[0]}", f"{error}{remedy}"))
+
+    def _new_access(self) -> Access:
+        return Access(lambda error: error.reach if isinstance(error, _RefusedError) else "request")
 
 
 def _text(options: LettaJudgeConfig, folder: Path | None) -> str:

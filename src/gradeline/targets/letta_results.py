@@ -36,7 +36,9 @@ class LettaResult(NamedTuple):
         """What the agent answered, or how its call failed; `ValueError` where the line does not tell."""
         trajectory = _trajectory(self.data)
         error = _error(self.data, trajectory)
-        said = assistant_texts(trajectory.messages())
+        if error is None and trajectory is None:
+            raise ValueError("has neither a trajectory nor an error, so what the agent answered is unknown")
+        said = [] if trajectory is None else assistant_texts(trajectory.messages())
         return Response(
             status="success" if error is None else "timeout" if error.type == "timeout" else "error",
             text=(said[-1] if said else "") if error is None else None,
@@ -76,10 +78,10 @@ def _asked(sample: Mapping[str, Any]) -> Input | None:
     raise ValueError(f"its sample's input should be a text or a list of texts, got {quote(asked)}")
 
 
-def _trajectory(data: Mapping[str, Any]) -> Trajectory:
+def _trajectory(data: Mapping[str, Any]) -> Trajectory | None:
     turns = data.get("trajectory")
     if turns is None:
-        turns = []
+        return None
     if not isinstance(turns, list) or not all(isinstance(turn, list) for turn in turns):
         raise ValueError(f"its trajectory should be a list of turns, each a list of messages, got {quote(turns)}")
     try:
@@ -87,13 +89,15 @@ def _trajectory(data: Mapping[str, Any]) -> Trajectory:
     except TypeError as error:
         raise ValueError(f"its trajectory is none of letta's: {error}") from None
     # not every field of a message is checked on the way
-    return msgspec.convert(msgspec.to_builtins(made), Trajectory)
+    read: Trajectory = msgspec.convert(msgspec.to_builtins(made), Trajectory)
+    # only gradeline writes it, for responses that do not report tool calls
+    return msgspec.structs.replace(read, tools_known=False) if data.get("tools_known") is False else read
 
 
-def _error(data: Mapping[str, Any], trajectory: Trajectory) -> ErrorInfo | None:
+def _error(data: Mapping[str, Any], trajectory: Trajectory | None) -> ErrorInfo | None:
     """The failure of the agent's call. What went wrong in grading is no matter, unless the answer was lost with it."""
     error = _mapping(data.get("error"))
-    lost = not any(trajectory.turns)
+    lost = trajectory is None or not any(trajectory.turns)
     if error:
         category = error.get("category")
         if category == "target" or (lost and category != "extraction"):

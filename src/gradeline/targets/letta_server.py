@@ -15,7 +15,8 @@ import msgspec
 from gradeline.compat.letta_messages import from_letta, memory_of
 from gradeline.errors import AgentError, DataError
 from gradeline.model import Trajectory, Turn, clean_data, quote
-from gradeline.targets.answer import NoJsonError, bad_response, decode, json_text, parse
+from gradeline.targets.answer import NoJsonError, decode, json_text, parse
+from gradeline.targets.messages import bad_response
 
 if TYPE_CHECKING:
     from gradeline.transport import Answer, Transport

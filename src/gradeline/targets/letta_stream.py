@@ -7,7 +7,8 @@ from typing import Any
 
 from gradeline.errors import AgentError
 from gradeline.model import clean_text
-from gradeline.targets.answer import bad_response, parse
+from gradeline.targets.answer import parse
+from gradeline.targets.messages import bad_response
 
 _MAX_LINE = 16_000_000
 _MAX_OUTPUT = 256_000_000
@@ -62,7 +63,7 @@ class LettaStream:
             )
         result = self._result or {}
         if result.get("is_error") is True or result.get("subtype", "success") != "success":
-            raise bad_response(f"letta told an error: {self.last_words(secrets)}")
+            raise bad_response(f"letta reported an error: {self.last_words(secrets)}")
 
     def _line(self, line: bytes) -> None:
         line = line.strip()

@@ -20,24 +20,22 @@ from gradeline.extractors.base import assistant_texts
 from gradeline.model import Response, Sample, Trajectory, Turn, described, to_json
 from gradeline.model.config import Reader
 from gradeline.model.fingerprint import fingerprint
-from gradeline.targets.answer import bad_response
-from gradeline.targets.base import HIDDEN, DeclaredTarget, TargetConfig, hide, mask, spellings
+from gradeline.targets.base import HIDDEN, DeclaredTarget, TargetConfig, hide, spellings
 from gradeline.targets.letta_server import Connection, Deadline, LettaServer
 from gradeline.targets.letta_usage import Rates, usage_of
-from gradeline.usercode.agent_factories import PACKAGE, ROLE, Made, client_installed
+from gradeline.targets.messages import bad_response
+from gradeline.usercode.agent_factories import INSTALL, INSTALL_OLD, PACKAGE, ROLE, Made, client_installed
 from gradeline.usercode.messages import Job, Task
 
 if TYPE_CHECKING:
     from gradeline.transport import Transport
-    from gradeline.usercode.pool import WorkerPool
+    from gradeline.usercode.pools import CodeRunner
 
 _log = logging.getLogger("gradeline")
 
 AFTERWARDS = 10.0
 """Seconds for what is not the answer itself: the memory, what a failed agent did, taking an agent away."""
 SHORTEST_SECRET = 4
-_SHORTEST_KEY = 8
-"""Shorter ones are stand-ins such as ``test``, which an answer may well hold."""
 _FINAL = frozenset({"tls", "redirect", "too_large"})
 """Faults that another attempt does not mend."""
 
@@ -128,7 +126,7 @@ class LettaTarget(DeclaredTarget[C]):
         folder: str | Path | None = None,
         environment: Mapping[str, str] | None = None,
         transport: Transport | None = None,
-        pool: WorkerPool | None = None,
+        pool: CodeRunner | None = None,
         code: str = "",
         cleanup: bool = False,
         pause_s: float = 1.0,
@@ -154,12 +152,25 @@ class LettaTarget(DeclaredTarget[C]):
     @property
     def client_options(self) -> dict[str, Any]:
         """What the suite's own code is given a client with."""
-        return {**self.connection._asdict(), "timeout": self.options.timeout}
+        return {**self.connection._asdict(), "api_key": self.key_for_program or None, "timeout": self.options.timeout}
+
+    @property
+    def key_for_program(self) -> str:
+        """The key itself, for code that calls the server without this process."""
+        key = self.connection.api_key or ""
+        if self.resources.secrets is None:
+            return key
+        from gradeline.transport.authorize import opened  # loads aiohttp
+
+        return opened(key, self.connection.base_url, self.resources.secrets)
 
     @cached_property
     def hidden(self) -> frozenset[str]:
-        keys = {self.options.api_key, self.connection.api_key}
-        return spellings([*self.secrets, *(key for key in keys if key and len(key) >= SHORTEST_SECRET)])
+        return spellings([*self.secrets, *(key for key in self.credentials if len(key) >= SHORTEST_SECRET)])
+
+    @property
+    def credentials(self) -> set[str]:
+        return {key for key in (self.options.api_key, self.connection.api_key) if key}
 
     @property
     def shown(self) -> dict[str, Any]:
@@ -182,14 +193,12 @@ class LettaTarget(DeclaredTarget[C]):
         return own if self.options.agent_script is None else fingerprint(own, to_json(sample))
 
     async def open(self) -> None:
-        from gradeline.transport import Transport  # loads aiohttp
-
         # the environment has a say too
         problems = [*connection_faults(self.connection), *self._unready_factory(), *self.unready()]
         if problems:
             raise ConfigError(problems, self.kind)
         if self._given is None and self._own is None:
-            self._own = await Transport().__aenter__()
+            self._own = await self.resources.transport().__aenter__()
 
     async def close(self) -> None:
         own, self._own = self._own, None
@@ -207,9 +216,8 @@ class LettaTarget(DeclaredTarget[C]):
         if self._pool is None:
             yield Problem("agent_script", f"{script} was not loaded")
         if not client_installed():
-            yield Problem(
-                "agent_script", f"{script} is given a client of the package letta_client; pip install {PACKAGE}"
-            )
+            reason = f"{script} needs the package {PACKAGE}; run: {INSTALL} (code from before its release 1.0"
+            yield Problem("agent_script", f"{reason}, which imports CreateBlock or MessageCreate: {INSTALL_OLD})")
 
     @property
     def server(self) -> LettaServer:
@@ -234,7 +242,7 @@ class LettaTarget(DeclaredTarget[C]):
             while True:
                 response, again = await self._attempt(sample, last=attempt >= self.options.max_retries)
                 if not again:
-                    return self._without_keys(response)
+                    return response
                 await asyncio.sleep(self._pause * 2.0 ** min(attempt, 10))
                 attempt += 1
 
@@ -306,18 +314,6 @@ class LettaTarget(DeclaredTarget[C]):
         made = msgspec.json.decode(result.text, type=Made)
         visit.agent, visit.created = made.agent_id, True
         return msgspec.structs.replace(sample, input=made.input, extra_vars=made.extra_vars)
-
-    def _without_keys(self, response: Response) -> Response:
-        """An agent that says back what it was let in with must not have it stored."""
-        key = self.connection.api_key or ""
-        if len(key) < _SHORTEST_KEY or response.trajectory is None:
-            return response
-        keys = spellings([key])
-        text = None if response.text is None else hide(response.text, keys)
-        steps = msgspec.convert(mask(msgspec.to_builtins(response.trajectory), keys), Trajectory)
-        if (text, steps) == (response.text, response.trajectory):
-            return response
-        return msgspec.structs.replace(response, text=text, trajectory=steps, cleaned=True)
 
 
 def questions(sample: Sample) -> Sequence[str]:

@@ -2,64 +2,89 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from time import perf_counter
 from types import CoroutineType
 from typing import Annotated, Any, Literal
 
+from msgspec.structs import replace
+
 from gradeline.errors import AgentError, ConfigError, Problem
-from gradeline.model import Response, Sample, Trajectory, described
+from gradeline.model import Response, Sample, described
 from gradeline.model.fingerprint import fingerprint
-from gradeline.model.response import total_usage
-from gradeline.model.text import is_clean
 from gradeline.targets.base import DeclaredTarget, TargetConfig
-from gradeline.usercode.calling import as_response, call_target
+from gradeline.usercode.calling import Conversation
+from gradeline.usercode.loader import TARGET
+from gradeline.usercode.memory import SIZE_SCHEMA, shown_size, target_memory
 from gradeline.usercode.messages import Job, Task
-from gradeline.usercode.pool import WorkerPool
+from gradeline.usercode.output import TEES, kept_output
+from gradeline.usercode.parameters import ParameterError, parameters_of
+from gradeline.usercode.pools import CodeRunner
 
 
 class PythonConfig(TargetConfig, frozen=True, kw_only=True):
     """Options of `PythonTarget`."""
 
-    function: Annotated[str, described("file.py:name or module:name, beside the suite.")]
+    function: Annotated[str, described("file.py:name or module:name, from the suite's folder.")]
     isolation: Annotated[
         Literal["worker", "none"],
-        described("worker: in a process that is killed at its deadline. none: in this one, at its own risk."),
+        described("worker: in a process that is killed at its deadline. none: in gradeline's own process."),
     ] = "worker"
-    timeout: Annotated[float, described("Seconds one call may take, in a worker.", gt=0)] = 30.0
+    timeout: Annotated[float, described("Maximum seconds for one call, in a worker.", gt=0)] = 30.0
+    memory: Annotated[
+        int | str | None, described("Memory that its process may take, such as 512MB or 4GiB (default: no limit).")
+    ] = None
+
+    def faults(self) -> Iterator[Problem]:
+        try:
+            target_memory(self.memory)
+        except ValueError as error:
+            yield Problem("memory", str(error))
+        if self.isolation == "none" and self.memory is not None:
+            yield Problem("memory", "has no effect with isolation: none; leave it out, or use isolation: worker")
+
+    @classmethod
+    def amend_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
+        memory = schema["properties"]["memory"]
+        memory.update(SIZE_SCHEMA)
+        return schema
 
 
 class PythonTarget(DeclaredTarget[PythonConfig]):
-    """Calls a Python function with the input; a parameter named ``sample`` gets the whole sample, one named
-    ``model`` the model.
+    """Calls a Python function once per user turn; its parameters get what they are named after.
 
-    It gives back the answer's text, or a `Response`. A list of inputs is one call a turn.
+    ``input`` (or a parameter of any other name) is the turn's text, ``messages`` the conversation so far, ``session``
+    a dict of the case's own, ``sample`` the whole case, ``model`` the model. A function that takes only ``sample`` is
+    called once and returns all turns. It returns a str, a dict, a `Response` or a list of messages.
     """
 
     kind = "python"
     name = "Python function"
     sees_expectation = True
+    pacing = DeclaredTarget.pacing | {"memory"}
 
     def __init__(
         self,
         config: Mapping[str, Any] | None = None,
         secrets: Collection[str] = (),
         *,
-        pool: WorkerPool | None = None,
+        pool: CodeRunner | None = None,
         function: Callable[..., Any] | None = None,
         code: str = "",
+        folders: Sequence[str] = (),
     ) -> None:
         """``pool`` has loaded the function; ``function`` is it, for ``isolation: none``.
 
-        ``code`` is the fingerprint of its code, which decides the answers as much as the options do.
+        ``code`` is the fingerprint of its code, which decides the answers as much as the options do. ``folders`` hold
+        the user's own files, for the places in error messages.
         """
         super().__init__(config, secrets)
         self._code = code
         self._pool = pool
         self._function = function
+        self._folders = folders
 
     @cached_property
     def fingerprint(self) -> str:
@@ -69,39 +94,54 @@ class PythonTarget(DeclaredTarget[PythonConfig]):
     async def open(self) -> None:
         if self._pool is None and self._function is None:
             raise ConfigError(Problem("function", f"{self.options.function} was not loaded"), self.kind)
+        try:
+            if self._function is not None:
+                parameters_of(self._function)
+        except ParameterError as error:
+            raise ConfigError(Problem("function", f"{self.options.function} {error}"), self.kind) from None
+        if self._function is not None:
+            TEES.place()
+
+    async def close(self) -> None:
+        if self._function is not None:
+            TEES.remove()
 
     async def call(self, sample: Sample) -> Response:
-        if not isinstance(sample.input, list):
-            here = self._function
-            return await (self._turn(sample, sample.input) if here is None else self._here(here, sample, sample.input))
-        answers = [await self._turn(sample, turn) for turn in sample.input]
-        steps = tuple(tuple(answer.steps.messages()) for answer in answers)
-        usage = total_usage(answer.usage for answer in answers)
-        return Response(text=answers[-1].text if answers else "", trajectory=Trajectory(steps), usage=usage)
-
-    async def _turn(self, sample: Sample, text: str) -> Response:
         if self._function is not None:
-            return await self._here(self._function, sample, text)
+            return await self._here(self._function, sample)
         config = {} if self.model is None else {"model": self.model}
-        task = Task("target", self.options.function, text, config=config, timeout=self.options.timeout)
+        options = self.options
+        memory = target_memory(options.memory)
+        task = Task(TARGET, options.function, config=config, timeout=options.timeout, memory=memory)
         assert self._pool is not None  # noqa: S101 - `open` saw to it
         (result,) = await self._pool.run(Job(sample, (task,)))
-        if result.response is not None:
-            return result.response
-        error = result.error
-        kind = "timeout" if error is not None and error.type == "timeout" else "bad_response"
-        raise AgentError(kind, f"{error.type}: {error.message}" if error is not None else "no answer")
+        response, error = result.response, result.error
+        if error is not None:
+            # a worker's own types for what a target did
+            kind = "bad_response" if error.type == "bad_reply" else error.type
+            message = error.message
+            if memory and kind == "memory" and "limit" not in message:
+                message += f"; its limit is {shown_size(memory)}, raise it with memory:"
+            raise AgentError(kind, message, traceback=error.traceback, output=result.output)
+        if response is None:
+            raise AgentError("bad_response", f"{self.options.function} gave no answer", output=result.output)
+        return response if result.output is None else replace(response, output=self._without_values(result.output))
 
-    async def _here(self, function: Callable[..., Any], sample: Sample, text: str) -> Response:
-        began = perf_counter()
-        try:
-            value = call_target(function, sample, text, self.model)
-            if isinstance(value, CoroutineType) or (not isinstance(value, str) and inspect.isawaitable(value)):
-                value = await value
-            if isinstance(value, str) and is_clean(value):
-                return Response(text=value, latency_ms=(perf_counter() - began) * 1000)
-            return as_response(value, self.options.function)
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            raise AgentError("bad_response", f"{type(error).__name__}: {error}") from error
+    async def _here(self, function: Callable[..., Any], sample: Sample) -> Response:
+        talk = Conversation(function, sample, self.model, self.options.function, self._folders)
+        with kept_output(to_stderr=True) as printed:
+            try:
+                while not talk.done:
+                    began = perf_counter()
+                    value = talk.call()
+                    if isinstance(value, CoroutineType) or (not isinstance(value, str) and inspect.isawaitable(value)):
+                        value = await value
+                    talk.take(value, (perf_counter() - began) * 1000)
+                response = talk.response()
+            except (Exception, SystemExit) as error:
+                failure = talk.failure(error)
+                raise AgentError(
+                    failure.type, failure.message, traceback=failure.traceback, output=printed.text()
+                ) from error
+        output = printed.text()
+        return response if output is None else replace(response, output=self._without_values(output))

@@ -15,7 +15,7 @@ from gradeline.errors import AgentError, ConfigError, Problem
 from gradeline.model import Response, Sample, described
 from gradeline.model.fingerprint import fingerprint
 from gradeline.model.text import quote
-from gradeline.targets.base import DeclaredTarget, TargetConfig
+from gradeline.targets.base import DeclaredTarget, Pricing, TargetConfig
 from gradeline.targets.jsonlines import entries, json_object, line_at
 from gradeline.targets.letta_cache import LettaCache, content_digest
 
@@ -121,6 +121,10 @@ class ReplayTarget(DeclaredTarget[ReplayConfig]):
     def problems_with(self, sample: Sample) -> list[Problem]:
         """A response to another question is none to this one."""
         return [] if self._stored is None else self._stored.problems_with(sample)
+
+    @property
+    def pricing(self) -> Pricing:
+        return "free"
 
     async def call(self, sample: Sample) -> Response:
         response = self._source(sample) if self._source is not None else self._next(sample)

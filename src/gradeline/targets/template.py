@@ -14,6 +14,8 @@ from gradeline.errors import ConfigError, Problem, UngradableError
 from gradeline.extractors.base import compact_json
 from gradeline.model import Sample
 from gradeline.parsing.jmes import BadPathError, JmesPath
+from gradeline.parsing.jsonvalues import size_of
+from gradeline.targets.searches import search
 
 _ENCODER = json.JSONEncoder(allow_nan=False)
 _PLACEHOLDER = re.compile(r"\{\{[ \t]*+([^{}]*?)[ \t]*\}\}")
@@ -27,8 +29,12 @@ ABSENT = Absent()
 Lookup = Callable[[str], object]
 
 
+MAX_FILLED = 20_000_000
+"""The largest number of characters that the placeholders of one call may add."""
+
+
 class Scope:
-    """What placeholders stand for in one call."""
+    """What placeholders stand for in one call; `ConfigError` where they add more than `MAX_FILLED` characters."""
 
     def __init__(
         self, sample: Sample, turn: str, session: object = None, answer: object = None, model: str | None = None
@@ -38,8 +44,16 @@ class Scope:
         self.turn = turn
         self._session = session
         self._answer = answer
+        self._filled = 0
 
     def __call__(self, name: str) -> object:
+        value = self._value(name)
+        self._filled += len(value) if isinstance(value, str) else size_of(value, MAX_FILLED).chars
+        if self._filled > MAX_FILLED:
+            raise _too_large()
+        return value
+
+    def _value(self, name: str) -> object:
         match name.partition("."):
             case ("input", "", ""):
                 return self.turn
@@ -52,8 +66,14 @@ class Scope:
             case ("metadata", ".", path):
                 return metadata_value(self._sample, path)
             case ("response", ".", path):
-                return JmesPath(path).search(self._answer)
+                return search(JmesPath(path), self._answer)
         raise ConfigError(Problem("", f"unknown placeholder {{{{{name}}}}}"))
+
+
+def _too_large() -> ConfigError:
+    return ConfigError(
+        Problem("request", f"has more than {MAX_FILLED:,} characters with its placeholders filled; use fewer of them")
+    )
 
 
 def metadata_value(sample: Sample, path: str) -> object:
@@ -134,6 +154,8 @@ class JsonAroundInput:
             return None
 
     def written(self, turn: str) -> bytes:
+        if len(turn) * (len(self._pieces) - 1) > MAX_FILLED:
+            raise _too_large()
         # JSON escapes character by character, so a part of a text is escaped as the whole would be
         return encode_basestring_ascii(turn)[1:-1].join(self._pieces).encode()
 

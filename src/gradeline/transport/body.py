@@ -8,8 +8,9 @@ from typing import Protocol
 
 import aiohttp
 
+from gradeline.model.masking import Mask
 from gradeline.model.text import quote
-from gradeline.transport.events import EventReader
+from gradeline.transport.events import EventReader, MaskedReader
 from gradeline.transport.faults import WIRE_ERRORS, AttemptError
 
 ACCEPT_ENCODING = "gzip, deflate"
@@ -84,31 +85,46 @@ def decoder_for(encoding: str) -> Decoder:
     raise AttemptError("bad_response", f"the Content-Encoding {quote(encoding)} was not asked for")
 
 
-async def read_body(response: aiohttp.ClientResponse, limit: int, reader: EventReader | None = None) -> bytes:
-    """The whole decompressed body, or a `AttemptError`: never a part of it."""
+async def read_body(
+    response: aiohttp.ClientResponse, limit: int, reader: EventReader | None = None, mask: Mask | None = None
+) -> tuple[bytes, bool]:
+    """The whole decompressed body, or a `AttemptError`: never a part of it; and whether something was masked in it.
+
+    What the mask hides is neither in the body nor in the reader's events.
+    """
     encoding = response.headers.get("Content-Encoding", "")
     content = response.content
     if not encoding and reader is None and content.is_eof() and content.total_bytes <= limit:
-        return content.read_nowait()  # most bodies are short, and come together with their head
+        body = content.read_nowait()  # most bodies are short, and come together with their head
+        return _masked(body, mask)
     decoder = decoder_for(encoding)
-    body = bytearray()
+    read = bytearray()
+    if mask is not None and reader is not None:
+        reader = MaskedReader(reader, mask)
     received = 0
     async for chunk in content.iter_chunked(_PIECE):
         # Empty gzip members would otherwise stream for ever without a byte of output.
         received += len(chunk)
         for piece in decoder.feed(chunk):
-            body += piece
-            if len(body) > limit:
+            read += piece
+            if len(read) > limit:
                 break
             if reader is not None:
                 reader.feed(piece)
-        if max(received, len(body)) > limit:
+        if max(received, len(read)) > limit:
             raise AttemptError("too_large", f"the body is larger than {limit:,} bytes")
     if not decoder.finished:
         raise AttemptError("truncated", "the compressed body broke off before its end")
     if reader is not None:
         reader.close()
-    return bytes(body)
+    return _masked(bytes(read), mask)
+
+
+def _masked(body: bytes, mask: Mask | None) -> tuple[bytes, bool]:
+    if mask is None:
+        return body, False
+    masked = mask.body(body)
+    return masked, masked is not body
 
 
 async def read_start(response: aiohttp.ClientResponse, limit: int) -> bytes:

@@ -12,6 +12,9 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from gradeline.errors import AgentError, ConfigError, Problem
+from gradeline.model.bound_secret import MARKER
+from gradeline.model.masking import Mask
+from gradeline.model.text import quote
 from gradeline.transport.events import Event
 from gradeline.transport.redact import known_secrets, safe_url
 
@@ -19,10 +22,10 @@ Stream = Literal["none", "sse", "ndjson"]
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _BREAKS = re.compile(r"[\r\n\0]")
-_OURS = frozenset({"content-length", "transfer-encoding", "accept-encoding", "connection"})
+_OURS = frozenset({"host", "content-length", "transfer-encoding", "accept-encoding", "connection"})
 _TRACE = re.compile(r"[0-9a-f]{2}(-[0-9a-f]+)+")
 
-_SOUND: dict[tuple[object, ...], URL] = {}
+_SOUND: dict[tuple[object, ...], tuple[URL, Mask | None]] = {}
 """Heads that were looked at before: most calls of a run differ in their body and their trace alone."""
 _MOST_SOUND = 256
 
@@ -56,10 +59,14 @@ class Request(Struct, frozen=True):
 
     def checked_url(self) -> URL:
         """The URL to call first, or `ConfigError` with all that is wrong with this request."""
+        return self.checked()[0]
+
+    def checked(self) -> tuple[URL, Mask | None]:
+        """The URL to call first, and the mask of the credentials in the request; `ConfigError` as `checked_url`."""
         head = (self.method, self.url, tuple(self.headers.items()), self.deadline_s, self.retries)
-        url = _SOUND.get(head)
-        if url is not None and (self.traceparent is None or _TRACE.fullmatch(self.traceparent)):
-            return url
+        known = _SOUND.get(head)
+        if known is not None and (self.traceparent is None or _TRACE.fullmatch(self.traceparent)):
+            return known
         problems = [*self._url_problems(), *self._header_problems()]
         if not _TOKEN.fullmatch(self.method):
             problems.append(Problem("method", f"{self.method!r} is no HTTP method"))
@@ -75,8 +82,10 @@ class Request(Struct, frozen=True):
             raise ConfigError(problems)
         if len(_SOUND) >= _MOST_SOUND:
             _SOUND.clear()
-        url = _SOUND[head] = URL(self.url).with_fragment(None)
-        return url
+        # the markers of bound secrets are no values: the transport masks theirs
+        values = (value for value in known_secrets(self.url, self.headers, (), ()) if MARKER not in value)
+        known = _SOUND[head] = URL(self.url).with_fragment(None), Mask(values) or None
+        return known
 
     def sent_headers(self) -> CIMultiDict[str]:
         """The headers with the trace."""
@@ -91,10 +100,11 @@ class Request(Struct, frozen=True):
             url = URL(self.url)
             host = url.raw_host
         except ValueError:  # its message quotes the URL, and with it whatever is secret in there
-            yield Problem("url", f"{shown} is no URL")
+            yield Problem("url", f"{shown} is not a valid URL")
             return
         if url.scheme not in ("http", "https"):
-            yield Problem("url", f"{shown} must begin with http:// or https://")
+            remedy = "" if "://" in shown or not shown else f"; write http://{shown}"
+            yield Problem("url", f"{quote(shown)} must begin with http:// or https://{remedy}")
         elif not host:
             yield Problem("url", f"{shown} names no host")
         if url.raw_user is not None or url.raw_password is not None:
@@ -125,6 +135,8 @@ class Answer(NamedTuple):
     attempts: int = 1
     events: tuple[Event, ...] = ()
     complete: bool = True
+    masked: bool = False
+    """Whether the body held a credential, which was masked."""
 
 
 class CallError(AgentError):

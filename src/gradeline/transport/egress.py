@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Protocol
 
 from gradeline.errors import ConfigError, Problem
+from gradeline.model.resources import EgressPolicy
+
+__all__ = ["AllowAll", "EgressPolicy", "ObservedPolicy", "PublicOnly", "allow_all"]
 
 Network = IPv4Network | IPv6Network
-
-
-class EgressPolicy(Protocol):
-    """Asked before every connection, for each address a host name resolved to."""
-
-    def check(self, host: str, address: str, port: int) -> str | None:
-        """Why this address may not be reached, or None where it may."""
 
 
 class AllowAll:
@@ -26,6 +21,26 @@ class AllowAll:
 
 
 allow_all = AllowAll()
+
+
+class ObservedPolicy:
+    """Another policy, each refusal of which is reported."""
+
+    def __init__(self, policy: EgressPolicy, refused: Callable[[], None]) -> None:
+        self._policy = policy
+        self._refused = refused
+
+    def check(self, host: str, address: str, port: int) -> str | None:
+        reason = self._policy.check(host, address, port)
+        if reason is not None:
+            self._refused()
+        return reason
+
+    def allowed_hosts(self, port: int) -> list[str]:
+        """The hosts that the policy allows by name on that port; none where it knows no names."""
+        hosts: Callable[[int], list[str]] | None = getattr(self._policy, "allowed_hosts", None)
+        return [] if hosts is None else hosts(port)
+
 
 _REFUSED: tuple[tuple[Network, str], ...] = tuple(
     (ip_network(block), what)
@@ -89,7 +104,11 @@ class PublicOnly:
         if what is None:
             return None
         named = address if host == address else f"{host} is {address}, which"
-        return f"{named} is {what}; whoever runs this may allow it by network or host:port"
+        return f"{named} is {what}; the operator can allow it by network or host:port"
+
+    def allowed_hosts(self, port: int) -> list[str]:
+        """The hosts that are allowed by name on that port."""
+        return [host for host, allowed in self._pairs if allowed == port]
 
     def _allow(self, entry: str) -> None:
         try:

@@ -6,6 +6,7 @@ import codecs
 import re
 from typing import NamedTuple, Protocol
 
+from gradeline.model.masking import Mask
 from gradeline.transport.faults import AttemptError
 
 _LINE_END = re.compile(r"\r\n|\n|\r")
@@ -30,6 +31,22 @@ class EventReader(Protocol):
 
     def close(self) -> None:
         """The body has ended."""
+
+
+class MaskedReader:
+    """Gives another reader the body without what the mask hides, also where it is split over pieces."""
+
+    def __init__(self, reader: EventReader, mask: Mask) -> None:
+        self.events = reader.events
+        self._reader = reader
+        self._stream = mask.stream()
+
+    def feed(self, data: bytes) -> None:
+        self._reader.feed(self._stream.feed(data))
+
+    def close(self) -> None:
+        self._reader.feed(self._stream.close())
+        self._reader.close()
 
 
 class _Lines:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from typing import NoReturn, Self
 
@@ -29,6 +30,8 @@ class AttemptError(Exception):
         self.status = status
         self.retry_after = retry_after
         self.retry = not final and response_policy(error_type, status).retry
+        self.stale = False
+        """Whether a reused connection ended before any answer: the server had most likely closed it already."""
 
     def without_frames(self) -> Self:
         """The error alone, to be kept. Its frames hold the body read so far, and a frame that holds the error
@@ -41,16 +44,17 @@ class EgressRefusedError(OSError):
     """The egress policy refused an address. An OSError, so that aiohttp carries it out whole."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(reason)
+        super().__init__(f"refused by the egress policy: {reason}")
         self.reason = reason
 
 
 WIRE_ERRORS = (aiohttp.ClientError, OSError, UnicodeError)
 
 
-def raise_failure(error: Exception) -> NoReturn:
-    """Raise the `AttemptError` that one of `WIRE_ERRORS` stands for."""
+def raise_failure(error: Exception, *, stale: bool = False) -> NoReturn:
+    """Raise the `AttemptError` that one of `WIRE_ERRORS` corresponds to; ``stale`` as in `AttemptError`."""
     failure = _failure(error)
+    failure.stale = stale and failure.type == "reset"
     error.__traceback__ = None  # aiohttp's stream keeps the error, and its frames keep the stream
     raise failure from None
 
@@ -83,4 +87,6 @@ def _failure(error: Exception) -> AttemptError:
 def _reason(error: Exception) -> str:
     """What the system said; the text of aiohttp's own errors may quote a URL."""
     text = getattr(error, "strerror", None) or (str(error) if isinstance(error, OSError) else "")
+    if text.startswith("Connect call failed") and isinstance(error, OSError) and error.errno:
+        text = os.strerror(error.errno)  # asyncio puts the address in its place, which the URL shows already
     return quote(text).strip("'\"") if text else type(error).__name__

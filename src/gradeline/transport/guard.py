@@ -4,32 +4,13 @@ from __future__ import annotations
 
 import socket
 from contextlib import suppress
-from contextvars import ContextVar
-from weakref import WeakSet
 
 from aiohappyeyeballs import AddrInfoType
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from gradeline.transport.egress import EgressPolicy
 from gradeline.transport.faults import EgressRefusedError
-
-_dialled: ContextVar[str] = ContextVar("dialled")
-"""The host of the connection being made: aiohttp tells a socket factory the address alone."""
-
-
-_MOST_AT_ONCE = 65_536
-
-
-class _Socket(socket.socket):
-    """asyncio reads a quarter of a megabyte at a time: to get that much memory takes longer than most answers."""
-
-    def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
-        return super().recv(min(bufsize, _MOST_AT_ONCE), flags)
-
-
-def dialling(host: str) -> None:
-    """The connections that this task makes from now on are for this host."""
-    _dialled.set(host)
+from gradeline.transport.pool import SocketTable, current_checkout
 
 
 class Guard:
@@ -41,7 +22,7 @@ class Guard:
 
     def __init__(self, policy: EgressPolicy) -> None:
         self._policy = policy
-        self._sockets: WeakSet[socket.socket] = WeakSet()
+        self.sockets = SocketTable()
 
     def check(self, host: str, address: str, port: int) -> None:
         reason = self._policy.check(host, address, port)
@@ -52,14 +33,12 @@ class Guard:
         """aiohttp's ``socket_factory``."""
         family, kind, protocol, _, place = info
         address, port = str(place[0]), int(place[1])
-        self.check(_dialled.get(address), address, port)
-        made = _Socket(family, kind, protocol)
-        self._sockets.add(made)
-        return made
+        self.check(current_checkout.get().host, address, port)
+        return self.sockets.open(family, kind, protocol)
 
     def hang_up(self) -> None:
         """Ends what is still open: asyncio keeps a closed connection while its peer does not read what was sent."""
-        for made in self._sockets:
+        for made in self.sockets:
             if made.fileno() != -1:
                 with suppress(OSError):
                     made.shutdown(socket.SHUT_RDWR)

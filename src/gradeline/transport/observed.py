@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
-from gradeline.transport.body import read_start
+from gradeline.model.bound_secret import SecretSet
 from gradeline.transport.call import Answer, Request
 from gradeline.transport.client import Transport
 from gradeline.transport.egress import EgressPolicy, allow_all
@@ -19,7 +19,7 @@ _LATEST = 9
 
 @dataclass(slots=True)
 class Exchange:
-    """One request and what came back, as they were: secrets included, so they stay out of the ``repr``.
+    """One request and what came back: markers stand for bound secrets, other credentials are as they were.
 
     ``status`` is None where no answer came, ``answer`` where its body could not be read to its end. Of a long body
     ``answer`` is the beginning, and ``cut`` is True.
@@ -38,9 +38,9 @@ class Exchange:
 class ObservedTransport(Transport):
     """For one call at a time. Redirects and polling make several exchanges of it: the first and the latest are kept."""
 
-    def __init__(self, policy: EgressPolicy = allow_all, *, keep: int) -> None:
+    def __init__(self, policy: EgressPolicy = allow_all, *, keep: int, secrets: SecretSet | None = None) -> None:
         """``keep`` is how many bytes of a body are kept."""
-        super().__init__(policy)
+        super().__init__(policy, secrets=secrets)
         self._keep = keep
         self._first: Exchange | None = None
         self._latest: deque[Exchange] = deque(maxlen=_LATEST)
@@ -56,21 +56,23 @@ class ObservedTransport(Transport):
         """How many were between the first and the latest."""
         return self._seen - len(self.exchanges)
 
-    async def _exchange(self, hop: Hop, request: Request) -> Answer | Redirect:
+    async def _exchange(self, hop: Hop, request: Request, *, fresh: bool) -> Answer | Redirect:
         ours = {name: value for name, value in self._session.headers.items() if name not in hop.headers}
-        self._note(Exchange(hop.method, str(hop.url), {**ours, **hop.headers}, hop.body))
-        return await super()._exchange(hop, request)
+        # a redirect may have put into the URL what the agent was sent
+        url = str(hop.url) if self._secrets is None else self._secrets.mask.text(str(hop.url))
+        self._note(Exchange(hop.method, url, {**ours, **hop.headers}, hop.body))
+        return await super()._exchange(hop, request, fresh=fresh)
 
     async def _read(self, response: aiohttp.ClientResponse, request: Request) -> Answer | Redirect:
         exchange = self.exchanges[-1]
-        exchange.status, exchange.answer_headers = response.status, dict(response.headers)
+        exchange.status, exchange.answer_headers = response.status, dict(self._headers(response, request))
         reply = await super()._read(response, request)
         if isinstance(reply, Answer):
             self._note_body(reply.body)
         return reply
 
-    async def _error_start(self, response: aiohttp.ClientResponse) -> bytes:
-        start = await read_start(response, self._keep + 1)
+    async def _error_start(self, response: aiohttp.ClientResponse, request: Request) -> bytes:
+        start = await self._start(response, request, self._keep + 1)
         self._note_body(start)
         return start
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from urllib.parse import quote, quote_plus, urlsplit
 
-from gradeline.model.secrets import REDACTED, SHORTEST, is_secret_name, secrets_in_url
+from gradeline.model.masking import MASK, is_scheme, parts_of
+from gradeline.model.secrets import SHORTEST, is_secret_name, secrets_in_url
 from gradeline.model.text import clean_text
 
 EXCERPT_BYTES = 2048
-
-_SCHEMES = frozenset({"basic", "bearer", "digest", "token", "apikey"})
 
 
 def known_secrets(
@@ -23,9 +22,7 @@ def known_secrets(
         if name.lower() in marked:
             found.add(value)
         if name.lower() in marked or is_secret_name(name):
-            # "Bearer TOKEN" and "a=ONE; b=TWO" may come back in parts
-            parts = [value, *value.split(), *(pair.partition("=")[2].strip() for pair in value.split(";"))]
-            found.update(part for part in parts if len(part) >= SHORTEST and part.lower() not in _SCHEMES)
+            found.update(part for part in parts_of(value) if len(part) >= SHORTEST and not is_scheme(part))
     return tuple(found | secrets_in_url(url))
 
 
@@ -34,21 +31,26 @@ def redact(text: str, secrets: Iterable[str]) -> str:
     forms = {form for secret in secrets if secret for form in (secret, quote(secret, safe=""), quote_plus(secret))}
     # the longest first: a secret may hold another one
     for form in sorted(forms, key=len, reverse=True):
-        text = text.replace(form, REDACTED)
+        text = text.replace(form, MASK)
     return text
 
 
 def safe_url(url: object) -> str:
-    """A URL as a message may show it: no userinfo, no query values, no fragment."""
+    """A URL as a message may show it: as it is written, without userinfo, query values and fragment."""
+    text = str(url).strip()
     try:
-        parts = urlsplit(str(url))
-        host = parts.hostname or ""
-        port = f":{parts.port}" if parts.port is not None else ""
+        parts = urlsplit(text)
+        _ = parts.port  # raises for one that is not a number: a password with a slash in it looks like that
     except ValueError:
         return "the URL"
-    if ":" in host:
-        host = f"[{host}]"
-    return f"{parts.scheme}://{host}{port}{parts.path}{'?…' if parts.query else ''}"
+    head = text.partition("#")[0].partition("?")[0]
+    scheme, mark, rest = head.partition("://")
+    if not mark:
+        shown = head.rpartition("@")[2]
+    else:
+        authority, slash, path = rest.partition("/")
+        shown = f"{scheme}{mark}{authority.rpartition('@')[2]}{slash}{path}"
+    return f"{shown}{'?…' if parts.query else ''}"
 
 
 def excerpt(body: bytes, secrets: Iterable[str] = ()) -> str:

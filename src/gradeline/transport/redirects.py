@@ -8,6 +8,7 @@ from typing import NamedTuple
 from multidict import CIMultiDict
 from yarl import URL
 
+from gradeline.model.bound_secret import MARKER
 from gradeline.model.secrets import is_secret_name
 from gradeline.model.text import quote
 from gradeline.transport.faults import AttemptError
@@ -43,11 +44,16 @@ def next_hop(hop: Hop, redirect: Redirect, secret_headers: Collection[str]) -> H
     if (redirect.status == 303 and method != "HEAD") or (redirect.status in (301, 302) and method == "POST"):
         method, body = "GET", None
         dropped |= _OF_THE_BODY
-    if _origin(url) != _origin(hop.url):
+    if not same_origin(url, hop.url):
         dropped |= {"host", *(name.lower() for name in secret_headers)}
-        dropped |= {name.lower() for name in hop.headers if is_secret_name(name)}
+        dropped |= {name.lower() for name, value in hop.headers.items() if is_secret_name(name) or MARKER in value}
     kept = CIMultiDict((name, value) for name, value in hop.headers.items() if name.lower() not in dropped)
     return Hop(method, url, kept, body)
+
+
+def same_origin(one: URL, other: URL) -> bool:
+    """Whether two URLs have the same scheme, host and port."""
+    return _origin(one) == _origin(other)
 
 
 def _origin(url: URL) -> tuple[str, str | None, int | None]:

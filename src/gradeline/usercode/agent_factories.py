@@ -20,6 +20,9 @@ from gradeline.model import Sample, clean_data, quote
 ROLE = "agent_factory"
 PACKAGE = "letta-client"
 """What must be installed for the client that a factory is given."""
+INSTALL = f"pip install '{PACKAGE}>=1,<2'"
+INSTALL_OLD = f"pip install '{PACKAGE}<1'"
+"""For code that was written before release 1.0: that has no CreateBlock and no MessageCreate any more."""
 
 
 # As letta gives it to a factory, which may change what is asked and with what variables. Made by hand because no
@@ -69,12 +72,15 @@ def letta_client(base_url: str, api_key: str | None, project_id: str | None, tim
     It is kept: it holds its connections, and a worker has one loop for all calls.
     """
     client = import_module("letta_client").AsyncLetta
+    # the class of releases before 1.0 passes whatever it is given on to its base
+    known = {name for kind in client.__mro__ for name in inspect.signature(kind.__init__).parameters}
     offered = {
         "base_url": base_url,
         "api_key": api_key,
-        "token": api_key,  # as releases before 1.0 call it
         "project_id": project_id,
+        # as releases before 1.0 call them
+        "token": api_key,
+        "project": None if "project_id" in known else project_id,
         "timeout": timeout,
     }
-    known = inspect.signature(client).parameters
     return client(**{name: value for name, value in offered.items() if name in known and value is not None})

@@ -16,16 +16,21 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gradeline.errors import closest
+from gradeline.errors import ConfigError, Problem, closest
 from gradeline.model.fingerprint import fingerprint
-from gradeline.usercode.marks import ROLES, Mark, Place, innermost, mark_of, place
+from gradeline.usercode.marks import ROLES, Mark, Place, innermost, mark_of, place, shared_name
+from gradeline.usercode.memory import GRADER_MEMORY
+from gradeline.usercode.parameters import ParameterError, parameters_of
 from gradeline.usercode.sources import RefusedError, SuiteFiles, Trouble, file_of, is_module
 
 Function = Callable[..., Any]
 
 TARGET = "target"
 """The role of a function that is the agent itself; it needs no mark."""
-_SETUP = "suite_setup"
+SETUP = "suite_setup"
+"""The role of a suite's setup function."""
+_PACKAGES = frozenset({"gradeline", "letta_evals"})
+"""Where built-ins come from: a file that imports one of them defines nothing."""
 _NEVER_DISCOVERED = frozenset({"__init__.py", "__main__.py"})
 
 
@@ -34,6 +39,25 @@ class Wanted(msgspec.Struct, frozen=True):
 
     role: str
     reference: str
+    memory: int = GRADER_MEMORY
+    """Bytes that the process which runs it may take; 0: no limit."""
+
+
+class Reserved(msgspec.Struct, frozen=True):
+    """A bare name that a suite uses for a grader or extractor of gradeline's; ``origin`` says which kind of one."""
+
+    role: str
+    name: str
+    origin: str
+
+
+class FailedLoad(msgspec.Struct, frozen=True):
+    """A file, or a module by name, that must not be loaded again: it ended the process, or hung."""
+
+    source: str
+    file: str
+    line: int | None
+    message: str
 
 
 class CodeSpec(msgspec.Struct, frozen=True):
@@ -46,6 +70,10 @@ class CodeSpec(msgspec.Struct, frozen=True):
     """``setup.py:function`` or ``module:function``; its module is loaded first, the function is not called."""
     exclude: tuple[str, ...] = ()
     """Files that discovery never loads, relative to the folder."""
+    reserved: tuple[Reserved, ...] = ()
+    """A loaded function that is marked with one of these names is a fault."""
+    failed: tuple[FailedLoad, ...] = ()
+    """What is known to fail: it is not loaded, and a fault where a reference needs it."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -68,10 +96,26 @@ class LoadFault(msgspec.Struct, frozen=True):
     file: str | None
     line: int | None
     message: str
+    role: str = ""
+    """What the function was wanted for; empty where a file itself is wrong."""
+
+    @property
+    def place(self) -> str:
+        """The file and the line, or the reference where no file is known."""
+        if self.file is None:
+            return self.reference
+        return self.file if self.line is None else f"{self.file}:{self.line}"
 
     def __str__(self) -> str:
-        where = f"{self.file}:{self.line}: " if self.line else f"{self.file}: " if self.file else ""
-        return f"{where}{self.message}"
+        return f"{self.place}: {self.message}" if self.file else self.message
+
+
+class LoadError(ConfigError):
+    """Code of a suite that cannot be loaded; ``faults`` says why as data, ``problems`` as text."""
+
+    def __init__(self, faults: Iterable[LoadFault]) -> None:
+        self.faults = tuple(faults)
+        super().__init__(Problem(fault.place, fault.message) for fault in self.faults)
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -97,13 +141,17 @@ class Loaded:
             raise LookupError(f"no {role} {reference!r} was loaded; see the manifest's faults") from None
 
 
-def load(spec: CodeSpec) -> Loaded:
+def load(spec: CodeSpec, on_load: Callable[[str], None] = lambda _: None, *, interruptible: bool = False) -> Loaded:
     """Load what a suite asks for. All faults are reported at once, in the manifest.
 
+    ``on_load`` is called with a file, or the name of a module, before its code runs.
+
     A bare name is looked for in what the setup script imports and, when it is not there, in
-    every ``*.py`` of the folder.
+    every ``*.py`` of the folder. ``interruptible`` is for the user's own process, where Ctrl-C ends the command.
     """
-    files = SuiteFiles(spec.folder)
+    files = SuiteFiles(spec.folder, on_load, interruptible=interruptible)
+    for failed in spec.failed:
+        files.refuse(failed.source, Trouble(failed.message, failed.file, failed.line))
     finder = _Finder(files, spec.exclude)
     functions: dict[tuple[str, str], Function] = {}
     entries: list[Entry] = []
@@ -112,23 +160,31 @@ def load(spec: CodeSpec) -> Loaded:
     if spec.setup is not None:
         try:
             found = finder.setup(spec.setup)
-            entries.append(_entry(files, _SETUP, spec.setup, found))
+            entries.append(_entry(files, SETUP, spec.setup, found))
             setup = found.function
         except RefusedError as refusal:
-            faults.extend(_faults(refusal, spec.setup))
+            faults.extend(_faults(refusal, SETUP, spec.setup))
     for wanted in dict.fromkeys(spec.wanted):
         try:
             for reference, found in finder.find(wanted):
                 entries.append(_entry(files, wanted.role, reference, found))
                 functions[wanted.role, reference] = found.function
         except RefusedError as refusal:
-            faults.extend(_faults(refusal, wanted.reference))
+            faults.extend(_faults(refusal, wanted.role, wanted.reference))
+    for reserved in dict.fromkeys(spec.reserved):
+        try:
+            finder.check_reserved(reserved)
+        except RefusedError as refusal:
+            faults.extend(_faults(refusal, reserved.role, reserved.name))
     return Loaded(Manifest(tuple(entries), tuple(faults)), functions, setup)
 
 
-def _faults(refusal: RefusedError, reference: str) -> Iterator[LoadFault]:
+def _faults(refusal: RefusedError, role: str, reference: str) -> Iterator[LoadFault]:
     for trouble in refusal.troubles:
-        yield LoadFault(reference, trouble.file, trouble.line, trouble.message)
+        if trouble.of_file:
+            yield LoadFault("", trouble.file, trouble.line, trouble.message)
+        else:
+            yield LoadFault(reference, trouble.file, trouble.line, trouble.message, role)
 
 
 class _Found(NamedTuple):
@@ -161,13 +217,13 @@ class _Finder:
             inner = innermost(value)
             if not callable(value) or inner is None:
                 raise RefusedError(self._no_function(name, value, module))
-            fault = ROLES[_SETUP].fault(inner)
+            fault = ROLES[SETUP].fault(inner)
             # The seed's own setup has no mark, and such a one may call its one parameter what it likes.
             if fault is not None and inner.__code__.co_argcount != 1:
                 described = f"{inner.__name__}{inspect.signature(inner)} cannot set up a suite: {fault}"
                 raise RefusedError(Trouble(described, *place(inner)))
-            return _Found(name, value, inner, Mark(_SETUP, name), module)
-        return self._named(_SETUP, name, module)
+            return _Found(name, value, inner, Mark(SETUP, name), module)
+        return self._named(SETUP, name, module)
 
     def find(self, wanted: Wanted) -> list[tuple[str, _Found]]:
         """What a reference stands for, each function under a reference of its own."""
@@ -204,6 +260,11 @@ class _Finder:
         inner = innermost(value)
         if not callable(value) or inner is None:
             raise RefusedError(self._no_function(name, value, module))
+        try:
+            parameters_of(value)
+        except ParameterError as error:
+            described = f"{inner.__name__}{inspect.signature(inner)} {error}"
+            raise RefusedError(Trouble(described, *place(inner))) from None
         return _Found(name, value, inner, Mark(TARGET, name), module)
 
     def _own(self, wanted: Wanted, module: ModuleType) -> list[tuple[str, _Found]]:
@@ -253,11 +314,30 @@ class _Finder:
             marked = [found for found in _marked(known) if found.mark == Mark(role, name)]
         if not marked:
             raise RefusedError(*self._why_not(role, name, known))
-        found = self._only(role, marked)
-        if role == "grader" and name in _builtin_graders():
-            message = f"{name!r} is a built-in grader's name; rename this one, for instance @grader(name='my_{name}')"
-            raise RefusedError(Trouble(message, *place(found.inner)))
-        return found
+        if name in _builtins(role):
+            raise RefusedError(self._shared_name(Reserved(role, name, f"built-in {role}"), marked))
+        return self._only(role, marked)
+
+    def check_reserved(self, reserved: Reserved) -> None:
+        """Refuse a function that was loaded and has a name which the suite uses for one of gradeline's."""
+        known = [*self._imported, *self._files.loaded_modules()]
+        marked = [found for found in _marked(known) if found.mark == Mark(reserved.role, reserved.name)]
+        own = [found for found in marked if found.inner.__module__.partition(".")[0] not in _PACKAGES]
+        if own:
+            raise RefusedError(self._shared_name(reserved, own))
+
+    def _shared_name(self, reserved: Reserved, marked: list[_Found]) -> Trouble:
+        distinct = _distinct(marked)
+        places = [place(found.inner) for found in distinct]
+        shown = [f"{self._files.shown(file)}:{line}" for file, line in places]
+        reference = self._reference(distinct[0])
+        return Trouble(shared_name(reserved.role, reserved.name, reserved.origin, shown, reference), *places[0])
+
+    def _reference(self, found: _Found) -> str:
+        """A reference that names this function and no other."""
+        file = file_of(found.module)
+        where = self._files.shown(file) if file and self._files.is_local(file) else found.module.__name__
+        return f"{where}:{found.attribute}"
 
     def _discovered(self) -> list[ModuleType]:
         if self._everything is None:
@@ -298,21 +378,27 @@ class _Finder:
             if self._files.is_local(value.__code__.co_filename):
                 yield self._unmarked(role, name, value, module)
                 return
+        yield self._not_found(role, name, known, None)
         failures = self._files.failures()
         guilty = [trouble for trouble in failures if _mentions(trouble.file, name)]
-        if not guilty:
-            yield self._not_found(role, name, known, None)
         for trouble in guilty or failures:
-            message = f"this file could not be loaded, and no {role} named {name!r} is elsewhere: {trouble.message}"
-            yield trouble._replace(message=message)
+            yield trouble._replace(of_file=True)
 
     def _not_found(self, role: str, name: str, modules: list[ModuleType], file: str | None) -> Trouble:
         names = sorted({found.mark.name for found in _marked(modules) if found.mark.role == role})
-        near = closest(name, names)
-        hint = f"did you mean {near!r}? " if near else ""
+        builtins = [] if file else sorted(_builtins(role))
+        near = closest(name, [*names, *builtins])
+        built_in = f"the built-in {role} " if near in builtins and near not in names else ""
+        hint = f"did you mean {built_in}{near!r}? " if near else ""
         where = self._files.shown(file) if file else f"a .py file of {self._files.folder}"
         what = f"found: {', '.join(names)}" if names else f"no function there is marked @{role}"
-        return Trouble(f"no {role} named {name!r} in {where}; {hint}{what}", file)
+        failures = "" if file else self._failures()
+        return Trouble(f"no {role} named {name!r} in {where}; {hint}{what}{failures}", file)
+
+    def _failures(self) -> str:
+        """That there may be more in files which could not be loaded, each of them a fault of its own."""
+        failed = [self._files.shown(trouble.file) for trouble in self._files.failures() if trouble.file]
+        return f"; {', '.join(failed)} could not be loaded" if failed else ""
 
     def _unmarked(self, role: str, name: str, inner: FunctionType, module: ModuleType) -> Trouble:
         file = file_of(module)
@@ -388,11 +474,17 @@ def _other_role(role: str, found: _Found) -> Trouble:
     return Trouble(message, *place(found.inner))
 
 
-def _builtin_graders() -> set[str]:
-    # The registry brings all of gradeline.graders with it: only bare names of graders need it.
-    from gradeline.graders.registry import ALIASES, BUILTINS
+def _builtins(role: str) -> set[str]:
+    # The registries bring all graders and extractors with them: only bare names need them.
+    if role == "grader":
+        from gradeline.graders.registry import ALIASES, BUILTINS
 
-    return {*BUILTINS, *ALIASES}
+        return {*BUILTINS, *ALIASES}
+    if role == "extractor":
+        from gradeline.extractors.registry import BUILTINS as EXTRACTORS
+
+        return set(EXTRACTORS)
+    return set()
 
 
 def _mentions(file: str | None, name: str) -> bool:

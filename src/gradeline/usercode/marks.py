@@ -6,7 +6,7 @@ import inspect
 import linecache
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any, NamedTuple, TypeVar, overload
 
@@ -30,6 +30,15 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
+
+
+class MarkError(TypeError):
+    """A decorator above a function that has the wrong form; ``reason`` leaves out where that is."""
+
+    def __init__(self, place: Place, reason: str) -> None:
+        super().__init__(f"{place}: {reason}")
+        self.place = place
+        self.reason = reason
 
 
 class Decorator:
@@ -93,9 +102,7 @@ class Decorator:
             raise TypeError(f"{self} marks functions, got {function!r}{hint}")
         fault = self.fault(inner)
         if fault is not None:
-            raise TypeError(
-                f"{place(inner)}: {self} cannot mark {inner.__name__}{inspect.signature(inner)}: {fault}",
-            )
+            raise MarkError(place(inner), f"{self} cannot mark {inner.__name__}{inspect.signature(inner)}: {fault}")
         setattr(function, ATTRIBUTE, Mark(self.role, name or inner.__name__))
         return function
 
@@ -150,6 +157,20 @@ def mark_of(value: object) -> Mark | None:
             if own.get(flag) is True:
                 return Mark(role, _letta_name(role, chain) or inner.__name__)
     return None
+
+
+def shared_name(role: str, name: str, origin: str, places: Sequence[str], reference: str) -> str:
+    """Why a bare name is refused that both a grader (or extractor) of gradeline's and a user's function have.
+
+    ``origin`` is what gradeline's is, such as ``built-in grader``; ``reference`` names the user's function.
+    """
+    key = "function" if role == "grader" else role
+    other = f"kind: {name} for the {origin}" if role == "grader" else "rename the function"
+    marked = " and ".join(places)
+    return (
+        f"{name!r} is the name of a {origin}, and a function is marked @{role} with the same name at {marked};"
+        f" write {key}: {reference} for that function, or {other}"
+    )
 
 
 def innermost(value: object) -> FunctionType | None:

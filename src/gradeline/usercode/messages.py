@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from gradeline.model.grade import GradeResult
 from gradeline.model.response import ErrorInfo, Response
 from gradeline.model.sample import Sample
 from gradeline.usercode.loader import CodeSpec, Manifest
+from gradeline.usercode.memory import GRADER_MEMORY
 
 MAX_FRAME = 256 * 1024 * 1024
 _LENGTH = struct.Struct("<I")
@@ -20,9 +21,10 @@ _LENGTH = struct.Struct("<I")
 class Task(msgspec.Struct, frozen=True, array_like=True):
     """One call of user code on a sample.
 
-    ``role`` is ``grader``, ``extractor`` or ``target`` (whose input is the submission), or
-    ``builtin-grader`` or ``builtin-extractor`` for those of ours that need a process which can be
-    killed. A grader's submission is given, or made by the job's task at index ``extract``.
+    ``role`` is ``grader``, ``extractor`` or ``target`` (which is asked all turns of the sample), or
+    ``builtin-grader``, ``builtin-extractor`` or ``builtin-search`` (a JMESPath) for those of ours that
+    need a process which can be killed. A grader's submission is given, or made by the job's task at index
+    ``extract``. A target's ``timeout`` is that of each turn.
     """
 
     role: str
@@ -31,6 +33,8 @@ class Task(msgspec.Struct, frozen=True, array_like=True):
     extract: int | None = None
     config: dict[str, Any] = {}
     timeout: float = 5.0
+    memory: int = GRADER_MEMORY
+    """Bytes that its process may take; 0: no limit."""
 
 
 class Job(msgspec.Struct, frozen=True, array_like=True):
@@ -39,6 +43,16 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     sample: Sample
     tasks: tuple[Task, ...]
     response: Response | None = None
+
+    def part(self, indices: Sequence[int]) -> Job:
+        """The job with only these tasks; what a task reads from must be one of them."""
+        places = {index: place for place, index in enumerate(indices)}
+        tasks = (self.tasks[index] for index in indices)
+        moved = (
+            task if task.extract is None else msgspec.structs.replace(task, extract=places[task.extract])
+            for task in tasks
+        )
+        return Job(self.sample, tuple(moved), self.response)
 
 
 class TaskResult(msgspec.Struct, frozen=True, array_like=True):

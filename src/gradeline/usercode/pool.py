@@ -15,17 +15,19 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from time import monotonic
 from types import TracebackType
 from typing import Any, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
-from gradeline.errors import ConfigError, Problem, grade_policy
-from gradeline.model import ErrorInfo, clean_text
-from gradeline.usercode.loader import CodeSpec, LoadFault, Manifest
-from gradeline.usercode.messages import Batch, Boot, Booted, Done, Job, Reply, SetUp, Setup, Task, TaskResult
+from gradeline.errors import ConfigError, Fault, Problem, grade_policy
+from gradeline.model import ErrorInfo, clean_text, quote
+from gradeline.usercode.loader import TARGET, CodeSpec, FailedLoad, LoadError, LoadFault, Manifest
+from gradeline.usercode.loading import died, hung
+from gradeline.usercode.memory import GRADER_MEMORY, OomKills, shown_size
+from gradeline.usercode.messages import Batch, Boot, Booted, Done, Job, Reply, SetUp, Setup, Task, TaskResult, encode
 from gradeline.usercode.process import WorkerProcess
 from gradeline.usercode.processes import signal_name
 from gradeline.usercode.progress import Position
@@ -34,7 +36,7 @@ from gradeline.usercode.progress import Position
 class Limits(NamedTuple):
     """What user code may take."""
 
-    memory: int = 2 * 1024**3
+    memory: int = GRADER_MEMORY
     """Bytes of address space a worker may have; 0 is no limit."""
     load_seconds: float = 30.0
     setup_seconds: float = 300.0
@@ -52,6 +54,26 @@ _TICK = 0.02
 _SLOW = 0.05
 """Seconds at one task from which on more workers help."""
 _MAX_FAILED_BOOTS = 3
+_ALLOCATION_FAILED = (
+    "MemoryError",
+    "std::bad_alloc",
+    "Cannot allocate memory",
+    "out of memory",
+    "memory allocation of",
+)
+"""What native code writes before it ends a process that got no memory."""
+
+
+def _can_be_sent(pending: _Pending) -> bool:
+    """Whether the pipe's format has a place for all that the job holds; else its tasks are answered with the error."""
+    try:
+        encode(pending.remaining())
+    except (OverflowError, TypeError, ValueError) as fault:
+        case = quote(pending.job.sample.case_key)
+        error = ErrorInfo("bad_reply", f"case {case} cannot be sent to a worker process: {fault}", Fault.INFRASTRUCTURE)
+        pending.answer([TaskResult(error=error)] * len(pending.todo))
+        return False
+    return True
 
 
 class _Pending:
@@ -69,15 +91,7 @@ class _Pending:
 
     def remaining(self) -> Job:
         """The job with the tasks that still have to run."""
-        if len(self.todo) == len(self.job.tasks):
-            return self.job
-        places = {task: place for place, task in enumerate(self.todo)}
-        tasks = [self.job.tasks[index] for index in self.todo]
-        moved = (
-            task if task.extract is None else msgspec.structs.replace(task, extract=places[task.extract])
-            for task in tasks
-        )
-        return Job(self.job.sample, tuple(moved), self.job.response)
+        return self.job if len(self.todo) == len(self.job.tasks) else self.job.part(self.todo)
 
     def answer(self, results: Iterable[TaskResult]) -> None:
         for index, result in zip(self.todo, results, strict=True):
@@ -85,12 +99,12 @@ class _Pending:
         self.todo = []
         self.settle()
 
-    def give_up(self, task: int, error: ErrorInfo) -> None:
+    def give_up(self, task: int, error: ErrorInfo, output: str | None) -> None:
         """One of the tasks that were sent is an error, and so is what reads from it."""
         index = self.todo[task]
         lost = {index} | {other for other in self.todo if self.job.tasks[other].extract == index}
         for other in lost:
-            self.results[other] = TaskResult(error=error)
+            self.results[other] = TaskResult(error=error, output=output if other == index else None)
         self.todo = [other for other in self.todo if other not in lost]
         self.settle()
 
@@ -142,8 +156,13 @@ class WorkerPool:
         size: int | None = None,
         most: int | None = None,
         limits: Limits | None = None,
+        on_death: Callable[[str], None] | None = None,
     ) -> None:
-        """``size`` workers are there from the start; ``most`` (as many, where it is not given) once they are slow."""
+        """``size`` workers are there from the start; ``most`` (as many, where it is not given) once they are slow.
+
+        ``on_death`` is called with the reason when a worker ended that the pool did not let go: ``timeout``,
+        ``bad_reply`` or ``crashed``.
+        """
         self._spec = spec
         self._size = size or min(4, os.cpu_count() or 1)
         self._most = max(self._size, most or 0)
@@ -158,11 +177,14 @@ class WorkerPool:
         self._setting_up: asyncio.Future[SetUp] | None = None
         self._broken: ConfigError | None = None
         self._failed_boots = 0
+        self._hung: list[FailedLoad] = []
         self._seconds_per_job = _BATCH_SECONDS
         self._batches = 0
         self._woken = False
         self._ticker: asyncio.TimerHandle | None = None
         self._closing = False
+        self._oom_kills = OomKills()
+        self._on_death = on_death
 
     async def __aenter__(self) -> WorkerPool:
         return self
@@ -175,7 +197,8 @@ class WorkerPool:
     async def start(self) -> Manifest:
         """Load the code; `ConfigError` names everything that is wrong with it."""
         if sys.platform == "win32":
-            raise ConfigError(Problem(self._folder(), "custom code needs a Unix system to run in; on Windows use WSL"))
+            reason = "code from files runs in worker processes, which need Linux or macOS; on Windows run it in WSL"
+            raise ConfigError(Problem(self._folder(), reason))
         self._started = asyncio.get_running_loop().create_future()
         self._spawn(active=True)
         try:
@@ -193,6 +216,7 @@ class WorkerPool:
         worker = next(worker for worker in self._workers.values() if worker.ready)
         self._setting_up = asyncio.get_running_loop().create_future()
         worker.process.send(Setup(suite))
+        self._keep_ticking()
         try:
             done = await asyncio.wait_for(self._setting_up, self._limits.setup_seconds)
         except (TimeoutError, _WorkerEndedError) as error:
@@ -272,8 +296,7 @@ class WorkerPool:
                     break
                 if len(worker.sent) == load and not worker.alone:
                     self._send(worker, share=-(-len(self._queue) // len(takers)))
-        if self._ticker is None and not self._closing and any(worker.sent for worker in self._workers.values()):
-            self._ticker = asyncio.get_running_loop().call_later(_TICK, self._tick)
+        self._keep_ticking()
 
     def _takers(self, *, idle: bool = False) -> Iterator[_Worker]:
         for worker in self._workers.values():
@@ -295,9 +318,14 @@ class WorkerPool:
             return
         self._batches += 1
         jobs = [job.remaining() for job in pending]
+        try:
+            worker.process.send(Batch(self._batches, jobs))
+        except (OverflowError, TypeError, ValueError):
+            self._queue.extendleft(reversed([job for job in pending if _can_be_sent(job)]))
+            self._send(worker, share)
+            return
         worker.sent.append(_Sent(self._batches, pending))
         worker.calls += sum(len(job.tasks) for job in jobs)
-        worker.process.send(Batch(self._batches, jobs))
 
     # Receiving
 
@@ -336,8 +364,12 @@ class WorkerPool:
 
     def _booted(self, worker: _Worker, manifest: Manifest) -> None:
         self._failed_boots = 0
-        if manifest.faults:
-            self._break(ConfigError([_problem(fault) for fault in manifest.faults]))
+        if manifest.faults or self._hung:
+            known = {(fault.file, fault.line, fault.message) for fault in manifest.faults}
+            hung = [
+                fault for fault in map(_fault_of, self._hung) if (fault.file, fault.line, fault.message) not in known
+            ]
+            self._break(LoadError([*hung, *manifest.faults]))
             return
         if self._manifest is None:
             self._manifest = manifest
@@ -367,10 +399,16 @@ class WorkerPool:
     def _tick(self) -> None:
         self._ticker = None
         for worker in list(self._workers.values()):
+            worker.process.cut_output()
             if worker.sent:
                 self._check_deadline(worker)
         self._grow()
-        if not self._closing and any(worker.sent for worker in self._workers.values()):
+        self._keep_ticking()
+
+    def _keep_ticking(self) -> None:
+        """Look at the workers again soon, while one of them loads, sets up or runs code."""
+        busy = self._setting_up is not None or any(one.sent or not one.ready for one in self._workers.values())
+        if busy and self._ticker is None and not self._closing:
             self._ticker = asyncio.get_running_loop().call_later(_TICK, self._tick)
 
     def _grow(self) -> None:
@@ -414,14 +452,15 @@ class WorkerPool:
             for sent in worker.sent:
                 self._queue.extend(sent.pending)
             return
+        if self._on_death is not None and process.killed_for != "closed" and not worker.retired:
+            self._on_death(process.killed_for or "crashed")
         self._take_back(worker)
         if self._broken is not None:
             return
         if not worker.ready and process.killed_for != "closed":
             self._failed_boots += 1
             if self._manifest is None or self._failed_boots >= _MAX_FAILED_BOOTS:
-                problem = Problem(self._folder(), f"its code ended the process that loaded it: {_how(process)}")
-                self._break(ConfigError(problem))
+                self._failed_load(process)
                 return
         if worker.active and not worker.retired:
             self._promote()
@@ -439,16 +478,49 @@ class WorkerPool:
         at = self._job_at(worker, position)
         certain = worker.process.killed_for != "bad_reply" and at is not None
         if certain and at is not None and 0 <= position.task < len(at.todo):
-            at.give_up(position.task, _blame(worker.process, at.job.tasks[at.todo[position.task]]))
+            self._give_up(at, position, worker.process)
         elif len(left) == 1 and left[0].suspect:
-            task = position.task if at is left[0] and 0 <= position.task < len(left[0].todo) else 0
-            left[0].give_up(task, _blame(worker.process, left[0].job.tasks[left[0].todo[task]]))
+            known = at is left[0] and 0 <= position.task < len(left[0].todo)
+            self._give_up(left[0], position if known else Position(-1, -1, 0, 0.0), worker.process)
         else:
             for job in left:
                 job.suspect = True
         self._queue.extendleft(job for job in reversed(left) if job.todo)
         worker.sent.clear()
         self._wake()
+
+    def _give_up(self, job: _Pending, position: Position, process: WorkerProcess) -> None:
+        task = job.job.tasks[job.todo[position.task]]
+        turns = len(job.job.sample.input) if isinstance(job.job.sample.input, list) else 1
+        turn = f"turn {position.turn + 1} of {turns}: " if task.role == TARGET and turns > 1 else ""
+        job.give_up(position.task, self._blame(process, task, turn), process.printed)
+
+    def _blame(self, process: WorkerProcess, task: Task, turn: str) -> ErrorInfo:
+        """Why the task that a worker was at has no result."""
+        if process.killed_for == "timeout":
+            kind, message = "timeout", f"{task.reference} took longer than {task.timeout:g} s"
+        elif process.killed_for == "bad_reply":
+            kind, message = "bad_reply", f"{task.reference} wrote into the pipe that its result goes through"
+        elif (evidence := self._memory_evidence(process)) is not None:
+            kind, message = "memory", f"{task.reference} ran out of memory: {evidence}"
+        else:
+            kind, message = "crashed", f"{task.reference} ended its process: {signal_name(process.returncode or 0)}"
+        trace = _native_traceback(process)
+        first = "" if trace is None else f"; {trace.partition(chr(10))[0]}"
+        return ErrorInfo(kind, clean_text(turn + message + first).text, grade_policy(kind).fault, trace)
+
+    def _memory_evidence(self, process: WorkerProcess) -> str | None:
+        """What shows that a worker died of the memory it took; a signal alone does not."""
+        if process.returncode is None or process.returncode >= 0 or process.killed_for is not None:
+            return None
+        if process.returncode == -signal.SIGKILL:
+            return "the system's out-of-memory killer ended it" if self._oom_kills.one_more() else None
+        words = process.last_words
+        found = next((sign for sign in _ALLOCATION_FAILED if sign in words), None)
+        limit = self._limits.memory
+        if found is None or not limit:
+            return None
+        return f"{found!r} at its limit of {shown_size(limit)}; raise it with memory:"
 
     def _promote(self) -> None:
         """The one that stands by takes the place of a worker that is gone or about to go."""
@@ -464,14 +536,32 @@ class WorkerPool:
         process = WorkerProcess(self._limits.memory, self._replied, self._ended)
         worker = self._workers[process] = _Worker(process, active=active)
         process.send(Boot(self._spec))
+        self._keep_ticking()
         asyncio.get_running_loop().call_later(self._limits.load_seconds, self._check_boot, worker)
 
     def _check_boot(self, worker: _Worker) -> None:
         if worker.ready or worker.process not in self._workers or self._broken is not None:
             return
-        seconds = self._limits.load_seconds
-        self._break(ConfigError(Problem(self._folder(), f"loading its code took longer than {seconds:g} s")))
-        worker.process.kill("closed")
+        worker.process.kill_with_traceback("load_timeout")
+
+    def _failed_load(self, process: WorkerProcess) -> None:
+        """A worker hung or died while it loaded code: load the rest, which may have all that is needed, or more faults.
+
+        Only a file that ended its process may be left out for good; one that hangs would cost its time with each start.
+        """
+        spec = self._spec or CodeSpec("", ())
+        if process.killed_for == "load_timeout":
+            failed = hung(spec, process.loading, process.last_words, self._limits.load_seconds)
+            self._hung.append(failed)
+        else:
+            ended = signal_name(process.returncode or 0)
+            failed = died(spec, process.loading, process.last_words, ended)
+        again = self._manifest is not None or not failed.source or failed.source in {one.source for one in spec.failed}
+        if again or len(spec.failed) >= _MAX_FAILED_BOOTS or len(self._hung) > 1:
+            self._break(LoadError([_fault_of(failed)]))
+            return
+        self._spec = replace(spec, failed=(*spec.failed, failed))
+        self._spawn(active=True)
 
     def _folder(self) -> str:
         return self._spec.folder if self._spec is not None else ""
@@ -484,27 +574,17 @@ def _how(process: WorkerProcess) -> str:
     """The end of a process, in words."""
     ended = signal_name(process.returncode or 0)
     words = process.last_words
-    return f"{ended}; it said: {words}" if words else ended
+    return f"{ended}; the end of its output: {words}" if words else ended
 
 
-def _blame(process: WorkerProcess, task: Task) -> ErrorInfo:
-    """What the task that a worker was at is told to have done."""
-    if process.killed_for == "timeout":
-        kind, message = "timeout", f"{task.reference} took longer than {task.timeout:g} s"
-    elif process.killed_for == "bad_reply":
-        kind, message = "bad_reply", f"{task.reference} wrote into the pipe that its result goes through"
-    elif process.returncode == -signal.SIGKILL and process.killed_for is None:
-        kind, message = "memory", f"{task.reference} was killed from outside, most likely for the memory it took"
-    else:
-        kind, message = "crashed", f"{task.reference} ended its process: {_how(process)}"
-    return ErrorInfo(kind, clean_text(message).text, grade_policy(kind).fault)
+def _native_traceback(process: WorkerProcess) -> str | None:
+    """What Python itself wrote of a native crash."""
+    _, sign, rest = process.last_words.partition("Fatal Python error: ")
+    return sign + rest if sign else None
 
 
-def _problem(fault: LoadFault) -> Problem:
-    place = fault.reference
-    if fault.file is not None:
-        place = fault.file if fault.line is None else f"{fault.file}:{fault.line}"
-    return Problem(place, fault.message)
+def _fault_of(failed: FailedLoad) -> LoadFault:
+    return LoadFault("", failed.file, failed.line, failed.message)
 
 
 def _changed(before: Manifest, after: Manifest) -> str:

@@ -6,18 +6,21 @@ import asyncio
 import contextlib
 import os
 import secrets
+import signal
 import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable
 
+from gradeline.usercode.loading import Loading
 from gradeline.usercode.messages import FrameBuffer, Reply, decode_reply, frame
+from gradeline.usercode.output import Output, output_file
 from gradeline.usercode.processes import TOKEN, end_marked, end_tree
 from gradeline.usercode.progress import Position, Progress, shared_file
 
 _READ = 1 << 20
-_TAIL_KEPT = 8 * 1024
 _LAST_BREATH = 0.05
+_TRACEBACK_SECONDS = 1.0
 
 # msgspec looks for typing_extensions, which takes 35 ms to load and is not needed here
 _BOOTSTRAP = """
@@ -41,17 +44,21 @@ class WorkerProcess:
         self._on_exit = on_exit
         self._frames = FrameBuffer()
         self._unsent: deque[memoryview] = deque()
-        self._tail = b""
         self._last_position: Position | None = None
+        self._last_loading: str | None = None
         self.returncode: int | None = None
         self.killed_for: str | None = None
+        self.printed: str | None = None
+        """What the call at which it ended had printed, as far as it is kept; a native crash's traceback too."""
+        self.last_words = ""
+        """The end of that."""
         self._token = secrets.token_hex(8)
         self._start(memory)
 
     def _start(self, memory: int) -> None:
         request_read, self._request = os.pipe()
         self._reply, reply_write = os.pipe()
-        self._output, output_write = os.pipe()
+        output = output_file()
         progress = shared_file()
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
@@ -63,21 +70,21 @@ class WorkerProcess:
                     *map(str, (request_read, reply_write, progress, memory, os.getpid())),
                 ],
                 stdin=subprocess.DEVNULL,
-                stdout=output_write,
-                stderr=output_write,
+                stdout=output,
+                stderr=output,
                 pass_fds=(request_read, reply_write, progress),
                 start_new_session=True,
                 env={**os.environ, TOKEN: self._token},
             )
             self._progress = Progress(progress)
+            self._output = Output(output, self._progress)
         finally:
-            for fd in (request_read, reply_write, output_write, progress):
+            for fd in (request_read, reply_write, progress):
                 os.close(fd)
         self.pid = self._process.pid
-        for fd in (self._request, self._reply, self._output):
+        for fd in (self._request, self._reply):
             os.set_blocking(fd, False)
         self._loop.add_reader(self._reply, self._read_replies)
-        self._loop.add_reader(self._output, self._read_output)
         self._watch()
 
     def send(self, message: object) -> None:
@@ -93,15 +100,28 @@ class WorkerProcess:
         return self._last_position or self._progress.read()
 
     @property
-    def last_words(self) -> str:
-        """The end of what it wrote past Python's own output: a native crash's traceback."""
-        return self._tail.decode(errors="replace").strip()
+    def loading(self) -> Loading:
+        """What its code runs for because it is loaded; empty where nothing is."""
+        written = self._progress.read_loading() if self._last_loading is None else self._last_loading
+        return Loading.parse(written)
+
+    def cut_output(self) -> None:
+        """Keep what its code prints from filling the memory."""
+        if self.returncode is None:
+            self._output.cut()
 
     def kill(self, reason: str) -> None:
         """End it and all it started; ``on_exit`` follows."""
         if self.returncode is None:
             self.killed_for = self.killed_for or reason
             end_tree(self.pid)
+
+    def kill_with_traceback(self, reason: str) -> None:
+        """End it like `kill`, but let it first write where its code is: ``last_words`` ends with that."""
+        if self.returncode is None:
+            self.killed_for = self.killed_for or reason
+            os.kill(self.pid, signal.SIGABRT)
+            self._loop.call_later(_TRACEBACK_SECONDS, self.kill, reason)
 
     def dismiss(self) -> None:
         """Let it end by itself once it has read that there is nothing more to do."""
@@ -150,21 +170,6 @@ class WorkerProcess:
             return False
         return True
 
-    def _read_output(self) -> None:
-        while True:
-            try:
-                data = os.read(self._output, _READ)
-            except BlockingIOError:
-                return
-            except OSError:
-                data = b""
-            if not data:
-                self._loop.remove_reader(self._output)
-                return
-            self._tail = (self._tail + data)[-_TAIL_KEPT:]
-            if len(data) < _READ:
-                return
-
     def _watch(self) -> None:
         self._ended = asyncio.Event()
         if hasattr(os, "pidfd_open"):
@@ -186,8 +191,8 @@ class WorkerProcess:
             os.close(self._pidfd)
         while self._read_replies():
             pass  # what it said before its end still counts
-        self._read_output()
         end_marked(self._token)
+        self.printed, self.last_words = self._output.text(), self._output.tail()
         self._close()
         self._ended.set()
         self._on_exit(self)
@@ -201,8 +206,9 @@ class WorkerProcess:
 
     def _close(self) -> None:
         self._close_request()
-        for fd in (self._reply, self._output):
-            self._loop.remove_reader(fd)
-            os.close(fd)
+        self._loop.remove_reader(self._reply)
+        os.close(self._reply)
+        self._output.close()
         self._last_position = self._progress.read()
+        self._last_loading = self._progress.read_loading()
         self._progress.close()

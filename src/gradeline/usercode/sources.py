@@ -9,8 +9,7 @@ import ast
 import importlib
 import os
 import sys
-import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -19,10 +18,27 @@ from types import ModuleType
 from typing import NamedTuple
 
 from gradeline.errors import closest
-from gradeline.usercode.marks import ROLES, Mark
+from gradeline.usercode.marks import Mark, MarkError
+from gradeline.usercode.source_marks import marked_defs, parse_source
 
 _SOURCE = "__gradeline_source__"
 """Set on each module whose bytes were read, so that a later edit of its file changes nothing."""
+
+
+_PROJECT_MARKS = ("pyproject.toml", "setup.py", ".git", ".gradeline")
+
+
+def project_root(folder: str | Path) -> Path | None:
+    """The nearest of the folder and those above it that looks like a project; None where none does."""
+    start = Path(os.path.realpath(folder))
+    return next((at for at in (start, *start.parents) if any((at / mark).exists() for mark in _PROJECT_MARKS)), None)
+
+
+def user_folders(folder: str | Path) -> tuple[str, ...]:
+    """Where the user's own files are: the suite's folder, then its project."""
+    root = project_root(folder)
+    own = os.path.realpath(folder)
+    return (own,) if root is None or str(root) == own else (own, str(root))
 
 
 class Trouble(NamedTuple):
@@ -31,6 +47,8 @@ class Trouble(NamedTuple):
     message: str
     file: str | None = None
     line: int | None = None
+    of_file: bool = False
+    """The file itself is wrong, whichever reference led to it."""
 
 
 class RefusedError(Exception):
@@ -53,12 +71,25 @@ class Source(NamedTuple):
 class SuiteFiles:
     """Loads files and modules, each once, and knows what was read of them."""
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(
+        self, folder: str | Path, on_load: Callable[[str], None] = lambda _: None, *, interruptible: bool = False
+    ) -> None:
+        """``on_load`` is called with a file, or the name of a module, before its code runs.
+
+        ``interruptible``: Ctrl-C while a file loads is raised, instead of being a fault of the file.
+        """
+        self._on_load = on_load
+        self._faults = Exception, SystemExit, GeneratorExit, *(() if interruptible else (KeyboardInterrupt,))
         self.folder = Path(os.path.realpath(folder))
         self._failed: dict[Path | str, Trouble] = {}
         self._loaded: dict[Path, ModuleType] = {}
         self._sources: dict[Path, Source | None] = {}
-        sys.path[:] = [str(self.folder), *(entry for entry in sys.path if entry != str(self.folder))]
+        self._by_file: dict[str | None, ModuleType] = {}
+        self._indexed: tuple[int, str] | None = None
+        self.root = project_root(self.folder) or self.folder
+        self._import_from = _import_folders(self.folder, self.root)
+        first = [str(folder) for folder in self._import_from]
+        sys.path[:] = [*first, *(entry for entry in sys.path if entry not in first)]
         importlib.invalidate_caches()
 
     def path(self, file: str | Path) -> Path:
@@ -88,6 +119,14 @@ class SuiteFiles:
         }
         return [module for _, module in sorted(local.items())]
 
+    def loaded_modules(self) -> list[ModuleType]:
+        """Those of the folder, and those of files elsewhere that references named."""
+        return [*self.local_modules(), *self._loaded.values()]
+
+    def refuse(self, source: str, trouble: Trouble) -> None:
+        """Never load that file, or that module."""
+        self._failed[Path(source) if source.endswith(".py") else source] = trouble
+
     def load(self, path: Path) -> ModuleType:
         """The module of that file, under its plain name where ``import`` would give the same."""
         if path in self._failed:
@@ -96,9 +135,10 @@ class SuiteFiles:
             raise RefusedError(self._no_file(path))
         module = self._module_of(path)
         if module is None:
+            self._on_load(str(path))
             try:
                 module = self._execute(path)
-            except BaseException as error:
+            except self._faults as error:
                 self._failed[path] = _trouble(error, str(path), self)
                 raise RefusedError(self._failed[path]) from None
         self._loaded[path] = module
@@ -112,9 +152,10 @@ class SuiteFiles:
             return self.load(local)
         if name in self._failed:
             raise RefusedError(self._failed[name])
+        self._on_load(name)
         try:
             return _import(name)
-        except BaseException as error:
+        except self._faults as error:
             absent = error.name if isinstance(error, ModuleNotFoundError) else None
             if absent is not None and (name == absent or name.startswith(f"{absent}.")):
                 known = [path.stem for path in self.python_files()]
@@ -147,15 +188,23 @@ class SuiteFiles:
             seen.add(path)
             if source is None:
                 continue
-            # Outside the folder only the name counts: where a machine keeps it decides no score.
-            found[self.shown(path) if self.is_local(path) else path.name] = source.digest
+            found[self._digest_key(path)] = source.digest
             for level, name in source.imports:
                 todo.extend(self._resolve(path, level, name))
         return found
 
+    def _digest_key(self, path: Path) -> str:
+        """Of a file outside the project only the name counts: where a machine keeps it decides no score."""
+        if self.is_local(path):
+            return self.shown(path)
+        return os.path.relpath(path, self.folder) if path.is_relative_to(self.root) else path.name
+
     def _module_of(self, path: Path) -> ModuleType | None:
-        loaded = (module for module in list(sys.modules.values()) if file_of(module) == str(path))
-        return self._loaded.get(path) or next(loaded, None)
+        state = len(sys.modules), next(reversed(sys.modules), "")
+        if state != self._indexed:
+            self._indexed = state
+            self._by_file = {file_of(module): module for module in reversed(list(sys.modules.values()))}
+        return self._loaded.get(path) or self._by_file.get(str(path))
 
     def _execute(self, path: Path) -> ModuleType:
         name = self._import_name(path)
@@ -181,21 +230,39 @@ class SuiteFiles:
         return ".".join(parts) if all(part.isidentifier() for part in parts) else None
 
     def _resolve(self, importer: Path, level: int, name: str) -> Iterator[Path]:
-        """The files of the folder that importing this name runs: the module's and its packages'."""
-        base = importer.parents[level - 1] if 0 < level <= len(importer.parents) else self.folder
+        """The files of the folder and its project that importing this name runs: the module's and its packages'."""
         parts = name.split(".")
-        for length in range(0 if level else 1, len(parts) + 1):
-            stem = base.joinpath(*parts[:length])
-            for path in (stem / "__init__.py", stem.with_name(f"{stem.name}.py")):
-                if self.is_local(path) and path.is_file():
-                    yield path
-                    break
+        if level:
+            bases: Sequence[Path] = importer.parents[level - 1 : level]
+        elif parts[0] == "gradeline":  # its version is part of every run; its files are not the user's
+            bases = ()
+        else:
+            regular = [base for base in self._import_from if _has_module(base, parts[0])]
+            bases = regular[:1] or [base for base in self._import_from if (base / parts[0]).is_dir()]
+        for base in bases:
+            for length in range(0 if level else 1, len(parts) + 1):
+                stem = base.joinpath(*parts[:length])
+                for path in (stem / "__init__.py", stem.with_name(f"{stem.name}.py")):
+                    if path.is_relative_to(self.root) and path.is_file():
+                        yield path
+                        break
 
     def _no_file(self, path: Path) -> Trouble:
         known = [known.name for known in self.python_files()]
         near = closest(path.name, known)
         hint = f"did you mean {near!r}?" if near else f"{self.folder} has {', '.join(known) or 'no .py files'}"
         return Trouble(f"no file {self.shown(path)!r}; {hint}")
+
+
+def _import_folders(folder: Path, root: Path) -> list[Path]:
+    """What goes to the front of ``sys.path``: the suite's folder, its project, and the project's ``src``."""
+    source = root / "src"
+    return list(dict.fromkeys([folder, root, *([source] if source.is_dir() else [])]))
+
+
+def _has_module(folder: Path, name: str) -> bool:
+    """Whether importing the name looks here; a folder without ``__init__.py`` gives way to any that has one."""
+    return (folder / name / "__init__.py").is_file() or (folder / f"{name}.py").is_file()
 
 
 def file_of(module: ModuleType) -> str | None:
@@ -232,6 +299,8 @@ def _would_import(name: str, path: Path) -> bool:
 
 def _trouble(error: BaseException, file: str | None, files: SuiteFiles) -> Trouble:
     """Where in the file its loading ended, and why."""
+    if isinstance(error, MarkError):
+        return Trouble(error.reason, *error.place)
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
     frames = [(name, line) for name, line in frames if not name.startswith("<frozen") and name not in _OWN_FILES]
     if file is None:
@@ -249,14 +318,44 @@ def _trouble(error: BaseException, file: str | None, files: SuiteFiles) -> Troub
 _OWN_FILES = (__file__, importlib.__file__)
 
 
+_DISTRIBUTIONS = {
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python",
+    "dotenv": "python-dotenv",
+    "google.genai": "google-genai",
+    "PIL": "pillow",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
+"""What to install for modules that are called otherwise than their package."""
+_EXTRAS = {"asyncpg": "postgres", "duckdb": "export", "ray": "ray", "wordllama": "embeddings"}
+"""The extras of gradeline that bring a module."""
+
+
+def _how_to_install(module: str) -> str:
+    from gradeline.compat.tables import DISTRIBUTIONS  # loads importlib.abc, for this message only
+
+    top = module.partition(".")[0]
+    if top in _EXTRAS:
+        return f"run: pip install 'gradeline[{_EXTRAS[top]}]'"
+    package = _DISTRIBUTIONS.get(module) or _DISTRIBUTIONS.get(top) or DISTRIBUTIONS.get(top) or top
+    return f"run: pip install {package}"
+
+
 def _described(error: BaseException) -> str:
     try:
         text = str(error)
     except BaseException:  # an error that cannot even be shown is still only a fault
         text = "(its text cannot be shown)"
     message = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if isinstance(error, ImportError) and "pip install" in message:
+        return message
+    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "letta_client":
+        from gradeline.usercode.agent_factories import INSTALL, INSTALL_OLD  # only code for letta has such an import
+
+        return f"{message}; run: {INSTALL}, or for code from before its release 1.0: {INSTALL_OLD}"
     if isinstance(error, ModuleNotFoundError) and error.name:
-        return f"{message}; install it or remove the import"
+        return f"{message}; {_how_to_install(error.name)}, or remove the import"
     if isinstance(error, SystemExit):
         return f'{message}; a file must not exit while it loads: put that under if __name__ == "__main__"'
     return message
@@ -268,13 +367,11 @@ def _read(path: Path) -> Source | None:
     except OSError:
         return None
     digest = sha256(content).hexdigest()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(content)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = parse_source(content)
+    if tree is None:
         return Source(digest, (), ())
-    return Source(digest, tuple(_imports(tree)), tuple(_marked_defs(tree)))
+    marked = tuple((found.mark, found.line) for found in marked_defs(tree))
+    return Source(digest, tuple(_imports(tree)), marked)
 
 
 def _imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -284,16 +381,3 @@ def _imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             prefix = f"{node.module}." if node.module else ""
             yield from ((node.level, f"{prefix}{alias.name}") for alias in node.names)
-
-
-def _marked_defs(tree: ast.Module) -> Iterator[tuple[Mark, int]]:
-    for node in tree.body:
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        for decorator in node.decorator_list:
-            call = decorator if isinstance(decorator, ast.Call) else None
-            role = ast.unparse(call.func if call else decorator).rpartition(".")[2]
-            given = [word.value for word in call.keywords if word.arg == "name"] if call else []
-            names = [value.value if isinstance(value, ast.Constant) else None for value in given] or [node.name]
-            if role in ROLES and isinstance(names[0], str):
-                yield Mark(role, names[0]), node.lineno

@@ -1,6 +1,7 @@
 """A worker process: runs user code, one task after the other, and answers in frames.
 
-It is started with the descriptors of its pipes; standard output and error belong to the user's code.
+It is started with the descriptors of its pipes. Standard output and error belong to the user's code: they are real
+descriptors of a file, from which each call's output is taken.
 """
 
 from __future__ import annotations
@@ -11,86 +12,42 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import Raw
 
-from gradeline.errors import BadReplyError, DataError, Fault, GraderError, grade_policy
+from gradeline.errors import BadReplyError, Fault, GraderError, grade_policy
 from gradeline.model import (
     ErrorInfo,
     GradeContext,
     GradeResult,
     Response,
     canonical_json,
-    clean_data,
     clean_text,
     quote,
 )
+from gradeline.model.copies import copy_response, copy_sample
+from gradeline.model.tracebacks import users_traceback
+from gradeline.parsing.isolation import trust_process
 from gradeline.usercode import messages
-from gradeline.usercode.calling import as_response, call_target
-from gradeline.usercode.loader import CodeSpec, Loaded, Manifest, load
+from gradeline.usercode.calling import Conversation
+from gradeline.usercode.loader import TARGET, CodeSpec, Loaded, Manifest, load
+from gradeline.usercode.loading import Loading
 from gradeline.usercode.messages import Batch, Booted, Job, RawDone, SetUp, Task, TaskResult
-from gradeline.usercode.progress import Progress
+from gradeline.usercode.output import Output
+from gradeline.usercode.progress import Position, Progress
+from gradeline.usercode.results import checked, checked_call
+from gradeline.usercode.sources import user_folders
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-OUTPUT_KEPT = 1024 * 1024
-"""How much of what a call prints is kept."""
 MAX_RESULT = 8 * 1024 * 1024
 """The largest result a call may give back."""
 _FLUSH_AFTER = 0.005
 """Results are told at the end of a batch, or after so many seconds."""
-
-
-class Capture(io.TextIOBase):
-    """Stands for standard output while user code runs: keeps the beginning, counts the rest."""
-
-    def __init__(self) -> None:
-        self._kept: list[str] = []
-        self._length = 0
-        self._dropped = 0
-        self.buffer = _Bytes(self)
-
-    def write(self, text: str) -> int:
-        room = OUTPUT_KEPT - self._length
-        if len(text) > room:
-            self._dropped += len(text) - max(room, 0)
-            text_kept = text[: max(room, 0)]
-        else:
-            text_kept = text
-        if text_kept:
-            self._kept.append(text_kept)
-            self._length += len(text_kept)
-        return len(text)
-
-    def writable(self) -> bool:
-        return True
-
-    def take(self) -> str | None:
-        """What was printed since the last time."""
-        if not self._length and not self._dropped:
-            return None
-        text = "".join(self._kept)
-        if self._dropped:
-            text += f"\n… and {self._dropped:,} characters more"
-        self._kept, self._length, self._dropped = [], 0, 0
-        return clean_text(text).text
-
-
-class _Bytes(io.RawIOBase):
-    def __init__(self, capture: Capture) -> None:
-        self._capture = capture
-
-    def write(self, data: Any) -> int:
-        raw = bytes(data)
-        self._capture.write(raw.decode(errors="replace"))
-        return len(raw)
-
-    def writable(self) -> bool:
-        return True
 
 
 class Worker:
@@ -100,11 +57,16 @@ class Worker:
         self._progress = progress
         self._reply = reply
         self._pid = os.getpid()
-        self._capture = Capture()
+        self._output = Output(os.dup(1), progress)  # the user's code may close or replace its own
+        self._streams = (sys.stdout, sys.stderr)
         self._loaded: Loaded | None = None
+        self._folders: tuple[str, ...] = ()
         self._loop: AbstractEventLoop | None = None
         self._builtins: dict[bytes, Any] = {}
-        sys.stdout = sys.stderr = self._capture
+        for stream in self._streams:
+            if isinstance(stream, io.TextIOWrapper):
+                # whole lines are written at once, so that a crash loses none
+                stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
     def boot(self, spec: CodeSpec | None) -> None:
         if spec is None:
@@ -115,9 +77,11 @@ class Worker:
         compat.install()
         # by its second and size alone Python would take an edited file for the one it has compiled
         sys.dont_write_bytecode = True
-        self._loaded = load(spec)
+        with _exits_noted(self._progress):
+            self._loaded = load(spec, self._progress.write_loading)
+        self._folders = user_folders(spec.folder)
         self._stay_alone()
-        self._capture.take()
+        self._printed()
         self._reply(Booted(self._loaded.manifest))
 
     def set_up(self, suite: dict[str, Any]) -> None:
@@ -130,7 +94,7 @@ class Worker:
             error = describe(fault)
         self._stay_alone()
         self._progress.write(-1, -1, -1, 0.0)
-        self._reply(SetUp(error, self._capture.take()))
+        self._reply(SetUp(error, self._printed()))
 
     def run(self, batch: Batch) -> None:
         done: list[list[Raw]] = []
@@ -149,28 +113,51 @@ class Worker:
         texts: list[str | None] = []
         for number, task in enumerate(job.tasks):
             self._progress.write(batch, index, number, monotonic())
-            result = self._run_task(job, task, texts)
+            if task.role == TARGET:
+                result = self._answer(job, task, Position(batch, index, number, 0.0))
+            else:
+                result = self._run_task(job if len(job.tasks) == 1 else _own_copy(job), task, texts)
             texts.append(result.text)
-            body = messages.encode(result)
+            try:
+                body = messages.encode(result)
+            except Exception as fault:  # an integer past 64 bits: the pipe's format has no place for it
+                error = describe(BadReplyError(f"{task.reference} returned what cannot be sent: {fault}"))
+                body = messages.encode(TaskResult(error=error))
             if len(body) > MAX_RESULT:
                 message = f"{task.reference} gave back {len(body):,} bytes; at most {MAX_RESULT:,} are kept"
                 body = messages.encode(TaskResult(error=ErrorInfo("too_large", message, Fault.GRADER)))
             encoded.append(Raw(body))
         return encoded
 
+    def _answer(self, job: Job, task: Task, position: Position) -> TaskResult:
+        """The response of a target to a case, all turns; each turn has the task's time for itself."""
+        error: ErrorInfo | None = None
+        response: Response | None = None
+        talk: Conversation | None = None
+        began = perf_counter()
+        try:
+            model = task.config.get("model")
+            talk = Conversation(self._function(task), job.sample, model, task.reference, self._folders)
+            while not talk.done:
+                if talk.turn:
+                    self._progress.write(*position[:3], monotonic(), talk.turn)
+                started = perf_counter()
+                value = self._finish(talk.call())
+                talk.take(value, (perf_counter() - started) * 1000)
+            response = talk.response()
+        except BaseException as fault:
+            error = describe(fault) if talk is None else talk.failure(fault)
+        self._stay_alone()
+        latency_ms = (perf_counter() - began) * 1000
+        return TaskResult(None, None, error, self._printed(), latency_ms, response)
+
     def _run_task(self, job: Job, task: Task, texts: list[str | None]) -> TaskResult:
         started = perf_counter()
         result: GradeResult | None = None
         text: str | None = None
         error: ErrorInfo | None = None
-        response: Response | None = None
         try:
-            if task.role == "target":
-                value = self._finish(
-                    call_target(self._function(task), job.sample, task.submission, task.config.get("model"))
-                )
-                response = as_response(value, task.reference)
-            elif task.role == "extractor":
+            if task.role == "extractor":
                 text = self._extract(task, job.response)
             elif task.role == "reward_composer":
                 result = self._reward(task, job)
@@ -178,6 +165,8 @@ class Worker:
                 text = self._make_agent(task, job)
             elif task.role == "builtin-extractor":
                 text = self._builtin(task).extract(job.response or Response(text=""))
+            elif task.role == "builtin-search":
+                text = _search(task)
             else:
                 submission = task.submission if task.extract is None else texts[task.extract]
                 if submission is None:
@@ -185,16 +174,18 @@ class Worker:
                 result = self._grade(task, job, submission)
         except BaseException as fault:
             error = describe(fault)
+            if isinstance(fault, MemoryError) and task.role.startswith("builtin-"):
+                error = ErrorInfo("memory", f"{task.reference} ran out of memory", Fault.GRADER)
         self._stay_alone()
         latency_ms = (perf_counter() - started) * 1000
-        return TaskResult(result, text, error, self._capture.take(), latency_ms, response)
+        return TaskResult(result, text, error, self._printed(), latency_ms)
 
     def _grade(self, task: Task, job: Job, submission: str) -> GradeResult:
         if task.role == "builtin-grader":
             result: GradeResult = self._builtin(task).grade(GradeContext(job.sample, submission, job.response))
             return result
         function = self._function(task)
-        return checked(self._finish(function(job.sample, submission)), task.reference)
+        return checked_call(lambda: self._finish(function(job.sample, submission)), function, task.reference)
 
     def _reward(self, task: Task, job: Job) -> GradeResult:
         from gradeline.compat.letta_evals import RewardContext, reward_of
@@ -221,9 +212,7 @@ class Worker:
         key = canonical_json((task.role, task.reference, task.config))
         if key not in self._builtins:
             from gradeline import extractors, graders  # most workers run none of ours
-            from gradeline.parsing.patterns import trust_process
 
-            trust_process()
             create = graders.create if task.role == "builtin-grader" else extractors.create
             self._builtins[key] = create(task.reference, task.config)
         return self._builtins[key]
@@ -266,10 +255,49 @@ class Worker:
             self._loop = asyncio.new_event_loop()
         return self._loop.run_until_complete(_awaited(value))
 
+    def _printed(self) -> str | None:
+        """What the code has printed since the last time."""
+        for stream in self._streams:
+            with contextlib.suppress(ValueError, OSError):  # the code has closed it
+                stream.flush()
+        return self._output.take()
+
     def _stay_alone(self) -> None:
         """A child that user code forked must not go on as a second worker."""
         if os.getpid() != self._pid:
             os._exit(0)
+
+
+def _own_copy(job: Job) -> Job:
+    """For one of several tasks: what its code changes in the sample, the others must not see."""
+    return Job(copy_sample(job.sample), job.tasks, None if job.response is None else copy_response(job.response))
+
+
+def _search(task: Task) -> str:
+    from gradeline.extractors.base import compact_json  # most workers run none of ours
+    from gradeline.parsing.jmes import JmesPath
+
+    return compact_json(JmesPath(task.reference).search(task.config["data"]))
+
+
+@contextlib.contextmanager
+def _exits_noted(progress: Progress) -> Iterator[None]:
+    """Code that ends the process while it is loaded leaves its place behind."""
+    leave, worker = os._exit, os.getpid()
+
+    def noted(status: int) -> NoReturn:
+        caller = sys._getframe(1)
+        if os.getpid() == worker:
+            source = Loading.parse(progress.read_loading()).source
+            progress.write_loading(str(Loading(source, f"{caller.f_code.co_filename}:{caller.f_lineno}")))
+        leave(status)
+
+    os._exit = noted
+    try:
+        yield
+    finally:
+        os._exit = leave
+        progress.write_loading("")
 
 
 async def _awaited(value: Any) -> Any:
@@ -293,25 +321,6 @@ def _call_setup(function: Callable[..., Any], suite: dict[str, Any]) -> Any:
     return function(*(offered[name] for name in names if name in offered))
 
 
-def checked(value: object, reference: str) -> GradeResult:
-    """What a custom grader returned, or `BadReplyError` that says what to write instead."""
-    if not isinstance(value, GradeResult):
-        if type(value).__name__ != "GradeResult":  # the real letta package has a class of its own
-            write = f"GradeResult(score={value!r})" if isinstance(value, int | float) else "GradeResult(score=...)"
-            raise BadReplyError(f"{reference} returned {quote(value)} ({type(value).__name__}); return {write}")
-        foreign: Any = value
-        try:
-            value = GradeResult(foreign.score, foreign.rationale, dict(foreign.metadata or {}))
-        except (AttributeError, TypeError, ValueError) as error:
-            raise BadReplyError(f"{reference} returned {quote(foreign)}: {error}") from None
-    try:
-        metadata = clean_data(value.metadata, "metadata")
-    except DataError as error:
-        raise BadReplyError(f"{reference} returned a GradeResult whose {error}") from None
-    rationale = None if value.rationale is None else clean_text(str(value.rationale)).text
-    return GradeResult(value.score, rationale, metadata, value.passed)
-
-
 def describe(error: BaseException) -> ErrorInfo:
     """An exception as a record keeps it, whatever its ``__str__`` does."""
     error_type = error.type if isinstance(error, GraderError) else type(error).__name__
@@ -319,19 +328,11 @@ def describe(error: BaseException) -> ErrorInfo:
         message = str(error)
     except BaseException:
         message = f"<{type(error).__name__} whose message cannot be shown>"
-    try:
-        import traceback
-
-        trace: str | None = "".join(traceback.format_exception(error))[-20_000:]
-    except BaseException:
-        trace = None
-    if isinstance(error, GraderError):
-        trace = None
     return ErrorInfo(
         clean_text(error_type).text,
         clean_text(message[:10_000]).text,
         grade_policy(error_type).fault,
-        None if trace is None else clean_text(trace).text,
+        None if isinstance(error, GraderError) else users_traceback(error),
     )
 
 
@@ -358,6 +359,7 @@ def _limit(memory: int, engine: int) -> None:
 def main(request_fd: int, reply_fd: int, progress_fd: int, memory: int, engine: int) -> None:
     """Serve until the engine closes the pipe."""
     _limit(memory, engine)
+    trust_process()
     progress = Progress(progress_fd)
     os.close(progress_fd)
 

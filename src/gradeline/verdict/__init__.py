@@ -2,9 +2,10 @@
 
 from gradeline.verdict.columns import AgentErrors, Column, Paired
 from gradeline.verdict.consistency import ConsistencyGate
-from gradeline.verdict.deciding import Decision, Verdict, baselines_of, decide, graders_of
+from gradeline.verdict.deciding import Decision, Verdict, baselines_of, decide, graders_of, primary_graders
 from gradeline.verdict.gate import GateResult
 from gradeline.verdict.logical import Gate, LogicalGate, gate_schema
+from gradeline.verdict.orders import OrderFinding, order_finding
 from gradeline.verdict.reading import KINDS, GateReading, read_gate
 from gradeline.verdict.regression import RegressionGate
 from gradeline.verdict.simple import SimpleGate
@@ -20,6 +21,7 @@ __all__ = [
     "GateReading",
     "GateResult",
     "LogicalGate",
+    "OrderFinding",
     "Paired",
     "RegressionGate",
     "SimpleGate",
@@ -29,5 +31,7 @@ __all__ = [
     "decide",
     "gate_schema",
     "graders_of",
+    "order_finding",
+    "primary_graders",
     "read_gate",
 ]

@@ -1,13 +1,20 @@
-"""What a gate looks at: one grader's scores, and scores beside those of a baseline."""
+"""What gates and comparisons use: one grader's scores, and those of two runs case by case."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import repeat
-from typing import Literal, NamedTuple
+from math import fsum
+from types import MappingProxyType
+from typing import Literal, NamedTuple, TypeAlias
+
+from gradeline.stats.clusters import MIN_CLUSTERS
 
 AgentErrors = Literal["exclude", "fail"]
 """What a failed agent call counts as: nothing, or a score of 0."""
+
+NO_NOISE: Mapping[str, float] = MappingProxyType({})
+"""The thresholds of graders of which every change counts."""
 
 
 class Column(NamedTuple):
@@ -15,6 +22,8 @@ class Column(NamedTuple):
 
     ``cases`` says which case each score belongs to; empty, every score has a case of its own.
     ``failed_cases`` says the same of the failed calls, for gates that count those as 0.
+    ``passes`` says of each score whether its grade passes, as 0 or 1; see `passes_of`.
+    ``clusters`` says by the number of a case which cluster it belongs to; empty, every case is one of its own.
     """
 
     scores: Sequence[float]
@@ -22,18 +31,50 @@ class Column(NamedTuple):
     failed_calls: int = 0
     cases: Sequence[int] = ()
     failed_cases: Sequence[int] = ()
+    passes: Sequence[int] = ()
+    clusters: Sequence[int] = ()
+
+
+Tries: TypeAlias = tuple[float | None, ...]
+"""The scores of a case's repeats; None is a failed agent call. Grades missing for another reason are left out."""
+
+
+class Look(NamedTuple):
+    """Which of the looks at a run the scores are of, and the error rate that all looks share."""
+
+    number: int
+    alpha: float
 
 
 class Paired(NamedTuple):
-    """A baseline's and a candidate's scores on the same cases, in the same order.
+    """One grader's scores of a baseline's cases, in that run and in a candidate, case by case.
 
-    None is a failed agent call; where a grade is missing for any other reason the pair is left out.
-    ``cases`` says which case each pair belongs to; empty, every pair has a case of its own.
+    A case that the candidate does not have has no tries there. ``added`` are cases of the candidate that the baseline
+    does not have; ``edited`` ones differ between the runs. Neither is compared. ``clusters`` names the cluster of each
+    case, None for one that has none; empty, no case has one. With a ``look``, one of the runs ended early or could
+    have: these are the cases up to its last look, and the interval is that of the look. A change of a case's score
+    below ``noise`` counts as same.
     """
 
-    baseline: Sequence[float | None]
-    candidate: Sequence[float | None]
-    cases: Sequence[int] = ()
+    cases: Sequence[str]
+    baseline: Sequence[Tries]
+    candidate: Sequence[Tries]
+    added: Sequence[str] = ()
+    edited: Sequence[str] = ()
+    clusters: Sequence[str | None] = ()
+    look: Look | None = None
+    noise: float = 0.0
+
+
+def case_score(tries: Tries, agent_errors: AgentErrors = "exclude") -> float | None:
+    """The mean over the repeats of a case, None without a score. With ``fail``, a failed call counts as 0."""
+    if agent_errors == "fail":
+        scores = [score or 0.0 for score in tries]
+    elif len(tries) == 1:
+        return tries[0]
+    else:
+        scores = [score for score in tries if score is not None]
+    return fsum(scores) / len(scores) if scores else None
 
 
 def counted(column: Column, agent_errors: AgentErrors) -> Column:
@@ -41,13 +82,21 @@ def counted(column: Column, agent_errors: AgentErrors) -> Column:
     failed = column.failed_calls
     if agent_errors == "exclude" or not failed:
         return column
+    passes = [*passes_of(column), *repeat(0, failed)]
     scores = [*column.scores, *repeat(0.0, failed)]
     if not column.cases and not column.failed_cases:
-        return column._replace(scores=scores)
+        return column._replace(scores=scores, passes=passes)
     placed = column.failed_cases[:failed]
-    # a call of which the case is unknown stands alone, under a number that no case has
+    # a call of which the case is unknown is a cluster of its own, under a number that no case has
     alone = range(-1, len(placed) - failed - 1, -1)
-    return column._replace(scores=scores, cases=[*cases_of(column), *placed, *alone])
+    return column._replace(scores=scores, cases=[*cases_of(column), *placed, *alone], passes=passes)
+
+
+def passes_of(column: Column) -> Sequence[int]:
+    """Whether each score passes as its grade says; where the column does not know that, only a full score does."""
+    if len(column.passes) == len(column.scores):
+        return column.passes
+    return [int(score >= 1.0) for score in column.scores]
 
 
 def cases_of(column: Column) -> Sequence[int]:
@@ -55,27 +104,39 @@ def cases_of(column: Column) -> Sequence[int]:
     return column.cases or range(len(column.scores))
 
 
-class Pairs(NamedTuple):
-    """A score of the baseline and one of the candidate for each case."""
+class Clustering(NamedTuple):
+    """How many clusters a number of cases belongs to."""
 
-    baseline: list[float]
-    candidate: list[float]
+    cases: int
+    clusters: int
+
+    def __str__(self) -> str:
+        noun = "cluster" if self.clusters == 1 else "clusters"
+        return f"{self.cases:,} case{'s' * (self.cases != 1)} in {self.clusters:,} {noun}"
+
+    @property
+    def shortage(self) -> str | None:
+        """Why the clusters are too few to decide anything, and what to do; None where that is not so."""
+        if self.clusters == self.cases or self.clusters >= MIN_CLUSTERS:
+            return None
+        return f"{self}, and fewer than {MIN_CLUSTERS} clusters decide nothing; add cases of other clusters"
 
 
-def pairs_of(paired: Paired, agent_errors: AgentErrors) -> Pairs:
-    """The pairs that enter a gate's arithmetic, one for each case: its mean over what was paired.
+def clustering_of(column: Column) -> Clustering | None:
+    """The clusters of the cases that have a score; None where the run has no clusters."""
+    if not column.clusters:
+        return None
+    return Clustering(len(set(cases_of(column))), len(set(groups_of(column))))
 
-    With ``fail``, a failed call is a 0; else its pair is left out.
-    """
-    from statistics import fmean  # 2 ms, for gates that compare
 
-    cases: dict[int, Pairs] = {}
-    places = paired.cases or range(len(paired.baseline))
-    for before, after, case in zip(paired.baseline, paired.candidate, places, strict=True):
-        if agent_errors == "fail" or (before is not None and after is not None):
-            pairs = cases.setdefault(case, Pairs([], []))
-            pairs.baseline.append(before or 0.0)
-            pairs.candidate.append(after or 0.0)
-    return Pairs(
-        [fmean(pairs.baseline) for pairs in cases.values()], [fmean(pairs.candidate) for pairs in cases.values()]
-    )
+def groups_of(column: Column) -> Sequence[int]:
+    """The group of each score: its cluster, else its case. Groups are independent of each other."""
+    return groups_of_cases(column, cases_of(column))
+
+
+def groups_of_cases(column: Column, cases: Sequence[int]) -> Sequence[int]:
+    """The group of each of these cases: its cluster, else the case itself."""
+    if not column.clusters:
+        return cases
+    # a call of which the case is unknown is a cluster of its own, under a number that no cluster has
+    return [column.clusters[case] if case >= 0 else case for case in cases]

@@ -12,7 +12,7 @@ SLACK = 1e-9
 """A computed number may miss a bound by this much: (0.7 + 0.8 + 0.9) / 3 falls short of 0.8 in its last bit."""
 
 _COMPARE: Mapping[Operator, Callable[[float, float], bool]] = {"gt": gt, "gte": ge, "lt": lt, "lte": le, "eq": eq}
-_SIGNS: Mapping[Operator, str] = {"gt": ">", "gte": "≥", "lt": "<", "lte": "≤", "eq": "="}
+SIGNS: Mapping[Operator, str] = {"gt": ">", "gte": "≥", "lt": "<", "lte": "≤", "eq": "="}
 
 
 def holds(op: Operator, found: float, bound: float, slack: float = SLACK) -> bool:
@@ -32,4 +32,4 @@ def statement(op: Operator, found: float, bound: float) -> str:
     digits = 4
     while abs(found - bound) > SLACK and f"{found:.{digits}g}" == f"{bound:g}" and digits < 16:
         digits += 2
-    return f"{found:.{digits}g} {_SIGNS[op]} {bound:g} is {'true' if holds(op, found, bound) else 'false'}"
+    return f"{found:.{digits}g} {SIGNS[op]} {bound:g} is {'true' if holds(op, found, bound) else 'false'}"

@@ -12,8 +12,8 @@ from msgspec import UNSET, UnsetType
 
 from gradeline.errors import Problem
 from gradeline.model import described
-from gradeline.verdict.aggregation import score_interval, share_interval
-from gradeline.verdict.columns import Column, cases_of
+from gradeline.verdict.aggregation import interval_of
+from gradeline.verdict.columns import Clustering, Column, cases_of, clustering_of, groups_of_cases, passes_of
 from gradeline.verdict.comparing import fraction, holds, statement
 from gradeline.verdict.gate import Evidence, Finding, GateResult, LeafGate
 from gradeline.verdict.simple import MetricKey, Op, key_or_first, out_of_reach
@@ -41,7 +41,8 @@ class ConsistencyGate(LeafGate, frozen=True, kw_only=True, tag="consistency"):
         _Count | UnsetType, described("Instead of k and n: so many repeats must all pass (pass^k).", expected=_COUNT)
     ] = UNSET
     pass_threshold: Annotated[
-        float | UnsetType, described("The score from which a repeat passes; by default 1.", expected="a number")
+        float | UnsetType,
+        described("The score from which a repeat passes; by default as it was graded.", expected="a number"),
     ] = UNSET
     op: Op
     value: Annotated[
@@ -79,9 +80,11 @@ class ConsistencyGate(LeafGate, frozen=True, kw_only=True, tag="consistency"):
     def needed(self) -> str:
         return f"have a score in a case with {self.wanted.repeats} of them"
 
-    def passes(self, score: float) -> bool:
-        """Whether one repeat passes."""
-        return score >= (1.0 if self.pass_threshold is UNSET else self.pass_threshold)
+    def passes(self, column: Column) -> Sequence[int]:
+        """Whether each repeat passes."""
+        if self.pass_threshold is UNSET:
+            return passes_of(column)
+        return [int(score >= self.pass_threshold) for score in column.scores]
 
     def looks_at(self, graders: Sequence[str]) -> tuple[str, ...]:
         return key_or_first(self.metric_key, graders)
@@ -102,9 +105,13 @@ class ConsistencyGate(LeafGate, frozen=True, kw_only=True, tag="consistency"):
         """
         cases = cases_of(column)
         repeats = Counter(cases)
-        rows = zip(column.scores, cases, strict=True)
-        kept = [(score, case) for score, case in rows if repeats[case] >= self.wanted.repeats]
-        return column._replace(scores=[score for score, _ in kept], cases=[case for _, case in kept])
+        rows = zip(column.scores, cases, passes_of(column), strict=True)
+        kept = [row for row in rows if repeats[row[1]] >= self.wanted.repeats]
+        return column._replace(
+            scores=[score for score, _, _ in kept],
+            cases=[case for _, case, _ in kept],
+            passes=[passed for _, _, passed in kept],
+        )
 
     def measure(self, evidence: Evidence) -> Finding:
         ((key, column),) = evidence.columns.items()
@@ -112,19 +119,18 @@ class ConsistencyGate(LeafGate, frozen=True, kw_only=True, tag="consistency"):
             repeats = self.wanted.repeats
             return Finding("undecided", f"{key}: no case has {repeats} scored repeats; run with repeats: {repeats}")
         tries = Counter(column.cases)
-        passed = Counter(case for score, case in zip(column.scores, column.cases, strict=True) if self.passes(score))
+        passed = Counter(case for passes, case in zip(self.passes(column), column.cases, strict=True) if passes)
         chances = [_chance(self.wanted, count, passed[case]) for case, count in tries.items()]
         found, bound = fsum(chances) / len(chances), fraction(self.value)
-        whole = all(chance in (0.0, 1.0) for chance in chances)
         return Finding(
             "pass" if holds(self.op, found, bound) else "fail",
-            f"{key}: {self._told(len(chances))} {statement(self.op, found, bound)}",
+            f"{key}: {self._told(clustering_of(column) or len(chances))} {statement(self.op, found, bound)}",
             found,
-            share_interval([chance == 1.0 for chance in chances]) if whole else score_interval(chances),
+            interval_of(chances, groups_of_cases(column, list(tries))),
         )
 
-    def _told(self, cases: int) -> str:
-        over = "1 case" if cases == 1 else f"{cases} cases"
+    def _told(self, cases: Clustering | int) -> str:
+        over = "1 case" if cases == 1 else f"{cases} cases" if isinstance(cases, int) else str(cases)
         if self.pass_hat is not UNSET:
             return f"pass^{self.pass_hat} over {over}"
         return f"share of {over} with {self.k} of {self.n} repeats passed"

@@ -9,9 +9,11 @@ from typing import Literal, NamedTuple
 from gradeline.verdict.columns import AgentErrors, Column, Paired
 from gradeline.verdict.gate import Evidence, GateResult, Settings, thin_coverage
 from gradeline.verdict.logical import Gate
+from gradeline.verdict.orders import OrderFinding
 
 Decision = Literal["pass", "fail", "undecided", "none"]
 _NO_PAIRS: Mapping[tuple[str, str], Paired] = MappingProxyType({})
+_NO_ORDERS: Mapping[str, OrderFinding] = MappingProxyType({})
 
 
 class Verdict(NamedTuple):
@@ -33,17 +35,21 @@ def decide(
     paired: Mapping[tuple[str, str], Paired] = _NO_PAIRS,
     uncalibrated: Collection[str] = (),
     require_calibrated: bool = False,
+    primary: Sequence[str] = (),
+    orders: Mapping[str, OrderFinding] = _NO_ORDERS,
 ) -> Verdict:
     """The verdict on a run; without a gate there is none, but coverage is still looked at.
 
     ``columns`` are in the order of the suite's graders. ``paired`` holds, by baseline and grader, what
-    `baselines_of` asks for. The settings are the suite's: what a gate says itself goes before them.
+    `baselines_of` names. ``primary`` graders decide where a gate compares several. ``orders`` are the findings on
+    judges of two answers: a gate on one that prefers a position is undecided. The settings are the suite's: a gate's
+    own settings override them.
     """
     if gate is None:
         doubtful = not set(uncalibrated).isdisjoint(columns)
         return Verdict("none", tuple(thin_coverage(columns, coverage_floor)), uncalibrated=doubtful)
-    settings = Settings(coverage_floor, agent_errors, require_calibrated)
-    judged = gate.judge(Evidence(columns, paired, uncalibrated, settings))
+    settings = Settings(coverage_floor, agent_errors, require_calibrated, tuple(primary))
+    judged = gate.judge(Evidence(columns, paired, uncalibrated, orders, settings))
     doubtful = not set(uncalibrated).isdisjoint(graders_of(gate, tuple(columns)))
     return Verdict(judged.result, tuple(dict.fromkeys(_reasons(judged))), (judged,), doubtful)
 
@@ -51,6 +57,11 @@ def decide(
 def graders_of(gate: Gate, graders: Sequence[str]) -> tuple[str, ...]:
     """The graders whose scores a gate needs; the first of all where it names none."""
     return gate.looks_at(graders)
+
+
+def primary_graders(gate: Gate | None, graders: Sequence[str]) -> tuple[str, ...]:
+    """The graders that decide a comparison where the suite names none: those of the gate, else the first."""
+    return (() if gate is None else gate.primary(graders)) or tuple(graders[:1])
 
 
 def baselines_of(gate: Gate) -> tuple[str, ...]:

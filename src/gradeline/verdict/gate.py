@@ -12,6 +12,7 @@ from gradeline.errors import Problem
 from gradeline.model import Config, described
 from gradeline.verdict.aggregation import Range
 from gradeline.verdict.columns import AgentErrors, Column, Paired, counted
+from gradeline.verdict.orders import OrderFinding
 
 Result = Literal["pass", "fail", "undecided"]
 
@@ -25,17 +26,20 @@ class Settings(NamedTuple):
     coverage_floor: float = 0.95
     agent_errors: AgentErrors = "exclude"
     require_calibrated: bool = False
+    primary: tuple[str, ...] = ()
 
 
 class Evidence(NamedTuple):
     """All that a gate may look at. The first column is that of the first grader.
 
-    ``paired`` is keyed by baseline and grader; ``uncalibrated`` names graders whose judge is not calibrated.
+    ``paired`` is keyed by baseline and grader; ``uncalibrated`` names graders whose judge is not calibrated;
+    ``orders`` has what both orders say about the judges that were shown two answers.
     """
 
     columns: Mapping[str, Column]
     paired: Mapping[tuple[str, str], Paired]
     uncalibrated: Collection[str]
+    orders: Mapping[str, OrderFinding]
     settings: Settings
 
 
@@ -93,6 +97,10 @@ class BaseGate(Config, frozen=True, kw_only=True, tag_field="kind"):
         """The graders whose scores it needs; the first where it names none."""
         raise NotImplementedError
 
+    def primary(self, graders: Sequence[str]) -> tuple[str, ...]:
+        """The graders that it is about, of those whose scores it needs."""
+        return self.looks_at(graders)
+
     def baselines(self) -> tuple[str, ...]:
         """The runs it compares with."""
         return ()
@@ -111,6 +119,7 @@ class BaseGate(Config, frozen=True, kw_only=True, tag_field="kind"):
             settings.coverage_floor if self.coverage_floor is UNSET else self.coverage_floor,
             settings.agent_errors if self.agent_errors is UNSET else self.agent_errors,
             settings.require_calibrated if self.require_calibrated is UNSET else self.require_calibrated,
+            settings.primary,
         )
 
 
@@ -121,6 +130,8 @@ class Finding(NamedTuple):
     reason: str
     observed: float | None = None
     ci: Range | None = None
+    further: tuple[str, ...] = ()
+    """More reasons."""
 
 
 class LeafGate(BaseGate, frozen=True, kw_only=True):
@@ -150,14 +161,15 @@ class LeafGate(BaseGate, frozen=True, kw_only=True):
         columns = {
             key: counted(evidence.columns[key], settings.agent_errors) for key in keys if key in evidence.columns
         }
+        biased = tuple(_position_bias(keys, evidence.orders))
         ungraded = tuple(_ungraded(keys, columns))
         if ungraded:
-            return msgspec.structs.replace(outline, reasons=ungraded)
+            return msgspec.structs.replace(outline, reasons=(*ungraded, *biased))
         columns = {key: self.usable(column) for key, column in columns.items()}
         finding = self.measure(evidence._replace(columns=columns, settings=settings))
         thin = tuple(thin_coverage(columns, settings.coverage_floor, self.needed))
         doubtful = [key for key in keys if key in evidence.uncalibrated]
-        open_still = (thin and finding.result == "pass") or (doubtful and settings.require_calibrated)
+        open_still = (thin and finding.result == "pass") or (doubtful and settings.require_calibrated) or biased
         return msgspec.structs.replace(
             outline,
             observed=finding.observed,
@@ -165,9 +177,11 @@ class LeafGate(BaseGate, frozen=True, kw_only=True):
             result="undecided" if open_still else finding.result,
             reasons=(
                 finding.reason,
+                *finding.further,
                 *thin,
                 *_failed_calls(columns, settings.agent_errors),
                 *_calibration(doubtful, settings.require_calibrated),
+                *biased,
             ),
         )
 
@@ -199,3 +213,10 @@ def _failed_calls(columns: Mapping[str, Column], agent_errors: AgentErrors) -> I
 def _calibration(doubtful: Sequence[str], required: bool) -> Iterator[str]:
     for key in doubtful:
         yield f"{key}: its judge is not calibrated" + (", which this gate requires" if required else "")
+
+
+def _position_bias(keys: Sequence[str], orders: Mapping[str, OrderFinding]) -> Iterator[str]:
+    """The judges whose scores decide nothing: they prefer a position."""
+    for key in keys:
+        if key in orders and orders[key].verdict == "position_biased":
+            yield f"{key}: {orders[key].sentence}, so its scores decide no gate"

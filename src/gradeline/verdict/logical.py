@@ -31,6 +31,9 @@ class LogicalGate(BaseGate, frozen=True, kw_only=True, tag="logical"):
     def looks_at(self, graders: Sequence[str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(key for each in self.conditions for key in each.looks_at(graders)))
 
+    def primary(self, graders: Sequence[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(key for each in self.conditions for key in each.primary(graders)))
+
     def baselines(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for each in self.conditions for name in each.baselines()))
 

@@ -8,7 +8,8 @@ from typing import Annotated
 
 from gradeline.errors import Problem
 from gradeline.model import described, quote
-from gradeline.verdict.aggregation import Aggregation, aggregate, perfect
+from gradeline.verdict.aggregation import Aggregation, aggregate
+from gradeline.verdict.columns import passes_of
 from gradeline.verdict.comparing import holds, statement
 from gradeline.verdict.gate import Evidence, Finding, GateResult, LeafGate
 from gradeline.verdict.simple import Bound, Op, bound_of, out_of_reach
@@ -47,7 +48,10 @@ class WeightedGate(LeafGate, frozen=True, kw_only=True, tag="weighted_average"):
 
     def measure(self, evidence: Evidence) -> Finding:
         weights = self.normalised()
-        parts = {key: aggregate(self.aggregation, column.scores, perfect) for key, column in evidence.columns.items()}
+        parts = {
+            key: aggregate(self.aggregation, column.scores, passes_of(column))
+            for key, column in evidence.columns.items()
+        }
         found = fsum(weights[key] * part for key, part in parts.items())
         bound = bound_of(self.aggregation, self.value)
         told = " + ".join(f"{weights[key]:.3g} × {key} {part:.4g}" for key, part in parts.items())

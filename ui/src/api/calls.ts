@@ -8,8 +8,10 @@ import type {
   GraderPage,
   Histograms,
   NewEvaluation,
+  CaseHistory,
   ResultDetail,
   ResultPage,
+  RunStorage,
   Session,
   TestCase,
   TestCaseFields,
@@ -51,12 +53,14 @@ export const api = {
 
   runs: (query: Query, signal?: AbortSignal) => get<EvaluationPage>("evaluations", query, signal),
   run: (id: string, signal?: AbortSignal) => get<Evaluation>(`evaluations/${part(id)}`, {}, signal),
+  runStorage: (id: string, signal?: AbortSignal) => get<RunStorage>(`evaluations/${part(id)}/storage`, {}, signal),
   startRun: (body: NewEvaluation, idempotencyKey: string) =>
     request<Evaluation>("POST", "evaluations", { body, headers: { "Idempotency-Key": idempotencyKey } }),
   tryAgent: (body: TryAgent, signal?: AbortSignal) =>
     request<Tried>("POST", "evaluations/try", signal ? { body, signal } : { body }),
   actOnRun: (id: string, action: "cancel" | "resume" | "retry-failed") =>
     request<Evaluation>("POST", `evaluations/${part(id)}/${action}`),
+  askOtherCases: (id: string) => request<Evaluation>("POST", `evaluations/${part(id)}/resume`, { body: { all: true } }),
   regrade: (id: string, graders: GraderChoice[]) =>
     request<Evaluation>("POST", `evaluations/${part(id)}/regrade`, { body: { grader_ids: graders } }),
   deleteRun: (id: string) => request<void>("DELETE", `evaluations/${part(id)}`),
@@ -65,6 +69,8 @@ export const api = {
     get<ResultPage>(`evaluations/${part(id)}/results`, query, signal),
   result: (id: string, result: string, signal?: AbortSignal) =>
     get<ResultDetail>(`evaluations/${part(id)}/results/${part(result)}`, {}, signal),
+  caseHistory: (id: string, result: string, limit: number, signal?: AbortSignal) =>
+    get<CaseHistory>(`evaluations/${part(id)}/results/${part(result)}/case-history`, { limit }, signal),
   histograms: (id: string, signal?: AbortSignal) => get<Histograms>(`evaluations/${part(id)}/histograms`, {}, signal),
   exportRunAddress: (id: string, format: string) => address(`evaluations/${part(id)}/export`, { format }),
 };

@@ -51,9 +51,24 @@ export class ApiFailure extends Error {
 
   /** The bad rows of an imported file. */
   get rows(): RowError[] {
-    const errors = this.details?.["errors"];
-    return Array.isArray(errors) ? errors.flatMap(asRowError) : [];
+    return this.errors.flatMap(asRowError);
   }
+
+  /** What is wrong, by the field of the request. */
+  get fields(): Record<string, string> {
+    return Object.fromEntries(this.errors.flatMap(asFieldError));
+  }
+
+  private get errors(): Json[] {
+    const errors = this.details?.["errors"];
+    return Array.isArray(errors) ? errors : [];
+  }
+}
+
+function asFieldError(value: Json): [string, string][] {
+  if (value === null || typeof value !== "object" || Array.isArray(value)) return [];
+  const { field, message } = value;
+  return typeof field === "string" && typeof message === "string" ? [[field, message]] : [];
 }
 
 function asRowError(value: Json): RowError[] {

@@ -81,6 +81,54 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/evaluations/ranking": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Rank Evaluations
+         * @description Three or more evaluations ranked on the cases that all of them have, with ties where no difference is certain.
+         *
+         *     Evaluations that are not comparable are not compared, unless that is forced: `comparability` says why.
+         *
+         *     Needs a key of scope `read`.
+         */
+        get: operations["rank_evaluations"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/evaluations/trend": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Trend Of Suite
+         * @description The evaluations of one suite over time, the oldest first.
+         *
+         *     A new `segment` begins where the grader changed: means compare only within one.
+         *
+         *     Needs a key of scope `read`.
+         */
+        get: operations["trend_of_suite"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/evaluations/try": {
         parameters: {
             query?: never;
@@ -169,7 +217,8 @@ export interface paths {
          * @description What happens in a run, as it happens: `snapshot`, `progress`, `result`, `status` and `done`.
          *
          *     An id is a position in the run's log, which is kept as long as the run. A stream begins with a snapshot, or behind
-         *     `Last-Event-ID` with no gap and no repeat; it closes after `done`.
+         *     `Last-Event-ID` with no gap and no repeat; it closes after `done`, when the key is revoked or expires, and when its
+         *     session is signed out of. One key and one address may have a limited number of streams open.
          *
          *     Needs a key of scope `read`.
          */
@@ -325,6 +374,31 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/evaluations/{evaluation_id}/results/{result_id}/case-history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Case History
+         * @description The same case in other runs, the newest first.
+         *
+         *     A case is the same when its id and its content are the same and it belongs to the same suite; a stored test case is
+         *     the same in every suite. The newest 1,000 runs are searched.
+         *
+         *     Needs a key of scope `read`.
+         */
+        get: operations["get_case_history"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/evaluations/{evaluation_id}/results/{result_id}/labels": {
         parameters: {
             query?: never;
@@ -389,7 +463,10 @@ export interface paths {
         put?: never;
         /**
          * Resume Evaluation
-         * @description Go on with a run that was cancelled or failed: what is missing is asked and graded.
+         * @description Continue a run that was cancelled or failed: what is missing is asked and graded.
+         *
+         *     With `{"all": true}` also a run that ended early: the cases that it left out are asked, and the verdict over all
+         *     cases replaces the one of its last look.
          *
          *     Needs a key of scope `run`.
          */
@@ -416,6 +493,28 @@ export interface paths {
          *     Needs a key of scope `run`.
          */
         post: operations["retry_failed_results"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/evaluations/{evaluation_id}/storage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Evaluation Storage
+         * @description What a run takes in the store: an estimate. All rows of the run are read, so it is not part of the run itself.
+         *
+         *     Needs a key of scope `read`.
+         */
+        get: operations["get_evaluation_storage"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -519,6 +618,8 @@ export interface paths {
          * Preview Grader
          * @description Grade a text or a stored result; nothing is stored. For the id "new" the definition is in the body.
          *
+         *     A grader that needs more than 60 seconds gives a score of status `error` and type `timeout`.
+         *
          *     Needs a key of scope `run`.
          */
         post: operations["preview_grader"];
@@ -621,7 +722,7 @@ export interface paths {
         };
         /**
          * List Secrets
-         * @description Names and hosts of all secrets.
+         * @description All secrets without their values: names, addresses, places, and who may use them.
          *
          *     Needs a key of scope `admin`.
          */
@@ -644,7 +745,10 @@ export interface paths {
         get?: never;
         /**
          * Put Secret
-         * @description Store a secret, or replace it. A target uses it as `headers: {Authorization: {secret: NAME}}`.
+         * @description Store a secret, or replace it whole. A target uses it as `headers: {Authorization: {secret: NAME}}`.
+         *
+         *     It is sent only to its hosts, by its scheme and in its place (`query: {key: {secret: NAME}}`, or in `request` for
+         *     the body), and only for keys that may use it. Its value is masked wherever it comes back.
          *
          *     Needs a key of scope `admin`.
          */
@@ -797,6 +901,8 @@ export interface paths {
          * Delete Test Case
          * @description Delete a test case. The runs that used it keep its texts.
          *
+         *     A key of scope `run` deletes what it has created itself; a key of scope `admin` deletes any.
+         *
          *     Needs a key of scope `run`.
          */
         delete: operations["delete_test_case"];
@@ -826,6 +932,7 @@ export interface components {
          */
         AuditEntry: {
             action: string;
+            address?: string | null;
             at: string;
             details: Record<string, unknown>;
             key_id: string | null;
@@ -868,8 +975,33 @@ export interface components {
             candidate_output?: string | null;
             /** @enum {unknown} */
             change: "edited" | "improved" | "missing" | "mixed" | "same" | "worse";
+            changes: {
+                [key: string]: "edited" | "improved" | "missing" | "mixed" | "same" | "worse";
+            };
             input?: string | null;
             test_case_id: string;
+        };
+        /**
+         * CaseHistory
+         * @description The same case in other runs, the newest run first.
+         *
+         *         A case is the same when its id and its content (input, expected output, metadata) are the same and it belongs to the
+         *         same suite; a stored test case is the same in every suite. Of the store, the newest 1,000 runs are searched.
+         */
+        CaseHistory: {
+            evaluation_id: string;
+            result_id: string;
+            runs: components["schemas"]["CaseRun"][];
+        };
+        /**
+         * CaseRun
+         * @description The case in one run.
+         */
+        CaseRun: {
+            evaluation_id: string;
+            name: string;
+            result: components["schemas"]["Result"];
+            started_at: string | null;
         };
         /**
          * Comparability
@@ -897,6 +1029,9 @@ export interface components {
                 [key: string]: components["schemas"]["GraderDifference"];
             };
             margin: number;
+            primary: string[];
+            sentence: string | null;
+            warnings: string[];
         };
         /**
          * Coverage
@@ -937,6 +1072,15 @@ export interface components {
             type?: string | null;
         };
         /**
+         * Drop
+         * @description A case whose score fell.
+         */
+        Drop: {
+            baseline: number;
+            candidate: number;
+            case: string;
+        };
+        /**
          * ErrorInfo
          * @description An error as a record keeps it.
          */
@@ -953,12 +1097,15 @@ export interface components {
         Evaluation: {
             agent_endpoint_url: string | null;
             baseline_id: string | null;
+            /** @default 0 */
+            calls_saved?: number;
             comparison?: Record<string, unknown> | null;
             completed_at: string | null;
             concurrency: number | null;
             error_message: string | null;
             grader_ids: string[];
             group: string | null;
+            held_by_service?: boolean;
             id: string;
             name: string;
             parent: string | null;
@@ -970,11 +1117,16 @@ export interface components {
             result_count: number;
             started_at: string | null;
             status: string;
+            stopped?: {
+                [key: string]: number;
+            } | null;
             tag: string | null;
             target: Record<string, unknown>;
             test_case_ids: string[] | null;
             timeout_s: number | null;
             verdict?: Record<string, unknown> | null;
+            /** @default [] */
+            warnings?: string[];
         };
         /**
          * EvaluationPage
@@ -986,6 +1138,35 @@ export interface components {
             next_cursor?: string | null;
             total: number;
             total_is_capped?: boolean;
+        };
+        /**
+         * EvaluationPair
+         * @description Candidate minus baseline; the interval holds with 95 % for all pairs together.
+         */
+        EvaluationPair: {
+            baseline_id: string;
+            candidate_id: string;
+            /** @enum {unknown} */
+            decision: "better" | "not_worse" | "undecided" | "worse";
+            difference: number;
+            high: number;
+            low: number;
+            p_adjusted: number;
+            p_value: number;
+            winner_id: string | null;
+        };
+        /**
+         * EvaluationScore
+         * @description One evaluation by one grader, over the cases that have a score in every evaluation.
+         */
+        EvaluationScore: {
+            high: number | null;
+            low: number | null;
+            mean: number | null;
+            rank_best: number | null;
+            rank_worst: number | null;
+            scored: number;
+            total: number;
         };
         Failure: {
             data: null;
@@ -1087,22 +1268,35 @@ export interface components {
         /**
          * GraderDifference
          * @description What one grader says: candidate minus baseline over the n cases that have a score in both runs.
+         *
+         *         With ``noise``, the difference is the mean of the changes that count; the two means are those of the scores.
          */
         GraderDifference: {
             baseline: number | null;
+            bounds_high: number | null;
+            bounds_low: number | null;
             candidate: number | null;
             cases_to_decide: number | null;
+            clusters?: number | null;
+            coverage: number | null;
             /** @enum {unknown} */
             decision: "better" | "not_worse" | "undecided" | "worse";
             difference: number | null;
             high: number | null;
             improved: number;
+            largest_drops: components["schemas"]["Drop"][];
             low: number | null;
             missing: number;
             n: number;
+            noise: number;
+            noise_threshold: number | null;
             p_adjusted: number | null;
             p_value: number | null;
+            reasons: string[];
             same: number;
+            skewed: boolean;
+            test: string | null;
+            within_noise: number;
             worse: number;
         };
         /**
@@ -1116,6 +1310,7 @@ export interface components {
             config?: Record<string, unknown>;
             config_schema: Record<string, unknown>;
             created_at?: string | null;
+            default_extractor: string;
             description: string | null;
             error?: string | null;
             fingerprint: string;
@@ -1278,7 +1473,7 @@ export interface components {
             baseline_id?: string | null;
             /**
              * Concurrency
-             * @description Calls at the same time.
+             * @description Calls in flight; the operator sets the maximum (default 200).
              */
             concurrency?: number | null;
             /** Grader Ids */
@@ -1290,6 +1485,12 @@ export interface components {
              * @description How often each case is asked.
              */
             repeats?: number | null;
+            /**
+             * Stop Early
+             * @description Ask the cases in random order, and end as soon as they decide the comparison.
+             * @default false
+             */
+            stop_early?: boolean;
             /**
              * Suite
              * @description A suite as an object: data alone, with its cases in `dataset` or by `{tag: NAME}` there.
@@ -1381,6 +1582,20 @@ export interface components {
             tags?: string[] | null;
         };
         /**
+         * OrderFinding
+         * @description What both orders of a pairwise judge say about the judge.
+         */
+        OrderFinding: {
+            decided: number;
+            first: number;
+            of: number;
+            p: number | null;
+            second: number;
+            sentence: string;
+            /** @enum {unknown} */
+            verdict: "not_enough_flips" | "not_flagged" | "position_biased";
+        };
+        /**
          * Outcome
          * @description What became of one (sample, grader).
          * @enum {unknown}
@@ -1422,6 +1637,45 @@ export interface components {
             total: number | null;
         };
         /**
+         * RankedEvaluation
+         * @description An evaluation of several, and what its own answers cost and took.
+         */
+        RankedEvaluation: {
+            cost_per_case: number | null;
+            cost_unknown: number;
+            evaluation_id: string;
+            latency_ms: {
+                [key: string]: number;
+            } | null;
+            name: string;
+            on_front: boolean | null;
+            scores: {
+                [key: string]: components["schemas"]["EvaluationScore"];
+            };
+        };
+        /**
+         * RankedEvaluations
+         * @description Several evaluations ranked. Those that are not comparable have no scores and no pairs, unless forced.
+         */
+        RankedEvaluations: {
+            best: string[];
+            cases: number;
+            comparability: components["schemas"]["Comparability"];
+            edited: string[];
+            evaluations: components["schemas"]["RankedEvaluation"][];
+            left_out: number;
+            margin: number;
+            noise: {
+                [key: string]: number;
+            };
+            pairs: {
+                [key: string]: components["schemas"]["EvaluationPair"][];
+            };
+            primary: string[];
+            sentence: string | null;
+            warnings: string[];
+        };
+        /**
          * RawAnswer
          * @description An answer before anything was read from it. A body that broke off or was too large is null.
          */
@@ -1451,13 +1705,15 @@ export interface components {
          * @description One agent call, committed on arrival.
          *
          *         A success has a text (an empty one is still an answer); anything else has an ``error``.
-         *         ``cleaned`` says that the text at the rim held what no store can keep.
+         *         ``cleaned`` says that the text held characters that no store can keep, which were replaced. ``output`` is what
+         *         an agent that is Python code printed.
          */
         Response: {
             /** @default false */
             cleaned?: boolean;
             error?: components["schemas"]["ErrorInfo"] | null;
             latency_ms?: number | null;
+            output?: string | null;
             /** @enum {unknown} */
             schema: 1;
             /**
@@ -1509,6 +1765,18 @@ export interface components {
             summary: components["schemas"]["Summary"];
         };
         /**
+         * Resume
+         * @description How a run is continued.
+         */
+        Resume: {
+            /**
+             * All
+             * @description Ask also the cases that an early end left out.
+             * @default false
+             */
+            all?: boolean;
+        };
+        /**
          * RunHistograms
          * @description How scores and latencies are spread over a whole run.
          */
@@ -1520,12 +1788,21 @@ export interface components {
             };
         };
         /**
+         * RunStorage
+         * @description What a run takes in the store.
+         */
+        RunStorage: {
+            estimated_bytes: number;
+            rows: number;
+        };
+        /**
          * Sample
          * @description What the agent is asked, and what is expected of it.
          */
         Sample: {
             /** @default {} */
             agent_args?: Record<string, unknown>;
+            cluster?: string | null;
             /** @default {} */
             extra_vars?: Record<string, unknown>;
             ground_truth?: string | string[] | null;
@@ -1570,24 +1847,64 @@ export interface components {
         SecretBody: {
             /**
              * Host
-             * @description `host`, or `host:port`; no scheme.
+             * @description Where it may be sent: `host`, or `host:port`. No port: the scheme's own.
              */
-            host: string;
+            host?: string | null;
+            /**
+             * Hosts
+             * @description Several such, instead of `host`.
+             */
+            hosts?: string[] | null;
+            /**
+             * Keys
+             * @description Ids of further keys that may use it.
+             * @default []
+             */
+            keys?: string[];
+            /**
+             * Place
+             * @description Where in a request it may be.
+             * @default header
+             * @enum {string}
+             */
+            place?: "header" | "query" | "body";
+            /**
+             * Scheme
+             * @description `http` sends it unencrypted. A loopback host may be called by either.
+             * @default https
+             * @enum {string}
+             */
+            scheme?: "https" | "http";
+            /**
+             * Scopes
+             * @description The scopes of keys that may use it; `admin` always may.
+             * @default [
+             *       "admin"
+             *     ]
+             */
+            scopes?: ("admin" | "run")[];
             /**
              * Value
-             * @description The whole value of the header.
+             * @description The whole value of the header, parameter or field; without its scheme at least 8 characters.
              */
             value: string;
         };
         /**
          * SecretInfo
-         * @description What may be told of a secret.
+         * @description A secret without its value.
          */
         SecretInfo: {
             created_at: string;
             host: string;
+            hosts: string[];
+            keys: string[];
             modified_at: string;
             name: string;
+            /** @enum {unknown} */
+            place: "body" | "header" | "query";
+            /** @enum {unknown} */
+            scheme: "http" | "https";
+            scopes: string[];
         };
         /**
          * SecretList
@@ -1639,6 +1956,38 @@ export interface components {
             key: string;
         };
         /**
+         * SuiteTrend
+         * @description The newest evaluations of a suite by one grader, the oldest first.
+         */
+        SuiteTrend: {
+            grader: string;
+            points: components["schemas"]["SuiteTrendPoint"][];
+            runs: number;
+            suite: string;
+        };
+        /**
+         * SuiteTrendPoint
+         * @description One evaluation of the series.
+         */
+        SuiteTrendPoint: {
+            changes: ("cases" | "grader" | "target")[];
+            cost: number | null;
+            cost_unknown: number;
+            evaluation_id: string;
+            high: number | null;
+            latency_ms: {
+                [key: string]: number;
+            } | null;
+            low: number | null;
+            mean: number | null;
+            name: string;
+            reasons: string[];
+            scored: number;
+            segment: number;
+            started_at: string | null;
+            total: number;
+        };
+        /**
          * Summary
          * @description A whole run in numbers. Latencies are those of successful responses.
          */
@@ -1647,6 +1996,7 @@ export interface components {
             average_scores: {
                 [key: string]: components["schemas"]["Figure"];
             };
+            clusters?: number | null;
             coverage: {
                 [key: string]: components["schemas"]["Coverage"];
             };
@@ -1662,6 +2012,9 @@ export interface components {
             };
             grader_skipped_counts: {
                 [key: string]: number;
+            };
+            orders: {
+                [key: string]: components["schemas"]["OrderFinding"];
             };
             p50_latency_ms: number | null;
             p95_latency_ms: number | null;
@@ -1705,12 +2058,16 @@ export interface components {
          * Trajectory
          * @description Turns in order; a turn is what followed one message of the user.
          *
-         *         ``memory`` holds the labelled memory blocks of the agent's final state, where it told them.
+         *         ``memory`` holds the labelled memory blocks of the agent's final state, where it reported them.
+         *         ``tools_known`` is False where only the text of at least one turn is known. Such a turn may have called
+         *         tools that are not listed: a check of tool use has no data and must not pass or fail.
          */
         Trajectory: {
             memory?: {
                 [key: string]: string;
             } | null;
+            /** @default true */
+            tools_known?: boolean;
             /** @default [] */
             turns?: components["schemas"]["Message"][][];
         };
@@ -1729,7 +2086,7 @@ export interface components {
             /** @enum {unknown} */
             response_status: "error" | "success" | "timeout";
             timeout_s: number | null;
-            tool_calls: components["schemas"]["ToolCall"][];
+            tool_calls: components["schemas"]["ToolCall"][] | null;
             tool_calls_omitted: number;
             usage: components["schemas"]["Usage"] | null;
         };
@@ -1895,7 +2252,7 @@ export interface operations {
                 skip?: number | null;
                 /** @description The `next_cursor` of the page before. */
                 cursor?: string | null;
-                status?: ("pending" | "running" | "completed" | "failed" | "cancelled") | null;
+                status?: ("pending" | "running" | "completed" | "failed" | "cancelled" | "interrupted") | null;
                 /** @description Created then or later (ISO 8601). */
                 from?: string | null;
                 /** @description Created before (ISO 8601). */
@@ -2207,7 +2564,223 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description There is no such thing. */
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The Host is not this service. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to come again. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description A defect of the service. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The store does not work now; try again later. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+        };
+    };
+    rank_evaluations: {
+        parameters: {
+            query: {
+                /** @description Three or more ids, with commas between them. */
+                ids: string;
+                /** @description Compare even where the graders differ. */
+                force?: boolean;
+                /** @description How much worse on average is still not worse. */
+                margin?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        data: components["schemas"]["RankedEvaluations"];
+                        error: null;
+                        /** @constant */
+                        success: true;
+                    };
+                };
+            };
+            /** @description The request is wrong; the message says where. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description No key, or not a good one. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not with this key, or not for anybody. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The Host is not this service. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to come again. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description A defect of the service. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The store does not work now; try again later. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+        };
+    };
+    trend_of_suite: {
+        parameters: {
+            query: {
+                /** @description The name of the suite. */
+                suite: string;
+                /** @description The grader; by default the primary one of the newest. */
+                grader?: string | null;
+                /** @description Number of the newest evaluations. */
+                last?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        data: components["schemas"]["SuiteTrend"];
+                        error: null;
+                        /** @constant */
+                        success: true;
+                    };
+                };
+            };
+            /** @description The request is wrong; the message says where. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description No key, or not a good one. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not with this key, or not for anybody. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not found. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -2444,7 +3017,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description There is no such thing. */
+            /** @description Not found. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -2540,7 +3113,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description There is no such thing. */
+            /** @description Not found. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -2663,7 +3236,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description There is no such thing. */
+            /** @description Not found. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -2791,7 +3364,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description There is no such thing. */
+            /** @description Not found. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -2898,7 +3471,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description There is no such thing. */
+            /** @description Not found. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3002,7 +3575,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description There is no such thing. */
+            /** @description Not found. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3112,7 +3685,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description There is no such thing. */
+            /** @description Not found. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3219,7 +3792,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description There is no such thing. */
+            /** @description Not found. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3394,7 +3967,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description There is no such thing. */
+            /** @description Not found. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3500,7 +4073,116 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description There is no such thing. */
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The Host is not this service. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to come again. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description A defect of the service. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The store does not work now; try again later. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+        };
+    };
+    get_case_history: {
+        parameters: {
+            query?: {
+                /** @description Maximum number of runs. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description The id of an evaluation. */
+                evaluation_id: string;
+                /** @description The id of a result. */
+                result_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        data: components["schemas"]["CaseHistory"];
+                        error: null;
+                        /** @constant */
+                        success: true;
+                    };
+                };
+            };
+            /** @description The request is wrong; the message says where. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description No key, or not a good one. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not with this key, or not for anybody. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not found. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3606,7 +4288,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description There is no such thing. */
+            /** @description Not found. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3718,7 +4400,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description There is no such thing. */
+            /** @description Not found. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3866,7 +4548,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description There is no such thing. */
+            /** @description Not found. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3937,7 +4619,11 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Resume"];
+            };
+        };
         responses: {
             /** @description Done. */
             202: {
@@ -3980,8 +4666,17 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description There is no such thing. */
+            /** @description Not found. */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The body came too slowly. */
+            408: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3991,6 +4686,24 @@ export interface operations {
             };
             /** @description Not in its present state. */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The body is of another type. */
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4103,7 +4816,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description There is no such thing. */
+            /** @description Not found. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4174,6 +4887,109 @@ export interface operations {
             };
         };
     };
+    get_evaluation_storage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                evaluation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        data: components["schemas"]["RunStorage"];
+                        error: null;
+                        /** @constant */
+                        success: true;
+                    };
+                };
+            };
+            /** @description The request is wrong; the message says where. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description No key, or not a good one. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not with this key, or not for anybody. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The Host is not this service. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Too many requests; Retry-After says when to come again. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description A defect of the service. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The store does not work now; try again later. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+        };
+    };
     get_evaluation_suite: {
         parameters: {
             query?: never;
@@ -4221,7 +5037,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description There is no such thing. */
+            /** @description Not found. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4568,7 +5384,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description There is no such thing. */
+            /** @description Not found. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4675,7 +5491,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description There is no such thing. */
+            /** @description Not found. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4809,7 +5625,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description There is no such thing. */
+            /** @description Not found. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4927,7 +5743,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description There is no such thing. */
+            /** @description Not found. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5586,7 +6402,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description There is no such thing. */
+            /** @description Not found. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -6514,7 +7330,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description There is no such thing. */
+            /** @description Not found. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -6629,7 +7445,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description There is no such thing. */
+            /** @description Not found. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -6763,7 +7579,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description There is no such thing. */
+            /** @description Not found. */
             404: {
                 headers: {
                     [name: string]: unknown;

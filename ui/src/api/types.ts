@@ -39,7 +39,7 @@ export interface RowError {
   message: string;
 }
 
-export type RunStatus = "pending" | "running" | "completed" | "failed" | "cancelled";
+export type RunStatus = "pending" | "running" | "completed" | "failed" | "cancelled" | "interrupted";
 export type Progress = Schemas["Progress"];
 
 /** An id of a grader, or one with options of its own. */
@@ -50,13 +50,28 @@ export interface Verdict {
   reasons: string[];
 }
 
-export type Evaluation = Omit<Schemas["Evaluation"], "status" | "target" | "verdict" | "comparison"> & {
+/** A finished run against its baseline, as the command line prints it with `--json`. */
+export interface RunComparison {
+  comparable: boolean;
+  reasons: string[];
+  sentence: string | null;
+}
+
+export type Evaluation = Omit<Schemas["Evaluation"], "status" | "target" | "verdict" | "comparison" | "stopped"> & {
   status: RunStatus;
   target: JsonObject;
   /** By the suite's gate, once the run is completed. */
   verdict?: Verdict | null;
-  comparison?: Comparison | null;
+  comparison?: RunComparison | null;
+  /** Where it ended early: the last look, after `n` of the `of` cases that it has in common with its baseline. */
+  stopped?: { look: number; n: number; of: number } | null;
 };
+
+/** What a run takes in the store: an estimate, without indexes. */
+export interface RunStorage {
+  rows: number;
+  estimated_bytes: number;
+}
 
 export type EvaluationPage = Omit<Schemas["EvaluationPage"], "evaluations"> & { evaluations: Evaluation[] };
 
@@ -72,6 +87,7 @@ export interface NewEvaluation {
   concurrency?: number;
   timeout_s?: number;
   baseline_id?: string;
+  stop_early?: boolean;
 }
 
 export interface TryAgent {
@@ -95,6 +111,9 @@ export type Message = Schemas["Message"];
 export type Trajectory = Schemas["Trajectory"];
 export type StoredGrade = Schemas["Grade"];
 export type ResultDetail = Omit<Schemas["LabelledResult"], "scores"> & { scores: Score[] };
+
+export type CaseRun = Omit<Schemas["CaseRun"], "result"> & { result: Result };
+export type CaseHistory = Omit<Schemas["CaseHistory"], "runs"> & { runs: CaseRun[] };
 
 export type Figure = Schemas["Figure"];
 export type Summary = Schemas["Summary"];

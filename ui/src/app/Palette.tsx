@@ -2,9 +2,10 @@ import { useQuery } from "@tanstack/react-query";
 import { useId, useMemo, useState } from "react";
 import { useNavigate } from "react-router";
 import { api } from "../api/calls.ts";
+import { useSession } from "../api/session.ts";
 import { visibleText } from "../lib/visible.ts";
 import { Dialog } from "../parts/Dialog.tsx";
-import { PLACES } from "./pages.ts";
+import { placesOf } from "./pages.ts";
 import { chooseTheme } from "./theme.ts";
 
 interface Command {
@@ -81,13 +82,14 @@ function Commands({ onClose }: { onClose: () => void }) {
 
 function useCommands(): Command[] {
   const navigate = useNavigate();
+  const scope = useSession().current?.scope ?? null;
   const runs = useQuery({
     queryKey: ["runs", "recent"],
     queryFn: ({ signal }) => api.runs({ limit: 50 }, signal),
     staleTime: 10_000,
   });
   return useMemo(() => {
-    const places = PLACES.map((place) => ({
+    const places = placesOf(scope).map((place) => ({
       id: place.path,
       title: place.title,
       words: place.words,
@@ -106,7 +108,7 @@ function useCommands(): Command[] {
       { id: "light", title: "Light colours", words: "theme day", act: () => chooseTheme("light") },
     ];
     return [...places, ...others, ...recent];
-  }, [navigate, runs.data]);
+  }, [navigate, runs.data, scope]);
 }
 
 function matches(command: Command, sought: string): boolean {

@@ -8,7 +8,7 @@ import { Loading } from "../parts/Notice.tsx";
 import { Toasts } from "../parts/toast.tsx";
 import { KeyHelp } from "./KeyHelp.tsx";
 import { useKeys } from "./keys.ts";
-import { PLACES } from "./pages.ts";
+import { placesOf } from "./pages.ts";
 import { Palette } from "./Palette.tsx";
 import { SignIn } from "./SignIn.tsx";
 import { chooseTheme, nextTheme, useTheme } from "./theme.ts";
@@ -63,7 +63,7 @@ function Header({ onPalette, onKeys }: { onPalette: () => void; onKeys: () => vo
           aria-label="Main"
           className="order-last flex w-full gap-0.5 overflow-x-auto sm:gap-1 sm:order-none sm:w-auto"
         >
-          {PLACES.map((place) => (
+          {placesOf(current?.scope ?? null).map((place) => (
             <NavLink
               key={place.path}
               to={place.path}

@@ -23,7 +23,7 @@ export function SignIn() {
         }}
       >
         <h1 className="text-xl font-semibold">Sign in to gradeline</h1>
-        <Field label="Key" help="Whoever runs this service makes one with: gradeline keys create" required>
+        <Field label="Key" help="The operator makes one with: gradeline keys create --scope run" required>
           <input
             className="field font-mono"
             type="password"

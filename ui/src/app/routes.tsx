@@ -41,6 +41,10 @@ export const router = createHashRouter([
         path: "graders/:id/edit",
         lazy: async () => ({ Component: (await import("../pages/graders/GraderEditorPage.tsx")).GraderEditorPage }),
       },
+      {
+        path: "secrets",
+        lazy: async () => ({ Component: (await import("../pages/secrets/SecretsPage.tsx")).SecretsPage }),
+      },
       { path: "*", element: <NotFound /> },
     ],
   },

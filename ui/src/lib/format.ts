@@ -13,6 +13,11 @@ export function counted(value: number, noun: string, plural = `${noun}s`): strin
   return `${WHOLE.format(value)} ${value === 1 ? noun : plural}`;
 }
 
+/** " in 24 clusters"; nothing where no case has a cluster. */
+export function inClusters(clusters: number | null | undefined): string {
+  return clusters === null || clusters === undefined ? "" : ` in ${counted(clusters, "cluster")}`;
+}
+
 /** A share of one as a percentage: short, and never 0 % or 100 % unless it is exactly that. */
 export function percent(share: number | null | undefined, digits = 0): string {
   if (share === null || share === undefined || !Number.isFinite(share)) return NONE;
@@ -86,6 +91,18 @@ export function ago(iso: string | null | undefined, now = Date.now()): string {
   const hours = Math.floor(minutes / 60);
   if (hours < 24) return `${hours} h ago`;
   return `${counted(Math.floor(hours / 24), "day")} ago`;
+}
+
+/** "512 B", "1.5 KiB", "12 MiB". */
+export function bytes(size: number): string {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  let value = size;
+  while (value >= 1024 && unit < units.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  return `${unit === 0 || value >= 10 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
 }
 
 export function cost(value: number | null | undefined): string {

@@ -1,7 +1,7 @@
 import type { ServerEvent } from "../api/events.ts";
 import type { Evaluation, Json, Progress, RunStatus } from "../api/types.ts";
 
-const STATUSES: readonly string[] = ["pending", "running", "completed", "failed", "cancelled"];
+const STATUSES: readonly string[] = ["pending", "running", "completed", "failed", "cancelled", "interrupted"];
 
 /** The run after an event. Events carry the whole run, its progress, or a part of either. */
 export function applyEvent(run: Evaluation, event: ServerEvent): Evaluation {

@@ -1,10 +1,16 @@
-import type { Evaluation, Summary } from "../api/types.ts";
+import type { Evaluation, RunStatus, Summary } from "../api/types.ts";
 import { counted, percent, rate } from "./format.ts";
 
 export interface Verdict {
   tone: "good" | "bad" | "open" | "none";
   sentence: string;
 }
+
+const SO_FAR: Partial<Record<RunStatus, string>> = {
+  running: "So far: ",
+  cancelled: "Cancelled. What there is: ",
+  interrupted: "Interrupted. What there is: ",
+};
 
 /** A run in one sentence: the grader that says worst, how sure that is, and how much of the run it speaks of. */
 export function verdictOf(run: Evaluation, summary: Summary): Verdict {
@@ -14,7 +20,7 @@ export function verdictOf(run: Evaluation, summary: Summary): Verdict {
   }
   if (run.verdict) return gateOf(run.verdict);
   const graders = Object.entries(summary.pass_rates).filter(([, figure]) => figure.value !== null);
-  const going = run.status === "running" ? "So far: " : run.status === "cancelled" ? "Cancelled. What there is: " : "";
+  const going = SO_FAR[run.status] ?? "";
   if (graders.length === 0) {
     return going === "" && summary.total_results > 0
       ? { tone: "none", sentence: "Nothing could be graded: no answer has a score." }

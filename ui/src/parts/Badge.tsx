@@ -1,5 +1,6 @@
 import type { ReactNode } from "react";
 import type { Outcome, ResponseStatus, RunStatus } from "../api/types.ts";
+import { visibleText } from "../lib/visible.ts";
 
 const TONES = {
   good: "bg-pass-soft text-pass",
@@ -28,11 +29,13 @@ const RUN_TONES: Record<RunStatus, Tone> = {
   completed: "good",
   failed: "bad",
   cancelled: "none",
+  interrupted: "none",
 };
 
-export function RunBadge({ status }: { status: RunStatus }) {
+/** `reason` says why a run failed, was cancelled or is quarantined. */
+export function RunBadge({ status, reason }: { status: RunStatus; reason?: string | null }) {
   return (
-    <Badge tone={RUN_TONES[status]}>
+    <Badge tone={RUN_TONES[status]} {...(reason ? { title: visibleText(reason) } : {})}>
       {status === "running" && <span aria-hidden className="size-1.5 animate-pulse rounded-full bg-current" />}
       {status}
     </Badge>

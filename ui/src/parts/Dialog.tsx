@@ -1,6 +1,6 @@
 import * as Radix from "@radix-ui/react-dialog";
 import { useRef, type ReactNode } from "react";
-import { Button } from "./Button.tsx";
+import { Button, type Look } from "./Button.tsx";
 
 interface Props {
   open: boolean;
@@ -54,12 +54,14 @@ export function Dialog({ open, onClose, title, description, children, side = fal
   );
 }
 
-/** Asks before something that cannot be undone. */
+/** Asks before something that cannot be undone; `look` and `keep` are for what deletes nothing. */
 export function Confirm(props: {
   open: boolean;
   onClose: () => void;
   title: string;
   action: string;
+  look?: Look;
+  keep?: string;
   onConfirm: () => void;
   children: ReactNode;
 }) {
@@ -68,8 +70,8 @@ export function Confirm(props: {
       <div className="flex flex-col gap-4">
         <div>{props.children}</div>
         <div className="flex justify-end gap-2">
-          <Button onClick={props.onClose}>Keep</Button>
-          <Button look="danger" onClick={props.onConfirm}>
+          <Button onClick={props.onClose}>{props.keep ?? "Keep"}</Button>
+          <Button look={props.look ?? "danger"} onClick={props.onConfirm}>
             {props.action}
           </Button>
         </div>

@@ -1,4 +1,5 @@
 import { useId, type ReactElement, cloneElement } from "react";
+import { SafeText } from "./SafeText.tsx";
 
 interface Props {
   label: string;
@@ -12,6 +13,63 @@ interface Props {
     "aria-invalid"?: boolean;
     "aria-required"?: boolean;
   }>;
+}
+
+/** A checkbox with its label next to it. */
+export function CheckField({
+  label,
+  help,
+  fault,
+  checked,
+  disabled = false,
+  onChange,
+}: {
+  label: string;
+  help?: string | undefined;
+  fault?: string | null | undefined;
+  checked: boolean;
+  disabled?: boolean;
+  onChange: (checked: boolean) => void;
+}) {
+  const id = useId();
+  const notes = [help && `${id}-help`, fault && `${id}-fault`].filter(Boolean).join(" ");
+  return (
+    <div className="flex items-start gap-2 text-sm">
+      <input
+        type="checkbox"
+        id={id}
+        className="mt-1"
+        checked={checked}
+        disabled={disabled}
+        onChange={(event) => onChange(event.target.checked)}
+        {...(notes ? { "aria-describedby": notes } : {})}
+        {...(fault ? { "aria-invalid": true } : {})}
+      />
+      <div className="min-w-0">
+        <label htmlFor={id} className="font-medium">
+          {label}
+        </label>
+        <Notes id={id} help={help} fault={fault} />
+      </div>
+    </div>
+  );
+}
+
+function Notes({ id, help, fault }: { id: string; help?: string | undefined; fault?: string | null | undefined }) {
+  return (
+    <>
+      {help && (
+        <p id={`${id}-help`} className="text-xs text-muted">
+          {help}
+        </p>
+      )}
+      {fault && (
+        <p id={`${id}-fault`} className="text-xs font-medium text-fail">
+          <SafeText text={fault} />
+        </p>
+      )}
+    </>
+  );
 }
 
 export function Field({ label, help, fault, required = false, children }: Props) {
@@ -29,16 +87,7 @@ export function Field({ label, help, fault, required = false, children }: Props)
         ...(fault ? { "aria-invalid": true } : {}),
         ...(required ? { "aria-required": true } : {}),
       })}
-      {help && (
-        <p id={`${id}-help`} className="text-xs text-muted">
-          {help}
-        </p>
-      )}
-      {fault && (
-        <p id={`${id}-fault`} className="text-xs font-medium text-fail">
-          {fault}
-        </p>
-      )}
+      <Notes id={id} help={help} fault={fault} />
     </div>
   );
 }

@@ -29,6 +29,23 @@ export function Failure({ error, onRetry }: { error: unknown; onRetry?: () => vo
   );
 }
 
+/** What to know before a result is trusted. */
+export function Warnings({ warnings }: { warnings: readonly string[] | undefined }) {
+  if (warnings === undefined || warnings.length === 0) return null;
+  return (
+    <section aria-label="Warnings" className="card border-l-4! border-warn p-3 text-sm">
+      <h2 className="font-semibold text-warn">{warnings.length === 1 ? "Warning" : "Warnings"}</h2>
+      <ul className="flex flex-col gap-1">
+        {warnings.map((warning) => (
+          <li key={warning}>
+            <SafeText text={warning} />
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
 export function Loading({ what = "Loading" }: { what?: string }) {
   return (
     <p role="status" className="p-4 text-muted">

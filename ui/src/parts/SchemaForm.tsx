@@ -3,7 +3,7 @@ import type { Json, JsonObject } from "../api/types.ts";
 import { asObject, variantFor, type Field as Declared, type Variant } from "../lib/schemaForm.ts";
 import { Button } from "./Button.tsx";
 import { CodeEditor } from "./CodeEditor.tsx";
-import { Field } from "./Field.tsx";
+import { CheckField, Field } from "./Field.tsx";
 
 interface Props {
   fields: readonly Declared[];
@@ -61,18 +61,13 @@ function OneField({ field, value, path, faults, onChange }: OneProps) {
   switch (field.kind) {
     case "switch":
       return (
-        <label className="flex items-start gap-2 text-sm">
-          <input
-            type="checkbox"
-            className="mt-1"
-            checked={shown === true}
-            onChange={(event) => onChange(event.target.checked)}
-          />
-          <span>
-            <span className="font-medium">{field.label}</span>
-            {field.help && <span className="block text-xs text-muted">{field.help}</span>}
-          </span>
-        </label>
+        <CheckField
+          label={field.label}
+          help={field.help}
+          fault={faults[path]}
+          checked={shown === true}
+          onChange={onChange}
+        />
       );
     case "choice":
       return (

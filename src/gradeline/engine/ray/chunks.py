@@ -13,6 +13,7 @@ from gradeline.engine.pipeline import RunTask
 from gradeline.engine.plan import Planned, Work, planned_for
 from gradeline.errors import Problem
 from gradeline.model import Storage
+from gradeline.stats.sequential import LOOKS
 
 FEWEST, MOST = 100, 500
 """Cases in a chunk: enough that handing it out costs nothing, few enough that doing it again costs little."""
@@ -43,10 +44,16 @@ class ChunkDone(NamedTuple):
     seconds: float
     stopped: str | None = None
     """Why it ended early."""
+    refused: str | None = None
+    """Why a provider refused every call of this worker so far."""
     faults: tuple[Problem, ...] = ()
     """What keeps every case from being asked or graded until a person has fixed it."""
     lost_store: str | None = None
     """Why not all of it could be stored; the rest is to be done again."""
+    deaths: tuple[str, ...] = ()
+    """Why processes of user code died in the worker since its last chunk was done, one for each."""
+    refusals: int = 0
+    """Addresses that the egress policy refused there since then."""
 
 
 def replanned(chunk: Chunk, task: RunTask, storage: Storage) -> Iterator[Planned]:
@@ -73,11 +80,16 @@ class Chunks:
     """
 
     def __init__(
-        self, planned: Iterator[Planned], take_note: Callable[[Planned], str | None], workers: int, concurrency: int
+        self,
+        planned: Iterator[Planned],
+        take_note: Callable[[Planned], str | None],
+        workers: int,
+        concurrency: int,
+        most: int = MOST,
     ) -> None:
         """``take_note`` is told of every case as it is planned; a reason that it gives is why there are no more.
 
-        ``concurrency`` is that of all workers together.
+        ``concurrency`` is that of all workers together; a chunk has at most ``most`` cases.
         """
         self._planned = planned
         self._take_note = take_note
@@ -92,7 +104,8 @@ class Chunks:
         self._in_sight = 0
         """Cases that were left when the end of the plan was seen."""
         self._ended = False
-        self._size = FEWEST
+        self._most = most
+        self._size = min(FEWEST, most)
         self.over = asyncio.Event()
         """Nothing is left to be done."""
 
@@ -119,7 +132,7 @@ class Chunks:
         async with self._changed:
             self._out.discard(chunk.number)
             fitting = len(chunk.planned) * WANTED_SECONDS / max(seconds, 0.001)
-            self._size = int(min(MOST, max(FEWEST, fitting)))
+            self._size = int(min(self._most, max(FEWEST, fitting)))
             self._settle()
 
     async def give_back(self, chunk: Chunk) -> None:
@@ -165,6 +178,14 @@ class Chunks:
                 self._ahead.append(one)
             if one.position % MOST == 0:
                 await asyncio.sleep(0)  # a long row of them must not keep everybody else waiting
+
+
+def chunk_limit(task: RunTask, workers: int) -> int:
+    """The most cases of a chunk: where a run may end early, all workers together have no more than one look needs."""
+    if task.looks is None or task.run.early is None:
+        return MOST
+    look = task.run.early.of * task.run.repeats / LOOKS
+    return ceil(max(look, task.pace.concurrency) / (workers * LANES))
 
 
 def shares(concurrency: int, workers: int) -> Sequence[int]:

@@ -10,12 +10,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from gradeline.engine.carry_out import RunResult, carry_out
-from gradeline.engine.execute import Spending
+from gradeline.engine.execute import RUN, Spending
 from gradeline.engine.keeper import Keeper
+from gradeline.engine.outside import Observer
+from gradeline.engine.phases import Worked
 from gradeline.engine.pipeline import RunTask, spent_before
 from gradeline.engine.plan import Planned, Work
 from gradeline.engine.prepare import Prepared
-from gradeline.engine.ray.chunks import LANES, Chunk, Chunks, shares
+from gradeline.engine.ray.chunks import LANES, Chunk, Chunks, chunk_limit, shares
 from gradeline.engine.ray.cluster import Cluster, joined, require_ray
 from gradeline.engine.ray.turns import Lessor, RemoteLessor
 from gradeline.engine.ray.worker import ChunkWorker, Heard, Job, Opened
@@ -32,6 +34,8 @@ _log = logging.getLogger("gradeline")
 _HEARD_EVERY = 0.5
 _MOST_TRIES = 5
 """How often a chunk is begun before it is taken for the cause."""
+_REFUSED_TRIES = 1
+"""How often a chunk whose calls are all refused is tried again, for a success of another worker to show."""
 _PAUSE_SECONDS = 1.0
 """Before a chunk is tried again that could not be stored; doubled each time."""
 _CLOSING_SECONDS = 3.0
@@ -100,12 +104,13 @@ class RayEngine:
         """Do what is missing of a run, as `run_local` does."""
         cluster = self.join(prepared.suite.folder if self._address is not None else None)
 
-        async def work_through(keeper: Keeper, run: Run, stop: Stop) -> Counter[Work]:
-            job = Job.of(prepared, task, run, self._store, keeper.writer_elsewhere(), shipped=cluster.shipped)
+        async def work_through(keeper: Keeper, run: Run, stop: Stop) -> Worked:
+            taken = task._replace(run=run, before=storage.counts(run.id))
+            job = Job.of(prepared, taken, run, self._store, keeper.writer_elsewhere(), shipped=cluster.shipped)
             with self._part() as workers:
                 lessor = self._lessor(run, task)
-                async with Fleet(storage, task._replace(run=run), job, workers, stop, self._tell, lessor) as fleet:
-                    return await fleet.work_through()
+                async with Fleet(storage, taken, job, workers, stop, self._tell, prepared.observer, lessor) as fleet:
+                    return Worked(await fleet.work_through())
 
         return await carry_out(storage, task, stop, work_through)
 
@@ -155,6 +160,7 @@ class Fleet:
         workers: int,
         stop: Stop,
         tell: Callable[[str], None],
+        observer: Observer,
         lessor: Lessor | None = None,
     ) -> None:
         import ray  # joined by now
@@ -164,9 +170,12 @@ class Fleet:
         self._job = job
         self._stop = stop
         self._tell = tell
+        self._observer = observer
         self._shares = shares(task.pace.concurrency, workers)
         self._spending: Spending = spent_before(storage, task)
-        self._chunks = Chunks(task.plan(storage), self._take_note, len(self._shares), task.pace.concurrency)
+        number = len(self._shares)
+        limit = chunk_limit(task, number)
+        self._chunks = Chunks(task.plan(storage), self._take_note, number, task.pace.concurrency, limit)
         self._done: Counter[Work] = Counter()
         self._crew: list[Any] = []
         self._lessor = lessor
@@ -266,16 +275,35 @@ class Fleet:
                 await self._chunks.give_back(chunk)
                 raise
             _log.debug("chunk %d: %.1f s", chunk.number, done.seconds)
+            for reason in done.deaths:
+                self._observer.worker_died(reason)
+            for _ in range(done.refusals):
+                self._observer.address_refused()
             if done.lost_store is not None:
                 await self._try_again(chunk, done.lost_store)
                 continue
             self._done.update(done.work)
+            if done.refused is not None and await self._given_another_try(chunk, done.refused):
+                continue
             if done.faults:
                 await self._fail(ConfigError(done.faults))
             elif done.stopped is not None:
                 self._stop.set(done.stopped)
                 await self._end()
             await self._chunks.done(chunk, done.seconds)
+
+    async def _given_another_try(self, chunk: Chunk, refusal: str) -> bool:
+        """Whether another worker's calls may show that the provider takes them; if not, the run has failed.
+
+        Each try looks into the store for calls that succeeded (see `Pipeline`).
+        """
+        if self._stop.reason is None and chunk.tries < _REFUSED_TRIES:
+            await self._stop.sleep(_PAUSE_SECONDS)  # for calls in flight elsewhere
+            await self._chunks.give_back(chunk)
+            return True
+        self._stop.set(refusal, failed=True)
+        await self._end()
+        return False
 
     async def _try_again(self, chunk: Chunk, reason: str) -> None:
         if chunk.tries >= _MOST_TRIES:
@@ -293,6 +321,7 @@ class Fleet:
         if isinstance(error, self._ray.exceptions.ActorDiedError) and error.actor_init_failed:
             await self._fail(_cannot_begin(error))
             return
+        self._observer.worker_died("ray_worker")
         worst = self._chunks.most_tried
         if worst is not None and worst.tries >= _MOST_TRIES:
             first, last = worst.cases
@@ -328,9 +357,9 @@ class Fleet:
             return  # it begins, or ends
         if heard.tally.done:
             self._task.on_progress(heard.tally)
-        if heard.tally.cost is not None:
-            self._spending.paid(Usage(cost=heard.tally.cost))
-            spent = self._spending.over()
+        answered = heard.tally.done - heard.tally.reused - heard.tally.errors
+        if heard.tally.cost is not None or answered > 0:
+            spent = self._spending.paid(Usage(cost=heard.tally.cost), RUN) or self._spending.over()
             if spent is not None:
                 self._stop.set(spent)
         if heard.stopped is not None:

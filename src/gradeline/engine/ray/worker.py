@@ -14,20 +14,23 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import msgspec
 
 from gradeline import __version__
+from gradeline.engine.breaker import ConnectionBreaker
 from gradeline.engine.execute import Budget, Slots
 from gradeline.engine.keeper import OpenWriter
-from gradeline.engine.outside import Outside
+from gradeline.engine.outside import Observer, Outside
 from gradeline.engine.pipeline import Pipeline, RunTask
 from gradeline.engine.plan import Planned
 from gradeline.engine.prepare import Choice, Prepared, prepare
 from gradeline.engine.ray.chunks import Chunk, ChunkDone, replanned
 from gradeline.engine.ray.turns import LeasedTurns, Lessor
 from gradeline.engine.stop import Stop
-from gradeline.engine.tally import CaseDone, Tally
+from gradeline.engine.tally import CaseDone, LookTaken, Tally
 from gradeline.errors import ConfigError, Problem, StoreError
-from gradeline.model import Run, RunGrader
+from gradeline.model import Counts, Run, RunGrader
+from gradeline.model.bound_secret import SecretSet
 from gradeline.store import open_storage
 from gradeline.suite.spec import Suite
+from gradeline.transport.egress import ObservedPolicy
 
 if TYPE_CHECKING:
     from gradeline.model import Storage
@@ -46,6 +49,8 @@ class Job(NamedTuple):
     environment: Mapping[str, str]
     """The variables that the run's keys are in."""
     policy: EgressPolicy | None
+    secrets: SecretSet | None
+    """Those whose markers the target and the judges hold."""
     shipped: bool
     """Whether the suite's folder was sent to the node, and is the current one there."""
     retry_failed: bool
@@ -55,6 +60,8 @@ class Job(NamedTuple):
     target: str
     """The fingerprint of the agent's side, and those of the graders: the code here must be the same."""
     graders: Mapping[str, RunGrader]
+    before: Counts | None = None
+    """What the run held when the driver took it."""
     version: str = __version__
 
     @classmethod
@@ -62,14 +69,17 @@ class Job(NamedTuple):
         cls, prepared: Prepared, task: RunTask, run: Run, store: str, open_writer: OpenWriter, *, shipped: bool
     ) -> Self:
         """What there is to do of a run. The dataset is not in it: cases come with the chunks."""
+        environment = prepared.environment.asked
+        used = {*environment.values(), *prepared.suite.target.secrets}
         return cls(
             run=run,
             suite=msgspec.structs.replace(prepared.suite, dataset=[]),
             choice=prepared.choice,
             baselines=dict(prepared.baselines),
             store=store,
-            environment=prepared.environment.asked,
+            environment=environment,
             policy=prepared.policy,
+            secrets=None if prepared.secrets is None else prepared.secrets.limited_to(used),
             shipped=shipped,
             retry_failed=task.retry_failed,
             asking=task.asking,
@@ -77,6 +87,7 @@ class Job(NamedTuple):
             open_writer=open_writer,
             target=prepared.target.fingerprint,
             graders=prepared.run_graders(),
+            before=task.before,
         )
 
     def __repr__(self) -> str:
@@ -117,6 +128,8 @@ class ChunkWorker:
         """Of the chunk whose cases are taken."""
         self._working: set[asyncio.Task[ChunkDone]] = set()
         self._tally = Tally()
+        self._deaths: tuple[str, ...] = ()
+        self._refusals = 0
         self._storage: Storage | None = None
         self._task: RunTask | None = None
 
@@ -143,8 +156,9 @@ class ChunkWorker:
                 " every node"
             )
             return opened._replace(problems=(Problem(opened.node, reason),))
-        slots = Slots(self._share, None if self._lessor is None else LeasedTurns(self._lessor))
         pace = prepared.pace()._replace(concurrency=self._share, rate=None, budget=Budget())
+        turns = None if self._lessor is None else LeasedTurns(self._lessor)
+        slots = Slots(self._share, turns, ConnectionBreaker(pace.connection_failures))
         self._task = prepared.task(job.run)._replace(
             pace=pace,
             slots=slots,
@@ -152,6 +166,7 @@ class ChunkWorker:
             asking=job.asking,
             fail_fast=job.fail_fast,
             on_progress=self._advance,
+            before=job.before,
         )
         return opened
 
@@ -173,7 +188,9 @@ class ChunkWorker:
                 turn.callback(self._turn.release)
                 began = monotonic()
                 done = await self._go_through(chunk, stop, turn.close)
-                return done._replace(seconds=monotonic() - began)
+                deaths, self._deaths = self._deaths, ()
+                refusals, self._refusals = self._refusals, 0
+                return done._replace(seconds=monotonic() - began, deaths=deaths, refusals=refusals)
         finally:
             self._stops.discard(stop)
 
@@ -187,7 +204,8 @@ class ChunkWorker:
             async with self._job.open_writer(storage) as writer:
                 pipeline = Pipeline(storage, writer, task, stop)
                 await pipeline.work_through(_telling(planned, last_taken))
-            return done._replace(work=dict(pipeline.done), stopped=stop.reason)
+            done = done._replace(work=dict(pipeline.done))
+            return done._replace(refused=stop.reason) if stop.failed else done._replace(stopped=stop.reason)
         except ConfigError as error:
             return done._replace(faults=tuple(error.problems))
         except StoreError as error:
@@ -201,7 +219,9 @@ class ChunkWorker:
     async def hear(self) -> Heard:
         """What happened since this was last asked."""
         tally, self._tally = self._tally, Tally()
-        return Heard(tally, next((stop.reason for stop in self._stops if stop.reason is not None), None))
+        # a refusal comes with its chunk: another worker's calls may have succeeded
+        reasons = (stop.reason for stop in self._stops if not stop.failed)
+        return Heard(tally, next((reason for reason in reasons if reason is not None), None))
 
     async def stop(self, reason: str) -> None:
         """Finish what is in flight, begin nothing new."""
@@ -218,15 +238,22 @@ class ChunkWorker:
             await asyncio.wait(self._working)
         await self._stack.aclose()
 
-    def _advance(self, case: CaseDone | Tally) -> None:
+    def _advance(self, case: CaseDone | Tally | LookTaken) -> None:
         if isinstance(case, CaseDone) and case.response is not None:  # what was there already was told of before
             self._tally = self._tally.plus(Tally.of(case))
+
+    def _died(self, reason: str) -> None:
+        self._deaths += (reason,)
+
+    def _refused(self) -> None:
+        self._refusals += 1
 
     async def _prepare(self, storage: Storage) -> Prepared:
         job = self._job
         suite = job.suite
         if job.shipped:
             suite = msgspec.structs.replace(suite, file=Path.cwd() / suite.file.name)
+        policy = None if job.policy is None else ObservedPolicy(job.policy, self._refused)
         preparing = prepare(
             suite,
             job.choice._replace(concurrency=self._share),
@@ -234,7 +261,7 @@ class ChunkWorker:
             set_up=False,  # once was enough
             asking=job.asking,
             baselines=job.baselines,
-            outside=Outside(job.environment, job.policy),
+            outside=Outside(job.environment, policy, job.secrets, observer=Observer(self._died)),
         )
         return await self._stack.enter_async_context(preparing)
 

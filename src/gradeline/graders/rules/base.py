@@ -12,7 +12,8 @@ from gradeline.graders.rules.subject import Subject
 from gradeline.model import described, quote
 from gradeline.parsing.patterns import PatternError, compile_pattern
 
-Check = Callable[[Subject], bool]
+Check = Callable[[Subject], bool | None]
+"""Whether the condition holds; None where the text lacks what it is about, such as a JSON value or a number."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, tag_field="condition", forbid_unknown_fields=True):
@@ -20,7 +21,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, tag_field="condition", for
 
     weight: Annotated[float, described("Its weight in the score.", ge=0, le=1e6)] = 1.0
     required: Annotated[bool, described("Makes the whole grade 0 when it does not hold.")] = False
-    negate: Annotated[bool, described("Holds when the condition does not.")] = False
+    negate: Annotated[
+        bool,
+        described("Holds when the condition does not; never where the text lacks what the condition is about."),
+    ] = False
     case_sensitive: Annotated[bool, described("Regard upper and lower case where texts are compared.")] = False
 
     def faults(self) -> Iterator[Problem]:
@@ -39,9 +43,13 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, tag_field="condition", for
         return str(self.__struct_config__.tag)
 
     def prepare(self, path: str) -> Check:
-        """The check, with ``negate`` applied."""
+        """The check, with ``negate`` applied: what is absent neither holds nor makes its negation hold."""
         check = self.compile(path)
-        return (lambda subject: not check(subject)) if self.negate else check
+        return (lambda subject: inverted(check(subject))) if self.negate else check
+
+
+def inverted(held: bool | None) -> bool | None:
+    return None if held is None else not held
 
 
 def labelled(rule: Rule, value: object) -> str:

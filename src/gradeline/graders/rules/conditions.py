@@ -12,7 +12,7 @@ from typing import Annotated, Union
 from msgspec import UNSET, UnsetType
 
 from gradeline.errors import Problem
-from gradeline.graders.rules.base import Check, Rule, labelled, pattern_faults
+from gradeline.graders.rules.base import Check, Rule, inverted, labelled, pattern_faults
 from gradeline.graders.rules.data import IsJson, Json, JsonSchema, NumericEquals, NumericRange
 from gradeline.graders.rules.sizes import (
     Count,
@@ -82,16 +82,15 @@ class Split(CountedRule, frozen=True, tag="split"):
         split = self._splitter()
         checks = [rule.prepare(f"{path}.rules[{index}]") for index, rule in enumerate(self.rules)]
 
-        def check(subject: Subject) -> bool:
+        def check(subject: Subject) -> bool | None:
             parts = split(subject.text)
             if not self.within(len(parts)) or (self.count is not UNSET and len(parts) != self.count):
                 return False
             if self.item is UNSET:
                 return True
             if not -len(parts) <= self.item < len(parts):
-                return False
-            part = subject.part(parts[self.item])
-            return all(holds(part) for holds in checks)
+                return None
+            return _all_hold(checks, subject.part(parts[self.item]))
 
         return check
 
@@ -122,6 +121,34 @@ def _split_at(pattern: Pattern, text: str) -> list[str]:
     return [*parts, text[position:]]
 
 
+def _checked(check: Check, subject: Subject) -> bool | None:
+    """Whether one of several conditions holds; `NeedsIsolationError` once all have taken too long for this process."""
+    subject.check_time()
+    return check(subject)
+
+
+def _all_hold(checks: Sequence[Check], subject: Subject) -> bool | None:
+    """False once one does not hold; else None where one is about something absent."""
+    held: bool | None = True
+    for check in checks:
+        found = _checked(check, subject)
+        if found is False:
+            return False
+        held = None if found is None else held
+    return held
+
+
+def _any_holds(checks: Sequence[Check], subject: Subject) -> bool | None:
+    """True once one holds; else None where one is about something absent."""
+    held: bool | None = False
+    for check in checks:
+        found = _checked(check, subject)
+        if found:
+            return True
+        held = None if found is None else held
+    return held
+
+
 class _Combinator(Rule, frozen=True):
     rules: Annotated[Sequence[AnyRule], described("The rules it combines.")]
 
@@ -134,7 +161,7 @@ class _Combinator(Rule, frozen=True):
         return [rule.prepare(f"{path}.{tag}[{index}]") for index, rule in enumerate(self.rules)]
 
     def seen(self, subject: Subject) -> str:
-        held = sum(check(subject) for check in self.checks(""))
+        held = sum(_checked(check, subject) is True for check in self.checks(""))
         return f"{held} of {len(self.rules)} hold"
 
 
@@ -143,7 +170,7 @@ class All(_Combinator, frozen=True, tag="all"):
 
     def compile(self, path: str) -> Check:
         checks = self.checks(path)
-        return lambda subject: all(check(subject) for check in checks)
+        return lambda subject: _all_hold(checks, subject)
 
 
 class AnyOf(_Combinator, frozen=True, tag="any"):
@@ -151,7 +178,7 @@ class AnyOf(_Combinator, frozen=True, tag="any"):
 
     def compile(self, path: str) -> Check:
         checks = self.checks(path)
-        return lambda subject: any(check(subject) for check in checks)
+        return lambda subject: _any_holds(checks, subject)
 
 
 class NoneOf(_Combinator, frozen=True, tag="none"):
@@ -159,7 +186,7 @@ class NoneOf(_Combinator, frozen=True, tag="none"):
 
     def compile(self, path: str) -> Check:
         checks = self.checks(path)
-        return lambda subject: not any(check(subject) for check in checks)
+        return lambda subject: inverted(_any_holds(checks, subject))
 
 
 class AtLeast(_Combinator, frozen=True, tag="at_least"):
@@ -173,7 +200,14 @@ class AtLeast(_Combinator, frozen=True, tag="at_least"):
 
     def compile(self, path: str) -> Check:
         checks, n = self.checks(path), self.n
-        return lambda subject: sum(check(subject) for check in checks) >= n
+
+        def check(subject: Subject) -> bool | None:
+            held = [_checked(check, subject) for check in checks]
+            if held.count(True) >= n:
+                return True
+            return None if held.count(True) + held.count(None) >= n else False
+
+        return check
 
 
 AnyRule = Union[  # noqa: UP007 - thirty names read better in a list

@@ -55,11 +55,11 @@ class JsonSchema(Rule, frozen=True, tag="json_schema"):
     def compile(self, path: str) -> Check:
         schema = compile_schema(self.value)
 
-        def check(subject: Subject) -> bool:
+        def check(subject: Subject) -> bool | None:
             try:
-                return schema.is_valid(parse_fenced_json(subject.text))
+                return schema.is_valid(parse_fenced_json(subject.text), len(subject.text))
             except NotJsonError:
-                return False
+                return None
             except SchemaError as error:
                 raise UngradableError(f"{path}.value: {error}") from None
 
@@ -77,7 +77,7 @@ Operator = Literal["equals", "not_equals", "contains", "gt", "gte", "lt", "lte",
 
 
 class Json(Rule, frozen=True, tag="json"):
-    """A value within the JSON that the text is."""
+    """A value within the JSON that the text is. Only `exists` holds of a value that is absent or null."""
 
     path: Annotated[str, described("A JMESPath to the value.")]
     operator: Annotated[Operator, described("How the value found is compared.")] = "equals"
@@ -106,12 +106,14 @@ class Json(Rule, frozen=True, tag="json"):
         compare = _COMPARISONS[self.operator]
         value, place = self.value, f"{path}.value"
 
-        def check(subject: Subject) -> bool:
+        def check(subject: Subject) -> bool | None:
+            wanted = look_up(value, subject, place) if _is_reference(value) else value
             try:
                 found = expression.search(parse_fenced_json(subject.text))
             except NotJsonError:
-                return False
-            wanted = look_up(value, subject, place) if _is_reference(value) else value
+                return None
+            if found is None and wanted is not None and self.operator != "exists":
+                return None
             return compare(found, wanted)
 
         return check
@@ -196,9 +198,10 @@ class NumericEquals(_NumberRule, frozen=True, tag="numeric_equals"):
         value = number_value(self.value, f"{path}.value")
         tolerance = _exact(self.tolerance, f"{path}.tolerance")
 
-        def check(subject: Subject) -> bool:
+        def check(subject: Subject) -> bool | None:
+            expected = _exact(value(subject), f"{path}.value")
             number = _number(subject)
-            return number is not None and abs(number - _exact(value(subject), f"{path}.value")) <= tolerance
+            return None if number is None else abs(number - expected) <= tolerance
 
         return check
 
@@ -219,9 +222,9 @@ class NumericRange(_NumberRule, frozen=True, tag="numeric_range"):
     def compile(self, path: str) -> Check:
         low, high = (_exact(end, f"{path}.value") for end in self.value)
 
-        def check(subject: Subject) -> bool:
+        def check(subject: Subject) -> bool | None:
             number = _number(subject)
-            return number is not None and low <= number <= high
+            return None if number is None else low <= number <= high
 
         return check
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from time import perf_counter_ns
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from gradeline.errors import Problem
@@ -15,6 +16,8 @@ from gradeline.model import Config, GradeContext, GradeResult, described
 from gradeline.model.config import Reader
 
 _MAX_NAMED = 10
+_WATCHED_CHARS = 10_000
+"""Characters times rules from which on the time is watched: a few rules on a short text cannot take long."""
 
 
 class RulesConfig(Config, frozen=True):
@@ -79,6 +82,7 @@ class RulesGrader(DeclaredGrader[RulesConfig]):
         "The weighted share of the rules that hold; 0.0 when a required rule does not. "
         "`mode` decides whether that passes."
     )
+    version = 2
     readers: ClassVar[Mapping[str, Reader]] = {"rules": read_rules}
 
     def __init__(
@@ -91,13 +95,17 @@ class RulesGrader(DeclaredGrader[RulesConfig]):
             _Prepared(path, _label(path, rule), rule, rule.prepare(path))
             for path, rule in zip(paths, rules, strict=True)
         ]
+        self._nested = any(getattr(rule, "rules", ()) for rule in rules)
         self._total = sum(rule.weight for rule in rules)
 
     def result(self, ctx: GradeContext) -> GradeResult:
-        subject = Subject(ctx.submission, ctx)
+        long = len(ctx.submission) * len(self._rules) > _WATCHED_CHARS or self._nested
+        subject = Subject(ctx.submission, ctx, perf_counter_ns() if long else None)
         held = 0.0
         failed: list[_Prepared] = []
         for prepared in self._rules:
+            if long:
+                subject.check_time()
             if prepared.check(subject):
                 held += prepared.rule.weight
             else:

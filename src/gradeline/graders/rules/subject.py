@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from time import perf_counter_ns
 from typing import Annotated
 
 import msgspec
 
 from gradeline.errors import Problem, UngradableError
 from gradeline.model import GradeContext, clean_text, quote
+from gradeline.parsing.isolation import needs_worker, too_costly
 from gradeline.parsing.unicode import nfc
 
 REFERENCES = "$expected, $input or $metadata.key"
@@ -23,13 +25,20 @@ Reference = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": _SHAPE})]
 class Subject:
     """One text under the rules, with the forms of it that several rules want."""
 
-    def __init__(self, text: str, ctx: GradeContext) -> None:
+    def __init__(self, text: str, ctx: GradeContext, began: int | None = None) -> None:
+        """``began`` is when the first rule was checked, where they may take long: `perf_counter_ns`."""
         self.text = text
         self.ctx = ctx
+        self._began = began
 
     def part(self, text: str) -> Subject:
         """A piece of the text, in the same case."""
-        return Subject(text, self.ctx)
+        return Subject(text, self.ctx, self._began)
+
+    def check_time(self) -> None:
+        """`NeedsIsolationError` once the rules have taken too long for this process."""
+        if self._began is not None and too_costly(perf_counter_ns() - self._began):
+            raise needs_worker("the check of all rules")
 
     @cached_property
     def shown(self) -> str:
@@ -53,7 +62,7 @@ Text = Callable[[Subject], str]
 def text_value(value: str, *, case_sensitive: bool, path: str) -> Text:
     """How to get a rule's text: the literal prepared once, or the case's own at every grade."""
     if is_reference(value):
-        return lambda subject: _normal(_as_text(look_up(value, subject, path), value, path), case_sensitive)
+        return lambda subject: _normal(as_text(look_up(value, subject, path), value, path), case_sensitive)
     literal = _normal(value, case_sensitive)
     return lambda _: literal
 
@@ -65,7 +74,7 @@ def texts_value(value: list[str] | str, *, case_sensitive: bool, path: str) -> C
         def from_case(subject: Subject) -> list[str]:
             found = look_up(value, subject, path)
             items = found if isinstance(found, list) else [found]
-            return [_normal(_as_text(item, value, path), case_sensitive) for item in items]
+            return [_normal(as_text(item, value, path), case_sensitive) for item in items]
 
         return from_case
     literals = [_normal(item, case_sensitive) for item in value]
@@ -120,7 +129,8 @@ def look_up(reference: str, subject: Subject, path: str) -> object:
     return found
 
 
-def _as_text(value: object, reference: str, path: str) -> str:
+def as_text(value: object, reference: str, path: str) -> str:
+    """The value of a reference as text; `UngradableError` for what is not text, such as null."""
     if isinstance(value, str):
         return clean_text(value).text
     if isinstance(value, bool):

@@ -15,6 +15,7 @@ from gradeline.graders.rules.subject import (
     REFERENCES,
     Reference,
     Subject,
+    as_text,
     is_reference,
     look_up,
     reference_faults,
@@ -26,6 +27,10 @@ from gradeline.parsing.patterns import PatternError, compile_pattern
 
 _DOMAIN_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _EMAIL = re.compile(rf"[A-Za-z0-9.!#$%&'*+/=?^_`{{|}}~-]{{1,64}}@{_DOMAIN_LABEL}(?:\.{_DOMAIN_LABEL})+")
+
+_HOST = re.compile(r"[\w-]+(?:\.[\w-]+)*\.?")
+_NOT_IN_URL = re.compile(r'["<>\\^`{|}]|%(?![0-9A-Fa-f]{2})')
+"""Characters that a URL has only percent-encoded, and a percent sign that encodes nothing."""
 
 
 class _TextRule(Rule, frozen=True):
@@ -87,6 +92,12 @@ class Equals(_TextRule, frozen=True, tag="equals"):
 
     def holds(self, text: str, value: str) -> bool:
         return text == value
+
+    def seen(self, subject: Subject) -> str:
+        value = text_value(self.value, case_sensitive=self.case_sensitive, path="value")(subject)
+        text = subject.exact if self.case_sensitive else subject.folded
+        spaced = text != value and text.split() == value.split()
+        return f"{subject.shown}, which differs only in whitespace" if spaced else subject.shown
 
 
 class NotEquals(_TextRule, frozen=True, tag="not_equals"):
@@ -161,9 +172,9 @@ class _RegexRule(Rule, frozen=True, kw_only=True):
         reference = self.value
 
         def find(subject: Subject) -> bool:
-            pattern = look_up(reference, subject, path)
+            pattern = as_text(look_up(reference, subject, path), reference, path)
             try:
-                return compile_pattern(flags + str(pattern)).search(subject.text) is not None
+                return compile_pattern(flags + pattern).search(subject.text) is not None
             except PatternError as error:
                 raise UngradableError(f"{path}: {reference}: {error}") from None
 
@@ -200,18 +211,21 @@ class IsLower(PlainRule, frozen=True, tag="is_lower"):
 
 
 class IsUrl(PlainRule, frozen=True, tag="is_url"):
-    """The text is an http or https address and nothing else."""
+    """The text is an http or https URL and nothing else, quotes and brackets around it included."""
 
     def holds(self, subject: Subject) -> bool:
         text = subject.text.strip()
         if not text or len(text) > 8192 or any(char.isspace() or not char.isprintable() for char in text):
+            return False
+        if _NOT_IN_URL.search(text):
             return False
         try:
             parts = urlsplit(text)
             _ = parts.port  # raises for a port out of range
         except ValueError:
             return False
-        return parts.scheme in ("http", "https") and bool(parts.hostname)
+        host = parts.hostname or ""
+        return parts.scheme in ("http", "https") and (":" in host or _HOST.fullmatch(host) is not None)
 
 
 class IsEmail(PlainRule, frozen=True, tag="is_email"):

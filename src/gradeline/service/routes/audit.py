@@ -30,6 +30,7 @@ _ENTRY = AuditEntry(
     action="secret.put",
     subject="AGENT_TOKEN",
     details={"host": "agent.example.com"},
+    address="192.0.2.7",
 )
 
 

@@ -1,4 +1,4 @@
-"""Two evaluations compared over REST."""
+"""Evaluations compared over REST: two, several, or those of one suite over time."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from gradeline.engine.many import FEWEST
+from gradeline.engine.trend import LAST
+from gradeline.errors import ConfigError
 from gradeline.service.access import Scope, requires
 from gradeline.service.comparisons import Compared, compared
 from gradeline.service.documented import documented
 from gradeline.service.envelope import success
 from gradeline.service.excerpts import Excerpts
+from gradeline.service.failures import ApiError, Code
+from gradeline.service.rankings import RankedEvaluations, ranked
 from gradeline.service.results import Results
 from gradeline.service.state import service_of
+from gradeline.service.trends import SuiteTrend, suite_trend
 from gradeline.verdict.comparison import MARGIN
 
 # Its path must be looked at before that of an evaluation by its id.
@@ -25,6 +31,9 @@ _EXAMPLE: dict[str, Any] = {
     "comparability": {"comparable": True, "reasons": []},
     "margin": 0.02,
     "decision": "undecided",
+    "sentence": "undecided (string-match)",
+    "primary": ["string-match"],
+    "warnings": [],
     "graders": {
         "string-match": {
             "difference": 0.02,
@@ -32,11 +41,24 @@ _EXAMPLE: dict[str, Any] = {
             "high": 0.06,
             "decision": "undecided",
             "n": 100,
-            "cases_to_decide": 430,
+            "reasons": [
+                "a loss above 0.01 is ruled out",
+                "963 cases in all (863 more) settle it 4 times of 5 if both are equally good",
+            ],
+            "cases_to_decide": 963,
+            "coverage": 1.0,
+            "bounds_low": 0.02,
+            "bounds_high": 0.02,
             "baseline": 0.9,
             "candidate": 0.92,
-            "p_value": 0.5,
-            "p_adjusted": 0.5,
+            "p_value": 0.375,
+            "p_adjusted": 0.375,
+            "test": "mcnemar_mid_p",
+            "noise_threshold": 0.0434,
+            "noise": 0.0,
+            "within_noise": 0,
+            "skewed": False,
+            "largest_drops": [{"case": "5b0d2c5e-9d0f-4f0e-8f0e-2f0c1d7c9a11", "baseline": 1.0, "candidate": 0.0}],
             "improved": 3,
             "worse": 1,
             "same": 96,
@@ -47,6 +69,7 @@ _EXAMPLE: dict[str, Any] = {
         {
             "test_case_id": "1c7c9c0e-2f5a-4f0e-9a70-6c1f6f0b9d55",
             "change": "improved",
+            "changes": {"string-match": "improved"},
             "baseline": {"string-match": 0.0},
             "candidate": {"string-match": 1.0},
             "input": "What is the capital of France?",
@@ -77,3 +100,124 @@ def compare_evaluations(
     first, second = results.run(baseline), results.run(candidate)
     excerpts = Excerpts(service.database)
     return success(compared(service.storage, excerpts, first, second, margin=margin, force=force))
+
+
+_RANKED: dict[str, Any] = {
+    "comparability": {"comparable": True, "reasons": []},
+    "margin": 0.02,
+    "cases": 100,
+    "left_out": 0,
+    "edited": [],
+    "primary": ["string-match"],
+    "noise": {"string-match": 0.0},
+    "warnings": [],
+    "best": ["b0d0t8f063ac"],
+    "sentence": "best by string-match: 'large'",
+    "evaluations": [
+        {
+            "evaluation_id": "b0d0t8f063ac",
+            "name": "large",
+            "cost_per_case": 0.002,
+            "cost_unknown": 0,
+            "latency_ms": {"mean": 812.0, "p50": 790.0, "p95": 1200.0, "p99": 1400.0},
+            "on_front": True,
+            "scores": {
+                "string-match": {
+                    "mean": 0.92,
+                    "low": 0.85,
+                    "high": 0.96,
+                    "rank_best": 1,
+                    "rank_worst": 1,
+                    "scored": 100,
+                    "total": 100,
+                }
+            },
+        }
+    ],
+    "pairs": {
+        "string-match": [
+            {
+                "baseline_id": "7d4cka529f5x",
+                "candidate_id": "b0d0t8f063ac",
+                "difference": 0.12,
+                "low": 0.02,
+                "high": 0.22,
+                "p_value": 0.002,
+                "p_adjusted": 0.006,
+                "decision": "better",
+                "winner_id": "b0d0t8f063ac",
+            }
+        ]
+    },
+}
+_MOST = 50
+"""Evaluations of one ranking: every pair is compared."""
+
+
+@router.get("/ranking", responses=documented(RankedEvaluations, example=_RANKED))
+@requires(Scope.READ)
+def rank_evaluations(
+    request: Request,
+    ids: Annotated[str, Query(max_length=5000, description="Three or more ids, with commas between them.")],
+    force: Annotated[bool, Query(description="Compare even where the graders differ.")] = False,
+    margin: Annotated[float, Query(ge=0, le=1, description="How much worse on average is still not worse.")] = MARGIN,
+) -> Response:
+    """Three or more evaluations ranked on the cases that all of them have, with ties where no difference is certain.
+
+    Evaluations that are not comparable are not compared, unless that is forced: `comparability` says why.
+    """
+    wanted = [id_.strip() for id_ in ids.split(",") if id_.strip()]
+    twice = sorted({id_ for id_ in wanted if wanted.count(id_) > 1})
+    if twice:
+        raise ApiError(Code.INVALID_INPUT, f"ids: {', '.join(twice)} given twice; name each evaluation once")
+    if not FEWEST <= len(wanted) <= _MOST:
+        raise ApiError(Code.INVALID_INPUT, f"ids: expected {FEWEST} to {_MOST} evaluations, got {len(wanted)}")
+    service = service_of(request)
+    results: Results = service.results
+    runs = [results.run(id_) for id_ in wanted]
+    return success(ranked(service.storage, runs, margin=margin, force=force))
+
+
+_TREND: dict[str, Any] = {
+    "suite": "capitals",
+    "grader": "string-match",
+    "runs": 1,
+    "points": [
+        {
+            "evaluation_id": "7d4cka529f5x",
+            "name": "capitals",
+            "started_at": "2026-11-16T09:00:00Z",
+            "mean": 0.9,
+            "low": 0.82,
+            "high": 0.94,
+            "scored": 100,
+            "total": 100,
+            "cost": 0.2,
+            "cost_unknown": 0,
+            "latency_ms": {"mean": 812.0, "p50": 790.0, "p95": 1200.0, "p99": 1400.0},
+            "segment": 0,
+            "changes": [],
+            "reasons": [],
+        }
+    ],
+}
+
+
+@router.get("/trend", responses=documented(SuiteTrend, example=_TREND))
+@requires(Scope.READ)
+def trend_of_suite(
+    request: Request,
+    suite: Annotated[str, Query(min_length=1, max_length=1000, description="The name of the suite.")],
+    grader: Annotated[
+        str | None, Query(max_length=1000, description="The grader; by default the primary one of the newest.")
+    ] = None,
+    last: Annotated[int, Query(ge=1, le=200, description="Number of the newest evaluations.")] = LAST,
+) -> Response:
+    """The evaluations of one suite over time, the oldest first.
+
+    A new `segment` begins where the grader changed: means compare only within one.
+    """
+    try:
+        return success(suite_trend(service_of(request).storage, suite, grader, last))
+    except ConfigError as error:
+        raise ApiError(Code.NOT_FOUND, str(error)) from None

@@ -13,12 +13,12 @@ from gradeline.service.access import Scope, requires
 from gradeline.service.clean_tree import require_clean
 from gradeline.service.documented import documented
 from gradeline.service.envelope import nothing, success
-from gradeline.service.evaluations import Evaluation, EvaluationPage, Evaluations
+from gradeline.service.evaluations import Evaluation, EvaluationPage, Evaluations, RunStorage
 from gradeline.service.failures import ApiError, Code
 from gradeline.service.idempotency import MOST_CHARS
 from gradeline.service.paging import MAX_NUMBER, Page
 from gradeline.service.run_list import RunFilter, moment_of
-from gradeline.service.state import caller_of, service_of
+from gradeline.service.state import caller_of, recorder_of, service_of
 from gradeline.service.suites_of import Asked
 
 router = APIRouter(prefix="/api/evaluations", tags=["evaluations"])
@@ -28,7 +28,7 @@ MAX_GRADERS = 100
 MAX_NAME = 200
 MAX_LIMIT = 500
 
-Status = Literal["pending", "running", "completed", "failed", "cancelled"]
+Status = Literal["pending", "running", "completed", "failed", "cancelled", "interrupted"]
 
 _ID = "5f0c2f4e3b1a"
 _CASE = "1c7c9c0e-2f5a-4f0e-9a70-6c1f6f0b9d55"
@@ -52,6 +52,9 @@ _RUN: dict[str, Any] = {
     "concurrency": None,
     "timeout_s": 30.0,
     "baseline_id": None,
+    "stopped": None,
+    "calls_saved": 0,
+    "warnings": [],
     "started_at": "2026-01-15T09:30:00Z",
     "completed_at": None,
     "result_count": 0,
@@ -65,6 +68,7 @@ _RUN: dict[str, Any] = {
 
 
 _LISTED = {key: value for key, value in _RUN.items() if key not in ("progress", "verdict", "comparison")}
+_STORAGE = RunStorage(400, 81_920)
 _RATES = {"string_match": {"value": 0.9, "low": 0.826, "high": 0.945, "scored": 100, "total": 100}}
 _PAGE = {
     "evaluations": [{**_LISTED, "test_case_ids": None, "pass_rates": _RATES}],
@@ -119,9 +123,15 @@ class NewEvaluation(BaseModel):
     ] = None
     grader_ids: GraderIds | None = None
     repeats: Annotated[int | None, Field(ge=1, le=100, description="How often each case is asked.")] = None
-    concurrency: Annotated[int | None, Field(ge=1, le=200, description="Calls at the same time.")] = None
+    concurrency: Annotated[
+        int | None, Field(ge=1, description="Calls in flight; the operator sets the maximum (default 200).")
+    ] = None
     timeout_s: Annotated[float | None, Field(gt=0, le=3600, description="For one call in all; 30 by default.")] = None
     baseline_id: Annotated[str | None, Field(description="The finished run is compared with this one.")] = None
+    stop_early: Annotated[
+        bool,
+        Field(description="Ask the cases in random order, and end as soon as they decide the comparison."),
+    ] = False
 
     def asked(self) -> Asked:
         """The same as the service has it."""
@@ -130,6 +140,17 @@ class NewEvaluation(BaseModel):
         if self.name is not None and not self.name.strip():
             raise ApiError(Code.INVALID_INPUT, "Field 'name' has blanks alone")
         return msgspec.convert(self.model_dump(exclude_unset=True), Asked)
+
+
+class Resume(BaseModel):
+    """How a run is continued."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": {"all": True}})
+
+    all: Annotated[bool, Field(description="Ask also the cases that an early end left out.")] = False
+
+
+_RESUME = Resume()
 
 
 class Regrade(BaseModel):
@@ -157,12 +178,9 @@ def start_evaluation(
     With an `Idempotency-Key` the same request can be sent again without a second run: the answer is then the run that
     the first one made, with the header `Idempotent-Replayed: true`.
     """
-    service, caller = service_of(request), caller_of(request)
-    run, replayed = _evaluations(request).start(body.asked(), caller.key_id or "local", idempotency_key)
-    if replayed:
-        return success(run, 201, {"Idempotent-Replayed": "true"})
-    service.audit.note(caller, "evaluation.start", run.id, {"name": run.name})
-    return success(run, 201)
+    record = recorder_of(request, "evaluation.start")
+    run, replayed = _evaluations(request).start(body.asked(), caller_of(request), idempotency_key, record)
+    return success(run, 201, {"Idempotent-Replayed": "true"} if replayed else {})
 
 
 @router.get("", responses=documented(EvaluationPage, errors=(400,), example=_PAGE))
@@ -198,6 +216,13 @@ def get_evaluation(request: Request, evaluation_id: str) -> Response:
     return success(_evaluations(request).get(evaluation_id))
 
 
+@router.get("/{evaluation_id}/storage", responses=documented(RunStorage, errors=(404,), example=_STORAGE))
+@requires(Scope.READ)
+def get_evaluation_storage(request: Request, evaluation_id: str) -> Response:
+    """What a run takes in the store: an estimate. All rows of the run are read, so it is not part of the run itself."""
+    return success(_evaluations(request).storage(evaluation_id))
+
+
 @router.get(
     "/{evaluation_id}/suite",
     responses=documented(
@@ -220,21 +245,23 @@ def get_evaluation_suite(request: Request, evaluation_id: str) -> Response:
 @requires(Scope.RUN)
 def cancel_evaluation(request: Request, evaluation_id: str) -> Response:
     """End a run that waits or is worked on. What is in flight is finished first, within seconds."""
-    run = _evaluations(request).cancel(evaluation_id)
-    service_of(request).audit.note(caller_of(request), "evaluation.cancel", run.id, {})
-    return success(run, 202)
+    return success(_evaluations(request).cancel(evaluation_id, recorder_of(request, "evaluation.cancel")), 202)
 
 
 @router.post(
     "/{evaluation_id}/resume",
     status_code=202,
-    responses=documented(Evaluation, 202, (404, 409, 429), example=_RUN),
+    responses=documented(Evaluation, 202, (400, 404, 409, 429), example=_RUN),
 )
 @requires(Scope.RUN)
-def resume_evaluation(request: Request, evaluation_id: str) -> Response:
-    """Go on with a run that was cancelled or failed: what is missing is asked and graded."""
-    run = _evaluations(request).resume(evaluation_id)
-    service_of(request).audit.note(caller_of(request), "evaluation.resume", run.id, {})
+def resume_evaluation(request: Request, evaluation_id: str, body: Resume = _RESUME) -> Response:
+    """Continue a run that was cancelled or failed: what is missing is asked and graded.
+
+    With `{"all": true}` also a run that ended early: the cases that it left out are asked, and the verdict over all
+    cases replaces the one of its last look.
+    """
+    record = recorder_of(request, "evaluation.resume")
+    run = _evaluations(request).resume(evaluation_id, caller_of(request), record, all_cases=body.all)
     return success(run, 202)
 
 
@@ -246,9 +273,8 @@ def resume_evaluation(request: Request, evaluation_id: str) -> Response:
 @requires(Scope.RUN)
 def retry_failed_results(request: Request, evaluation_id: str) -> Response:
     """Ask again where the agent's call failed, and grade again where a grader failed. Ids of results stay."""
-    run = _evaluations(request).retry_failed(evaluation_id)
-    service_of(request).audit.note(caller_of(request), "evaluation.retry_failed", run.id, {})
-    return success(run, 202)
+    record = recorder_of(request, "evaluation.retry_failed")
+    return success(_evaluations(request).retry_failed(evaluation_id, caller_of(request), record), 202)
 
 
 @router.post(
@@ -261,8 +287,8 @@ def regrade_evaluation(request: Request, evaluation_id: str, body: Regrade) -> R
     """A new run that grades the answers of this one by other graders. The agent is never called."""
     entries = _plain(body.grader_ids)
     require_clean([entries, body.name], "grader_ids")
-    run = _evaluations(request).regrade(evaluation_id, entries, body.name)
-    service_of(request).audit.note(caller_of(request), "evaluation.regrade", run.id, {"parent": evaluation_id})
+    record = recorder_of(request, "evaluation.regrade")
+    run = _evaluations(request).regrade(evaluation_id, entries, caller_of(request), body.name, record)
     return success(run, 201)
 
 
@@ -270,8 +296,7 @@ def regrade_evaluation(request: Request, evaluation_id: str, body: Regrade) -> R
 @requires(Scope.ADMIN)
 def delete_evaluation(request: Request, evaluation_id: str) -> Response:
     """Delete a run with all its results, for good."""
-    _evaluations(request).delete(evaluation_id)
-    service_of(request).audit.note(caller_of(request), "evaluation.delete", evaluation_id, {})
+    _evaluations(request).delete(evaluation_id, recorder_of(request, "evaluation.delete"))
     return nothing()
 
 

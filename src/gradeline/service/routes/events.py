@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Request
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from gradeline.service.access import Scope, requires
 from gradeline.service.documented import documented
 from gradeline.service.envelope import nothing
 from gradeline.service.event_log import Event
-from gradeline.service.events import Beat, Events
-from gradeline.service.state import service_of
+from gradeline.service.event_streams import EventStreams
+from gradeline.service.events import Events
+from gradeline.service.limits import address_of
+from gradeline.service.state import caller_of, service_of
 
 router = APIRouter(prefix="/api/evaluations", tags=["evaluations"])
 
-_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _EXAMPLE = 'id: 7\nevent: progress\ndata: {"total":200,"answered":12,"graded":11,"errors":0}\n\n'
 _RESPONSES = {
-    **documented({"type": "string"}, errors=(404,), content_type="text/event-stream", example=_EXAMPLE),
+    **documented({"type": "string"}, errors=(404, 429), content_type="text/event-stream", example=_EXAMPLE),
     204: {"description": "All was read already: there is nothing to come, and a browser need not ask again."},
 }
 
@@ -36,20 +38,23 @@ async def follow_evaluation(
     """What happens in a run, as it happens: `snapshot`, `progress`, `result`, `status` and `done`.
 
     An id is a position in the run's log, which is kept as long as the run. A stream begins with a snapshot, or behind
-    `Last-Event-ID` with no gap and no repeat; it closes after `done`.
+    `Last-Event-ID` with no gap and no repeat; it closes after `done`, when the key is revoked or expires, and when its
+    session is signed out of. One key and one address may have a limited number of streams open.
     """
     events: Events = service_of(request).events
     if await run_in_threadpool(events.is_over, evaluation_id, last_event_id):
         return nothing()
-    return StreamingResponse(
-        _stream(events, evaluation_id, last_event_id), headers=_HEADERS, media_type="text/event-stream"
-    )
+    streams: EventStreams = request.app.state.streams
+    content = _stream(events, evaluation_id, last_event_id)
+    return streams.open(content, caller_of(request), address_of(request.scope))
 
 
 async def _stream(events: Events, run: str, last_id: str | None) -> AsyncIterator[bytes]:
     yield b"retry: 2000\n\n"
-    async for event in events.follow(run, last_id):
-        yield b":\n\n" if isinstance(event, Beat) else _block(event)
+    batches = events.batches(run, last_id)
+    async with aclosing(batches):
+        async for batch in batches:
+            yield b"".join(map(_block, batch)) or b":\n\n"
 
 
 def _block(event: Event) -> bytes:

@@ -17,7 +17,7 @@ from gradeline.service.grader_definitions import ID_PATTERN, MAX_DESCRIPTION, MA
 from gradeline.service.paging import MAX_NUMBER, Page
 from gradeline.service.preview import Previewer, stored_result, texts
 from gradeline.service.result_shapes import Score
-from gradeline.service.state import caller_of, service_of
+from gradeline.service.state import caller_of, recorder_of, service_of, tried_in_pool
 from gradeline.service.stored_graders import GraderInfo, ResolvedGrader, StoredGraders
 
 router = APIRouter(prefix="/api/graders", tags=["graders"])
@@ -35,6 +35,7 @@ _STORED: dict[str, Any] = {
     **_EXAMPLE,
     "config_schema": {"type": "object"},
     "scoring_guide": "1.0 when all rules hold",
+    "default_extractor": "last_assistant",
     "version": 1,
     "fingerprint": "0f3c7f6f2a5e4c1f9b8d7e6a5c4b3a29",
     "status": "active",
@@ -157,9 +158,7 @@ def list_graders(
 @requires(Scope.ADMIN)
 def create_grader(request: Request, body: NewGrader) -> Response:
     """Store a grader. Its definition is checked whole; ``details.errors`` names what is wrong by path."""
-    info = _graders(request).create(body.model_dump())
-    _note(request, "create", info)
-    return success(info, 201)
+    return success(_graders(request).create(body.model_dump(), recorder_of(request, "create")), 201)
 
 
 @router.get("/{grader_id}", responses=documented(GraderInfo, errors=(400, 404), example=_STORED))
@@ -177,24 +176,29 @@ def get_grader(
 @requires(Scope.ADMIN)
 def update_grader(request: Request, grader_id: str, body: GraderChanges) -> Response:
     """Replace the fields that are given, as a new version. A new name or description keeps the fingerprint."""
-    info = _graders(request).change(grader_id, body.model_dump(include=body.model_fields_set))
-    _note(request, "update", info)
-    return success(info)
+    changes = body.model_dump(include=body.model_fields_set)
+    return success(_graders(request).change(grader_id, changes, recorder_of(request, "update")))
 
 
 @router.delete("/{grader_id}", status_code=204, responses=documented(status=204, errors=(403, 404)))
 @requires(Scope.ADMIN)
 def delete_grader(request: Request, grader_id: str) -> Response:
     """Delete a grader. The runs that used it keep what they used."""
-    _graders(request).delete(grader_id)
-    service_of(request).audit.note(caller_of(request), "delete", f"grader/{grader_id}")
+    _graders(request).delete(grader_id, recorder_of(request, "delete"))
     return nothing()
 
 
-@router.post("/{grader_id}/preview", responses=documented(Score, errors=(400, 403, 404), example=_SCORE))
+@router.post("/{grader_id}/preview", responses=documented(Score, errors=(400, 403, 404, 429), example=_SCORE))
 @requires(Scope.RUN)
-def preview_grader(request: Request, grader_id: str, body: PreviewRequest) -> Response:
-    """Grade a text or a stored result; nothing is stored. For the id "new" the definition is in the body."""
+async def preview_grader(request: Request, grader_id: str, body: PreviewRequest) -> Response:
+    """Grade a text or a stored result; nothing is stored. For the id "new" the definition is in the body.
+
+    A grader that needs more than 60 seconds gives a score of status `error` and type `timeout`.
+    """
+    return success(await tried_in_pool(request, lambda: _preview(request, grader_id, body)))
+
+
+def _preview(request: Request, grader_id: str, body: PreviewRequest) -> Score:
     service = service_of(request)
     grader = _previewed(request, grader_id, body)
     if body.evaluation_id is not None or body.result_id is not None:
@@ -202,15 +206,15 @@ def preview_grader(request: Request, grader_id: str, body: PreviewRequest) -> Re
         if body.evaluation_id is None or body.result_id is None:
             missing = "evaluation_id" if body.evaluation_id is None else "result_id"
             raise ApiError(Code.MISSING_FIELD, f"Field {missing!r} is required beside the other id")
-        sample, response = stored_result(service.storage, body.evaluation_id, body.result_id)
+        answer = stored_result(service.storage, body.evaluation_id, body.result_id)
     elif body.agent_response is None:
         raise ApiError(
             Code.MISSING_FIELD, "Field 'agent_response' is required, or 'evaluation_id' together with 'result_id'"
         )
     else:
-        sample, response = texts(body.agent_response, body.expected_output, body.input)
-    previewer = Previewer(_graders(request).files, service.secrets, service.egress)
-    return success(previewer.score(grader, sample, response))
+        answer = texts(body.agent_response, body.expected_output, body.input)
+    previewer = Previewer(_graders(request).files, service.secrets, service.egress, caller_of(request))
+    return previewer.score(grader, answer)
 
 
 def _previewed(request: Request, grader_id: str, body: PreviewRequest) -> ResolvedGrader:
@@ -237,8 +241,3 @@ def _refuse_both(body: PreviewRequest) -> None:
 def _graders(request: Request) -> StoredGraders:
     found: StoredGraders = service_of(request).graders
     return found
-
-
-def _note(request: Request, action: str, info: GraderInfo) -> None:
-    details = {"version": info.version, "fingerprint": info.fingerprint}
-    service_of(request).audit.note(caller_of(request), action, f"grader/{info.id}", details)

@@ -16,7 +16,7 @@ from gradeline.service.envelope import nothing, success
 from gradeline.service.failures import not_found
 from gradeline.service.labels import Label, LabelChange, LabelPage, Opinion, ResultLabels
 from gradeline.service.paging import Page
-from gradeline.service.state import Service, caller_of, service_of
+from gradeline.service.state import Service, caller_of, recorder_of, service_of
 
 router = APIRouter(prefix="/api/evaluations/{evaluation_id}", tags=["labels"])
 
@@ -120,10 +120,8 @@ def put_label(
     service, caller = service_of(request), caller_of(request)
     run, record = _asked(service, evaluation_id, result_id)
     said = Opinion(body.verdict, body.reason, body.score)
-    label = service.labels.put(run, record, grader_id, said, caller.key_id)
-    details = {"result_id": label.result_id, "grader_id": grader_id, "verdict": label.verdict, "score": label.score}
-    service.audit.note(caller, "label.put", run.id, details)
-    return success(label)
+    record_act = recorder_of(request, "label.put")
+    return success(service.labels.put(run, record, grader_id, said, caller.key_id, record_act))
 
 
 @router.delete(
@@ -136,8 +134,7 @@ def delete_label(request: Request, evaluation_id: EvaluationId, result_id: Resul
     """Take a label back. The result's history of labels keeps it, and who took it back."""
     service, caller = service_of(request), caller_of(request)
     run, record = _asked(service, evaluation_id, result_id)
-    service.labels.withdraw(run, record, grader_id, caller.key_id)
-    service.audit.note(caller, "label.delete", run.id, {"result_id": result_id, "grader_id": grader_id})
+    service.labels.withdraw(run, record, grader_id, caller.key_id, recorder_of(request, "label.delete"))
     return nothing()
 
 

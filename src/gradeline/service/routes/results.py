@@ -14,6 +14,7 @@ from gradeline.errors import Outcome
 from gradeline.model import clean_text, quote
 from gradeline.model.response import ResponseStatus
 from gradeline.service.access import Scope, requires
+from gradeline.service.case_history import CaseHistory
 from gradeline.service.documented import documented
 from gradeline.service.envelope import success
 from gradeline.service.exports import KINDS, Export, Exports, Format
@@ -57,6 +58,13 @@ _RESULT: dict[str, Any] = {
     "scores_failed": 0,
     "truncated": False,
 }
+_CASE_HISTORY: dict[str, Any] = {
+    "evaluation_id": _RUN,
+    "result_id": _RESULT["result_id"],
+    "runs": [
+        {"evaluation_id": "7d4ck9y0c3zm", "name": "capitals", "started_at": "2026-01-30T12:00:00Z", "result": _RESULT}
+    ],
+}
 _FIGURE = {"value": 1.0, "low": 0.2065, "high": 1.0, "scored": 1, "total": 1}
 _SUMMARY: dict[str, Any] = {
     "total_results": 1,
@@ -74,6 +82,7 @@ _SUMMARY: dict[str, Any] = {
     "p95_latency_ms": 412.0,
     "p99_latency_ms": 412.0,
     "coverage": {"string-match": {"scored": 1, "total": 1, "share": 1.0}},
+    "orders": {},
     "sentence": "1 response graded, 0 grader errors",
 }
 _PAGE = {"evaluation_id": _RUN, "results": [_RESULT], "summary": _SUMMARY, "next_cursor": None}
@@ -173,6 +182,24 @@ def get_histograms(request: Request, evaluation_id: EvaluationId) -> Response:
     """
     results = _results(request)
     return success(results.histograms.of(results.run(evaluation_id)))
+
+
+@router.get(
+    "/results/{result_id:path}/case-history", responses=documented(CaseHistory, errors=(404,), example=_CASE_HISTORY)
+)
+@requires(Scope.READ)
+def get_case_history(
+    request: Request,
+    evaluation_id: EvaluationId,
+    result_id: Annotated[str, Path(description="The id of a result.")],
+    limit: Annotated[int, Query(ge=1, le=100, description="Maximum number of runs.")] = 10,
+) -> Response:
+    """The same case in other runs, the newest first.
+
+    A case is the same when its id and its content are the same and it belongs to the same suite; a stored test case is
+    the same in every suite. The newest 1,000 runs are searched.
+    """
+    return success(_results(request).case_history(evaluation_id, result_id, limit))
 
 
 @router.get("/results/{result_id:path}", responses=documented(LabelledResult, errors=(404,), example=_DETAIL))

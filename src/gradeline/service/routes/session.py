@@ -11,12 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gradeline.service.access import Scope, requires
-from gradeline.service.caller import Caller
 from gradeline.service.documented import documented
 from gradeline.service.envelope import nothing, success
-from gradeline.service.guard import Guard, address_of, cookie_name, is_plain_loopback, session_token
-from gradeline.service.sessions import LASTS_S
-from gradeline.service.state import caller_of, service_of
+from gradeline.service.guard import Guard, cookie_name, is_plain_loopback, session_token
+from gradeline.service.keys import ApiKey
+from gradeline.service.limits import address_of
+from gradeline.service.sessions import LASTS_S, Session
+from gradeline.service.state import caller_of, recorder_of, service_of
 
 router = APIRouter(prefix="/api/session", tags=["session"])
 
@@ -50,21 +51,28 @@ _EXAMPLE = SessionState(False, Scope.RUN, "0123456789ab", "5f0c", "2026-01-15T22
 
 @router.post("", responses=documented(SessionState, errors=(400, 401), example=_EXAMPLE))
 @requires(Scope.PUBLIC)
-def sign_in(body: SignIn, request: Request) -> Response:
+async def sign_in(body: SignIn, request: Request) -> Response:
     """Sign in with a key. The session is a cookie that scripts cannot read; it ends with the key."""
-    service = service_of(request)
-    key = service.keys.authenticate(body.key)
-    if key is None:
-        guard: Guard = request.app.state.guard
+    guard: Guard = request.app.state.guard
+    opened = await guard.in_reserved_thread(lambda: _opened(request, body.key))
+    if opened is None:
         raise guard.wrong_key(address_of(request.scope))
-    session = service.sessions.open(key)
-    service.audit.note(Caller(key.id, key.scope, caller_of(request).request_id), "session.open", key.id)
+    session, key = opened
     answer = success(SessionState(False, key.scope, key.id, session.csrf, session.expires_at))
     plain = is_plain_loopback(request.scope, request.headers)
     answer.set_cookie(
         cookie_name(plain), session.token, max_age=LASTS_S, path="/", secure=not plain, httponly=True, samesite="strict"
     )
     return answer
+
+
+def _opened(request: Request, text: str) -> tuple[Session, ApiKey] | None:
+    service = service_of(request)
+    key = service.keys.authenticate(text)
+    if key is None:
+        return None
+    caller = caller_of(request)._replace(key_id=key.id, scope=key.scope)
+    return service.sessions.open(key, service.audit.recorder(caller, "session.open")), key
 
 
 @router.get("", responses=documented(SessionState, errors=(), example=_EXAMPLE))
@@ -94,8 +102,7 @@ def sign_out(request: Request) -> Response:
     service = service_of(request)
     token = session_token(request.scope, request.headers)
     if token is not None:
-        service.sessions.close(token)
-        service.audit.note(caller_of(request), "session.close", caller_of(request).key_id or "")
+        service.sessions.close(token, recorder_of(request, "session.close"))
     answer = nothing()
     plain = is_plain_loopback(request.scope, request.headers)
     answer.delete_cookie(cookie_name(plain), path="/", secure=not plain, httponly=True, samesite="strict")

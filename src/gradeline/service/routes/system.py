@@ -14,6 +14,7 @@ from gradeline.service.documented import documented
 from gradeline.service.envelope import success
 from gradeline.service.errors_http import error_of
 from gradeline.service.failures import ApiError
+from gradeline.service.guard import Guard
 from gradeline.service.metrics import CONTENT_TYPE
 from gradeline.service.openapi import openapi_of
 from gradeline.service.pages import Pages
@@ -43,10 +44,11 @@ async def get_health() -> Response:
 
 @router.get("/api/ready", responses=documented(Health, errors=(503,), example=_READY))
 @requires(Scope.PUBLIC)
-def get_ready(request: Request) -> Response:
+async def get_ready(request: Request) -> Response:
     """Whether the service can work: its store was written to within the last second."""
     try:
-        service_of(request).readiness.check()
+        guard: Guard = request.app.state.guard
+        await guard.in_reserved_thread(service_of(request).readiness.check)
     except StoreError as error:
         told = error_of(error, request.method, request.url.path)
         # one status for whoever only asks whether it is ready, a full disk included

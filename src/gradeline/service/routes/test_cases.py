@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import chain
 from tempfile import SpooledTemporaryFile
 from typing import Annotated, Any, BinaryIO, cast
 
+from anyio import to_thread
 from fastapi import APIRouter, Query, Request
-from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
@@ -22,7 +23,7 @@ from gradeline.service.documented import documented
 from gradeline.service.envelope import nothing, success
 from gradeline.service.failures import ApiError, Code
 from gradeline.service.paging import MAX_NUMBER, Page
-from gradeline.service.state import caller_of, service_of
+from gradeline.service.state import caller_of, recorder_of, service_of
 from gradeline.service.test_cases import MAX_DESCRIPTION, MAX_TAGS, MAX_TEXT, TAG_PATTERN, Filter, TestCases, shown
 
 router = APIRouter(prefix="/api/test-cases", tags=["test cases"])
@@ -147,8 +148,7 @@ _Text = Annotated[str | None, Query(max_length=500, description="A text in any o
 @requires(Scope.RUN)
 def create_test_case(request: Request, body: NewTestCase) -> Response:
     """Store a test case."""
-    case = _cases(request).create(body.model_dump())
-    service_of(request).audit.note(caller_of(request), "create", f"test_case/{case.id}")
+    case = _cases(request).create(body.model_dump(), caller_of(request).key_id, recorder_of(request, "create"))
     return success(shown(case), 201)
 
 
@@ -198,9 +198,9 @@ async def import_test_cases(
     """
     service = service_of(request)
     async with _received(request, format, service.settings.max_import) as (file, kind):
-        imported = await run_in_threadpool(import_cases, _cases(request), file, kind)
-    details = {"imported": imported, "format": kind.value}
-    await run_in_threadpool(service.audit.note, caller_of(request), "import", "test_cases", details)
+        created_by, record = caller_of(request).key_id, recorder_of(request, "import")
+        store = partial(import_cases, _cases(request), file, kind, created_by, record)
+        imported = await to_thread.run_sync(store, limiter=request.app.state.import_threads)
     return success({"imported": imported}, 201)
 
 
@@ -242,20 +242,19 @@ def get_test_case(request: Request, test_case_id: str) -> Response:
 def update_test_case(request: Request, test_case_id: str, body: TestCaseChanges) -> Response:
     """Replace the fields that are given; the others stay. Runs that are done keep the texts they had."""
     changes = body.model_dump(include=body.model_fields_set)
-    case = _cases(request).change(test_case_id, changes)
-    if changes:
-        service_of(request).audit.note(
-            caller_of(request), "update", f"test_case/{case.id}", {"fields": sorted(changes)}
-        )
-    return success(shown(case))
+    return success(shown(_cases(request).change(test_case_id, changes, recorder_of(request, "update"))))
 
 
-@router.delete("/{test_case_id}", status_code=204, responses=documented(status=204, errors=(404,)))
+@router.delete("/{test_case_id}", status_code=204, responses=documented(status=204, errors=(403, 404)))
 @requires(Scope.RUN)
 def delete_test_case(request: Request, test_case_id: str) -> Response:
-    """Delete a test case. The runs that used it keep its texts."""
-    _cases(request).delete(test_case_id)
-    service_of(request).audit.note(caller_of(request), "delete", f"test_case/{test_case_id}")
+    """Delete a test case. The runs that used it keep its texts.
+
+    A key of scope `run` deletes what it has created itself; a key of scope `admin` deletes any.
+    """
+    caller = caller_of(request)
+    key_id = None if caller.scope is Scope.ADMIN else caller.key_id
+    _cases(request).delete(test_case_id, key_id, recorder_of(request, "delete"))
     return nothing()
 
 

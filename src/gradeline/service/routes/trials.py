@@ -14,7 +14,7 @@ from gradeline.service.clean_tree import require_clean
 from gradeline.service.documented import documented
 from gradeline.service.envelope import success
 from gradeline.service.failures import ApiError, Code
-from gradeline.service.state import caller_of, service_of
+from gradeline.service.state import caller_of, service_of, tried_in_pool
 from gradeline.service.test_cases import MAX_TEXT
 from gradeline.service.trial_shapes import Tried
 from gradeline.service.trials import MOST_S, TryAsked
@@ -27,7 +27,7 @@ _TRIED: dict[str, Any] = {
     "response_status": "success",
     "agent_response": "Paris",
     "agent_response_truncated": False,
-    "tool_calls": [],
+    "tool_calls": None,
     "tool_calls_omitted": 0,
     "usage": None,
     "response_latency_ms": 12.5,
@@ -85,7 +85,7 @@ class TryAgent(BaseModel):
 
 @router.post("/try", responses=documented(Tried, errors=(400, 403, 429), example=_TRIED))
 @requires(Scope.RUN)
-def try_agent(request: Request, body: TryAgent) -> Response:
+async def try_agent(request: Request, body: TryAgent) -> Response:
     """Ask an agent once and look at it: the request as it was sent, the raw answer, and what was read from it.
 
     Nothing is stored but an entry in the audit log. The agent is asked once, without retries, and for 60 seconds at
@@ -93,6 +93,10 @@ def try_agent(request: Request, body: TryAgent) -> Response:
     `***` wherever they come back.
     """
     service = service_of(request)
-    trial = service.trials.prepared(body.asked())
-    service.audit.note(caller_of(request), "evaluation.try", trial.place, {"kind": trial.kind})
-    return success(service.trials.ask(trial))
+
+    def ask() -> Tried:
+        trial = service.trials.prepared(body.asked(), caller_of(request))
+        service.audit.note(caller_of(request), "evaluation.try", trial.place, {"kind": trial.kind})
+        return service.trials.ask(trial)
+
+    return success(await tried_in_pool(request, ask))

@@ -12,10 +12,16 @@ _CONTEXT = (
     "This model's maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens. "
     "Please reduce the length of the messages."
 )
+_FLAGGED = (
+    "Invalid prompt: your prompt was flagged as potentially violating our usage policy. Please try again with a"
+    " different prompt."
+)
 _FAILURES = (
     Failure("400-context", 400, _CONTEXT, "messages", "context_length_exceeded"),
+    Failure("400-moderation", 400, _FLAGGED, None, "invalid_prompt"),
     Failure("401", 401, "Incorrect API key provided.", None, "invalid_api_key"),
     Failure("403", 403, "You are not allowed to use this model.", None, None),
+    Failure("403-moderation", 403, "Your chosen model requires moderation and your input was flagged.", None, None),
     Failure("404", 404, "The model does not exist or you do not have access to it.", "model", "model_not_found"),
     Failure("429", 429, "Rate limit reached for requests.", None, "rate_limit_exceeded"),
     Failure("429-date", 429, "Rate limit reached for requests.", None, "rate_limit_exceeded"),

@@ -6,7 +6,7 @@ import type { Comparison, Evaluation } from "../../api/types.ts";
 import { useTitle } from "../../app/useTitle.ts";
 import { useUrlState } from "../../lib/useUrlState.ts";
 import { Button, LinkButton } from "../../parts/Button.tsx";
-import { Empty, Failure, Loading } from "../../parts/Notice.tsx";
+import { Empty, Failure, Loading, Warnings } from "../../parts/Notice.tsx";
 import { toast } from "../../parts/toast.tsx";
 import { compareRuns } from "./calls.ts";
 import { CaseChanges } from "./CaseChanges.tsx";
@@ -155,6 +155,7 @@ function Compared({ state, onChange, baseline, candidate }: Props) {
   return (
     <>
       <Comparability comparison={comparison} runs={[baseline, candidate]} forced={forced} onChange={onChange} />
+      <Warnings warnings={comparison.warnings} />
       {Object.keys(comparison.graders).length > 0 && (
         <>
           <div className="flex flex-wrap gap-2">

@@ -1,5 +1,5 @@
 import type { Comparison } from "../../api/types.ts";
-import { count, counted, score } from "../../lib/format.ts";
+import { count, counted, inClusters, score } from "../../lib/format.ts";
 import { visibleText } from "../../lib/visible.ts";
 import { Badge } from "../../parts/Badge.tsx";
 import { SafeText } from "../../parts/SafeText.tsx";
@@ -7,15 +7,7 @@ import { countsFor } from "./changes.ts";
 import { DifferenceBar, reachOf } from "./DifferenceBar.tsx";
 import { ScoreShift } from "./ScoreShift.tsx";
 import type { Change, ChangeState, CompareState } from "./state.ts";
-import {
-  CHANGE_HELP,
-  CHANGE_WORDS,
-  DECISIONS,
-  outlook,
-  sentenceOf,
-  signedInterval,
-  type Difference,
-} from "./wording.ts";
+import { CHANGE_HELP, CHANGE_WORDS, DECISIONS, notes, sentenceOf, signedInterval, type Difference } from "./wording.ts";
 
 const FILTERS = ["improved", "worse", "same", "missing"] as const;
 
@@ -90,8 +82,11 @@ function Card({
       )}
       <p className="num text-xs text-muted">
         {counted(told.n, "paired case")}
-        {told.p_adjusted !== null && `, p = ${told.p_adjusted.toPrecision(2)} over all graders`}. {outlook(told)}
+        {inClusters(told.clusters)}
+        {told.p_adjusted !== null && `, p = ${told.p_adjusted.toPrecision(2)} over all graders`}
+        {told.noise_threshold !== null && `, chance ±${score(told.noise_threshold)}`}. {notes(told)}
       </p>
+      <LargestDrops told={told} />
       <div className="flex flex-wrap gap-1">
         {FILTERS.map((change) => (
           <FilterButton
@@ -105,6 +100,22 @@ function Card({
         ))}
       </div>
     </article>
+  );
+}
+
+/** Of pass and fail every drop is as large as any other. */
+function LargestDrops({ told }: { told: Difference }) {
+  if (told.test === "mcnemar_mid_p" || told.largest_drops.length === 0) return null;
+  return (
+    <p className="num text-xs text-muted">
+      Largest drops:{" "}
+      {told.largest_drops.map((drop, place) => (
+        <span key={drop.case}>
+          {place > 0 && ", "}
+          <SafeText text={drop.case} /> {score(drop.baseline)} → {score(drop.candidate)}
+        </span>
+      ))}
+    </p>
   );
 }
 

@@ -14,10 +14,7 @@ export function difference(one: CaseChange, grader: string): number | null {
 
 /** What became of a case by one grader's word; by that of all where none is named. */
 export function changeBy(one: CaseChange, grader: string): Change {
-  if (grader === "" || one.change === "edited") return one.change;
-  const moved = difference(one, grader);
-  if (moved === null) return "missing";
-  return moved > 0 ? "improved" : moved < 0 ? "worse" : "same";
+  return grader === "" ? one.change : (one.changes[grader] ?? "missing");
 }
 
 /** The largest loss, or else the largest gain, among the graders asked. */

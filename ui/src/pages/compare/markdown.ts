@@ -2,7 +2,7 @@ import type { Comparison } from "../../api/types.ts";
 import { score } from "../../lib/format.ts";
 import { visibleText } from "../../lib/visible.ts";
 import { changeBy, shownCases } from "./changes.ts";
-import { DECISIONS, outlook, sentenceOf, signedInterval } from "./wording.ts";
+import { DECISIONS, notes, sentenceOf, signedInterval } from "./wording.ts";
 
 const MOST_CASES = 20;
 
@@ -18,11 +18,12 @@ export function asMarkdown(
       score(told.baseline),
       score(told.candidate),
       signedInterval(told),
-      [`**${DECISIONS[told.decision].told}**`, outlook(told)].filter(Boolean).join(". "),
+      [`**${DECISIONS[told.decision].told}**`, notes(told)].filter(Boolean).join(". "),
       `${told.improved} / ${told.worse} / ${told.same} / ${told.missing}`,
     ].join(" | "),
   );
   const { comparable, reasons } = comparison.comparability;
+  const { warnings } = comparison;
   const worse = shownCases(comparison.cases, "", "").filter((one) => ["worse", "mixed"].includes(changeBy(one, "")));
   return [
     `### ${asCode(names.candidate)} against ${asCode(names.baseline)}`,
@@ -35,6 +36,7 @@ export function asMarkdown(
           ...rows.map((row) => `| ${row} |`),
         ].join("\n")
       : "",
+    warnings.length > 0 ? `Warnings:\n${warnings.map((warning) => `- ${asCode(warning)}`).join("\n")}` : "",
     reasons.length > 0 ? `What else differs:\n${reasons.map((reason) => `- ${asCode(reason)}`).join("\n")}` : "",
     worse.length > 0 ? `Worse or mixed: ${listed(worse.map((one) => one.test_case_id))}` : "",
     `<${link}>`,

@@ -1,5 +1,5 @@
 import type { Comparison } from "../../api/types.ts";
-import { counted, score } from "../../lib/format.ts";
+import { count, counted, score } from "../../lib/format.ts";
 import type { Tone } from "../../parts/Badge.tsx";
 import type { Change } from "./state.ts";
 
@@ -26,7 +26,7 @@ export const CHANGE_HELP: Record<Change, string> = {
   improved: "the candidate scores higher",
   worse: "the candidate scores lower",
   mixed: "some graders say better, some say worse",
-  same: "the scores are the same",
+  same: "the scores are the same, or differ by less than the grader's noise",
   missing: "no score in one of the runs, so nothing is compared",
   edited: "the case itself was changed between the runs, so nothing is compared",
 };
@@ -45,16 +45,26 @@ export function signedInterval({ difference, low, high }: Pick<Difference, "diff
   return `${signed(difference)} (${signed(low)} to ${signed(high)})`;
 }
 
-/** What would settle an open question. */
-export function outlook({
-  decision,
-  cases_to_decide: wanted,
-  n,
-}: Pick<Difference, "decision" | "cases_to_decide" | "n">): string {
-  if (decision !== "undecided") return "";
-  if (n === 0) return "No case has a score in both runs.";
-  if (wanted === null || wanted <= n) return "More cases may settle it.";
-  return `About ${counted(wanted - n, "more case")} would settle it.`;
+/** Why a grader is undecided, what is certain all the same, and how many cases would settle it. */
+export function outlook({ decision, reasons }: Pick<Difference, "decision" | "reasons">): string {
+  if (decision !== "undecided" || reasons.length === 0) return "";
+  const text = reasons.join("; ");
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+}
+
+/** Which changes the suite calls noise, and what that does to the difference; "" where every change counts. */
+export function noiseRule({ noise, within_noise, n, difference, baseline, candidate }: Difference): string {
+  if (noise === 0 || difference === null || baseline === null || candidate === null) return "";
+  const rule = `Changes below ${noise} count as same (${count(within_noise)} of ${counted(n, "case")})`;
+  const ofMeans = Number((candidate - baseline).toFixed(9));
+  return ofMeans === Number(difference.toFixed(9))
+    ? `${rule}.`
+    : `${rule}; with them the difference is ${signed(ofMeans)}.`;
+}
+
+/** What a reader of a grader's difference must know with it. */
+export function notes(told: Difference): string {
+  return [outlook(told), noiseRule(told)].filter(Boolean).join(" ");
 }
 
 /** The comparison in a sentence: "Worse on 1 of 4 graders; 3 undecided; 120 cases." */

@@ -59,7 +59,7 @@ export function AgentForm({ draft, faults, onChange, onTried }: Props) {
           </Labelled>
           <Labelled
             label="Headers, as JSON"
-            help='A stored secret is named, not written: {"Authorization": {"secret": "NAME"}}.'
+            help='A stored secret is named, not written: {"Authorization": {"secret": "NAME"}}. It must be stored for this address, for headers and for your key.'
             fault={faults["headers"]}
           >
             <CodeEditor

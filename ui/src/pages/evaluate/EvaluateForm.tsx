@@ -2,14 +2,15 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 import { useRef, useState, type ReactNode } from "react";
 import { useNavigate } from "react-router";
 import { api } from "../../api/calls.ts";
+import { ApiFailure } from "../../api/failure.ts";
 import { randomToken } from "../../lib/token.ts";
 import { visibleText } from "../../lib/visible.ts";
 import { Button } from "../../parts/Button.tsx";
-import { Field } from "../../parts/Field.tsx";
+import { CheckField, Field } from "../../parts/Field.tsx";
 import { Failure } from "../../parts/Notice.tsx";
 import { AgentForm } from "./AgentForm.tsx";
 import { CaseChooser } from "./CaseChooser.tsx";
-import { agentKey, bodyOf, faultsOf, type Draft } from "./draft.ts";
+import { agentKey, bodyOf, faultsOf, stopsEarly, type Draft } from "./draft.ts";
 import { GraderChooser, useGraders } from "./GraderChooser.tsx";
 import { Plan } from "./Plan.tsx";
 
@@ -20,6 +21,7 @@ interface Link {
   graders?: readonly string[];
   name?: string;
   baseline?: string;
+  early?: "on" | "off";
 }
 
 /** The form; what a link can carry of it is kept in the address as it is filled in. */
@@ -43,7 +45,10 @@ export function EvaluateForm({ initial, onLink }: { initial: Draft; onLink: (lin
       graders: now.graders.map((one) => one.id),
       name: now.name,
       baseline: now.baseline,
+      early: stopsEarly(now) ? "on" : "off",
     });
+    // what the service said was of another draft
+    start.reset();
   };
   const start = useMutation({
     mutationFn: async () => {
@@ -85,7 +90,7 @@ export function EvaluateForm({ initial, onLink }: { initial: Draft; onLink: (lin
         {shown["graders"] && <p className="text-xs font-medium text-fail">{shown["graders"]}</p>}
       </Step>
       <Step number={4} title="Run">
-        <Options draft={draft} onChange={change} />
+        <Options draft={draft} onChange={change} faults={start.error instanceof ApiFailure ? start.error.fields : {}} />
       </Step>
       <Plan draft={draft} costOfCall={tried?.key === agentKey(draft) ? tried.cost : null} />
       {submitted && Object.keys(faults).length > 0 && (
@@ -138,7 +143,14 @@ function Step({ number, title, children }: { number: number; title: string; chil
   );
 }
 
-function Options({ draft, onChange }: { draft: Draft; onChange: (change: Partial<Draft>) => void }) {
+interface OptionsProps {
+  draft: Draft;
+  onChange: (change: Partial<Draft>) => void;
+  /** What the service refused, by the field of the request. */
+  faults: Readonly<Record<string, string>>;
+}
+
+function Options({ draft, onChange, faults }: OptionsProps) {
   const runs = useQuery({
     queryKey: ["runs", "completed"],
     queryFn: ({ signal }) => api.runs({ status: "completed", limit: 50 }, signal),
@@ -153,7 +165,11 @@ function Options({ draft, onChange }: { draft: Draft; onChange: (change: Partial
           onChange={(event) => onChange({ name: event.target.value })}
         />
       </Field>
-      <Field label="Compare with" help="A finished run; the verdict then says better, worse or undecided.">
+      <Field
+        label="Compare with"
+        help="A finished run; the verdict then says better, worse or undecided."
+        fault={faults["baseline_id"]}
+      >
         <select
           className="field"
           value={draft.baseline}
@@ -190,6 +206,18 @@ function Options({ draft, onChange }: { draft: Draft; onChange: (change: Partial
         placeholder="30"
         max={3600}
         onChange={(timeout) => onChange({ timeout })}
+      />
+      <CheckField
+        label="Stop early"
+        help={
+          draft.baseline === ""
+            ? "Choose a run to compare with first."
+            : "Cases are asked in random order until they decide the comparison. With fewer than 100 cases in common, all are asked."
+        }
+        fault={faults["stop_early"]}
+        checked={stopsEarly(draft)}
+        disabled={draft.baseline === ""}
+        onChange={(stopEarly) => onChange({ stopEarly })}
       />
     </div>
   );

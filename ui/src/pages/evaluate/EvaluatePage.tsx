@@ -19,6 +19,7 @@ export const STATE = {
   graders: list(),
   name: text(),
   baseline: text(),
+  early: oneOf(["off", "on"] as const, "off"),
   /** A run to do again. */
   from: text(),
 };
@@ -45,6 +46,7 @@ export function EvaluatePage() {
     concurrency: null,
     timeout: null,
     baseline: state.baseline,
+    stopEarly: state.early === "on",
   };
   const initial = again.data ? { ...linked, ...draftFrom(again.data), graders: chosen ?? [] } : linked;
   return (

@@ -20,6 +20,8 @@ export function useGraders() {
   });
 }
 
+const LAST_MESSAGE = "last_assistant";
+
 interface Props {
   chosen: readonly ChosenGrader[];
   onChange: (chosen: ChosenGrader[]) => void;
@@ -88,6 +90,11 @@ function OneGrader({ chosen, grader, showFaults, onChange, onRemove }: OneProps)
           {grader?.description && (
             <p className="text-sm text-muted">
               <SafeText text={grader.description} />
+            </p>
+          )}
+          {grader && grader.default_extractor !== LAST_MESSAGE && (
+            <p className="text-sm text-muted">
+              Grades the agent's <SafeText text={grader.default_extractor.replaceAll("_", " ")} />, not its text.
             </p>
           )}
           {grader === undefined && <p className="text-sm text-fail">This grader is no longer there; remove it.</p>}

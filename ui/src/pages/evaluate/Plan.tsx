@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { api } from "../../api/calls.ts";
 import { cost, count, counted } from "../../lib/format.ts";
 import { useCaseSample } from "./CaseChooser.tsx";
-import type { Draft } from "./draft.ts";
+import { stopsEarly, type Draft } from "./draft.ts";
 import { useGraders } from "./GraderChooser.tsx";
 import { judgeCalls } from "./judgeCalls.ts";
 
@@ -50,7 +50,8 @@ export function Plan({ draft, costOfCall }: { draft: Draft; costOfCall: number |
           <li>
             {count(cases)}
             {plus} {cases === 1 && !more ? "case" : "cases"}
-            {repeats > 1 && ` × ${repeats} repeats`} = {counted(calls, "call")}
+            {repeats > 1 && ` × ${repeats} repeats`} = {stopsEarly(draft) && "at most "}
+            {counted(calls, "call")}
             {more && " or more"} to the agent{draft.timeout !== null && `, each within ${draft.timeout} s`}
           </li>
           <li>

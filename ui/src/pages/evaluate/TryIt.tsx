@@ -108,7 +108,11 @@ function Read({ told }: { told: Tried }) {
       )}
       {told.agent_response !== null && <TextBlock text={told.agent_response} label="Read from the answer" />}
       {told.agent_response_truncated && <Cut />}
-      {told.tool_calls.length > 0 && (
+      {told.tool_calls === null && told.response_status === "success" && (
+        <p className="text-xs text-muted">Tool calls: unknown. Graders of tool use need them mapped in the answer.</p>
+      )}
+      {told.tool_calls?.length === 0 && <p className="text-xs text-muted">Tool calls: none.</p>}
+      {told.tool_calls !== null && told.tool_calls.length > 0 && (
         <ul aria-label="Tool calls" className="mt-2 flex flex-col gap-1 font-mono text-[13px]">
           {told.tool_calls.map((call, index) => (
             // oxlint-disable-next-line react/no-array-index-key -- one answer's calls never move

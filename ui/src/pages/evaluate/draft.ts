@@ -32,6 +32,8 @@ export interface Draft {
   concurrency: number | null;
   timeout: number | null;
   baseline: string;
+  /** End as soon as the comparison with the baseline is decided; without one it means nothing. */
+  stopEarly: boolean;
 }
 
 /** The service gives a try no more time. */
@@ -142,6 +144,10 @@ export function faultsOf(draft: Draft, graders: readonly Grader[]): Record<strin
   return faults;
 }
 
+export function stopsEarly(draft: Pick<Draft, "baseline" | "stopEarly">): boolean {
+  return draft.stopEarly && draft.baseline !== "";
+}
+
 /** The request that starts the run. `ids` are the cases where they are not chosen by tag. */
 export function bodyOf(draft: Draft, graders: readonly Grader[], ids: readonly string[]): NewEvaluation {
   const target = targetOf(draft);
@@ -155,6 +161,7 @@ export function bodyOf(draft: Draft, graders: readonly Grader[], ids: readonly s
     // a target has its own
     ...(draft.timeout === null || target !== null ? {} : { timeout_s: draft.timeout }),
     ...(draft.baseline ? { baseline_id: draft.baseline } : {}),
+    ...(stopsEarly(draft) ? { stop_early: true } : {}),
   };
 }
 

@@ -141,6 +141,9 @@ function About({ grader }: { grader: Grader }) {
         <section className="card p-3">
           <h2 className="mb-1 font-semibold">How it scores</h2>
           <SafeText text={grader.scoring_guide || "Nothing is said about it."} className="text-sm" />
+          <p className="mt-1 text-sm text-muted">
+            Default extractor: <SafeText text={grader.default_extractor} className="font-mono" />
+          </p>
         </section>
         {caveats.length > 0 && (
           <section className="rounded-[10px] border border-warn bg-warn-soft p-3">

@@ -21,11 +21,12 @@ export const STARTERS: Record<string, readonly Starter[] | undefined> = {
     { title: "Valid JSON", config: { rules: [{ condition: "is_json" }] } },
   ],
   model_judge: [
-    { title: "Facts as expected", config: { rubric: "factuality" } },
-    { title: "Helpful", config: { rubric: "helpfulness" } },
+    { title: "Facts as expected", config: { rubric: "factuality", model: "gpt-6-luna" } },
+    { title: "Helpful", config: { rubric: "helpfulness", model: "gpt-6-luna" } },
     {
       title: "A rubric of your own",
       config: {
+        model: "gpt-6-luna",
         prompt:
           "Question: {input}\nExpected: {ground_truth}\nAnswer: {submission}\n\nIs the answer right and complete? 1.0 if it is, 0.0 if not.",
       },
@@ -33,6 +34,7 @@ export const STARTERS: Record<string, readonly Starter[] | undefined> = {
     {
       title: "A checklist",
       config: {
+        model: "gpt-6-luna",
         prompt: "Question: {input}\nAnswer: {submission}",
         checklist: ["Does the answer address the question?", "Is the answer free of claims without a source?"],
       },

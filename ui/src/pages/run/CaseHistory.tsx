@@ -1,8 +1,7 @@
-import { useQueries, useQuery } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 import { api } from "../../api/calls.ts";
-import { ApiFailure } from "../../api/failure.ts";
-import type { Evaluation, ResultDetail } from "../../api/types.ts";
+import type { CaseRun, Evaluation, ResultDetail } from "../../api/types.ts";
 import { ago, count, score as written } from "../../lib/format.ts";
 import { OutcomeBadge, ResponseBadge } from "../../parts/Badge.tsx";
 import { Failure, Loading } from "../../parts/Notice.tsx";
@@ -10,7 +9,7 @@ import { SafeText, TextBlock } from "../../parts/SafeText.tsx";
 
 const RUNS = 10;
 
-/** The same case in the latest runs, and the answers that were replaced in this one. */
+/** The same case in other runs, and the answers that were replaced in this one. */
 export function CaseHistory({ detail, run }: { detail: ResultDetail; run: Evaluation }) {
   return (
     <div className="flex flex-col gap-5">
@@ -21,30 +20,21 @@ export function CaseHistory({ detail, run }: { detail: ResultDetail; run: Evalua
 }
 
 function OverRuns({ detail, run }: { detail: ResultDetail; run: Evaluation }) {
-  const runs = useQuery({
-    queryKey: ["runs", "latest", RUNS],
-    queryFn: ({ signal }) => api.runs({ limit: RUNS }, signal),
+  const history = useQuery({
+    queryKey: ["case-history", run.id, detail.result_id],
+    queryFn: ({ signal }) => api.caseHistory(run.id, detail.result_id, RUNS, signal),
+    staleTime: 60_000,
   });
-  const others = (runs.data?.evaluations ?? []).filter((one) => one.id !== run.id);
-  const found = useQueries({
-    queries: others.map((other) => ({
-      queryKey: ["result", other.id, detail.result_id],
-      // a run that does not have this case is no fault
-      queryFn: ({ signal }: { signal: AbortSignal }) => api.result(other.id, detail.result_id, signal).catch(absent),
-      staleTime: 60_000,
-    })),
-  });
-  if (runs.error) return <Failure error={runs.error} />;
-  if (runs.isPending || found.some((one) => one.isPending)) return <Loading what="Looking into the latest runs" />;
-  const rows = [
-    { run, result: detail },
-    ...others.map((other, index) => ({ run: other, result: found[index]?.data ?? null })),
+  if (history.error) return <Failure error={history.error} />;
+  if (history.isPending) return <Loading what="Looking for this case in other runs" />;
+  const rows: CaseRun[] = [
+    { evaluation_id: run.id, name: run.name, started_at: run.started_at, result: detail },
+    ...history.data.runs,
   ];
-  const having = rows.flatMap(({ run: of, result }) => (result ? [{ run: of, result }] : []));
   return (
     <section>
-      <h3 className="mb-1 text-sm font-semibold">This case in the latest runs</h3>
-      {having.length === 1 && <p className="mb-1 text-sm text-muted">No other of the latest runs has it.</p>}
+      <h3 className="mb-1 text-sm font-semibold">This case in other runs</h3>
+      {rows.length === 1 && <p className="mb-1 text-sm text-muted">No other run of the suite has it.</p>}
       <div className="overflow-x-auto">
         <table className="w-full text-sm">
           <thead className="text-muted">
@@ -56,17 +46,17 @@ function OverRuns({ detail, run }: { detail: ResultDetail; run: Evaluation }) {
             </tr>
           </thead>
           <tbody>
-            {having.map(({ run: of, result }) => (
-              <tr key={of.id} className="border-t border-line">
+            {rows.map(({ evaluation_id: id, name, started_at: started, result }) => (
+              <tr key={id} className="border-t border-line">
                 <td className="p-1.5">
-                  {of.id === run.id ? (
+                  {id === run.id ? (
                     <span className="font-medium">this run</span>
                   ) : (
                     <Link
                       className="text-accent underline"
-                      to={`/runs/${encodeURIComponent(of.id)}?row=${encodeURIComponent(result.result_id)}`}
+                      to={`/runs/${encodeURIComponent(id)}?row=${encodeURIComponent(result.result_id)}`}
                     >
-                      <SafeText text={of.name || of.id.slice(0, 8)} />
+                      <SafeText text={name || id.slice(0, 8)} />
                     </Link>
                   )}
                 </td>
@@ -85,7 +75,7 @@ function OverRuns({ detail, run }: { detail: ResultDetail; run: Evaluation }) {
                     ))}
                   </span>
                 </td>
-                <td className="p-1.5 text-muted">{ago(of.started_at)}</td>
+                <td className="p-1.5 text-muted">{ago(started)}</td>
               </tr>
             ))}
           </tbody>
@@ -93,11 +83,6 @@ function OverRuns({ detail, run }: { detail: ResultDetail; run: Evaluation }) {
       </div>
     </section>
   );
-}
-
-function absent(error: unknown): null {
-  if (error instanceof ApiFailure && error.code === "NOT_FOUND") return null;
-  throw error;
 }
 
 function Replaced({ detail }: { detail: ResultDetail }) {

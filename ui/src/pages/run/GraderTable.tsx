@@ -1,5 +1,5 @@
 import type { Outcome, Summary } from "../../api/types.ts";
-import { count, duration, mean, percent, rate } from "../../lib/format.ts";
+import { count, counted, duration, mean, percent, rate } from "../../lib/format.ts";
 import { OUTCOMES } from "../../parts/Badge.tsx";
 import { IntervalBar } from "../../parts/Interval.tsx";
 import { SafeText } from "../../parts/SafeText.tsx";
@@ -46,6 +46,7 @@ function GraderRow({ grader, summary, state, onChange }: Props & { grader: strin
   const passes = summary.pass_rates[grader];
   const scores = summary.average_scores[grader];
   const coverage = summary.coverage[grader];
+  const orders = summary.orders[grader];
   const counts: Record<Outcome, number> = {
     pass: summary.grader_pass_counts[grader] ?? 0,
     fail: summary.grader_fail_counts[grader] ?? 0,
@@ -56,6 +57,7 @@ function GraderRow({ grader, summary, state, onChange }: Props & { grader: strin
     <tr className="border-b border-line last:border-0">
       <td className="min-w-28 p-2 font-medium">
         <SafeText text={grader} />
+        {orders && <span className="block font-normal text-muted">{orders.sentence}</span>}
       </td>
       <td className="p-2">
         {passes && (
@@ -116,6 +118,11 @@ function AgentLine({ summary, state, onChange }: Props) {
         latency p50 {duration(summary.p50_latency_ms)} · p95 {duration(summary.p95_latency_ms)} · p99{" "}
         {duration(summary.p99_latency_ms)}
       </span>
+      {typeof summary.clusters === "number" && (
+        <span className="num text-muted" title="Cases of one cluster are not independent: intervals are over clusters">
+          {counted(summary.clusters, "cluster")}
+        </span>
+      )}
     </div>
   );
 }

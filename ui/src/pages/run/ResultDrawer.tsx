@@ -151,6 +151,16 @@ function Overview({ detail, state, onChange }: { detail: ResultDetail; state: Ru
           </p>
         </Section>
       </div>
+      {response.error?.traceback && (
+        <Section title="Traceback">
+          <TextBlock text={response.error.traceback} label="Traceback of the agent's code" />
+        </Section>
+      )}
+      {response.output && (
+        <Section title="Printed">
+          <TextBlock text={response.output} label="What the agent's code printed" />
+        </Section>
+      )}
       <Section title="Graders">
         <div className="flex flex-col gap-2">
           {detail.scores.map((score) => (

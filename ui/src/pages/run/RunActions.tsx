@@ -4,8 +4,9 @@ import { useNavigate } from "react-router";
 import { api } from "../../api/calls.ts";
 import { told } from "../../api/failure.ts";
 import type { Evaluation } from "../../api/types.ts";
-import { count } from "../../lib/format.ts";
+import { count, counted } from "../../lib/format.ts";
 import { isGoing } from "../../lib/progress.ts";
+import { leftOut } from "../../lib/runFacts.ts";
 import { Button, LinkButton } from "../../parts/Button.tsx";
 import { Confirm } from "../../parts/Dialog.tsx";
 import { Menu } from "../../parts/Menu.tsx";
@@ -24,11 +25,12 @@ const FORMATS = [
 
 /** What can be done with a run in its present state. */
 export function RunActions({ run, failed }: { run: Evaluation; failed: number }) {
-  const [asking, setAsking] = useState<"delete" | "regrade" | null>(null);
+  const [asking, setAsking] = useState<"delete" | "regrade" | "other cases" | null>(null);
   const queries = useQueryClient();
   const navigate = useNavigate();
   const act = useMutation({
-    mutationFn: (action: "cancel" | "resume" | "retry-failed") => api.actOnRun(run.id, action),
+    mutationFn: (action: "cancel" | "resume" | "retry-failed" | "other cases") =>
+      action === "other cases" ? api.askOtherCases(run.id) : api.actOnRun(run.id, action),
     onSuccess: (now) => {
       queries.setQueryData<Evaluation>(["run", run.id], (before) => ({ ...before, ...now }));
       void queries.invalidateQueries({ queryKey: ["run", run.id] });
@@ -52,9 +54,18 @@ export function RunActions({ run, failed }: { run: Evaluation; failed: number })
             Cancel run
           </Button>
         )}
-        {(run.status === "cancelled" || run.status === "failed") && (
+        {(run.status === "cancelled" || run.status === "failed" || run.status === "interrupted") && (
           <Button look="main" disabled={act.isPending} onClick={() => act.mutate("resume")}>
             Resume
+          </Button>
+        )}
+        {(run.calls_saved ?? 0) > 0 && (
+          <Button
+            disabled={act.isPending}
+            title="Ask what was left out when the run ended early"
+            onClick={() => setAsking("other cases")}
+          >
+            {run.repeats > 1 ? `Make the other ${leftOut(run)}` : `Ask the other ${leftOut(run)}`}
           </Button>
         )}
         {run.status === "completed" && failed > 0 && (
@@ -92,6 +103,20 @@ export function RunActions({ run, failed }: { run: Evaluation; failed: number })
       {act.error && <Failure error={act.error} />}
       {remove.error && <Failure error={remove.error} />}
       <RegradeDialog run={run} open={asking === "regrade"} onClose={() => setAsking(null)} />
+      <Confirm
+        open={asking === "other cases"}
+        onClose={() => setAsking(null)}
+        title="Ask the other cases?"
+        action={run.repeats > 1 ? `Make ${leftOut(run)}` : `Ask ${leftOut(run)}`}
+        look="main"
+        keep="Cancel"
+        onConfirm={() => {
+          setAsking(null);
+          act.mutate("other cases");
+        }}
+      >
+        The agent gets {counted(run.calls_saved ?? 0, "more call")}, and the verdict over all cases replaces this one.
+      </Confirm>
       <Confirm
         open={asking === "delete"}
         onClose={() => setAsking(null)}

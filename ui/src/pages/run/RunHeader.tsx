@@ -1,14 +1,16 @@
 import { Link } from "react-router";
 import type { Connection } from "../../api/events.ts";
-import type { Evaluation, Summary } from "../../api/types.ts";
-import { ago, between, count, counted, duration, moment } from "../../lib/format.ts";
+import type { Evaluation, RunComparison, Summary } from "../../api/types.ts";
+import { ago, between, bytes, count, duration, moment } from "../../lib/format.ts";
 import { isGoing, remaining } from "../../lib/progress.ts";
-import { agentOf, gradersOf } from "../../lib/runFacts.ts";
+import { agentOf, earlyEndOf, gradersOf } from "../../lib/runFacts.ts";
 import { verdictOf, type Verdict } from "../../lib/verdict.ts";
 import { Badge, RunBadge } from "../../parts/Badge.tsx";
+import { Warnings } from "../../parts/Notice.tsx";
 import { ProgressBar } from "../../parts/ProgressBar.tsx";
 import { SafeText } from "../../parts/SafeText.tsx";
 import { RunActions } from "./RunActions.tsx";
+import { useStorage } from "./useRun.ts";
 
 const TONES: Record<Verdict["tone"], string> = {
   good: "border-pass",
@@ -36,6 +38,7 @@ export function RunHeader({
 }) {
   const verdict = summary ? verdictOf(run, summary) : null;
   const eta = remaining(run);
+  const storage = useStorage(run);
   return (
     <header className="flex flex-col gap-3">
       <div className="flex flex-wrap items-start gap-2">
@@ -44,7 +47,7 @@ export function RunHeader({
             <SafeText text={run.name || `Run ${run.id.slice(0, 8)}`} />
           </h1>
           <p className="flex flex-wrap items-center gap-2 text-sm text-muted">
-            <RunBadge status={run.status} />
+            <RunBadge status={run.status} reason={run.error_message} />
             {connection !== "ended" && (
               <Badge tone={connection === "live" ? "accent" : "open"}>{CONNECTIONS[connection]}</Badge>
             )}
@@ -54,6 +57,11 @@ export function RunHeader({
         </div>
         <RunActions run={run} failed={summary ? failuresIn(summary) : 0} />
       </div>
+      {run.error_message && (
+        <p className="card border-l-4! border-fail p-3" data-reason>
+          <SafeText text={run.error_message} />
+        </p>
+      )}
       {verdict && (
         <div className={`card border-l-4! p-3 ${TONES[verdict.tone]}`}>
           <p className="text-base font-medium" data-verdict>
@@ -63,10 +71,11 @@ export function RunHeader({
             {summary?.sentence}
             {isGoing(run.status) && "; provisional until the run is done"}
           </p>
-          {run.comparison && <Against run={run} />}
+          {run.comparison && <Against comparison={run.comparison} />}
         </div>
       )}
-      {run.progress && (isGoing(run.status) || run.status === "cancelled") && (
+      <Warnings warnings={run.warnings} />
+      {run.progress && (isGoing(run.status) || run.status === "cancelled" || run.status === "interrupted") && (
         <div>
           <ProgressBar progress={run.progress} />
           {eta !== null && <p className="text-sm text-muted">about {duration(Math.max(1000, eta))} to go</p>}
@@ -75,6 +84,7 @@ export function RunHeader({
       <dl className="flex flex-wrap gap-x-6 gap-y-1 text-sm">
         <Fact term="Agent" text={agentOf(run)} />
         <Fact term="Graders" text={gradersOf(run)} />
+        <Fact term="Ended early" text={earlyEndOf(run)} />
         {run.tag && <Fact term="Tag" text={run.tag} />}
         {(run.repeats ?? 1) > 1 && <Fact term="Repeats" text={count(run.repeats)} />}
         {run.parent && (
@@ -87,6 +97,7 @@ export function RunHeader({
             </dd>
           </div>
         )}
+        {storage.data && <Fact term="Stored" text={`about ${bytes(storage.data.estimated_bytes)}`} />}
         <Fact term="Id" text={run.id} />
       </dl>
     </header>
@@ -99,17 +110,12 @@ function failuresIn(summary: Summary): number {
   return summary.failed_responses + summary.timeout_responses + graders;
 }
 
-function Against({ run }: { run: Evaluation }) {
-  const decisions = Object.values(run.comparison?.graders ?? {}).map((grader) => grader.decision ?? "undecided");
-  const told = [...new Set(decisions)].map(
-    (decision) => `${decision} on ${counted(decisions.filter((one) => one === decision).length, "grader")}`,
-  );
+function Against({ comparison }: { comparison: RunComparison }) {
+  const { comparable, reasons, sentence } = comparison;
   return (
     <p className="text-sm">
       Against its baseline:{" "}
-      {run.comparison?.comparability.comparable
-        ? told.join(", ")
-        : `not comparable (${run.comparison?.comparability.reasons.join("; ")})`}
+      <SafeText text={comparable && sentence !== null ? sentence : `not comparable (${reasons.join("; ")})`} />
     </p>
   );
 }

@@ -6,6 +6,7 @@ import { Button } from "../../parts/Button.tsx";
 import { SafeText, TextBlock } from "../../parts/SafeText.tsx";
 
 const AT_ONCE = 50;
+const UNKNOWN = "Unknown: the agent reported only its answer, not its messages or tool calls.";
 
 /** What the agent did on its way: messages and tool calls, turn by turn. */
 export function TrajectoryView({ trajectory }: { trajectory: Trajectory | null | undefined }) {
@@ -16,7 +17,7 @@ export function TrajectoryView({ trajectory }: { trajectory: Trajectory | null |
     [trajectory],
   );
   if (messages.length === 0)
-    return <p className="text-sm text-muted">The agent told nothing of its way; it only answered.</p>;
+    return <p className="text-sm text-muted">{trajectory ? "The agent reported no messages." : UNKNOWN}</p>;
   const found = sought === "" ? messages : messages.filter(({ message }) => holds(message, sought.toLowerCase()));
   return (
     <div className="flex flex-col gap-2">
@@ -30,6 +31,9 @@ export function TrajectoryView({ trajectory }: { trajectory: Trajectory | null |
         />
         <span className="text-sm text-muted">{counted(found.length, "message")}</span>
       </div>
+      {trajectory?.tools_known === false && (
+        <p className="text-sm text-muted">Tool calls are unknown: the agent reported only its answer.</p>
+      )}
       <ol className="flex flex-col gap-2">
         {found.slice(0, shown).map(({ turn, message }, index) => (
           // oxlint-disable-next-line react/no-array-index-key -- a trajectory never changes

@@ -28,6 +28,16 @@ export function useSummary(id: string) {
   });
 }
 
+/** What the run takes in the store. All its rows are read for that, so a run that goes on is not asked. */
+export function useStorage(run: Evaluation) {
+  return useQuery({
+    queryKey: ["storage", run.id, run.completed_at],
+    queryFn: ({ signal }) => api.runStorage(run.id, signal),
+    enabled: !isGoing(run.status),
+    staleTime: Number.POSITIVE_INFINITY,
+  });
+}
+
 /** How scores and latencies are spread over the whole run, whatever is filtered. */
 export function useHistograms(id: string, going: boolean) {
   return useQuery({
@@ -103,6 +113,7 @@ export function useLive(run: Evaluation | undefined): Connection {
       // the last events may still be waiting for their refresh
       refreshResults(queries, id);
       void queries.invalidateQueries({ queryKey: ["histograms", id] });
+      void queries.invalidateQueries({ queryKey: ["comparison"] });
       void queries.invalidateQueries({ queryKey: ["runs"] });
     };
   }, [id, going, queries]);

@@ -23,7 +23,7 @@ import { PAIR, toggled } from "./selection.ts";
 
 const SIZE = 50;
 const LIVE_MS = 3_000;
-const STATUSES = ["", "running", "pending", "completed", "failed", "cancelled"] as const;
+const STATUSES = ["", "running", "pending", "completed", "failed", "cancelled", "interrupted"] as const;
 const STATE = {
   q: text(),
   tag: text(),
@@ -196,7 +196,12 @@ function Row({ run, chosen, onToggle }: { run: Evaluation } & Choosing) {
         </div>
       </td>
       <td className="p-2">
-        <RunBadge status={run.status} />
+        <RunBadge status={run.status} reason={run.error_message} />
+        {run.error_message && (
+          <p className="line-clamp-2 max-w-48 text-xs text-muted">
+            <SafeText text={run.error_message} />
+          </p>
+        )}
       </td>
       <td className="num hidden p-2 text-end sm:table-cell">{count(run.result_count)}</td>
       <td className="hidden max-w-56 p-2 sm:table-cell">

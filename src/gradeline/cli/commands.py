@@ -1,0 +1,118 @@
+"""The commands by name. Each is in its own module and is imported when it is called."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+from gradeline import __version__
+from gradeline.cli import report_interrupt
+from gradeline.cli.settings import global_options
+from gradeline.errors import ConfigError, GradelineError
+
+EXIT_PASS = 0
+EXIT_FAIL = 1
+EXIT_USAGE = 2
+EXIT_BROKEN = 4
+
+COMMANDS = {
+    "init": "gradeline.cli.starting:init",
+    "run": "gradeline.cli.runs:run",
+    "validate": "gradeline.cli.runs:validate",
+    "resume": "gradeline.cli.runs:resume",
+    "regrade": "gradeline.cli.runs:regrade",
+    "compare": "gradeline.cli.comparing:compare",
+    "trend": "gradeline.cli.trending:trend",
+    "plan": "gradeline.cli.planning:plan",
+    "pair": "gradeline.cli.pair:pair",
+    "list": "gradeline.cli.runs:list_runs",
+    "show": "gradeline.cli.runs:show",
+    "export": "gradeline.cli.exporting:export",
+    "ledger": "gradeline.cli.ledger:ledger",
+    "view": "gradeline.cli.view:view",
+    "serve": "gradeline.cli.serve:serve",
+    "keys": "gradeline.cli.keys:keys",
+    "secrets": "gradeline.cli.secrets:secrets",
+    "store": "gradeline.cli.store:store",
+    "grade": "gradeline.cli.grade:grade",
+    "schema": "gradeline.cli.starting:schema",
+    "graders": "gradeline.cli.listing:graders",
+    "extractors": "gradeline.cli.listing:extractors",
+    "demo": "gradeline.cli.demo:demo",
+}
+
+
+class _Commands(click.Group):
+    """Commands by name, each imported on demand."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        where = COMMANDS.get(cmd_name)
+        if where is None:
+            return None
+        module, _, attribute = where.partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            raise click.Abort(*interrupt.args) from None  # click would print an empty line
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from gradeline.errors import closest
+
+            close = closest(args[0], COMMANDS)
+            hint = f"did you mean {close!r}?" if close else f"there are {', '.join(COMMANDS)}."
+            raise click.UsageError(f"No command {args[0]!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 pass, 1 fail, 2 the call is wrong, 3 undecided, 4 nothing could be graded, 130 interrupted.",
+)
+@click.version_option(__version__, message="gradeline %(version)s")
+@global_options
+def cli() -> None:
+    """Grade any agent, and know whether the difference is real."""
+
+
+def run_command(arguments: list[str]) -> int:
+    """Run one command and return its exit code; an error is reported in one line on stderr."""
+    try:
+        code = cli.main(arguments, prog_name="gradeline", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else EXIT_PASS
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        error.show()
+        return EXIT_USAGE
+    except (click.Abort, KeyboardInterrupt) as interrupt:
+        return report_interrupt(*interrupt.args)
+    except ConfigError as error:
+        click.echo(f"gradeline: {error}", err=True)
+        return EXIT_USAGE
+    except GradelineError as error:
+        click.echo(f"gradeline: {error}", err=True)
+        return EXIT_BROKEN
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        click.echo(f"gradeline: {place}{error.strerror or error}", err=True)
+        return EXIT_BROKEN
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+        click.echo("gradeline: this is a defect of gradeline itself; please report it with the lines above", err=True)
+        return EXIT_BROKEN

@@ -1,0 +1,223 @@
+"""Which runs are kept and which are deleted: by age, by number, by tag.
+
+Runs that others depend on stay, whatever the rules: parents and baselines of kept runs, runs that a kept run replays,
+runs with labels, and runs that have not ended.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from threading import Event, Thread
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gradeline.engine.prepare import Definition
+from gradeline.errors import ConfigError, GradelineError
+from gradeline.model import Run
+from gradeline.service.access import Scope
+from gradeline.service.audit import Audit
+from gradeline.service.caller import Caller
+from gradeline.service.settings import RetentionRules
+from gradeline.store.database import Database
+from gradeline.store.owner import observed_run
+from gradeline.store.shared import SharedStorage
+
+_log = logging.getLogger("gradeline.service")
+
+INTERVAL_S = 3600.0
+"""How often the service applies its rules."""
+_AT_ONCE = 200
+_BEHIND_ALL = 2**62
+_SHORTEST_PREFIX = 4
+
+
+class RunDecision(NamedTuple):
+    """What becomes of a run, and why."""
+
+    id: str
+    name: str
+    ended_at: str | None
+    deleted: bool
+    """Or, in a dry run, would be."""
+    reason: str
+
+
+def decide(database: Database, rules: RetentionRules, now: datetime | None = None) -> Iterator[RunDecision]:
+    """What becomes of each run, the newest first. Deletes nothing."""
+    now = now or datetime.now(UTC)
+    facts = _ServiceFacts(database)
+    needed: dict[str, str] = {}
+    for place, run in enumerate(_runs(database)):
+        asked = facts.asked(run.id)
+        reason = facts.unfinished(run) or _rule_that_keeps(run, asked, rules, place, now)
+        reason = reason or _needed(needed, run) or facts.labelled(run.id)
+        if reason is not None:
+            needed.update(_needs(run, asked))
+        ended = run.completed_at or run.started_at
+        yield RunDecision(run.id, run.name, ended, reason is None, reason or _why_deleted(rules, ended))
+
+
+def prune(
+    storage: SharedStorage, rules: RetentionRules, *, caller: Caller | None = None, now: datetime | None = None
+) -> Iterator[RunDecision]:
+    """Delete what the rules do not keep; gives what became of each run. Each deletion is in the audit log."""
+    database = storage.database
+    audit = Audit(database)
+    caller = caller or Caller(None, Scope.ADMIN, "retention")
+    # children come before their parents, which cannot be deleted before them
+    for decision in list(decide(database, rules, now)):
+        if decision.deleted:
+            kept = _delete(storage, decision.id)
+            if kept is not None:
+                yield decision._replace(deleted=False, reason=kept)
+                continue
+            audit.note(caller, "evaluation.delete", decision.id, {"reason": decision.reason})
+        yield decision
+
+
+def _delete(storage: SharedStorage, run_id: str) -> str | None:
+    """Why the run was kept after all: it may have been resumed, or used, since the decision."""
+    run = storage.get_run(run_id)
+    if run is None:
+        return "another process has deleted it"
+    facts = _ServiceFacts(storage.database)
+    reason = facts.unfinished(run) or facts.labelled(run_id)
+    if reason is None:
+        try:
+            storage.delete_run(run_id)
+        except ConfigError as error:
+            reason = str(error)
+    return reason
+
+
+class RetentionTask:
+    """Applies the rules now and then, in a thread of its own."""
+
+    def __init__(self, storage: SharedStorage, rules: RetentionRules, interval_s: float = INTERVAL_S) -> None:
+        self._storage = storage
+        self._rules = rules
+        self._interval_s = interval_s
+        self._stopping = Event()
+        self._thread = Thread(target=self._work, name="gradeline-retention", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """What is being deleted is finished by the next process that opens the store."""
+        self._stopping.set()
+
+    def _work(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                for decision in prune(self._storage, self._rules):
+                    if decision.deleted:
+                        _log.info("retention: deleted the run %s: %s", decision.id, decision.reason)
+                    if self._stopping.is_set():
+                        return
+            except GradelineError as error:
+                _log.warning("retention: %s", error)
+            except Exception:
+                _log.exception("retention")
+            self._stopping.wait(self._interval_s)
+
+
+class _ServiceFacts:
+    """What the service's tables say of runs. A store that no service has used has none of them."""
+
+    def __init__(self, database: Database) -> None:
+        self._read = database.read
+        self._parts = {part for (part,) in database.read("SELECT name FROM parts")}
+
+    def asked(self, run: str) -> dict[str, Any]:
+        """What the caller asked for when the run was started."""
+        rows = self._read("SELECT asked FROM jobs WHERE run = ?", run) if "queue" in self._parts else []
+        return dict(msgspec.json.decode(rows[0][0])) if rows else {}
+
+    def unfinished(self, run: Run) -> str | None:
+        """That the run has not ended."""
+        if run.status in ("running", "pending"):
+            return f"it is {run.status}"
+        rows = self._read("SELECT state FROM jobs WHERE run = ?", run.id) if "queue" in self._parts else []
+        return "it waits in the queue" if any(state != "done" for (state,) in rows) else None
+
+    def labelled(self, run: str) -> str | None:
+        """That people have labelled results of the run."""
+        if "labels" not in self._parts:
+            return None
+        return "it has labels" if self._read("SELECT 1 FROM labels WHERE run = ? LIMIT 1", run) else None
+
+
+def _runs(database: Database) -> Iterator[Run]:
+    before = _BEHIND_ALL
+    while rows := database.read("SELECT n, run FROM runs WHERE n < ? ORDER BY n DESC LIMIT ?", before, _AT_ONCE):
+        yield from (observed_run(text, database.read) for _, text in rows)
+        before = int(rows[-1][0])
+
+
+def _rule_that_keeps(run: Run, asked: dict[str, Any], rules: RetentionRules, place: int, now: datetime) -> str | None:
+    if rules.keep is not None and place < rules.keep:
+        return f"it is one of the newest {rules.keep}"
+    tags = sorted(_tags(run, asked) & set(rules.keep_tags))
+    if tags:
+        return f"it has the tag {tags[0]!r}"
+    if rules.older_than_s is not None:
+        ended = run.completed_at or run.started_at
+        if ended is None:
+            return "it has no time"
+        if now - _moment(ended) <= timedelta(seconds=rules.older_than_s):
+            return f"it ended {ended}, which is not long enough ago"
+    return None
+
+
+def _tags(run: Run, asked: dict[str, Any]) -> set[str]:
+    tags = {asked["tag"]} if isinstance(asked.get("tag"), str) else set[str]()
+    definition = _definition(run)
+    if definition is not None:
+        tags |= set(definition.choice.tags)
+        listed = (definition.document or {}).get("tags")
+        tags |= {tag for tag in listed if isinstance(tag, str)} if isinstance(listed, list | tuple) else set()
+    return tags
+
+
+def _needs(run: Run, asked: dict[str, Any]) -> dict[str, str]:
+    """The runs that a kept run refers to, each with the reason to keep it."""
+    needs = {}
+    if isinstance(asked.get("baseline_id"), str):
+        needs[asked["baseline_id"]] = f"it is the baseline of {run.id}"
+    definition = _definition(run)
+    for baseline in definition.baselines.values() if definition is not None else ():
+        needs[baseline] = f"it is the baseline of {run.id}"
+    for target in (run.target, (definition.document or {}).get("target") if definition is not None else None):
+        if isinstance(target, dict) and target.get("kind") == "replay" and isinstance(target.get("run"), str):
+            needs[target["run"]] = f"its responses are used by {run.id}"
+    if run.parent is not None:
+        needs[run.parent] = f"it is the parent of {run.id}"
+    return needs
+
+
+def _needed(needed: dict[str, str], run: Run) -> str | None:
+    """A reference is an id, the beginning of one, or a name."""
+    beginnings = (run.id[:length] for length in range(_SHORTEST_PREFIX, len(run.id)))
+    return next((needed[name] for name in (run.id, run.name, *beginnings) if name in needed), None)
+
+
+def _why_deleted(rules: RetentionRules, ended: str | None) -> str:
+    age = f"it ended {ended}" if rules.older_than_s is not None else ""
+    place = f"it is not one of the newest {rules.keep}" if rules.keep is not None else ""
+    return ", and ".join(part for part in (age, place) if part)
+
+
+def _definition(run: Run) -> Definition | None:
+    with suppress(ConfigError):
+        return Definition.of(run)
+    return None
+
+
+def _moment(text: str) -> datetime:
+    found = datetime.fromisoformat(text)
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

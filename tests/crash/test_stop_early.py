@@ -1,0 +1,69 @@
+"""A run that may end early is killed at some moment and resumed: it comes to the same decision at the same look."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+COMMAND = str(Path(sys.executable).with_name("gradeline"))
+CASES = 200
+
+
+def gradeline(folder: Path, *arguments: str, failpoint: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "GRADELINE_FAILPOINT": failpoint, "GRADELINE_STORE": "runs.db"}
+    return subprocess.run(
+        [COMMAND, *arguments, "--json"], cwd=folder, capture_output=True, text=True, env=environment, check=False
+    )
+
+
+def shown(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.stdout, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def suite(folder: Path, wrong: int) -> str:
+    cases = [{"id": case, "input": f"q{case}", "ground_truth": "yes"} for case in range(CASES)]
+    rows = [{"id": case, "text": "no" if case % wrong == 0 else "yes"} for case in range(CASES)]
+    (folder / "cases.jsonl").write_text("\n".join(map(json.dumps, cases)))
+    (folder / "answers.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    document = {
+        "name": "killed",
+        "dataset": "cases.jsonl",
+        "target": {"kind": "replay", "responses": "answers.jsonl"},
+        "graders": {"right": {"kind": "contains"}},
+        "concurrency": 5,
+    }
+    (folder / "suite.json").write_text(json.dumps(document))
+    return "suite.json"
+
+
+def test_a_killed_run_comes_to_the_same_decision(tmp_path: Path) -> None:
+    assert gradeline(tmp_path, "run", suite(tmp_path, CASES), "--name", "base").returncode == 0
+    options = ("--baseline", "base", "--stop-early", "--seed", "3")
+    whole = shown(gradeline(tmp_path, "run", suite(tmp_path, 4), *options))
+    assert whole["stopped"]["n"] < CASES
+    for failpoint in ("response-stored:7", "graded:33", "grade-queued:48", "run-ending"):
+        killed = gradeline(tmp_path, "run", "suite.json", *options, "--name", failpoint, failpoint=failpoint)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        resumed = gradeline(tmp_path, "resume", failpoint)
+        assert resumed.returncode == 1
+        again = shown(resumed)
+        assert again["stopped"] == whole["stopped"]
+        assert again["verdict"]["gates"] == whole["verdict"]["gates"]
+
+
+def test_a_killed_resume_of_all_cases_asks_the_rest(tmp_path: Path) -> None:
+    assert gradeline(tmp_path, "run", suite(tmp_path, CASES), "--name", "base").returncode == 0
+    options = ("--baseline", "base", "--stop-early", "--seed", "3", "--name", "new")
+    assert "stopped" in shown(gradeline(tmp_path, "run", suite(tmp_path, 4), *options))
+    assert gradeline(tmp_path, "resume", "new", "--all", failpoint="graded:5").returncode == -signal.SIGKILL
+    done = shown(gradeline(tmp_path, "resume", "new"))
+    assert "stopped" not in done
+    assert done["summary"]["responses"]["success"] == CASES
+    assert "this verdict replaces the one after" in done["verdict"]["reasons"][0]

@@ -1,0 +1,122 @@
+"""An agent that says back the secret that it was sent, in many forms, and what to search for afterwards."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any, Self, cast
+from urllib.parse import parse_qs, quote, quote_plus, urlsplit
+
+VALUE = 'pl/ant+ed~"value" 7d1f?&0b52'
+COOKIE = "planted=pl/ant+ed~cookie-7d1f"
+
+ECHOES = {
+    "plain": lambda value: value,
+    "base64": lambda value: base64.b64encode(value.encode()).decode(),
+    "base64 shifted by one": lambda value: base64.b64encode(b"1" + value.encode() + b"2").decode(),
+    "base64 shifted by two": lambda value: base64.b64encode(b"12" + value.encode()).decode(),
+    "base64 urlsafe": lambda value: base64.urlsafe_b64encode(value.encode()).decode().rstrip("="),
+    "percent-encoded": lambda value: quote(value, safe=""),
+    "plus-encoded": quote_plus,
+    "JSON in JSON": json.dumps,
+    "every letter escaped": lambda value: value,
+    "split over chunks": lambda value: value,
+    "error status": lambda value: value,
+    "error in the body": lambda value: value,
+    "trajectory": lambda value: value,
+    "not JSON": lambda value: value,
+    "redirect loop": lambda value: value,
+}
+
+
+class EchoingAgent(ThreadingHTTPServer):
+    """Says back what it was sent, in the form that the case names."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.server_address[1]}"
+
+    @contextmanager
+    def at_work(self) -> Iterator[Self]:
+        with self:
+            Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+            yield self
+            self.shutdown()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        query = parse_qs(urlsplit(self.path).query)
+        found = (self.headers.get("X-Key"), self.headers.get("Cookie"), asked.get("key"), *query.get("key", ()))
+        value = next(one for one in found if one)
+        cast(EchoingAgent, self.server).seen.append(value)
+        self._answer(asked["input"], value)
+
+    def _answer(self, echo: str, value: str) -> None:
+        said = ECHOES[echo](value)
+        tools = [{"name": f"call {said}", "arguments": {"key": said}, "id": said}]
+        data: dict[str, Any] = {"response": f"you sent <{said}>", "calls": tools if echo == "trajectory" else []}
+        if echo == "error in the body":
+            data["error"] = f"bad key {said}"
+        body = json.dumps(data)
+        if echo == "every letter escaped":
+            escaped = "".join(f"\\u{ord(letter):04x}" for letter in value)
+            body = json.dumps({"response": "VALUE", "calls": []}).replace("VALUE", escaped)
+        elif echo == "not JSON":
+            body = f"<html>{said}</html>{{"
+        elif echo == "split over chunks":
+            self._in_chunks(value)
+            return
+        status = {"error status": 401, "redirect loop": 307}.get(echo, 200)
+        self.send_response(status)
+        if echo == "redirect loop":
+            self.send_header("Location", self.path)
+        self.send_header("X-Echo", quote(value))
+        self.send_header("Content-Type", "text/plain" if echo == "not JSON" else "application/json")
+        self.send_header("Content-Length", str(len(body.encode())))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def _in_chunks(self, value: str) -> None:
+        """The value split over chunks, and over events of which each holds a few letters."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        events = [value, *(value[start : start + 3] for start in range(0, len(value), 3))]
+        lines = "".join(f"data: {json.dumps({'delta': text})}\n\n" for text in events) + "data: [DONE]\n\n"
+        raw = lines.encode()
+        for start in range(0, len(raw), 5):
+            piece = raw[start : start + 5]
+            self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+            self.wfile.flush()
+            time.sleep(0.0005)
+        self.wfile.write(b"0\r\n\r\n")
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+
+def forms_of(value: str) -> set[bytes]:
+    """What is searched for: made without the code under test."""
+    raw = value.encode()
+    found = {value, json.dumps(value)[1:-1], json.dumps(json.dumps(value))[3:-3], quote(value), quote(value, safe="")}
+    found |= {quote_plus(value), base64.b64encode(raw).decode()[:-4], base64.urlsafe_b64encode(raw).decode()[:-4]}
+    found |= {base64.b64encode(b"1" + raw).decode()[3:-4], base64.b64encode(b"12" + raw).decode()[4:-4]}
+    found |= {html.escape(value), "".join(f"\\u{ord(letter):04x}" for letter in value)}
+    return {form.encode() for form in found}

@@ -1,0 +1,125 @@
+"""A store with rows in every table, those of the service included."""
+
+from __future__ import annotations
+
+from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Run, RunGrader, Sample
+from gradeline.model.observation import Observation
+from gradeline.service.access import Scope
+from gradeline.service.caller import Caller
+from gradeline.service.labels import Opinion
+from gradeline.service.parts import PARTS
+from gradeline.service.secrets import Binding
+from gradeline.service.settings import ServeSettings
+from gradeline.service.state import build
+from gradeline.store.copying import TableCopy
+from gradeline.store.database import Transaction
+from gradeline.store.shared import SharedStorage
+from gradeline.store.tables import tables_of
+
+MASTER_KEY = b"a master key of the tests, long enough"
+SECRET = "sk-secret-of-the-tests"
+GRADE = Grade("exact", "f1", Outcome.PASS, 1.0, True)
+BOOKKEEPING = {"deleted_runs", "parts", "schema_version"}
+
+
+def fill(store: str, runs: int = 2, cases: int = 6) -> list[str]:
+    """The ids of the runs; the first one is the parent of the last one."""
+    service = build(ServeSettings(store=store, secret_key=MASTER_KEY))
+    try:
+        storage, database = service.storage, service.database
+        made = [_run(storage, f"run {n}", cases) for n in range(runs)]
+        child = storage.save_run(
+            Run(name="again", suite="s", parent=made[0], graders={"exact": RunGrader("exact", "f1")})
+        )
+        storage.put_grade(GradeKey(child, "case-1", 0, "exact"), GRADE)
+        storage.put_clusters(made[0], [(f"case-{case}", f"document {case % 2}") for case in range(cases)])
+        for run in (made[0], child):
+            storage.claim_run(run, "elsewhere:1:2", None)
+            storage.update_run(run, status="completed", owner=None, completed_at="2026-01-02T00:00:00Z")
+        first = storage.get_run(made[0])
+        record = storage.get_record(ResponseKey(made[0], "case-1"))
+        assert first is not None
+        assert record is not None
+        service.labels.put(first, record, "exact", Opinion("pass", "right"), "me")
+        for n in range(3):
+            case = service.cases.create({"input": f"Question {n} ☃", "expected_output": "x", "tags": ["a"]})
+            if n == 0:
+                service.cases.delete(case.id)
+        service.graders.create({"name": "Short", "type": "custom-rules", "config": RULES})
+        key, _ = service.keys.create(Scope.ADMIN, "me")
+        service.sessions.open(key)
+        service.secrets.put("agent", SECRET, Binding(("agent.example",)))
+        service.audit.note(Caller(None, Scope.ADMIN, "r"), "key.create", key.id, {})
+        service.readiness.check()
+        for run in made:
+            found = storage.get_run(run)
+            assert found is not None
+
+            def waits(transaction: object, found: Run = found) -> None:
+                service.runner.queue.add(transaction, found, '{"baseline_id": null}')  # type: ignore[arg-type]
+                transaction.run(  # type: ignore[attr-defined]
+                    "INSERT INTO idempotency_keys (caller, name, digest, run, created_at) VALUES ('c', ?, 'd', ?, 'now')",
+                    found.id,
+                    found.id,
+                )
+                # kept for large runs only
+                for table, column in (
+                    ("result_walks", "walk"),
+                    ("result_histograms", "histograms"),
+                    ("result_blocks", "blocks"),
+                ):
+                    transaction.run(  # type: ignore[attr-defined]
+                        f"INSERT INTO {table} (run, version, {column}) VALUES (?, 'v', '{{}}')", found.id
+                    )
+
+            database.transact(waits)
+        database.transact(_import_under_way)
+        storage.put_observations([_observation(n) for n in range(5)])
+        tables = database.snapshot(lambda transaction: tables_of(transaction, database.dialect))
+        empty = [name for name in tables if not database.read(f'SELECT 1 FROM "{name}" LIMIT 1')]
+        assert set(empty) <= BOOKKEEPING, f"nothing is in {empty}"
+        assert {name for (name,) in database.read("SELECT name FROM parts")} == set(PARTS)
+        return [*made, child]
+    finally:
+        service.stop()
+
+
+def _import_under_way(transaction: Transaction) -> None:
+    transaction.run(
+        "INSERT INTO case_imports (id, owner, at, complete) VALUES ('i', 'elsewhere:1:2', '2026-01-01 00:00:00', 0)"
+    )
+    transaction.run("INSERT INTO imported_cases (import, id, test_case) VALUES ('i', 'c', '{}')")
+
+
+RULES = {"rules": [{"condition": "contains", "value": "x"}]}
+
+
+def _run(storage: SharedStorage, name: str, cases: int) -> str:
+    run = storage.save_run(Run(name=name, suite="s", status="completed", graders={"exact": RunGrader("exact", "f1")}))
+    for case in range(cases):
+        for text in ("first", "second, of which the first stays in the history: é ☃ 😀"):
+            key = ResponseKey(run, f"case-{case}")
+            storage.put_response(key, Response(text=text, latency_ms=case / 3), Sample(key.case, "q"), case)
+            storage.put_grade(GradeKey(*key, "exact"), GRADE, submission=text)
+    return run
+
+
+def _observation(number: int) -> Observation:
+    return Observation(
+        task_family="f",
+        baseline_adapter="a",
+        candidate_adapter="b",
+        grader_id="exact",
+        grader_fingerprint="f1",
+        score=None if number == 4 else number / 4,
+        baseline_digest="1",
+        candidate_digest="2",
+        calibration_state="calibrated",
+        observed_at="2026-01-01T00:00:00Z",
+        idempotency_key=f"k{number}",
+        case_key=None if number == 0 else f"c{number % 2}",
+    )
+
+
+def rows_by_table(copied: list[TableCopy]) -> dict[str, int]:
+    return {one.name: one.rows for one in copied}

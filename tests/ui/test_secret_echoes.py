@@ -1,0 +1,67 @@
+"""A secret that an agent says back is in no page, in whatever form it came back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from echoes import ECHOES, VALUE, EchoingAgent, forms_of
+from live import Server, with_keys
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Page
+
+SHOWN = [echo for echo in ECHOES if echo not in ("split over chunks", "redirect loop")]
+OPENED = ["plain", "base64", "JSON in JSON", "error in the body", "trajectory", "not JSON"]
+"""Whose results are opened; the table of the run has all of them."""
+
+
+def test_the_pages_of_runs_cases_and_comparisons_hold_no_secret(browser: Browser, page: Page, tmp_path: Path) -> None:
+    with EchoingAgent().at_work() as agent, Server(tmp_path / "store.db", *with_keys(tmp_path)) as server:
+        server.data("PUT", "/api/secrets/KEY", {"value": VALUE, "host": agent.host})
+        first, second = (_run(server, agent) for _ in range(2))
+        both = f"/compare?baseline={first}&candidate={second}"
+        drawers = [f"/runs/{first}?row={quote(f'{echo}~0')}" for echo in OPENED]
+        places = [
+            "/runs",
+            f"/runs/{first}",
+            *drawers,
+            f"{drawers[0]}&tab=history",
+            both,
+            f"{both}&row=plain",
+            "/secrets",
+        ]
+        seen = {place: _content(page, f"{server.url}/#{place}", drawer="row=" in place) for place in places}
+        assert set(agent.seen) == {VALUE}
+    assert [place for place in (*drawers, f"{both}&row=plain") if "***" not in seen[place]] == []
+    for form in forms_of(VALUE):
+        assert [place for place, content in seen.items() if form.decode() in content] == []
+
+
+def _run(server: Server, agent: EchoingAgent) -> str:
+    suite: dict[str, Any] = {
+        "name": "echo",
+        "target": {
+            "kind": "http",
+            "url": f"http://{agent.host}/ask",
+            "retries": 0,
+            "headers": {"X-Key": {"secret": "KEY"}},
+            "response": {"tool_calls": "calls", "error": "error"},
+        },
+        "graders": {"has": {"kind": "contains"}},
+        "dataset": [{"id": echo, "input": echo, "ground_truth": "you sent"} for echo in SHOWN],
+    }
+    run: str = server.data("POST", "/api/evaluations", {"suite": suite})["id"]
+    assert server.until_ended(run)["status"] == "completed"
+    return run
+
+
+def _content(page: Page, url: str, *, drawer: bool) -> str:
+    """The page as it is in the document, and as a person reads it."""
+    page.goto("about:blank")
+    page.goto(url)
+    page.get_by_role("dialog" if drawer else "heading").first.wait_for()
+    page.wait_for_load_state("networkidle")
+    return f"{page.content()}\n{page.inner_text('body')}"

@@ -1,0 +1,142 @@
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { useTitle } from "../../app/useTitle.ts";
+import { moment } from "../../lib/format.ts";
+import { text } from "../../lib/urlState.ts";
+import { useUrlState } from "../../lib/useUrlState.ts";
+import { Button } from "../../parts/Button.tsx";
+import { Confirm, Dialog } from "../../parts/Dialog.tsx";
+import { Empty, Failure, Loading } from "../../parts/Notice.tsx";
+import { SafeText } from "../../parts/SafeText.tsx";
+import { toast } from "../../parts/toast.tsx";
+import { secretCalls, type Secret } from "./calls.ts";
+import { SecretForm } from "./SecretForm.tsx";
+
+const QUERY = { queryKey: ["secrets"] };
+/** `replace` is a name; `new` is "on" while a new one is written. */
+const STATE = { new: text(), replace: text() };
+
+export function SecretsPage() {
+  useTitle("Secrets");
+  const [state, change] = useUrlState(STATE);
+  const [deleting, setDeleting] = useState<Secret | null>(null);
+  const queries = useQueryClient();
+  const secrets = useQuery({ ...QUERY, queryFn: ({ signal }) => secretCalls.all(signal) });
+  const remove = useMutation({
+    mutationFn: (name: string) => secretCalls.remove(name),
+    onSuccess: async (_, name) => {
+      await queries.invalidateQueries(QUERY);
+      toast(`${name} is deleted`);
+    },
+  });
+  const close = () => change({ new: "", replace: "" });
+  const replaced = secrets.data?.find((secret) => secret.name === state.replace);
+  return (
+    <div className="flex flex-col gap-3">
+      <div className="flex flex-wrap items-center gap-2">
+        <h1 className="mr-auto text-xl font-semibold">Secrets</h1>
+        <Button look="main" onClick={() => change({ new: "on" })}>
+          New secret
+        </Button>
+      </div>
+      {secrets.error && <Failure error={secrets.error} onRetry={() => void secrets.refetch()} />}
+      {remove.error && <Failure error={remove.error} />}
+      {secrets.isPending && <Loading />}
+      {secrets.data?.length === 0 && (
+        <Empty title="No secrets yet">
+          A secret is what the service sends to an agent or a judge to be let in. It is encrypted, sent only to its
+          hosts, and never shown again.
+        </Empty>
+      )}
+      {secrets.data && secrets.data.length > 0 && (
+        <SecretTable
+          secrets={secrets.data}
+          onReplace={(secret) => change({ replace: secret.name })}
+          onDelete={setDeleting}
+        />
+      )}
+      <Dialog
+        open={state.new !== "" || replaced !== undefined}
+        onClose={close}
+        title={replaced === undefined ? "New secret" : `Replace ${replaced.name}`}
+      >
+        <SecretForm
+          secret={replaced}
+          taken={replaced === undefined ? (secrets.data ?? []).map((secret) => secret.name) : []}
+          save={secretCalls.put}
+          onDone={async (name) => {
+            await queries.invalidateQueries(QUERY);
+            close();
+            toast(`${name} is stored`);
+          }}
+          onLeave={close}
+        />
+      </Dialog>
+      <Confirm
+        open={deleting !== null}
+        onClose={() => setDeleting(null)}
+        title="Delete the secret?"
+        action="Delete"
+        onConfirm={() => {
+          if (deleting !== null) remove.mutate(deleting.name);
+          setDeleting(null);
+        }}
+      >
+        Runs that need <code>{deleting?.name}</code> fail from then on.
+      </Confirm>
+    </div>
+  );
+}
+
+interface TableProps {
+  secrets: readonly Secret[];
+  onReplace: (secret: Secret) => void;
+  onDelete: (secret: Secret) => void;
+}
+
+function SecretTable({ secrets, onReplace, onDelete }: TableProps) {
+  return (
+    <div className="card overflow-x-auto">
+      <table className="w-full text-sm">
+        <thead className="border-b border-line text-muted">
+          <tr>
+            <th className="p-2">Secret</th>
+            <th className="p-2">Sent to</th>
+            <th className="hidden p-2 sm:table-cell">May be used by</th>
+            <th className="hidden p-2 md:table-cell">Stored</th>
+            <th className="p-2">
+              <span className="sr-only">Actions</span>
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {secrets.map((secret) => (
+            <tr key={secret.name} className="border-b border-line last:border-0">
+              <td className="p-2 font-mono break-all">{secret.name}</td>
+              <td className="p-2">
+                <SafeText text={secret.hosts.join(", ")} className="break-all" />
+                <span className="block text-xs text-muted">
+                  {secret.scheme}, {secret.place}
+                </span>
+              </td>
+              <td className="hidden p-2 sm:table-cell">{usersOf(secret)}</td>
+              <td className="hidden p-2 whitespace-nowrap md:table-cell">{moment(secret.modified_at)}</td>
+              <td className="p-2 text-end whitespace-nowrap">
+                <Button look="quiet" onClick={() => onReplace(secret)} aria-label={`Replace ${secret.name}`}>
+                  Replace
+                </Button>
+                <Button look="quiet" onClick={() => onDelete(secret)} aria-label={`Delete ${secret.name}`}>
+                  Delete
+                </Button>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function usersOf(secret: Secret): string {
+  return [`scope ${secret.scopes.join(", ")}`, ...secret.keys.map((key) => `key ${key}`)].join("; ");
+}

@@ -1,0 +1,97 @@
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { cleanup, fireEvent, render, screen } from "@testing-library/react";
+import { afterEach, expect, test, vi } from "vitest";
+import { ApiFailure } from "../src/api/failure.ts";
+import type { Secret, SecretBody } from "../src/pages/secrets/calls.ts";
+import { secretDraftOf, secretOf } from "../src/pages/secrets/draft.ts";
+import { SecretForm } from "../src/pages/secrets/SecretForm.tsx";
+
+const PATIENCE_MS = 30_000;
+vi.setConfig({ testTimeout: PATIENCE_MS });
+afterEach(cleanup);
+
+const STORED: Secret = {
+  name: "TOKEN",
+  host: "a.test",
+  hosts: ["a.test", "b.test:8443"],
+  scheme: "http",
+  place: "query",
+  scopes: ["admin", "run"],
+  keys: ["0123456789ab"],
+  created_at: "2026-01-15T10:00:00.000Z",
+  modified_at: "2026-01-15T10:00:00.000Z",
+};
+
+test("a secret needs a name of its own, a value that can be masked, and a host", () => {
+  expect(secretOf({ ...secretDraftOf(undefined), name: "a b", value: "short" })).toEqual({
+    body: null,
+    faults: {
+      name: "Letters, digits, _, - and ., at most 100",
+      value: "At least 8 characters: a shorter value cannot be masked",
+      hosts: "Name at least one host",
+    },
+  });
+  const draft = { ...secretDraftOf(STORED), value: "long enough" };
+  expect(secretOf(draft, ["TOKEN"]).faults).toEqual({
+    name: "A secret has this name already; replace it in the list",
+  });
+});
+
+test("replacing begins with everything except the value", () => {
+  const draft = secretDraftOf(STORED);
+  expect(draft.value).toBe("");
+  expect(secretOf({ ...draft, value: " kept as typed " })).toEqual({
+    name: "TOKEN",
+    body: {
+      value: " kept as typed ",
+      hosts: ["a.test", "b.test:8443"],
+      scheme: "http",
+      place: "query",
+      scopes: ["admin", "run"],
+      keys: ["0123456789ab"],
+    },
+    faults: null,
+  });
+});
+
+function shown(save: (name: string, body: SecretBody) => Promise<unknown>, onDone: (name: string) => void) {
+  render(
+    <QueryClientProvider client={new QueryClient()}>
+      <SecretForm secret={undefined} taken={[]} save={save} onDone={onDone} onLeave={() => undefined} />
+    </QueryClientProvider>,
+  );
+  fireEvent.change(screen.getByLabelText("Name (required)"), { target: { value: "NEW" } });
+  fireEvent.change(screen.getByLabelText("Value (required)"), { target: { value: "very-hidden" } });
+  fireEvent.change(screen.getByLabelText("Hosts (required)"), { target: { value: "a.test, b.test" } });
+  fireEvent.click(screen.getByRole("button", { name: "Store" }));
+}
+
+test("the form sends what was typed, and its value field is a password", async () => {
+  const sent: [string, SecretBody][] = [];
+  const stored = await new Promise<string>((resolve) => shown(async (name, body) => sent.push([name, body]), resolve));
+  expect(stored).toBe("NEW");
+  expect(sent).toEqual([
+    [
+      "NEW",
+      {
+        value: "very-hidden",
+        hosts: ["a.test", "b.test"],
+        scheme: "https",
+        place: "header",
+        scopes: ["admin"],
+        keys: [],
+      },
+    ],
+  ]);
+  expect(screen.getByLabelText<HTMLInputElement>("Value (required)").type).toBe("password");
+});
+
+test("what the service refuses is shown", async () => {
+  const refusal = new ApiFailure("INVALID_INPUT", "Field 'hosts[0]': write host or host:port", 400);
+  shown(
+    () => Promise.reject(refusal),
+    () => undefined,
+  );
+  const alert = await screen.findByRole("alert", {}, { timeout: PATIENCE_MS });
+  expect(alert.textContent).toContain("write host or host:port");
+});
