@@ -24,7 +24,7 @@ from gradeline import GradeResult, extractor, grader
 def limit(): return resource.getrlimit(resource.RLIMIT_AS)[0]
 
 def agent(text): return f"{limit()} {os.getpid()}"
-def greedy(text): return str(len(bytearray(1024**3)))
+def greedy(text): return str(len(bytes(1024**3)))  # zero pages: reserved, never written
 def aborts(text):
     os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'\\n")
     os.abort()
