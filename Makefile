@@ -5,6 +5,8 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 pytho
 UV := $(or $(shell command -v uv 2>/dev/null),.tools/bin/uv)
 UV_VERSION := 0.13.7
 VENV := .venv/bin
+# thousands of tests start processes: each would compile all that it imports
+unexport PYTHONDONTWRITEBYTECODE
 READY := .venv/.ready
 # a broken link is an error (not with --quiet, which also hides it from --strict); the banner tells of mkdocs 2
 SITE := NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --strict
