@@ -13,7 +13,7 @@ def failed(error_type: str = "connect") -> Response:
 
 def reasons(breaker: ConnectionBreaker, *responses: Response) -> list[str | None]:
     """What it says to calls that are made one after the other."""
-    return [breaker.end(breaker.begin(), response) for response in responses]
+    return [breaker.end(breaker.begin(), response.error) for response in responses]
 
 
 @pytest.mark.parametrize("error_type", ["connect", "dns", "tls", "reset"])
@@ -36,7 +36,7 @@ def test_any_sign_of_the_agent_starts_the_count_anew(reached: Response) -> None:
 def test_calls_in_flight_when_the_agent_went_down_count_once() -> None:
     breaker = ConnectionBreaker(3)
     together = [breaker.begin() for _ in range(50)]
-    assert [breaker.end(call, failed()) for call in together] == [None] * 50
+    assert [breaker.end(call, failed().error) for call in together] == [None] * 50
     assert [reason is None for reason in reasons(breaker, failed(), failed())] == [True, False]
 
 

@@ -17,7 +17,7 @@ from gradeline.errors import AgentError, grade_policy
 from gradeline.model import ErrorInfo, GradeContext, Grader
 from gradeline.model.copies import copy_context, copy_sample, is_ours
 from gradeline.model.grade import is_field_error
-from gradeline.usercode.calling import Conversation
+from gradeline.usercode.calling import AgentFunction, Conversation
 from gradeline.usercode.loader import TARGET
 from gradeline.usercode.messages import Job, Task, TaskResult
 from gradeline.usercode.output import kept_output
@@ -68,7 +68,9 @@ class CallablePool:
     async def _answer(self, job: Job, task: Task) -> TaskResult:
         """The response of the function to the case; each turn has the task's time for itself."""
         function = self._function(task)
-        talk = Conversation(function, job.sample, task.config.get("model"), task.reference, self._folders)
+        talk = Conversation(
+            AgentFunction(function, task.reference, task.config.get("model"), self._folders), job.sample
+        )
         try:
             while not talk.done:
                 began = perf_counter()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradeline.model import Response
+from gradeline.model import ErrorInfo
 
 DEFAULT_LIMIT = 20
 """Connection failures in a row after which a run ends."""
@@ -30,9 +30,8 @@ class ConnectionBreaker:
         self._begun += 1
         return self._begun
 
-    def end(self, call: int, response: Response) -> str | None:
+    def end(self, call: int, error: ErrorInfo | None) -> str | None:
         """Count how a call ended; why the run must end, where it must."""
-        error = response.error
         if error is None or error.type not in _UNREACHED:
             self._failed = 0
             return None

@@ -84,6 +84,11 @@ class Spending:
         self._unknown = set(unpriced)
         """Whose calls are known to have an unknown cost."""
 
+    @property
+    def limits_cost(self) -> bool:
+        """Whether the costs of calls have to be counted at all."""
+        return self._budget.cost is not None
+
     def begin(self) -> str | None:
         """Count a call, or say why none may be made any more."""
         if not self._limited:
@@ -217,7 +222,7 @@ class Executor:
     ) -> None:
         """``price`` is the user's price for the target's tokens."""
         self._price = price
-        self._free = getattr(target, "pricing", None) == "free"
+        self._counts = spending.limits_cost and getattr(target, "pricing", None) != "free"
         self._stop = stop
         self._target = target
         self._storage = storage
@@ -266,25 +271,27 @@ class Executor:
             response = Response(status="error", error=info)
         finally:
             self.asking -= 1
-        response = self._with_cost(response)
-        self._count(response)
-        unreachable = breaker.end(call, response)
+        if self._price is not None:
+            response = self._with_cost(response, self._price)
+        if self._counts:
+            self._count(response)
+        unreachable = breaker.end(call, response.error)
         if unreachable is not None:
             self._stop.set(unreachable, failed=True)
         return response
 
-    def _with_cost(self, response: Response) -> Response:
-        """The response with the cost of its tokens, where the user gave a price and the agent reports none."""
+    def _with_cost(self, response: Response, price: Price) -> Response:
+        """The response with the cost of its tokens, where the agent reports none."""
         usage = response.usage
-        if self._price is None or usage is None or usage.cost is not None:
+        if usage is None or usage.cost is not None:
             return response
         from gradeline.adapters.wire import Tokens  # few runs are given prices
 
-        cost = self._price.cost(Tokens(usage.input_tokens, usage.output_tokens, usage.cached_tokens))
+        cost = price.cost(Tokens(usage.input_tokens, usage.output_tokens, usage.cached_tokens))
         return response if cost is None else replace(response, usage=replace(usage, cost=cost))
 
     def _count(self, response: Response) -> None:
-        if self._free or (response.error is not None and response.usage is None):
+        if response.error is not None and response.usage is None:
             return
         unknown = self._spending.paid(response.usage)
         if unknown is not None:

@@ -27,7 +27,6 @@ from gradeline.engine.pipeline import RunTask, paid_parts, unpriced_of
 from gradeline.engine.plugins import guard_grader, guard_target, is_plugin_grader, is_plugin_target, plugin_code
 from gradeline.errors import ConfigError, Problem
 from gradeline.graders.adapt import AdaptedGrader
-from gradeline.judges.prompts import mentions_submission
 from gradeline.model import AskingGrader, Extractor, Grader, ResponseKey, Run, RunGrader, Sample, Storage, quote
 from gradeline.model.bound_secret import SecretSet
 from gradeline.model.resources import EgressPolicy, Resources
@@ -274,6 +273,8 @@ class Prepared(NamedTuple):
         """Which cases have a rubric of their own that leaves the answer out; reads all cases where judges use those."""
         if not any(getattr(use.grader, "case_rubrics", False) for use in self.graders):
             return
+        from gradeline.judges.prompts import mentions_submission  # few suites have judges
+
         read = samples or self.samples
         found = [one.case_key for one in read() if one.rubric and not mentions_submission(one.rubric)]
         if found:

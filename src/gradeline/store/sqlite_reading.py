@@ -8,16 +8,17 @@ version: the copy is migrated, not the store.
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from gradeline.errors import StoreError
 from gradeline.store.migrations import APPLICATION_ID, MIGRATIONS, migrate, version_of
+
+if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
 
 
 class ReadingPlace(NamedTuple):
@@ -97,7 +98,9 @@ def _in_place(path: Path) -> ReadingPlace:
 
 
 def _copy_of_files(path: Path, log: Path) -> ReadingPlace:
-    folder = TemporaryDirectory(prefix="gradeline-reading-")
+    import shutil  # 3 ms, and few stores are copied
+
+    folder = _temporary_folder()
     copied = Path(folder.name) / "store.db"
     try:
         shutil.copyfile(path, copied)
@@ -113,7 +116,7 @@ def _copy_of_files(path: Path, log: Path) -> ReadingPlace:
 
 def _copied(connection: sqlite3.Connection, place: ReadingPlace) -> ReadingPlace:
     """A copy with the newest schema."""
-    folder = TemporaryDirectory(prefix="gradeline-reading-")
+    folder = _temporary_folder()
     copied = Path(folder.name) / "store.db"
     try:
         with closing(sqlite3.connect(copied, isolation_level=None)) as new:
@@ -126,6 +129,12 @@ def _copied(connection: sqlite3.Connection, place: ReadingPlace) -> ReadingPlace
     if place.copy is not None:
         place.copy.cleanup()
     return ReadingPlace(_uri(copied, "mode=rw"), folder)
+
+
+def _temporary_folder() -> TemporaryDirectory[str]:
+    from tempfile import TemporaryDirectory  # with shutil, as above
+
+    return TemporaryDirectory(prefix="gradeline-reading-")
 
 
 def _uri(path: Path, option: str) -> str:

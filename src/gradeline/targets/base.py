@@ -138,7 +138,7 @@ class DeclaredTarget(Declared[C]):
         """
         started = perf_counter()
         try:
-            response = _storable(await self._called(sample))
+            response = _storable(await (self.call(sample) if self._is_ours else self._guarded_call(sample)))
         except AgentError as error:
             response = self._failure(error)
         if self._mask is not None:
@@ -147,11 +147,8 @@ class DeclaredTarget(Declared[C]):
             response = msgspec.structs.replace(response, latency_ms=(perf_counter() - started) * 1000)
         return response
 
-    async def _called(self, sample: Sample) -> Response:
+    async def _guarded_call(self, sample: Sample) -> Response:
         """What `call` gives. Code that is not ours may raise and return anything: that is a failed call too."""
-        own: type = type(self)
-        if is_ours(own):
-            return await self.call(sample)
         try:
             answer: object = await self.call(sample)
         except GradelineError:
@@ -204,6 +201,11 @@ class DeclaredTarget(Declared[C]):
     def credentials(self) -> Collection[str]:
         """The values that let the caller in. They are masked in answers; other hidden values may be words of one."""
         return ()
+
+    @cached_property
+    def _is_ours(self) -> bool:
+        own: type = type(self)
+        return is_ours(own)
 
     @cached_property
     def _mask(self) -> Mask | None:

@@ -15,12 +15,12 @@ from gradeline.errors import AgentError, ConfigError, Problem
 from gradeline.model import Response, Sample, described
 from gradeline.model.fingerprint import fingerprint
 from gradeline.targets.base import DeclaredTarget, TargetConfig
-from gradeline.usercode.calling import Conversation
+from gradeline.usercode.calling import AgentFunction, Conversation
 from gradeline.usercode.loader import TARGET
 from gradeline.usercode.memory import SIZE_SCHEMA, shown_size, target_memory
 from gradeline.usercode.messages import Job, Task
 from gradeline.usercode.output import TEES, kept_output
-from gradeline.usercode.parameters import ParameterError, parameters_of
+from gradeline.usercode.parameters import ParameterError
 from gradeline.usercode.pools import CodeRunner
 
 
@@ -85,6 +85,8 @@ class PythonTarget(DeclaredTarget[PythonConfig]):
         self._pool = pool
         self._function = function
         self._folders = folders
+        self._agent: AgentFunction | None = None
+        """The function as it is called in this process, while the target is open."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -92,23 +94,24 @@ class PythonTarget(DeclaredTarget[PythonConfig]):
         return fingerprint(own, self._code) if self._code else own
 
     async def open(self) -> None:
-        if self._pool is None and self._function is None:
-            raise ConfigError(Problem("function", f"{self.options.function} was not loaded"), self.kind)
+        if self._function is None:
+            if self._pool is None:
+                raise ConfigError(Problem("function", f"{self.options.function} was not loaded"), self.kind)
+            return
         try:
-            if self._function is not None:
-                parameters_of(self._function)
+            self._agent = AgentFunction(self._function, self.options.function, self.model, self._folders)
         except ParameterError as error:
             raise ConfigError(Problem("function", f"{self.options.function} {error}"), self.kind) from None
-        if self._function is not None:
-            TEES.place()
+        TEES.place()
 
     async def close(self) -> None:
-        if self._function is not None:
+        if self._agent is not None:
+            self._agent = None
             TEES.remove()
 
     async def call(self, sample: Sample) -> Response:
-        if self._function is not None:
-            return await self._here(self._function, sample)
+        if self._agent is not None:
+            return await self._here(self._agent, sample)
         config = {} if self.model is None else {"model": self.model}
         options = self.options
         memory = target_memory(options.memory)
@@ -127,9 +130,9 @@ class PythonTarget(DeclaredTarget[PythonConfig]):
             raise AgentError("bad_response", f"{self.options.function} gave no answer", output=result.output)
         return response if result.output is None else replace(response, output=self._without_values(result.output))
 
-    async def _here(self, function: Callable[..., Any], sample: Sample) -> Response:
-        talk = Conversation(function, sample, self.model, self.options.function, self._folders)
-        with kept_output(to_stderr=True) as printed:
+    async def _here(self, agent: AgentFunction, sample: Sample) -> Response:
+        talk = Conversation(agent, sample)
+        with kept_output(to_stderr=True, placed=True) as printed:
             try:
                 while not talk.done:
                     began = perf_counter()

@@ -21,6 +21,23 @@ from gradeline.usercode.returned import AgentTurn, ReturnedTurns, TurnRequest, r
 _LONGEST_MESSAGE = 10_000
 
 
+class AgentFunction:
+    """A target's function, and all of a call that is the same for every case."""
+
+    __slots__ = ("folders", "function", "model", "parameters", "reference", "takes_text")
+
+    def __init__(
+        self, function: Callable[..., Any], reference: str, model: str | None = None, folders: Sequence[str] = ()
+    ) -> None:
+        """``folders`` hold the user's own files; places in them are shown relative to them."""
+        self.function = function
+        self.parameters = parameters_of(function)
+        self.takes_text = self.parameters is ONE_TEXT
+        self.reference = reference
+        self.model = model
+        self.folders = folders
+
+
 class Conversation:
     """One case as a function is asked it.
 
@@ -28,35 +45,24 @@ class Conversation:
     belongs to this conversation only.
     """
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        sample: Sample,
-        model: str | None,
-        reference: str,
-        folders: Sequence[str] = (),
-    ) -> None:
-        """``folders`` hold the user's own files; places in them are shown relative to them."""
-        self._function = function
-        self._parameters = parameters_of(function)
-        self._reference = reference
-        self._folders = folders
+    def __init__(self, agent: AgentFunction, sample: Sample) -> None:
+        self._agent = agent
         self._sample = sample
         self._whole: Response | None = None
         self.turn = 0
         """The turn that is asked next, from 0."""
         self.done = False
-        self._plain = self._parameters is ONE_TEXT and not isinstance(sample.input, list)
+        self._plain = agent.takes_text and not isinstance(sample.input, list)
         """One call with one string, as most are: nothing of what follows is needed unless it returns more than that."""
         if not self._plain:
-            self._begin(model)
+            self._begin()
 
-    def _begin(self, model: str | None = None) -> None:
+    def _begin(self) -> None:
         asked = self._sample.input
         self._inputs: Sequence[str] = asked if isinstance(asked, list) else (asked,)
         self._history: list[Mapping[str, Any]] = []
-        self._values: dict[str, Any] = {"session": {}, "model": model}
-        if "sample" in self._parameters.gets:
+        self._values: dict[str, Any] = {"session": {}, "model": self._agent.model}
+        if "sample" in self._agent.parameters.gets:
             self._values["sample"] = copy_sample(self._sample)
         self._returned: list[ReturnedTurns] = []
         self._turns: list[AgentTurn] = []
@@ -66,14 +72,14 @@ class Conversation:
     def call(self) -> Any:
         """Call the function for the next turn; gives its value, or what has to be awaited for it."""
         if self._plain:
-            return self._function(self._sample.input)
+            return self._agent.function(self._sample.input)
         if self.turn < len(self._inputs):
             text = self._inputs[self.turn]
             self._history.append({"role": "user", "content": text})
             self._values["input"] = text
-        if "messages" in self._parameters.gets:
+        if "messages" in self._agent.parameters.gets:
             self._values["messages"] = [_copied(message) for message in self._history]
-        return self._parameters.call(self._function, self._values)
+        return self._agent.parameters.call(self._agent.function, self._values)
 
     def take(self, value: object, latency_ms: float) -> None:
         """Take what the call returned; `AgentError` where it cannot be read."""
@@ -84,7 +90,7 @@ class Conversation:
             self._begin()
             self._history.append({"role": "user", "content": self._inputs[0]})
         if isinstance(value, Response) and not isinstance(self._sample.input, list):
-            self._whole = _timed(stored_response(value, self._reference), latency_ms)
+            self._whole = _timed(stored_response(value, self._agent.reference), latency_ms)
             self.done = True
             return
         returned = read_returned(value, self._request())
@@ -116,23 +122,23 @@ class Conversation:
 
     def failure(self, error: BaseException) -> ErrorInfo:
         """Why the case has no answer: what the code raised, with its place, or what is wrong with what it returned."""
-        several = not self._plain and self._parameters.by_turn and len(self._inputs) > 1
+        several = not self._plain and self._agent.parameters.by_turn and len(self._inputs) > 1
         turn = f"turn {self.turn + 1} of {len(self._inputs)}: " if several else ""
         if isinstance(error, AgentError):
             info = ErrorInfo(error.type, str(error), response_policy(error.type).fault, error.traceback)
         else:
-            info = raised(error, self._folders)
+            info = raised(error, self._agent.folders)
         return msgspec.structs.replace(info, message=turn + info.message) if turn else info
 
     def _request(self) -> TurnRequest:
         return TurnRequest(
-            self._reference,
+            self._agent.reference,
             self._inputs,
             self.turn,
             self._history,
             [turn.text for turn in self._turns],
-            self._parameters.by_turn,
-            "sample" in self._parameters.gets,
+            self._agent.parameters.by_turn,
+            "sample" in self._agent.parameters.gets,
         )
 
     def _usage(self) -> Usage | None:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 from contextvars import ContextVar
 from threading import Lock
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 
 from gradeline.model import clean_text
 from gradeline.usercode.progress import Progress
@@ -119,32 +119,7 @@ class Output:
         return clean_text(kept).text + more
 
 
-class Printed:
-    """What one call in this process printed, as far as it is kept."""
-
-    __slots__ = ("_dropped", "_kept", "_room", "to_stderr")
-
-    def __init__(self, to_stderr: bool) -> None:
-        self._kept: list[str] = []
-        self._room = KEPT
-        self._dropped = 0
-        self.to_stderr = to_stderr
-
-    def add(self, text: str) -> None:
-        kept = text[: self._room]
-        if kept:
-            self._kept.append(kept)
-            self._room -= len(kept)
-        self._dropped += len(text) - len(kept)
-
-    def text(self) -> str | None:
-        if not self._kept:
-            return None
-        more = f"\n… and {self._dropped:,} characters more" if self._dropped else ""
-        return clean_text("".join(self._kept)).text + more
-
-
-_printing: ContextVar[Printed | None] = ContextVar("gradeline_printing", default=None)
+_printing: ContextVar[kept_output | None] = ContextVar("gradeline_printing", default=None)
 
 
 class _Tee:
@@ -192,12 +167,7 @@ class _Tees:
     def place(self) -> None:
         with self._lock:
             self._calls += 1
-            out: Any = sys.stdout
-            err: Any = sys.stderr
-            if type(out) is not _Tee:
-                sys.stdout = _Tee(out)
-            if type(err) is not _Tee:
-                sys.stderr = _Tee(err)
+            self._wrap()
 
     def remove(self) -> None:
         with self._lock:
@@ -205,28 +175,64 @@ class _Tees:
             if not self._calls:
                 sys.stdout, sys.stderr = _inner(sys.stdout), _inner(sys.stderr)
 
+    def check(self) -> None:
+        """For a caller within `place` and `remove`: wrap the streams again where a display has replaced them."""
+        if type(sys.stdout) is not _Tee or type(sys.stderr) is not _Tee:
+            with self._lock:
+                self._wrap()
+
+    def _wrap(self) -> None:
+        out: Any = sys.stdout
+        err: Any = sys.stderr
+        if type(out) is not _Tee:
+            sys.stdout = _Tee(out)
+        if type(err) is not _Tee:
+            sys.stderr = _Tee(err)
+
 
 TEES = _Tees()
-"""Placed by each call. A caller that makes many calls places it once before them, which makes each cheaper."""
 
 
 class kept_output:  # noqa: N801 - used as a function is
     """Keep what the code within prints; tasks and threads that run in its context are included.
 
     With ``to_stderr`` all of it also appears on standard error, so that standard output has only what this program
-    writes there; otherwise it appears where it was printed to.
+    writes there; otherwise it appears where it was printed to. ``placed``: the caller has placed `TEES`, once for many
+    calls.
     """
 
-    __slots__ = ("_printed", "_token")
+    __slots__ = ("_dropped", "_kept", "_placed", "_room", "_token", "to_stderr")
 
-    def __init__(self, *, to_stderr: bool = False) -> None:
-        self._printed = Printed(to_stderr)
+    def __init__(self, *, to_stderr: bool = False, placed: bool = False) -> None:
+        self._kept: list[str] | None = None
+        self._placed = placed
+        self.to_stderr = to_stderr
 
-    def __enter__(self) -> Printed:
-        self._token = _printing.set(self._printed)
-        TEES.place()
-        return self._printed
+    def __enter__(self) -> Self:
+        if self._placed:
+            TEES.check()
+        else:
+            TEES.place()
+        self._token = _printing.set(self)
+        return self
 
     def __exit__(self, *error: object) -> None:
-        TEES.remove()
         _printing.reset(self._token)
+        if not self._placed:
+            TEES.remove()
+
+    def add(self, text: str) -> None:
+        if self._kept is None:
+            self._kept, self._room, self._dropped = [], KEPT, 0
+        kept = text[: self._room]
+        if kept:
+            self._kept.append(kept)
+            self._room -= len(kept)
+        self._dropped += len(text) - len(kept)
+
+    def text(self) -> str | None:
+        """What was printed, as far as it is kept."""
+        if not self._kept:
+            return None
+        more = f"\n… and {self._dropped:,} characters more" if self._dropped else ""
+        return clean_text("".join(self._kept)).text + more

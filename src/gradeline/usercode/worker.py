@@ -32,7 +32,7 @@ from gradeline.model.copies import copy_response, copy_sample
 from gradeline.model.tracebacks import users_traceback
 from gradeline.parsing.isolation import trust_process
 from gradeline.usercode import messages
-from gradeline.usercode.calling import Conversation
+from gradeline.usercode.calling import AgentFunction, Conversation
 from gradeline.usercode.loader import TARGET, CodeSpec, Loaded, Manifest, load
 from gradeline.usercode.loading import Loading
 from gradeline.usercode.messages import Batch, Booted, Job, RawDone, SetUp, Task, TaskResult
@@ -63,6 +63,7 @@ class Worker:
         self._folders: tuple[str, ...] = ()
         self._loop: AbstractEventLoop | None = None
         self._builtins: dict[bytes, Any] = {}
+        self._agents: dict[tuple[str, str | None], AgentFunction] = {}
         for stream in self._streams:
             if isinstance(stream, io.TextIOWrapper):
                 # whole lines are written at once, so that a crash loses none
@@ -136,8 +137,7 @@ class Worker:
         talk: Conversation | None = None
         began = perf_counter()
         try:
-            model = task.config.get("model")
-            talk = Conversation(self._function(task), job.sample, model, task.reference, self._folders)
+            talk = Conversation(self._agent(task), job.sample)
             while not talk.done:
                 if talk.turn:
                     self._progress.write(*position[:3], monotonic(), talk.turn)
@@ -237,6 +237,13 @@ class Worker:
         if self._loaded is None:
             raise LookupError(f"no code was loaded, so there is no {task.role} {task.reference!r}")
         return self._loaded.function(task.role, task.reference)
+
+    def _agent(self, task: Task) -> AgentFunction:
+        key = (task.reference, task.config.get("model"))
+        found = self._agents.get(key)
+        if found is None:
+            found = self._agents[key] = AgentFunction(self._function(task), *key, self._folders)
+        return found
 
     def _parameters(self, task: Task) -> int:
         assert self._loaded is not None  # noqa: S101 - `_function` came first
