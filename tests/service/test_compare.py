@@ -74,6 +74,31 @@ def asked(call: Any, baseline: str, candidate: str, **params: Any) -> Any:
     return call("GET", PATH, params={"baseline": baseline, "candidate": candidate, **params})
 
 
+def test_a_failed_call_counts_in_the_list_of_cases_as_in_the_decision(call: Any, service: Service) -> None:
+    """With ``agent_errors: fail`` a case without an answer is a lost case, not a missing one."""
+
+    def saved(failing: str | None) -> str:
+        rules = '{"rules": {"agent_errors": "fail"}}'
+        run = Run(name="n", suite="s", status="completed", graders=EXACT, total=2, definition=rules)
+        id_ = service.storage.save_run(run)
+        for name in "ab":
+            error = ErrorInfo("timeout", "late", Fault.AGENT) if name == failing else None
+            response = Response(text="x") if error is None else Response(status="timeout", error=error)
+            service.storage.put_response(ResponseKey(id_, name), response, Sample(name, "?"))
+            service.storage.put_grade(
+                GradeKey(id_, name, 0, "exact"), grade(1.0) if error is None else Grade("exact", "f1", Outcome.SKIPPED)
+            )
+        return id_
+
+    data = asked(call, saved(None), saved("b")).data
+    assert data["graders"]["exact"]["worse"] == 1
+    assert {one["test_case_id"]: (one["change"], one["candidate"]["exact"]) for one in data["cases"]} == {
+        "a": ("same", 1.0),
+        "b": ("worse", 0.0),
+    }
+    assert data["case_counts"]["worse"] == 1
+
+
 def test_the_whole_comparison(call: Any, service: Service, save: Callable[..., str]) -> None:
     first = save({"a": {"exact": 0.0}, "b": {"exact": 1.0}, "c": {"exact": 1.0}, "edited": {"exact": 1.0}})
     second = save({"a": {"exact": 1.0}, "b": {"exact": 1.0}, "d": {"exact": 0.0}, "edited": {"exact": 0.0}}, text="!")

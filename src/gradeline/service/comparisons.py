@@ -9,11 +9,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gradeline.engine.compare import Comparison, compare
+from gradeline.engine.conclude import Rules
 from gradeline.engine.pairing import RunScores, read_scores
 from gradeline.model import Run, Storage
 from gradeline.service.excerpts import NOTHING, Excerpts
 from gradeline.stats.changes import change_of
-from gradeline.verdict.columns import case_score
+from gradeline.verdict.columns import AgentErrors, case_score
 from gradeline.verdict.comparison import MARGIN, Decision, Drop, GraderComparison
 
 MOST_CASES = 10_000
@@ -200,19 +201,22 @@ def _changes(storage: Storage, found: Comparison) -> list[CaseChange]:
     """Every case of both runs: in the order of the candidate, then those of the baseline alone."""
     keys = list(found.graders)
     before, after = (read_scores(storage, run, keys) for run in (found.baseline, found.candidate))
-    return list(_case_changes(before, after, keys, frozenset(found.edited)))
+    return list(_case_changes(before, after, keys, frozenset(found.edited), Rules.of(found.candidate).agent_errors))
 
 
 def _case_changes(
-    before: RunScores, after: RunScores, keys: Sequence[str], edited: frozenset[str]
+    before: RunScores, after: RunScores, keys: Sequence[str], edited: frozenset[str], agent_errors: AgentErrors
 ) -> Iterator[CaseChange]:
+    def means(scores: RunScores, place: int | None) -> _Means:
+        return {key: None if place is None else case_score(scores.graders[key][place], agent_errors) for key in keys}
+
     noise = after.noise
     places = {case: place for place, case in enumerate(before.cases)}
     for place, case in enumerate(after.cases):
-        first, second = _means(before, places.pop(case, None), keys), _means(after, place, keys)
+        first, second = means(before, places.pop(case, None)), means(after, place)
         yield _case_change(case, first, second, noise, case in edited)
     for case, place in places.items():
-        yield _case_change(case, _means(before, place, keys), _means(after, None, keys), noise, case in edited)
+        yield _case_change(case, means(before, place), means(after, None), noise, case in edited)
 
 
 def _case_change(case: str, before: _Means, after: _Means, noise: Mapping[str, float], edited: bool) -> CaseChange:
@@ -236,7 +240,3 @@ def _of_all(changes: frozenset[Change]) -> Change:
         return "mixed"
     order: tuple[Change, ...] = ("improved", "worse", "same")
     return next((change for change in order if change in changes), "missing")
-
-
-def _means(scores: RunScores, place: int | None, keys: Sequence[str]) -> _Means:
-    return {key: None if place is None else case_score(scores.graders[key][place]) for key in keys}
