@@ -223,6 +223,7 @@ def test_the_cases_that_an_early_end_left_out_are_asked(client: Client, served: 
     stopped = client.wait(run.id, timeout_s=30)
     assert stopped.stopped is not None
     assert (stopped.stopped.of, stopped.calls_saved) == (120, 120 - stopped.result_count)
+    assert (before.stop_early, stopped.stop_early) == (False, True)
     assert stopped.warnings == before.warnings
     with pytest.raises(ApiError, match=r'send {"all": true}'):
         client.resume(run.id)

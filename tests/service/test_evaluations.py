@@ -553,7 +553,9 @@ class TestActing:
         agent.says = "not {}"
         asked = {"suite": suite_of(agent, 120), "baseline_id": before, "stop_early": True}
         run = start(call, asked).data["id"]
-        assert ended(call, run)["calls_saved"] > 0
+        stopped = ended(call, run)
+        assert stopped["calls_saved"] > 0
+        assert (stopped["baseline_id"], stopped["stop_early"]) == (before, True)
         for body in (None, {}, {"all": False}):
             answer = call("POST", f"/api/evaluations/{run}/resume", json=body)
             assert (answer.status, answer.error["code"]) == (409, "CONFLICT")

@@ -1,9 +1,10 @@
 import { expect, test } from "vitest";
-import type { Grader, JsonObject } from "../src/api/types.ts";
+import type { Evaluation, Grader, JsonObject } from "../src/api/types.ts";
 import {
   agentKey,
   bodyOf,
   choicesOf,
+  draftFrom,
   faultsOf,
   freshKey,
   PLAIN_MAPPING,
@@ -100,6 +101,12 @@ test("everything that was set is sent, and a mapping makes a target", () => {
 
 test("early stopping is asked for only with a run to compare with", () => {
   expect(bodyOf({ ...DRAFT, stopEarly: true }, GRADERS, [])).toEqual(bodyOf(DRAFT, GRADERS, []));
+});
+
+test("a run is done again with its baseline and its early stopping", () => {
+  const run = { id: "b", target: {}, baseline_id: "a", stop_early: true } as unknown as Evaluation;
+  expect(draftFrom(run)).toMatchObject({ baseline: "a", stopEarly: true });
+  expect(draftFrom({ ...run, baseline_id: null, stop_early: false })).toMatchObject({ baseline: "", stopEarly: false });
 });
 
 test("a plain mapping is no target", () => {

@@ -79,6 +79,8 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     error_message: str | None = None
     group: str | None = None
     parent: str | None = None
+    stop_early: bool = False
+    """Whether it was asked to end as soon as its comparison with the baseline is decided."""
     stopped: Stopped | None = None
     """Where it ended before all its cases were asked."""
     calls_saved: int = 0

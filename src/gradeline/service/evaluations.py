@@ -63,6 +63,8 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     concurrency: int | None
     timeout_s: float | None
     baseline_id: str | None
+    stop_early: bool = False
+    """Whether it was asked to end as soon as its comparison with the baseline is decided."""
     stopped: dict[str, int] | None = None
     """Where it ended early: the number of the last look, and after how many of how many cases."""
     calls_saved: int = 0
@@ -488,6 +490,7 @@ def _shown(run: Run, asked: Asked | None, results: int) -> Evaluation:
         concurrency=asked.concurrency,
         timeout_s=_timeout_s(run, asked),
         baseline_id=asked.baseline_id,
+        stop_early=asked.stop_early,
         stopped=None if run.early is None else run.early.to_data(),
         calls_saved=run.calls_saved,
         warnings=_warnings(run),

@@ -1117,6 +1117,8 @@ export interface components {
             result_count: number;
             started_at: string | null;
             status: string;
+            /** @default false */
+            stop_early?: boolean;
             stopped?: {
                 [key: string]: number;
             } | null;

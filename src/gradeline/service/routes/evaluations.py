@@ -52,6 +52,7 @@ _RUN: dict[str, Any] = {
     "concurrency": None,
     "timeout_s": 30.0,
     "baseline_id": None,
+    "stop_early": False,
     "stopped": None,
     "calls_saved": 0,
     "warnings": [],

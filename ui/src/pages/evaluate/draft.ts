@@ -187,5 +187,7 @@ export function draftFrom(run: Evaluation): Partial<Draft> {
     repeats: run.repeats ?? null,
     concurrency: run.concurrency ?? null,
     timeout: run.timeout_s ?? null,
+    baseline: run.baseline_id ?? "",
+    stopEarly: run.stop_early ?? false,
   };
 }
