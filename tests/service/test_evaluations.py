@@ -81,6 +81,7 @@ class TestStarting:
             "concurrency": 3,
             "timeout_s": 5.0,
             "baseline_id": None,
+            "stop_early": False,
             "stopped": None,
             "calls_saved": 0,
             "warnings": [],
