@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from postgres_server import execute
 
 CASES, REPEATS = 40, 2
-LOOKED_AT = 7
+EXAMINED = 7
 BROKEN = ErrorInfo("connect", "no answer", Fault.INFRASTRUCTURE)
 OUTCOMES = (Outcome.PASS, Outcome.FAIL, Outcome.SKIPPED, Outcome.PASS, Outcome.ERROR)
 
@@ -119,7 +119,8 @@ def limits() -> Iterator[None]:
         patch.setattr(result_blocks, "_BLOCKS_AT_ONCE", 3)
         patch.setattr(findings, "_WORTH_STORING", 1)
         for module in (result_scan, result_blocks):
-            patch.setattr(module, "LOOKED_AT", LOOKED_AT)
+            patch.setattr(module, "ROWS_EXAMINED", EXAMINED)
+        patch.setattr(result_scan, "TEXTS_EXAMINED", EXAMINED)
         patch.setattr(result_scan, "_FIRST_TEXTS", 3)
         yield
 
@@ -309,7 +310,8 @@ def sized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Sized]
     found = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(result_blocks, "_RESULTS", 100)
-        patch.setattr(result_scan, "LOOKED_AT", 500)
+        patch.setattr(result_scan, "TEXTS_EXAMINED", 500)
+        patch.setattr(result_scan, "ROWS_EXAMINED", 500)
         for size in (SMALL, LARGE):
             path = Path(tmp_path_factory.mktemp("sized")) / "store.db"
             with SqliteStorage(path) as storage:

@@ -19,7 +19,7 @@ from msgspec import Struct
 from gradeline.errors import StoreError
 from gradeline.model import Run, Storage
 from gradeline.service.findings import Findings
-from gradeline.service.result_scan import ANY, LOOKED_AT, Place, Range, ResultFilter, fence, joined
+from gradeline.service.result_scan import ANY, ROWS_EXAMINED, Place, Range, ResultFilter, fence, joined
 from gradeline.service.run_rows import ENDED
 from gradeline.store.database import Database, Dialect, Row, Step, Transaction, migrate
 
@@ -142,7 +142,7 @@ class ResultBlocks:
         if run.status not in ENDED or not (skip or where.is_indexed):
             return None
         counts = self._storage.counts(run.id)
-        if sum(counts.responses.values()) <= LOOKED_AT:  # which one page looks through anyway
+        if sum(counts.responses.values()) <= ROWS_EXAMINED:  # which one page looks through anyway
             return None
         index = self._indexes.known(run, counts)
         if index is None:

@@ -14,9 +14,11 @@ from gradeline.model.response import ResponseStatus
 from gradeline.service.result_texts import Matcher, Texts, Wanted, glance
 from gradeline.store.database import Database, Dialect, Value
 
-LOOKED_AT = 5_000
-"""Results that a page looks at to find those that match, in addition to those that it gives; one with long texts
-counts as several where texts are searched."""
+TEXTS_EXAMINED = 5_000
+"""Results whose texts a page searches, in addition to those that it returns; one with long texts counts as several."""
+ROWS_EXAMINED = 2_000
+"""Results that a page examines where no texts are searched. Each is a lookup by case key, and neighbours in a large
+run have keys that are far apart in its index."""
 _TEXTS_AT_ONCE = 2_000
 _FIRST_TEXTS = 250
 """Texts that the first statement looks at; each further one looks at twice as many, as long as matches are few."""
@@ -145,7 +147,8 @@ class ResultScan:
         ``stretches`` are the positions (first and end) outside of which no result behind ``start`` matches.
         """
         found: list[Place] = []
-        place, looked_at, allowed, texts = start, 0, LOOKED_AT + limit, _FIRST_TEXTS
+        place, looked_at, allowed, texts = start, 0, limit, _FIRST_TEXTS
+        allowed += TEXTS_EXAMINED if where.reads_texts else ROWS_EXAMINED
         if skip and where == ResultFilter():
             allowed += skip
             place, skip = self._skipped(source, start, skip, allowed // repeats)
