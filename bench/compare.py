@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Run, RunGrader, Sample, Usage
 from gradeline.store import SqliteStorage
-from gradeline.store.bulk import put_rows
-from gradeline.store.rows import Row, grade_row, response_row
+from gradeline.store.rows import RecordRow, grade_row, response_row
+from gradeline.store.sqlite_records import put_rows
 from measure import Finished, exit_code, finished, judged, print_machine, print_table, record, say, scratch
 
 ROUNDS = 3
@@ -63,7 +63,7 @@ def fill(store: Path) -> None:
     connection.close()
 
 
-def rows_of(run: str, cases: int, share: float) -> Iterator[Row]:
+def rows_of(run: str, cases: int, share: float) -> Iterator[RecordRow]:
     draw = Random(run)
     for number in range(cases):
         key = ResponseKey(run, f"case-{number:06}")

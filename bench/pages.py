@@ -23,13 +23,13 @@ import aiohttp
 
 from gradeline.errors import Outcome
 from gradeline.model import ErrorInfo, Fault, Grade, GradeKey, Response, ResponseKey, RunGrader, Sample
-from gradeline.model.case import TestCase
-from gradeline.model.codec import to_json
-from gradeline.service.paging import encode_cursor
+from gradeline.model.record import to_json
+from gradeline.model.sample import TestCase
+from gradeline.service.requests import encode_cursor
 from gradeline.service.result_scan import Place
 from gradeline.service.results import _cursor
 from gradeline.service.test_cases import TestCases
-from gradeline.store import PostgresStorage, Run, SqliteStorage, bulk
+from gradeline.store import PostgresStorage, Run, SqliteStorage, sqlite_records
 from gradeline.store.rows import GradeRow, ResponseRow, grade_row, response_row
 from measure import MISSED, exit_code, print_machine, print_table, say, scratch
 from postgres import _GRADE_COLUMNS, _RESPONSE_COLUMNS, _SAMPLE_COLUMNS, SETTINGS, connected
@@ -192,8 +192,8 @@ def fill_sqlite(store: Path, size: Size) -> None:
         for start in range(0, size.results, AT_ONCE):
             say(f"storing results: {start:,} of {size.results:,}")
             responses, grades = rows_of(run, range(start, min(start + AT_ONCE, size.results)), size.results)
-            with storage._link.writing() as connection:
-                bulk.put_rows(connection, [*responses, *grades])
+            with storage._pool.writing() as connection:
+                sqlite_records.put_rows(connection, [*responses, *grades])
         say("storing test cases")
         TestCases(storage.database).add_rows(case_rows(size.cases))
 

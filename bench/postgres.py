@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 import asyncpg
 import msgspec
 
-from gradeline.engine.compare import compare
+from gradeline.engine.comparison import compare
 from gradeline.errors import Outcome
 from gradeline.model import Grade, GradeKey, Response, ResponseKey, RunGrader, Sample
 from gradeline.service.result_scan import BEGINNING, Place, ResultFilter, ResultScan
 from gradeline.service.summaries import Summaries
-from gradeline.store import PostgresStorage, Run, postgres_rows
-from gradeline.store.rows import GradeRow, ResponseRow, Row, grade_row, response_row
+from gradeline.store import PostgresStorage, Run, postgres_records
+from gradeline.store.rows import GradeRow, RecordRow, ResponseRow, grade_row, response_row
 from measure import ROOT, print_machine, print_table, say
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -128,7 +128,7 @@ async def floor_rate(url: str, *, by_copy: bool) -> float:
 async def batch_rate(url: str, run: str, *, size: int, by_copy: bool) -> float:
     """Rows a second of whole batches, responses then their grades, a transaction each, as the writer sends them."""
     responses, grades = rows_of(run, range(WRITTEN))
-    put = _put_by_copy if by_copy else postgres_rows.put_rows
+    put = _put_by_copy if by_copy else postgres_records.put_rows
     async with connected(url) as connection:
         if by_copy:
             for table in TABLES:
@@ -143,16 +143,16 @@ async def batch_rate(url: str, run: str, *, size: int, by_copy: bool) -> float:
         return 2 * WRITTEN / (perf_counter() - began)
 
 
-async def _put_by_copy(connection: Any, rows: Sequence[Row]) -> None:
+async def _put_by_copy(connection: Any, rows: Sequence[RecordRow]) -> None:
     """The same as `put_rows` for rows of one kind: into a table of this session, and from there over what was there."""
     if isinstance(rows[0], ResponseRow):
         responses = [row for row in rows if isinstance(row, ResponseRow)]
         samples = [(row.run, row.case, row.position, row.sample) for row in responses]
-        await _copied(connection, "samples", _SAMPLE_COLUMNS, samples, postgres_rows._PLACED)
+        await _copied(connection, "samples", _SAMPLE_COLUMNS, samples, postgres_records._INSERT_SAMPLES)
         kept = [row[:9] for row in responses]
-        await _copied(connection, "responses", _RESPONSE_COLUMNS, kept, postgres_rows._RESPONSES)
+        await _copied(connection, "responses", _RESPONSE_COLUMNS, kept, postgres_records._INSERT_RESPONSES)
     else:
-        await _copied(connection, "grades", _GRADE_COLUMNS, rows, postgres_rows._GRADES)
+        await _copied(connection, "grades", _GRADE_COLUMNS, rows, postgres_records._INSERT_GRADES)
 
 
 async def _copied(connection: Any, table: str, columns: Sequence[str], rows: Sequence[Any], upsert: str) -> None:
@@ -224,7 +224,7 @@ async def side_by_side(url: str, runs: Sequence[str]) -> list[float]:
                 first += SMALL
                 began = perf_counter()
                 async with connection.transaction():
-                    await postgres_rows.put_rows(connection, [*responses, *grades])
+                    await postgres_records.put_rows(connection, [*responses, *grades])
                 taken.append(perf_counter() - began)
 
     await asyncio.gather(*(session(run, number) for number, run in enumerate(runs)))
@@ -267,10 +267,10 @@ class Watch:
     """Notes the statements by which a store reads, so that they can be explained."""
 
     def __init__(self, storage: PostgresStorage) -> None:
-        self._link = storage._link
-        self._read = storage._link.read
+        self._pool = storage._pool
+        self._read = storage._pool.read
         self._seen: dict[str, tuple[object, ...]] = {}
-        self._link.read = self._noted  # type: ignore[method-assign]
+        self._pool.read = self._noted  # type: ignore[method-assign]
 
     def _noted(self, statement: str, *values: object) -> list[Any]:
         self._seen[statement] = values

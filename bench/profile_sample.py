@@ -22,15 +22,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gradeline.engine.conclude import conclude
+from gradeline.engine.definition import RunOptions
 from gradeline.engine.grade import Grading
-from gradeline.engine.local import run_local
+from gradeline.engine.lifecycle import run_local
 from gradeline.engine.plan import plan
-from gradeline.engine.prepare import Choice, Prepared, prepare
+from gradeline.engine.prepare import PreparedRun, prepare
 from gradeline.errors import StoreError
 from gradeline.model import GradeKey, Response, ResponseKey, Run, Sample
 from gradeline.store import SqliteStorage
-from gradeline.store.bulk import put_rows
-from gradeline.store.rows import Row, grade_row, response_row
+from gradeline.store.rows import RecordRow, grade_row, response_row
+from gradeline.store.sqlite_records import put_rows
 from gradeline.store.writer import Writer
 from gradeline.suite.read import read_suite
 from measure import SCRIPTS, flags, print_machine, print_table, record, say, scratch
@@ -63,11 +64,11 @@ class Material(NamedTuple):
     """What the stages work on."""
 
     folder: Path
-    prepared: Prepared
+    prepared: PreparedRun
     run: Run
     samples: list[Sample]
     responses: list[Response]
-    rows: list[Row]
+    rows: list[RecordRow]
     """The rows of the responses, then those of the grades."""
 
 
@@ -92,13 +93,13 @@ async def once(stage: Callable[[], Coroutine[Any, Any, object]]) -> float:
     return process_time() - began
 
 
-async def material(folder: Path, storage: SqliteStorage, prepared: Prepared) -> Material:
+async def material(folder: Path, storage: SqliteStorage, prepared: PreparedRun) -> Material:
     new = prepared.new_run("profile")
     run = msgspec.structs.replace(new, id=storage.save_run(new))
     samples = [*prepared.samples()]
     responses = [await prepared.target.respond(sample) for sample in samples]
     grading = Grading(prepared.graders, None)
-    rows: list[Row] = [
+    rows: list[RecordRow] = [
         response_row(ResponseKey(run.id, sample.case_key), response, sample, position)
         for position, (sample, response) in enumerate(zip(samples, responses, strict=True))
     ]
@@ -108,7 +109,7 @@ async def material(folder: Path, storage: SqliteStorage, prepared: Prepared) -> 
     return Material(folder, prepared, run, samples, responses, rows)
 
 
-def batches(rows: list[Row]) -> Iterator[list[Row]]:
+def batches(rows: list[RecordRow]) -> Iterator[list[RecordRow]]:
     """As a run commits them: responses with the grades of those before."""
     responses, grades = rows[:SAMPLES], rows[SAMPLES:]
     for start in range(0, SAMPLES, CONCURRENCY):
@@ -151,7 +152,7 @@ async def queued(stuff: Material) -> float:
     grading = Grading(stuff.prepared.graders, None)
     graded = [await grading.grade(*pair) for pair in zip(stuff.samples, stuff.responses, strict=True)]
 
-    def nothing(rows: Sequence[Row]) -> list[StoreError | None]:
+    def nothing(rows: Sequence[RecordRow]) -> list[StoreError | None]:
         return [None] * len(rows)
 
     async def stage() -> None:
@@ -170,9 +171,9 @@ async def queued(stuff: Material) -> float:
     return await acost(stage)
 
 
-async def whole(storage: SqliteStorage, prepared: Prepared) -> float:
+async def whole(storage: SqliteStorage, prepared: PreparedRun) -> float:
     async def stage(samples: int) -> None:
-        chosen = prepared._replace(choice=Choice(limit=samples))
+        chosen = prepared._replace(choice=RunOptions(limit=samples))
         new = chosen.new_run("profile")
         run = msgspec.structs.replace(new, id=storage.save_run(new))
         await run_local(storage, chosen.task(run))
@@ -187,7 +188,7 @@ async def whole(storage: SqliteStorage, prepared: Prepared) -> float:
 async def ours(folder: Path) -> dict[str, float]:
     suite = read_suite(folder / "suite.json")
     with SqliteStorage(folder / "store.db") as storage:
-        async with prepare(suite, Choice(), storage) as prepared:
+        async with prepare(suite, RunOptions(), storage) as prepared:
             stuff = await material(folder, storage, prepared)
             found = await in_loop(stuff)
             say("the whole run …")

@@ -231,8 +231,8 @@ def drive(server: Server, suite: Path, workers: int, what: str = "run", name: st
 
 def driven(what: str, name: str, store: str, workers: str) -> None:
     """In the process of the driver."""
+    from gradeline.engine.orchestrate import RunRequest, regrade_run, run_suite
     from gradeline.engine.ray.driver import RayEngine
-    from gradeline.engine.suites import Order, regrade_run, run_suite
     from gradeline.store import open_storage
 
     times: list[float] = []
@@ -246,7 +246,7 @@ def driven(what: str, name: str, store: str, workers: str) -> None:
     logging.getLogger("gradeline").setLevel(logging.DEBUG)
     with RayEngine(store, None, int(workers)) as engine, open_storage(store) as storage, watched_workers() as cpu:
         if what == "run":
-            ran = asyncio.run(run_suite(storage, Order(Path(name)), engine=engine)).runs[0]
+            ran = asyncio.run(run_suite(storage, RunRequest(Path(name)), engine=engine)).runs[0]
         else:
             ran = asyncio.run(regrade_run(storage, name, engine=engine))
         used = resource.getrusage(resource.RUSAGE_SELF)

@@ -1,7 +1,7 @@
-"""Writes what docs/ takes from the program itself: the reference pages and the picture of the demo.
+"""Writes the generated parts of docs/: the reference pages and the picture of the demo.
 
 python docs/generate.py          write
-python docs/generate.py --check  say what is stale, exit with 1
+python docs/generate.py --check  list stale files and exit with 1
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MADE = {
 
 
 def picture() -> str:
-    """What ``gradeline demo`` prints, as an SVG."""
+    """The output of ``gradeline demo`` as an SVG."""
     from rich.console import Console
 
     from gradeline.cli.demo import draw
@@ -39,7 +39,7 @@ def picture() -> str:
     console = Console(record=True, width=132, file=StringIO(), force_terminal=True, highlight=False)
     draw(console, list(grade_demo()))
     drawn = console.export_svg(title="make demo", unique_id="demo")
-    # the stock picture asks a content network for its font; the reader's own monospace does as well
+    # rich's SVG loads a font from a CDN; the reader's own monospace is enough
     return re.sub(r"\s*@font-face \{.*?\n    \}", "", drawn, flags=re.DOTALL).replace(
         "Fira Code, monospace", "monospace"
     )

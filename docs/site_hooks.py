@@ -1,8 +1,8 @@
-"""What `mkdocs build` does beyond its own: pages outside docs/ join the site, and nothing on it comes from elsewhere.
+"""mkdocs hooks: pages outside docs/ are part of the site, and the site loads nothing from other hosts.
 
-A page may link to ``../SECURITY.md`` or ``../examples/…``: the link works where the files are read as they lie, and
-on the site it leads to a copy under ``project/``. A link to a file that is not there stays as it is, and mkdocs
-refuses it. What a block's head tells only the tests (``data-run="no: …"``) is left out.
+A page may link to ``../SECURITY.md`` or ``../examples/…``: the link works in the repository, and on the site it leads
+to a copy under ``project/``. A link to a missing file is left unchanged, and mkdocs refuses it. Attributes of code
+blocks that only the tests read (``data-run="no: …"``) are removed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FOREIGN = re.compile(r"<(?:script|img|link rel=\"stylesheet\")[^>]*(?:src|href)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what lies outside docs/ and is linked to, and what that links to in turn."""
+    """Add linked files outside docs/, and what they link to in turn."""
     todo = [f"{OUTSIDE}/{name}" for name in NAVIGATED]
     todo += [linked for file in files.documentation_pages() for linked in _linked(file.src_uri, config)]
     while todo:
@@ -45,7 +45,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links between docs/ and the rest to where the site has them."""
+    """Rewrite links between docs/ and the rest of the repository for the site."""
     here = page.file.src_uri
 
     def moved(match: re.Match[str]) -> str:
@@ -55,24 +55,24 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return "".join(_FOR_TESTS.sub("", part) if fenced else _LINK.sub(moved, part) for part, fenced in _parts(markdown))
 
 
-def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001 - mkdocs gives it
-    """Refuse a page that asks another host for something, and one with a block that was not understood."""
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001 - part of the hook's signature
+    """Refuse a page that loads something from another host, or that has a code block with an unknown header."""
     for found in _FOREIGN.findall(output):
-        log.warning("%s loads something from elsewhere: %s", page.file.src_uri, found)
+        log.warning("%s loads something from another host: %s", page.file.src_uri, found)
     if "```" in output:
-        log.warning("%s has a code block whose head is not understood", page.file.src_uri)
+        log.warning("%s has a code block with an unknown header", page.file.src_uri)
     return output
 
 
 def _place(uri: str, config: MkDocsConfig) -> Path:
-    """Where a page of the site lies as a file."""
+    """The file of a page of the site."""
     if uri.startswith(f"{OUTSIDE}/"):
         return _root(config) / uri.removeprefix(f"{OUTSIDE}/")
     return Path(config.docs_dir) / uri
 
 
 def _uri(path: Path, config: MkDocsConfig) -> str | None:
-    """What the site calls a file; None for one outside the project."""
+    """The site's URI of a file; None for one outside the project."""
     docs, root = Path(config.docs_dir), _root(config)
     if path.is_relative_to(docs):
         return path.relative_to(docs).as_posix()
@@ -95,7 +95,7 @@ def _linked(uri: str, config: MkDocsConfig) -> Iterator[str]:
 
 
 def _parts(markdown: str) -> Iterator[tuple[str, bool]]:
-    """The text in pieces, each with whether it is a code block."""
+    """The text in pieces, each with a flag for code blocks."""
     at = 0
     for block in _FENCED.finditer(markdown):
         yield markdown[at : block.start()], False

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from gradeline import GradeResult, Sample, Suite, arun_suite, compare, grader, plan, run_suite, trend
-from gradeline.api import ManyComparison, Progress, RunGroup, RunResult
+from gradeline.api import CaseProgress, ManyComparison, RunGroup, RunResult
 from gradeline.api.frames import COLUMNS
-from gradeline.engine.suites import resume_run
+from gradeline.engine.orchestrate import resume_run
 from gradeline.errors import ConfigError, Problem, StoreError
 from gradeline.store import InMemoryStorage, SqliteStorage, open_storage
 
@@ -193,7 +193,7 @@ class TestASuiteFile:
             _ = group.summary
 
     def test_progress_is_told_case_by_case(self, folder: Path) -> None:
-        told: list[Progress] = []
+        told: list[CaseProgress] = []
         run_suite("suite.yaml", store="memory://", concurrency=1, on_progress=told.append)
         assert [(one.done, one.total) for one in told] == [(1, 4), (2, 4), (3, 4), (4, 4)]
         assert {one.case: one.grades["exact"].outcome.value for one in told} == {
@@ -202,7 +202,7 @@ class TestASuiteFile:
         assert all(one.response is not None and one.run.name == "capitals" for one in told)
 
     def test_what_a_callback_raises_ends_the_run_which_can_go_on(self, folder: Path) -> None:
-        def raising(progress: Progress) -> None:
+        def raising(progress: CaseProgress) -> None:
             raise LookupError("no bar")
 
         with pytest.raises(LookupError, match="no bar") as caught:
@@ -305,7 +305,7 @@ class TestOptions:
             Problem("seed", "expected a whole number, got 'x'"),
             Problem("samples", "expected texts, got 2.5"),
             Problem("tags", "expected texts, got 3.0"),
-            Problem("overrides", "$: {1, 2} is a set; use text, numbers, true/false, lists and mappings"),
+            Problem("overrides", "$: {1, 2} is a set; use strings, numbers, true/false, lists and mappings"),
             Problem("budget.cost", "expected float > 0.0, got -5"),
         ]
 
@@ -597,7 +597,7 @@ class TestInterrupts:
         assert (run.status, list(store.records(run.id))) == ("cancelled", [])
 
     def test_the_run_of_a_file_goes_on(self, folder: Path, heard: Event, caplog: pytest.LogCaptureFixture) -> None:
-        def interrupt(progress: Progress) -> None:
+        def interrupt(progress: CaseProgress) -> None:
             if progress.done == 1:
                 os.kill(os.getpid(), signal.SIGINT)
                 heard.wait()

@@ -16,7 +16,7 @@ from gradeline import Grader, GradeResult, Sample, extractor, grader, graders, r
 from gradeline.api import RunResult
 from gradeline.api.code import code_fingerprint
 from gradeline.errors import ConfigError, Problem
-from gradeline.graders.letta import ContainsGrader
+from gradeline.letta.graders import ContainsGrader
 from gradeline.model import GradeContext
 from gradeline.store import InMemoryStorage
 
@@ -415,7 +415,7 @@ class TestFunctionsInASuite:
                 x=float("nan"),
             )
         ) == [
-            Problem("dataset[0].input", "{1} is a set; use text, numbers, true/false, lists and mappings"),
+            Problem("dataset[0].input", "{1} is a set; use strings, numbers, true/false, lists and mappings"),
             Problem("target.isolation", "a function that is given runs in this process; leave it out"),
             Problem("graders.a", f"{_qualified('unmarked')!r} is not marked; put @grader above its def"),
             Problem("graders.b", f"{_qualified('taken')!r} is marked @extractor; a grader is marked @grader"),

@@ -77,4 +77,4 @@ def test_an_unknown_name_offers_the_closest() -> None:
     assert str(UnknownNameError("grader", "numerc", ["numeric", "rouge"])) == (
         "no grader named 'numerc'; did you mean 'numeric'?"
     )
-    assert str(UnknownNameError("grader", "zzz", ["b", "a"])) == "no grader named 'zzz'; known are a, b"
+    assert str(UnknownNameError("grader", "zzz", ["b", "a"])) == "no grader named 'zzz'; use one of a, b"

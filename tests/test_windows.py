@@ -29,9 +29,9 @@ def on_windows(script: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "suite.yaml"], ["serve"]])
 def test_the_command_line_says_in_one_line_what_to_do(arguments: list[str]) -> None:
-    done = on_windows(f"from gradeline.cli import run\nsys.exit(run({arguments!r}))")
+    done = on_windows(f"from gradeline.cli import run_cli\nsys.exit(run_cli({arguments!r}))")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert "needs Linux or macOS; on Windows run it in WSL" in done.stderr
+    assert "needs Linux or macOS; on Windows, use WSL" in done.stderr
 
 
 def test_graders_and_suites_of_functions_work_from_python() -> None:

@@ -10,14 +10,14 @@ from typing import Any
 
 from gradeline.service.app import create_app
 from gradeline.service.openapi import openapi_of
+from gradeline.service.service import build_service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import build
 
 
 def document() -> dict[str, Any]:
     """The description of the API as it is now."""
     with TemporaryDirectory() as folder:
-        service = build(ServeSettings(store=str(Path(folder) / "empty.sqlite")))
+        service = build_service(ServeSettings(store=str(Path(folder) / "empty.sqlite")))
         try:
             return openapi_of(create_app(service))
         finally:

@@ -1,4 +1,4 @@
-"""Every grader and extractor from its declaration."""
+"""The reference of graders and extractors, from their declarations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gradeline import extractors, graders
-from gradeline.cli.listing import conditions
+from gradeline.cli.graders import conditions
 from gradeline.graders.base import DEFAULT_EXTRACTOR
 
 from .tables import MADE, cell, code, default_in_words, page, table, type_in_words
@@ -32,7 +32,7 @@ def _section(entry: Mapping[str, Any]) -> Iterator[str]:
     if entry.get("scoring_guide"):
         yield from (f"Scoring: {entry['scoring_guide']}", "")
     for caveat in entry.get("caveats", ()):
-        yield from (f"Beware: {caveat}", "")
+        yield from (f"Note: {caveat}", "")
     if entry.get("default_extractor", DEFAULT_EXTRACTOR) != DEFAULT_EXTRACTOR:
         yield from (f"Default extractor: `{entry['default_extractor']}`", "")
     schema = entry["config_schema"]
@@ -46,9 +46,9 @@ def _section(entry: Mapping[str, Any]) -> Iterator[str]:
         for name, option in schema["properties"].items()
     ]
     if rows:
-        yield from table(("option", "type", "default", "what it does"), rows)
+        yield from table(("option", "type", "default", "description"), rows)
     else:
         yield from ("No options.", "")
     checks = [(f"`{name}`", f"`{fields}`" if fields else "", text) for name, fields, text in conditions(schema)]
     if checks:
-        yield from table(("condition", "options", "what it checks"), checks)
+        yield from table(("condition", "options", "checks"), checks)

@@ -1,4 +1,4 @@
-"""The public Python names, with their signatures and the first line of what they say of themselves."""
+"""The reference of public Python names: signatures and the first paragraph of each docstring."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def python_names() -> str:
 
 
 def _lines() -> Iterator[str]:
-    yield from ("# Python names", "", f"{MADE} What is not listed here may change without notice.", "")
+    yield from ("# Python names", "", f"{MADE} Anything not listed here may change without notice.", "")
     top = set(import_module("gradeline").__all__)
     for name in MODULES:
         module = import_module(name)
         shown = [(public, value) for public, value in _public(module) if name == "gradeline" or public not in top]
         yield from (f"## {name}", "", cell(_summary(module)), "")
         yield from table(
-            ("name", "what it is"), ((code(_shown(public, value)), cell(_summary(value))) for public, value in shown)
+            ("name", "description"), ((code(_shown(public, value)), cell(_summary(value))) for public, value in shown)
         )
 
 
@@ -55,7 +55,7 @@ def _public(module: ModuleType) -> Iterator[tuple[str, object]]:
 
 
 def _shown(name: str, value: object) -> str:
-    """The name with what it is called with. An exception is raised by others, and an enumeration is not called."""
+    """The name with its signature; exceptions and enumerations have none."""
     if is_typeddict(value):
         return f"{name}: {', '.join(getattr(value, '__annotations__', {}))}"
     if not callable(value) or (isinstance(value, type) and issubclass(value, BaseException)) or _is_enum(value):
@@ -73,7 +73,7 @@ def _shown(name: str, value: object) -> str:
 
 
 class _Literal:
-    """A default that is shown as it is written."""
+    """A default whose repr is the given text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -83,7 +83,7 @@ class _Literal:
 
 
 def _default(value: object) -> object:
-    """Defaults that have no short text of their own are only said to be there."""
+    """The default, or an ellipsis when its repr is long."""
     short = len(repr(value)) < 20 and "<" not in repr(value)
     return value if short or value is inspect.Parameter.empty else _Literal("…")
 
@@ -94,7 +94,7 @@ def _is_enum(value: object) -> bool:
 
 def _summary(value: object) -> str:
     if isinstance(value, Decorator):
-        return f"Marks a function of yours as {value.role.replace('_', ' ')}; the function stays what it is."
+        return f"Decorator for {value.role.replace('_', ' ')} functions; returns the function unchanged."
     if not callable(value) and not isinstance(value, ModuleType):
         return f"A {type(value).__name__}."
     text = inspect.cleandoc(value.__doc__ or "") if value.__doc__ else ""

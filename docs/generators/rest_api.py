@@ -1,4 +1,4 @@
-"""The REST API, from the description that the service itself gives."""
+"""The REST API reference, from the service's OpenAPI document."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gradeline.service.app import create_app
-from gradeline.service.failures import Code
+from gradeline.service.errors import Code
 from gradeline.service.openapi import openapi_of
+from gradeline.service.service import build_service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import build
 
 from .tables import MADE, cell, code, default_in_words, page, table, type_in_words
 
@@ -19,23 +19,23 @@ Tree = Mapping[str, Any]
 
 _METHODS = ("get", "post", "put", "delete")
 _ANYWHERE = frozenset({"400", "401", "403", "408", "413", "415", "421", "429", "500", "503", "507"})
-"""Told once, at the top."""
+"""Statuses of any call, listed once at the top."""
 _SCOPE = re.compile(r"\s*Needs a key of scope `(\w+)`\.")
 _MOST_LINES = 40
 _LARGEST = 2**53
-"""A bound beyond it says that there is none."""
+"""A larger bound means that there is none."""
 _INTRODUCTION = """\
-What the service answers at its addresses; how to start it is told in [The service](service.md). The same as an OpenAPI
-document is at `/api/openapi.json`, as a page to try it at `/api/docs`.
+Every endpoint of the service; [Use the service](service.md) shows how to start it (`gradeline serve`). The OpenAPI
+document is at `/api/openapi.json`, an interactive page at `/api/docs`.
 
-Every answer is `{"success", "data", "error"}`, except event streams, exports and metrics; examples show what is under
-`data`. Of a success `error` is null, of a failure `data` is; `error` has a `code`, a `message` and where there is more
-to say `details`. A 204 has no body. Lists are read page by page: `next_cursor` of one page is the `cursor` of the next,
-and null on the last. An id that is not known is 404 in a path, 400 in a body."""
+Every response is `{"success", "data", "error"}`, except event streams, exports and metrics; the examples show the
+content of `data`. On success `error` is null, on failure `data` is null; `error` has a `code`, a `message` and
+sometimes `details`. A 204 has no body. Lists are paged: pass the `next_cursor` of one page as the `cursor` of the
+next; it is null on the last. An unknown id is 404 in a path, 400 in a body."""
 
 
 def rest_api() -> str:
-    service = build(ServeSettings(store="memory://"))
+    service = build_service(ServeSettings(store="memory://"))
     try:
         return page(_lines(openapi_of(create_app(service))))
     finally:
@@ -57,16 +57,16 @@ def _lines(document: Tree) -> Iterator[str]:
 
 
 def _failures(document: Tree) -> Iterator[str]:
-    """What any call may be answered."""
-    told: dict[str, str] = {}
+    """The error statuses of any call."""
+    descriptions: dict[str, str] = {}
     for operations in document["paths"].values():
         for operation in operations.values():
             for status, response in operation["responses"].items():
                 if status in _ANYWHERE:
-                    told.setdefault(status, response["description"])
-    yield from ("## What any call may be answered", "")
-    yield from table(("status", "when"), ((f"`{status}`", cell(told[status])) for status in sorted(told)))
-    yield f"The codes of errors are {', '.join(f'`{one.value}`' for one in Code)}."
+                    descriptions.setdefault(status, response["description"])
+    yield from ("## Errors of any call", "")
+    yield from table(("status", "when"), ((f"`{status}`", cell(text)) for status, text in sorted(descriptions.items())))
+    yield f"The error codes are {', '.join(f'`{one.value}`' for one in Code)}."
     yield ""
 
 
@@ -79,7 +79,7 @@ def _operation(method: str, path: str, operation: Tree, schemas: Tree) -> Iterat
     parameters = [one for one in operation.get("parameters", ()) if one["in"] != "path"]
     if parameters:
         yield from table(
-            ("parameter", "type", "default", "what it does"),
+            ("parameter", "type", "default", "description"),
             (
                 (
                     code(one["name"]) + (" (header)" if one["in"] == "header" else ""),
@@ -100,10 +100,10 @@ def _body(kind: str, content: Tree, schemas: Tree) -> Iterator[str]:
     if kind != "application/json":
         yield from (f"Body: `{kind}`.", "")
         return
-    yield from ("The body:", "")
+    yield from ("Body:", "")
     needed = schema.get("required", ())
     yield from table(
-        ("field", "type", "default", "what it is"),
+        ("field", "type", "default", "description"),
         (
             (
                 code(name),
@@ -118,7 +118,7 @@ def _body(kind: str, content: Tree, schemas: Tree) -> Iterator[str]:
 
 
 def _answers(responses: Tree) -> Iterator[str]:
-    """The success with its example, and the failures that are this operation's own."""
+    """The success with its example, and the errors specific to this operation."""
     for status, response in responses.items():
         if status.startswith("2"):
             kinds = response.get("content", {})
@@ -127,9 +127,9 @@ def _answers(responses: Tree) -> Iterator[str]:
             example = kinds.get("application/json", {}).get("example")
             if isinstance(example, Mapping) and example.get("data") is not None:
                 yield from _example(example["data"])
-    own = [(status, told) for status, told in responses.items() if status[0] in "45" and status not in _ANYWHERE]
+    own = [(status, error) for status, error in responses.items() if status[0] in "45" and status not in _ANYWHERE]
     if own:
-        yield "; ".join(f"`{status}`: {told['description'].rstrip('.')}" for status, told in own) + "."
+        yield "; ".join(f"`{status}`: {error['description'].rstrip('.')}" for status, error in own) + "."
         yield ""
 
 
@@ -147,7 +147,7 @@ def _resolved(schema: Tree, schemas: Tree) -> Tree:
 
 
 def _type(schema: Tree, schemas: Tree) -> str:
-    """A type in words; a reference to a list of words is those words."""
+    """A type in words; a reference to an enumeration is written out."""
     parts = [_bounded(_resolved(part, schemas)) for part in schema.get("anyOf", ())]
     whole: Tree = {**schema, "anyOf": parts} if parts else _resolved(schema, schemas)
     longest = next((part["maxLength"] for part in (whole, *parts) if "maxLength" in part), None)

@@ -1,4 +1,4 @@
-"""Every key of a suite file, from the tables and declarations that read it."""
+"""The suite file reference, from the declarations that read it."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def _lines() -> Iterator[str]:
     yield from ("# Suite file", "")
     yield f"{MADE} [Write a suite](suites.md) shows the keys in use."
     yield ""
-    yield "A suite is YAML or JSON. Keys that begin with `x-` are yours; any other key that is not listed is refused."
-    yield "`gradeline schema` prints the same as a JSON Schema, with which an editor completes and checks a suite."
+    yield "A suite is YAML or JSON. Keys that begin with `x-` are for your own use; other unknown keys are refused."
+    yield "`gradeline schema` prints it as a JSON Schema, with which an editor completes and checks a suite."
     yield ""
     yield from _keys(SUITE_KEYS, _SECTIONS | {"budget": "budget"})
-    yield from ("## Case", "", "A row of a dataset. Keys that are not listed go into the `metadata`.", "")
+    yield from ("## Case", "", "A row of a dataset. Other keys go into the `metadata`.", "")
     yield from _keys(CASE_KEYS)
     yield from _targets()
     yield from ("## Grader", "")
-    yield "Beside the options of its kind, which [Graders and extractors](reference.md) lists, a grader takes:"
+    yield "A grader takes the options of its kind, listed in [Graders and extractors](reference.md), and these:"
     yield ""
     yield from _keys(GRADER_KEYS)
     yield from _gates()
@@ -49,7 +49,7 @@ def _lines() -> Iterator[str]:
 def _keys(keys: Mapping[str, Key], sections: Mapping[str, str] | None = None) -> Iterator[str]:
     sections = sections or {}
     yield from table(
-        ("key", "type", "default", "what it does"),
+        ("key", "type", "default", "description"),
         (
             (
                 code(name),
@@ -63,7 +63,7 @@ def _keys(keys: Mapping[str, Key], sections: Mapping[str, str] | None = None) ->
 
 
 def _type(name: str, key: Key) -> str:
-    # these refer to lists of names, which stand elsewhere
+    # these refer to lists of names on another page
     return "string" if name in ("kind", "type", "function", "extractor") else type_in_words(key.schema)
 
 
@@ -81,9 +81,9 @@ def _targets() -> Iterator[str]:
     yield from (
         "## Target",
         "",
-        "The agent that is asked. `${NAME}` in any of its values is read from the environment,",
+        "The agent under test. `${NAME}` in any of its values is read from the environment,",
     )
-    yield from ("or from `.env` beside the suite. Every target takes:", "")
+    yield from ("or from `.env` in the suite's folder. Every target takes:", "")
     yield from _keys(TARGET_KEYS)
     yield from options({"properties": common}, parts=parts)
     for kind in kinds:
@@ -97,7 +97,7 @@ def _targets() -> Iterator[str]:
 
 
 def _parts(schemas: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The mappings inside targets, by the option that holds them."""
+    """The nested mappings of targets, by option name."""
     found = {}
     for schema in schemas:
         for name, option in schema["properties"].items():

@@ -1,24 +1,24 @@
-"""Everything that can go wrong, in one tree, and what each failure means for a run.
+"""The exception tree, and what each error type means for a run.
 
     GradelineError
-    ├── ConfigError (ValueError)         a config, rule or option is wrong; a person must fix it
-    │   ├── UnknownNameError             no grader or extractor of that name; offers the closest one
-    │   └── ProviderRefusedError         a model's provider refuses every call: a key, a model's name, an account
-    ├── DataError (ValueError)           a value that no record can hold (NaN, a set, a cycle)
+    ├── ConfigError (ValueError)         invalid config, rule or option; the user must fix it
+    │   ├── UnknownNameError             unknown grader or extractor; suggests the closest name
+    │   └── ProviderRefusedError         the provider refuses every call: API key, model name, account
+    ├── DataError (ValueError)           a value that cannot be stored (NaN, a set, a cycle)
     ├── StoreError                       the store cannot be opened, read or written
-    ├── AgentError                       the agent's call failed; carries a type of RESPONSE_POLICY
-    ├── BudgetExceeded                   a call was not sent, because it would have passed a limit
-    └── GraderError                      a grader could not give a score; carries a type of GRADE_POLICY
-        ├── UngradableError (ValueError) this submission or expectation cannot be graded
-        │   ├── TooLargeError            a text past the grader's size bound
-        │   └── MissingDataError         what the grader reads is not in the record
-        ├── NeedsIsolationError          only a killable worker process may run this
-        └── BadReplyError                a grader gave back something that is no grade
+    ├── AgentError                       the agent call failed; has a type of RESPONSE_POLICY
+    ├── BudgetExceeded                   a call was not sent because it would exceed the budget
+    └── GraderError                      a grader has no score; has a type of GRADE_POLICY
+        ├── UngradableError (ValueError) this submission or expected value cannot be graded
+        │   ├── TooLargeError            a string above the grader's size limit
+        │   └── MissingDataError         data the grader needs is not in the record
+        ├── NeedsIsolationError          only a worker process with a deadline may run this
+        └── BadReplyError                a grader returned something that is not a grade
 
-`gradeline.judges` adds below `UngradableError` what a judge's reply can be instead of a verdict, and `SideFailed`.
+`gradeline.judges` adds subclasses of `UngradableError` for judge replies without a verdict, and `SideFailed`.
 
-An error that ends in a record is told by its type: two tables say whose fault each type
-is, whether the call is worth repeating, and what becomes of the case.
+Records store the type of an error. Two tables map each type to whose fault it is, whether the call is retried, and the
+outcome of the case.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from typing import NamedTuple
 
 
 class Outcome(StrEnum):
-    """What became of one (sample, grader)."""
+    """Outcome of one grader on one case."""
 
     PASS = "pass"  # noqa: S105 - a verdict, not a password
     FAIL = "fail"
     ERROR = "error"
-    """The instrument broke: there is no score."""
+    """The grader failed: there is no score."""
     SKIPPED = "skipped"
-    """The agent's call failed: there is nothing to grade."""
+    """The agent call failed: there is nothing to grade."""
 
 
 class Fault(StrEnum):
@@ -49,7 +49,7 @@ class Fault(StrEnum):
 
 
 class Policy(NamedTuple):
-    """What one type of error means for a run."""
+    """How a run treats one error type."""
 
     fault: Fault
     retry: bool
@@ -84,12 +84,12 @@ RESPONSE_POLICY: Mapping[str, Policy] = MappingProxyType(
         "tls": _response(Fault.INFRASTRUCTURE, retry=False),
     }
 )
-"""Failed agent calls. A record says ``status`` for every bad HTTP status; the table tells
-5xx apart because only those are worth repeating (see `response_policy`)."""
+"""Failed agent calls. Records have ``status`` for every HTTP error status; ``status_5xx`` is a separate entry because
+only those are retried (see `response_policy`)."""
 
 ORDER_DECIDED = "order_decided"
-"""A judge's verdicts on two answers in both orders name different winners. It is not asked again: repeating until both
-orders agree would leave the order to decide."""
+"""A judge's verdicts on two answers differ between the two orders. Not retried: repeating until both orders agree would
+let the order decide."""
 
 GRADE_POLICY: Mapping[str, Policy] = MappingProxyType(
     {
@@ -111,33 +111,33 @@ GRADE_POLICY: Mapping[str, Policy] = MappingProxyType(
         ORDER_DECIDED: _grade(Fault.GRADER),
     }
 )
-"""Failed grades. An exception's class name is a type too; those fall under `UNLISTED_GRADE`."""
+"""Failed grades. Class names of other exceptions are types too and fall under `UNLISTED_GRADE`."""
 
 _OLD_GRADE_TYPES = {"refused_reply": "refused", "truncated_reply": "truncated"}
-"""What records of earlier releases hold."""
+"""Types in records of earlier releases."""
 
 UNLISTED_RESPONSE = _response(Fault.INFRASTRUCTURE, retry=False)
 UNLISTED_GRADE = _grade(Fault.GRADER)
 
 
 def response_policy(error_type: str, http_status: int | None = None) -> Policy:
-    """What a failed agent call of this type means; ``http_status`` settles ``status``."""
+    """The policy for a failed agent call; ``http_status`` distinguishes 5xx within ``status``."""
     if error_type == "status" and http_status is not None and http_status >= 500:
         error_type = "status_5xx"
     return RESPONSE_POLICY.get(error_type, UNLISTED_RESPONSE)
 
 
 def grade_policy(error_type: str) -> Policy:
-    """What a failed grade of this type means."""
+    """The policy for a failed grade."""
     return GRADE_POLICY.get(_OLD_GRADE_TYPES.get(error_type, error_type), UNLISTED_GRADE)
 
 
 class GradelineError(Exception):
-    """The root of every error raised on purpose."""
+    """Base class of all gradeline errors."""
 
 
 class Problem(NamedTuple):
-    """One fault in something a person wrote: where it is and what to do."""
+    """One fault in user input: where it is and what to do."""
 
     path: str
     message: str
@@ -146,12 +146,12 @@ class Problem(NamedTuple):
         return f"{self.path}: {self.message}" if self.path else self.message
 
     def within(self, path: str) -> Problem:
-        """The same problem, seen from further out; an empty path is the whole."""
+        """The same problem with ``path`` prepended."""
         return Problem(f"{path}.{self.path}" if self.path else path, self.message)
 
 
 class ConfigError(GradelineError, ValueError):
-    """A config is wrong. ``problems`` holds every fault found, not just the first."""
+    """Invalid configuration. ``problems`` has every fault found, not only the first."""
 
     def __init__(self, problems: Problem | Iterable[Problem], subject: str = "") -> None:
         self.problems: Sequence[Problem] = (problems,) if isinstance(problems, Problem) else tuple(problems)
@@ -161,24 +161,24 @@ class ConfigError(GradelineError, ValueError):
 
 
 class UnknownNameError(ConfigError):
-    """No declaration of that name."""
+    """No grader, extractor or target of that name."""
 
     def __init__(self, what: str, name: str, known: Iterable[str], path: str = "") -> None:
         known = sorted(known)
-        close = closest(name, known)
-        hint = f"did you mean {close!r}?" if close else f"known are {', '.join(known)}"
+        close = closest_match(name, known)
+        hint = f"did you mean {close!r}?" if close else f"use one of {', '.join(known)}"
         super().__init__(Problem(path, f"no {what} named {name!r}; {hint}"))
 
 
 class ProviderRefusedError(ConfigError):
-    """A model's provider refuses every call until a person has fixed something: a key, a model's name, an account.
+    """A model provider refuses every call until the user fixes the API key, model name or account.
 
-    It ends a run, which can be resumed once that is done.
+    It ends the run, which can be resumed afterwards.
     """
 
 
 class DataError(GradelineError, ValueError):
-    """A value that no record can hold."""
+    """A value that cannot be stored."""
 
     def __init__(self, reason: str, path: str = "") -> None:
         self.problem = Problem(path, reason)
@@ -188,8 +188,7 @@ class DataError(GradelineError, ValueError):
 class StoreError(GradelineError):
     """The store could not be opened, read or written; the message names it and says what to do.
 
-    ``retryable`` says that nothing was tried yet (another process held the lock): the same call
-    may work later. Nothing else may be repeated before the cause is gone.
+    ``retryable`` means that nothing was written yet (another process held the lock): the same call may work later.
     """
 
     def __init__(self, message: str, *, retryable: bool = False) -> None:
@@ -198,9 +197,9 @@ class StoreError(GradelineError):
 
 
 class AgentError(GradelineError):
-    """The agent's call failed; ``type`` is a key of `RESPONSE_POLICY`.
+    """The agent call failed; ``type`` is a key of `RESPONSE_POLICY`.
 
-    ``traceback`` has the frames of an agent that is Python code, ``output`` what it printed.
+    For a Python agent, ``traceback`` has its frames and ``output`` what it printed.
     """
 
     def __init__(
@@ -212,15 +211,12 @@ class AgentError(GradelineError):
         self.output = output
 
 
-class BudgetExceeded(GradelineError):  # noqa: N818 - the name that callers were promised
-    """A call was not sent: it would have passed a limit, or its price is unknown while the cost is limited."""
+class BudgetExceeded(GradelineError):  # noqa: N818 - public name
+    """A call was not sent: it would exceed the budget, or its price is unknown while cost is limited."""
 
 
 class GraderError(GradelineError):
-    """A grader could not give a score; ``type`` is what the record says.
-
-    ``rationale`` and ``metadata`` are kept with the grade.
-    """
+    """A grader has no score; ``type`` is stored in the record, ``rationale`` and ``metadata`` with the grade."""
 
     type: str = "ungradable"
     rationale: str | None = None
@@ -228,41 +224,41 @@ class GraderError(GradelineError):
 
     @property
     def fault(self) -> Fault:
-        """Whose fault it is, by the policy of its type."""
+        """Whose fault it is, by the policy of the type."""
         return grade_policy(self.type).fault
 
 
 class UngradableError(GraderError, ValueError):
-    """This submission or this expectation cannot be graded: an error, never a score."""
+    """This submission or expected value cannot be graded: an error, never a score."""
 
 
 class TooLargeError(UngradableError):
-    """A text past the grader's size bound."""
+    """A string above the grader's size limit."""
 
     type = "too_large"
 
 
 class MissingDataError(UngradableError):
-    """What the grader reads is not in the record (no latency, no trajectory)."""
+    """Data the grader needs is not in the record, such as latency or trajectory."""
 
     type = "missing"
 
 
 class NeedsIsolationError(GraderError):
-    """Running this in-process could hang; a killable worker must do it."""
+    """Could take too long in this process; must run in a worker process with a deadline."""
 
     type = "needs_isolation"
 
 
 class BadReplyError(GraderError):
-    """A grader gave back something that is no grade."""
+    """A grader returned something that is not a grade."""
 
     type = "bad_reply"
 
 
-def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name most like ``name``, when one is like it at all."""
-    from difflib import get_close_matches  # loaded only when something is misspelt
+def closest_match(name: str, known: Iterable[str]) -> str | None:
+    """The known name closest to ``name``, or None if none is similar."""
+    from difflib import get_close_matches  # keeps start-up light: only needed for misspelt names
 
     matches = get_close_matches(name, list(known), n=1, cutoff=0.6)
     return matches[0] if matches else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Unpack
 import pytest
 
 if TYPE_CHECKING:
-    from gradeline.api import RunOptions, RunResult, Suite
+    from gradeline.api import RunResult, RunSuiteOptions, Suite
     from gradeline.api.stores import OpenStore
     from gradeline.model import Record, Sample, Storage
 
@@ -40,7 +40,9 @@ class Evaluator:
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
 
-    def __call__(self, suite: str | Path | Suite | Mapping[str, Any], /, **options: Unpack[RunOptions]) -> RunResult:
+    def __call__(
+        self, suite: str | Path | Suite | Mapping[str, Any], /, **options: Unpack[RunSuiteOptions]
+    ) -> RunResult:
         """As `gradeline.run_suite`, in the store of the session. Nothing is asserted: look at the result."""
         from gradeline import run_suite
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 import pytest
 from aiohttp import web
 
-from gradeline.adapters import ChatAdapter, Settings, create
+from gradeline.adapters import AdapterSettings, ChatAdapter, create
 from gradeline.transport import Backoff
 
 KEY = "sk-test-0123456789abcdef"
@@ -123,7 +123,7 @@ def serve() -> Iterator[Callable[..., Provider]]:
 def adapter_for(server: Provider, provider: str, model: str | None = "m", **settings: Any) -> ChatAdapter:
     base = "/v1" if provider.startswith("openai") else ""
     return create(
-        provider, model, base_url=server.url + base, api_key=KEY, settings=Settings(backoff=QUICK, **settings)
+        provider, model, base_url=server.url + base, api_key=KEY, settings=AdapterSettings(backoff=QUICK, **settings)
     )
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from gradeline.adapters import BudgetTracker, ChatRequest, Tool, Usage
-from gradeline.adapters.budget import Spent, prompt_tokens
+from gradeline.adapters.chat import prompt_tokens
+from gradeline.adapters.costs import Spent
 from gradeline.errors import BudgetExceeded, ConfigError, GradelineError
 from gradeline.model import Message, ToolCall
 from gradeline.model.llm import Budget
@@ -34,23 +35,23 @@ def test_without_limits_everything_is_counted() -> None:
 @pytest.mark.parametrize("limit", ["calls", "tokens", "cost"])
 def test_zero_allows_nothing(limit: str) -> None:
     budget = BudgetTracker(**{limit: 0})
-    assert refusal(budget).startswith(f"the budget of 0 {limit} allows no more: 0 spent, ")
+    assert refusal(budget).startswith(f"the budget of 0 {limit} is used up: 0 spent, ")
     assert budget.spent == Spent()
 
 
 def test_a_limit_can_be_reached_and_not_passed() -> None:
     budget = BudgetTracker(tokens=100, calls=3, cost=0.3)
     budget.admit(tokens=60, cost=0.1)
-    assert refusal(budget, 41, 0.1) == "the budget of 100 tokens allows no more: 60 spent, 41 to come"
-    assert refusal(budget, 1, 0.21) == "the budget of 0.3 cost allows no more: 0.1 spent, 0.21 to come"
+    assert refusal(budget, 41, 0.1) == "the budget of 100 tokens is used up: 60 spent, the next call needs 41"
+    assert refusal(budget, 1, 0.21) == "the budget of 0.3 cost is used up: 0.1 spent, the next call needs 0.21"
     budget.admit(tokens=40, cost=0.2)  # 0.1 + 0.2 is a little more than 0.3
-    assert refusal(budget, 0, 0.0) == "the budget of 100 tokens allows no more: 100 spent, 0 to come"
+    assert refusal(budget, 0, 0.0) == "the budget of 100 tokens is used up: 100 spent, the next call needs 0"
 
 
 def test_an_unknown_price_is_refused_where_the_cost_is_limited_and_says_so() -> None:
     assert refusal(BudgetTracker(cost=5), cost=None) == (
-        "the price of this call is unknown, so it cannot be kept within the cost of 5;"
-        " give the model a price, or limit tokens or calls instead"
+        "the price of this call is unknown, so a budget of 5 cannot limit it;"
+        " set a price for the model, or limit tokens or calls instead"
     )
 
 
@@ -120,7 +121,7 @@ def test_what_is_settled_elsewhere_than_admitted_comes_on_top() -> None:
 
 @pytest.mark.parametrize("wrong", [-1, float("nan"), float("inf"), True, "5"])
 def test_a_limit_must_be_one(wrong: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^cost: .* is no limit; give a number from 0 up, or None for no limit$"):
+    with pytest.raises(ConfigError, match=r"^cost: invalid limit .*: use a number from 0 up, or None for no limit$"):
         BudgetTracker(cost=wrong)
 
 

@@ -23,6 +23,7 @@ from gradeline.adapters import (
     Usage,
     create,
 )
+from gradeline.adapters.sync import run as run_sync
 from gradeline.errors import BudgetExceeded, ConfigError, Fault, response_policy
 from gradeline.model import Message
 from gradeline.testing.fault_server import FaultServer
@@ -69,14 +70,13 @@ class TestAsking:
     def test_the_synchronous_form_works_on_the_loop_that_serves_it(
         self, serve: Serve, reply: Any, adapter: MakeAdapter
     ) -> None:
-        from gradeline.adapters import blocking
 
         made = adapter(serve(reply(chat())), "openai")
 
         async def judge() -> str:
             return made.complete("hi", CONFIG).content
 
-        assert blocking.run(judge()) == "ok"
+        assert run_sync(judge()) == "ok"
 
     def test_blocking_calls_from_many_threads_share_connections(
         self, serve: Serve, reply: Any, adapter: MakeAdapter
@@ -137,7 +137,7 @@ class TestAsking:
         assert [body["model"] for body in server.bodies] == ["asked", "own"]
 
     def test_no_model_at_all_is_told(self, serve: Serve, adapter: MakeAdapter) -> None:
-        with pytest.raises(ConfigError, match=r"^model: openai has no model of its own; name one$"):
+        with pytest.raises(ConfigError, match=r"^model: openai has no default model; name one$"):
             adapter(serve(), "openai", None).complete("hi", RunConfig(model=""))
 
     def test_what_cannot_be_sent_is_told_and_not_sent(self, serve: Serve, adapter: MakeAdapter) -> None:
@@ -146,7 +146,7 @@ class TestAsking:
         wrong = [
             ("hi", {"temperature": float("nan")}, r"request\.temperature: nan is not a finite number"),
             ("hi", {"model_params": {"stop": {1, 2}}}, r"request\.stop: \{1, 2\} is a set"),
-            ("hi", {"model_params": {"messages": []}}, "messages is set elsewhere already; leave one out"),
+            ("hi", {"model_params": {"messages": []}}, "messages is already set by another option; remove one"),
             ("hi", {"temperature": 1.0, "model_params": {"temperature": 0.5}}, "model_params.temperature"),
             (ChatRequest(()), {}, "messages: there is none"),
             (ChatRequest((Message("event", "x"),)), {}, r"messages\[0\].role: 'event' cannot be sent"),
@@ -164,7 +164,7 @@ class TestAsking:
     def test_text_that_is_none_is_cleaned_and_noted(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
         response = adapter(serve(reply(chat("a\ud800b\0c"))), "openai").complete("hi", CONFIG)
         assert response.content == "a\ufffdb\u2400c"
-        assert response.notes == (Note("text", "it held what is no text, which was replaced"),)
+        assert response.notes == (Note("text", "characters that cannot be stored were replaced"),)
 
     def test_the_base_urls_own_query_stays(self, serve: Serve, reply: Any) -> None:
         server = serve(reply(chat()))
@@ -181,8 +181,8 @@ class TestAsking:
                 return caught.value
 
         failed = asyncio.run(main())
-        assert (failed.type, failed.unpaid) == ("timeout", False)
-        assert "no complete answer within 0.1 s" in str(failed)
+        assert (failed.type, failed.unbilled) == ("timeout", False)
+        assert "no complete response within 0.1 s" in str(failed)
 
 
 class TestRepeating:
@@ -224,7 +224,7 @@ class TestRepeating:
         server = serve(reply(error("busy"), 429, {"Retry-After": "60"}))
         failed = failure(adapter(server, "openai"), config=RunConfig(model="m", timeout_s=5))
         assert len(server.seen) == 1
-        assert "a pause of 60 s would pass the deadline" in str(failed)
+        assert "a pause of 60 s would exceed the deadline" in str(failed)
 
     def test_how_often_is_a_setting(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
         server = serve(reply(error("busy"), 500))
@@ -232,11 +232,11 @@ class TestRepeating:
         assert len(server.seen) == 1
 
     def test_a_server_that_cannot_be_reached_is_told(self) -> None:
-        from gradeline.adapters import Settings
+        from gradeline.adapters import AdapterSettings
 
-        made = create("openai", "m", base_url="http://127.0.0.1:9", settings=Settings(retries=0))
+        made = create("openai", "m", base_url="http://127.0.0.1:9", settings=AdapterSettings(retries=0))
         failed = failure(made)
-        assert (failed.type, failed.http_status, failed.unpaid) == ("connect", None, True)
+        assert (failed.type, failed.http_status, failed.unbilled) == ("connect", None, True)
 
 
 class TestConcessions:
@@ -338,7 +338,7 @@ class TestConcessions:
     def test_a_refusal_that_names_nothing_is_final(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
         server = serve(reply(error("This model's maximum context length is 8192 tokens."), 400))
         failed = failure(adapter(server, "openai"), config=RunConfig(model="m", model_params={"seed": 7}))
-        assert (len(server.seen), failed.said) == (1, "This model's maximum context length is 8192 tokens.")
+        assert (len(server.seen), failed.provider_message) == (1, "This model's maximum context length is 8192 tokens.")
 
     def test_a_refusal_that_named_the_wrong_culprit_does_not_stick(
         self, serve: Serve, reply: Any, adapter: MakeAdapter
@@ -363,7 +363,7 @@ class TestConcessions:
     ) -> None:
         request = ChatRequest((Message("user", "hi"),), logprobs=0)
         response = adapter(serve(reply(chat())), "openai").complete(request, CONFIG)
-        assert response.notes == (Note("logprobs", "the server gave none"),)
+        assert response.notes == (Note("logprobs", "the server returned none"),)
 
     @pytest.mark.parametrize(
         ("model", "kept"),
@@ -418,12 +418,12 @@ class TestBadAnswers:
     @pytest.mark.parametrize(
         ("body", "message"),
         [
-            (b"<html>sign in</html>", "no JSON: "),
+            (b"<html>sign in</html>", "not JSON: "),
             (b"\xff{}", "the body is not valid UTF-8"),
-            (b"[]", "no JSON object: []"),
-            (b'{"choices": []}', "the answer has no choice"),
+            (b"[]", "not a JSON object: []"),
+            (b'{"choices": []}', "the response has no choice"),
             (b'{"choices": [{"message": {"tool_calls": [{"function": {}}]}}]}', "a tool call without a name"),
-            (b'{"choices": [NaN]}', "no JSON: "),
+            (b'{"choices": [NaN]}', "not JSON: "),
         ],
     )
     def test_an_answer_that_is_none(
@@ -456,7 +456,7 @@ class TestBadAnswers:
         told = {"id": "r", "status": "failed", "error": {"code": "server_error", "message": "sorry"}, "output": []}
         server = serve(reply(told))
         failed = failure(adapter(server, "openai_responses"))
-        assert (len(server.seen), failed.http_status, failed.said) == (3, 500, "sorry")
+        assert (len(server.seen), failed.http_status, failed.provider_message) == (3, 500, "sorry")
 
     def test_unknown_usage_is_not_zero(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
         none = {"prompt_tokens": 0, "completion_tokens": 0, "prompt_tokens_details": {"cached_tokens": 0}}
@@ -489,7 +489,7 @@ class TestSecrets:
         for answer in (reply(error(said), 401), reply(error(said)), reply(f"<p>{said}</p>".encode())):
             failed = failure(adapter(serve(answer), provider))
             assert self.KEY not in str(failed)
-            assert self.KEY not in (failed.said or "")
+            assert self.KEY not in (failed.provider_message or "")
             assert "***" in str(failed)
 
     def test_a_key_that_a_gateway_says_back_is_not_kept(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
@@ -512,7 +512,7 @@ class TestBudget:
         config = RunConfig(model="m", max_tokens=7, budget=budget)
         made.complete("12345678", config)
         assert budget.spent[:2] == (1, 5), "what was used stands in the place of the estimate"
-        with pytest.raises(BudgetExceeded, match=r"^openai:m, model 'm': the budget of 12 tokens allows no more"):
+        with pytest.raises(BudgetExceeded, match=r"^openai:m, model 'm': the budget of 12 tokens is used up"):
             made.complete("12345678", config)
         assert len(server.seen) == 1
 
@@ -542,7 +542,7 @@ class TestBudget:
         assert budget.spent == (2, 102, pytest.approx(0.001002), 0)
 
     def test_anthropics_default_limit_counts(self, serve: Serve, adapter: MakeAdapter) -> None:
-        with pytest.raises(BudgetExceeded, match="8193 to come"):
+        with pytest.raises(BudgetExceeded, match="needs 8193"):
             adapter(serve(), "anthropic").complete("hi", RunConfig(model="m", budget=BudgetTracker(tokens=5000)))
 
     def test_calls_side_by_side_cannot_pass_a_limit_together(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gradeline.adapters import EmbeddingAdapter, ModelError, Settings, WordLlamaEmbeddings, create_embeddings
+from gradeline.adapters import AdapterSettings, EmbeddingAdapter, ModelError, WordLlamaEmbeddings, create_embeddings
 from gradeline.errors import ConfigError
 
 Serve = Callable[..., Any]
@@ -22,7 +22,7 @@ def vectors(*rows: Any) -> dict[str, Any]:
 
 
 def made(server: Any, **options: Any) -> Any:
-    settings = Settings(retries=0)
+    settings = AdapterSettings(retries=0)
     return create_embeddings("openai", "e", base_url=f"{server.url}/v1", api_key=KEY, settings=settings, **options)
 
 
@@ -58,10 +58,10 @@ def test_many_texts_go_in_several_requests(serve: Serve, reply: Any) -> None:
     [
         (vectors([1.0]), "1 vectors for 2 texts"),
         (vectors([1.0], [1.0], [1.0]), "3 vectors for 2 texts"),
-        (vectors([1.0], []), "vector 1 is no list of finite numbers"),
-        (vectors([1.0], [None]), "vector 1 is no list of finite numbers"),
-        (vectors([1.0], [True]), "vector 1 is no list of finite numbers"),
-        (vectors([1.0], "AACAPw=="), "vector 1 is no list of finite numbers"),
+        (vectors([1.0], []), "vector 1 is not a list of finite numbers"),
+        (vectors([1.0], [None]), "vector 1 is not a list of finite numbers"),
+        (vectors([1.0], [True]), "vector 1 is not a list of finite numbers"),
+        (vectors([1.0], "AACAPw=="), "vector 1 is not a list of finite numbers"),
         (vectors([1.0], [1.0, 2.0]), "vectors of unequal lengths"),
         ({}, "0 vectors for 2 texts"),
         ({"error": "no such model"}, "the provider reported an error: 'no such model'"),
@@ -80,7 +80,7 @@ def test_a_failed_call_is_told_without_the_key(serve: Serve, reply: Any) -> None
 
 
 def test_a_model_must_be_named() -> None:
-    with pytest.raises(ConfigError, match="embeddings need the name of a model"):
+    with pytest.raises(ConfigError, match="embeddings require the name of a model"):
         create_embeddings("openai", api_key="k")
 
 

@@ -95,7 +95,12 @@ def test_an_error_within_a_stream_is_one_and_is_tried_again(
     with pytest.raises(ModelError) as caught:
         adapter(server, provider).complete(ASKED, CONFIG)
     failed = caught.value
-    assert (failed.http_status, failed.said, failed.answered, len(server.seen)) == (status, "busy", True, 3)
+    assert (failed.http_status, failed.provider_message, failed.in_response, len(server.seen)) == (
+        status,
+        "busy",
+        True,
+        3,
+    )
 
 
 @pytest.mark.parametrize(
@@ -169,12 +174,12 @@ def test_a_messages_call_that_the_limit_cut_keeps_its_text(answer: Callable[...,
 def test_a_server_that_does_not_stream_is_understood_and_noted(serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
     body = {"model": "m", "choices": [{"message": {"content": "whole"}, "finish_reason": "stop"}]}
     response = adapter(serve(reply(body)), "openai").complete(ASKED, CONFIG)
-    assert (response.content, response.notes) == ("whole", (Note("stream", "the server answered in one piece"),))
+    assert (response.content, response.notes) == ("whole", (Note("stream", "the server did not stream the response"),))
 
 
 def test_a_page_instead_of_a_stream_is_a_bad_answer(serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
     page = reply(b"<html>sign in</html>", headers={"Content-Type": "text/html"})
-    with pytest.raises(ModelError, match="no stream of events; the body: <html>") as caught:
+    with pytest.raises(ModelError, match="not an event stream; the body: <html>") as caught:
         adapter(serve(page), "openai").complete(ASKED, CONFIG)
     assert caught.value.type == "bad_response"
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from gradeline.errors import NeedsIsolationError
-from gradeline.parsing.jmes import JmesPath
-from gradeline.parsing.schemas import compile_schema
+from gradeline.parsing.jmespath import JmesPath
+from gradeline.parsing.json_schema import compile_schema
 
 from .corpus import FileBomb, doubled_references, file_bombs, grader_bombs, path_bombs
 

@@ -21,7 +21,7 @@ from corpus import AnswerBomb, GraderBomb, answer_bombs, grader_bombs, path_bomb
 from gradeline import GradeContext, Sample, extractors, graders
 from gradeline.errors import AgentError, GraderError
 from gradeline.targets.answer import AnswerReader, ResponseMap, parse
-from gradeline.targets.searches import with_workers
+from gradeline.targets.answer_values import with_workers
 from gradeline.usercode import isolated
 
 MEMORY = 1536 * 1024**2

@@ -231,7 +231,7 @@ class TestInterrupts:
         running = self.started(tmp_path, agent, target, at_once)
         os.killpg(running.pid, sent)
         assert running.stderr is not None
-        assert running.stderr.readline() == "finishing what is in flight; again to end at once\n"
+        assert running.stderr.readline() == "finishing calls in flight; press Ctrl-C again to stop now\n"
         agent.may_answer.set()
         ran = end(running)
         assert ran.code == 130

@@ -97,7 +97,7 @@ def check_said(ran: Ran, code: int, *words: str) -> None:
     """The exit code, and one message for a person: no traceback, no word of a defect."""
     assert ran.code == code, ran.err
     assert "Traceback" not in ran.err
-    assert "defect of gradeline" not in ran.err
+    assert "bug in gradeline" not in ran.err
     for word in words:
         assert word in ran.err
 
@@ -154,8 +154,8 @@ class TestStores:
         ("make", "says"),
         [
             (a_folder, "the store store is a folder; name a file in it, such as store/store.db"),
-            (no_database, "the store store is not a gradeline store (no SQLite database); name another file"),
-            (of_another_program, "theirs.db is a SQLite database of another program; name another file"),
+            (no_database, "the store store is not a gradeline store (not a SQLite database); use another file"),
+            (of_another_program, "theirs.db is a SQLite database of another program; use another file"),
             (of_a_newer_gradeline, "its schema is 999, this one knows"),
             (below_a_file, "the folder file of the store cannot be made"),
             (lambda _: "/proc/nowhere/store.db", "the folder /proc/nowhere of the store cannot be made"),
@@ -185,7 +185,7 @@ class TestStores:
             remount(disk, "ro")
             for store in ("disk/store.db", "disk/new.db"):
                 ran = gradeline(folder, "run", "suite.yaml", "--store", store)
-                check_said(ran, 4, f"disk/{'store.db' if 'store' in store else ''}".rstrip("/"), "name another store")
+                check_said(ran, 4, f"disk/{'store.db' if 'store' in store else ''}".rstrip("/"), "use another store")
             assert len(calls(folder)) == 8
             remount(disk, "rw")
             assert len(records(folder, store="disk/store.db")) == 8

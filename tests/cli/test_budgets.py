@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gradeline.api import run_suite
-from gradeline.cli import run as gradeline
+from gradeline.cli import run_cli as gradeline
 from gradeline.errors import ConfigError
 from gradeline.testing.fake_judge import FakeJudge
 

@@ -162,7 +162,7 @@ def test_a_missing_key_is_known_before_anything_is_asked(folder: Path, provider:
     for command in ("validate", "run"):
         ran = gradeline(folder, command, "suite.yaml")
         assert ran.code == 2
-        assert "lets nobody in without a key; set OPENAI_API_KEY, or give api_key" in ran.err + ran.out
+        assert "requires a key; set OPENAI_API_KEY, or pass api_key" in ran.err + ran.out
     assert provider.asked == []
 
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import pytest
 
-from gradeline.cli.terminal import harmless
-from gradeline.extractors.registry import BUILTINS as EXTRACTORS
+from gradeline.extractors.base import BUILTINS as EXTRACTORS
 from gradeline.graders.registry import BUILTINS as GRADERS
 from gradeline.model import Record, from_json
+from gradeline.report.formatting import visible
 from gradeline_command import COMMAND, run_command
 
 
@@ -278,4 +278,4 @@ class TestDemo:
 
 
 def test_hostile_text_is_made_harmless() -> None:
-    assert harmless("a\x1b[2J\x07\x7f\x9b\u202eb\ud800\tc\n") == "a␛[2J␇␡<9B><202E>b\ufffd\tc\n"
+    assert visible("a\x1b[2J\x07\x7f\x9b\u202eb\ud800\tc\n") == "a<1B>[2J<07><7F><9B><202E>b\ufffd\tc\n"

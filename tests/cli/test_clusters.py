@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gradeline.cli import run as command
+from gradeline.cli import run_cli as command
 
 SUITE = """
 name: support

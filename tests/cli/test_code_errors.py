@@ -57,7 +57,7 @@ def test_a_report_shows_where_user_code_failed_and_what_it_printed(tmp_path: Pat
     assert lines[end - 1] == "  KeyError: 'coffee'"
     assert lines[end + 1] == "  asked for coffee"
     cake = lines.index("output of cake")
-    assert lines[cake + 1].startswith("  … (16 lines before; all of them: gradeline show ")
+    assert lines[cake + 1].startswith("  … (16 earlier lines; see all with: gradeline show ")
     assert lines[cake + 16] == "  line 29"
     assert "traceback of tea, own" not in lines  # two at most
 

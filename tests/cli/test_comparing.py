@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gradeline.cli import run as gradeline
+from gradeline.cli import run_cli as gradeline
 from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Run, RunGrader, Sample, Storage
 from gradeline.store import open_storage
 

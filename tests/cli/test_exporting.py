@@ -215,7 +215,7 @@ def test_parquet_is_not_written_to_a_terminal(folder: Path) -> None:
     os.close(terminal)
     os.close(master)
     assert done.returncode == 2
-    assert b"Parquet is no text for a terminal; name a file with --output" in done.stderr
+    assert b"Parquet is a binary format; name a file with --output" in done.stderr
 
 
 def test_without_duckdb_the_extra_is_named(folder: Path) -> None:

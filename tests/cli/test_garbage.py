@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gradeline.cli import garbage
+from gradeline import cli
 
 
 @pytest.fixture(autouse=True)
@@ -25,18 +25,18 @@ def test_a_service_collects_as_python_does_whatever_was_set_before() -> None:
     script = """
 import gc
 default = gc.get_threshold()
-from gradeline.cli import garbage
-garbage.look_later()
-garbage.look_as_ever()
+from gradeline import cli
+cli.delay_gc()
+cli.restore_gc()
 assert gc.get_threshold() == default
 """
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_a_run_looks_more_often_than_a_command_that_loads_and_never_at_what_is_loaded() -> None:
-    garbage.look_later()
+    cli.delay_gc()
     loading, _, _ = gc.get_threshold()
-    garbage.look_seldom()
+    cli.relax_gc()
     running, _, _ = gc.get_threshold()
     assert 700 < running < loading
     assert gc.get_freeze_count() > 0

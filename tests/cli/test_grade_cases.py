@@ -152,7 +152,7 @@ class TestWrongCalls:
             ({"submission": "a", "ground_truth": {}}, "cases.jsonl:1: ground_truth: must be a text or a list of texts"),
             ({"submission": "a", "tags": "x"}, "cases.jsonl:1: tags: must be a list of texts, got 'x'"),
             ({"submission": "a", "id": [1]}, "cases.jsonl:1: id: must be a text or a whole number, got [1]"),
-            ("", "cases.jsonl: holds no case"),
+            ("", "cases.jsonl: contains no cases"),
         ],
     )
     def test_a_bad_row_is_named_with_file_and_line(self, folder: Path, row: Any, message: str) -> None:
@@ -189,7 +189,7 @@ class TestWrongCalls:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["graders.py"], "A grader of your own needs a file of cases"),
+            (["graders.py"], "A custom grader needs a file of cases"),
             (["no_such.py", "cases.jsonl"], "no_such.py: no such file"),
             (["graders.py", "no_such.jsonl"], "no_such.jsonl: no such file"),
             (["graders.py", "cases.jsonl", "--config", '{"a": 1}'], "--config: is for built-in graders"),

@@ -60,15 +60,17 @@ class Expected(NamedTuple):
 
 ALL = RETRIES + 1
 EXPECTED: dict[str, Expected] = {
-    "hang": Expected("timeout", 1, "no complete answer within 5 s"),
-    "hang?after=2": Expected("timeout", 2, "no complete answer within 5 s; the attempt before failed: answered 503"),
-    "drip": Expected("timeout", 1, "no complete answer within 5 s"),
-    "half-open": Expected("timeout", 1, "no complete answer within 5 s"),
+    "hang": Expected("timeout", 1, "no complete response within 5 s"),
+    "hang?after=2": Expected(
+        "timeout", 2, "no complete response within 5 s; the previous attempt failed: answered 503"
+    ),
+    "drip": Expected("timeout", 1, "no complete response within 5 s"),
+    "half-open": Expected("timeout", 1, "no complete response within 5 s"),
     "reset": Expected("reset", ALL, "the connection"),
-    "truncated?how=length": Expected("truncated", ALL, "broke off before its end"),
-    "truncated?how=chunked": Expected("truncated", ALL, "broke off before its end"),
-    "truncated?how=gzip": Expected("truncated", ALL, "broke off before its end"),
-    "truncated?how=reset": Expected("reset", ALL, "the connection broke within the answer"),
+    "truncated?how=length": Expected("truncated", ALL, "ended early"),
+    "truncated?how=chunked": Expected("truncated", ALL, "ended early"),
+    "truncated?how=gzip": Expected("truncated", ALL, "ended early"),
+    "truncated?how=reset": Expected("reset", ALL, "the connection was lost during the response"),
     "status/400": Expected("status", 1, "answered 400"),
     "status/401": Expected("status", 1, "answered 401"),
     "status/404": Expected("status", 1, "answered 404"),
@@ -84,9 +86,9 @@ EXPECTED: dict[str, Expected] = {
     # an answer without the field of `response`, which holds the request's headers instead
     "status/200": Expected("bad_response", 1, "no text under response"),
     "retry-after/seconds?s=0&after=3": Expected(None, 3, "at last"),
-    "retry-after/seconds?s=60": Expected("rate_limited", 1, "a pause of 60 s would pass the deadline of 5 s"),
-    "retry-after/seconds?s=60&status=503": Expected("status", 1, "a pause of 60 s would pass the deadline of 5 s"),
-    "retry-after/date?s=60": Expected("rate_limited", 1, "would pass the deadline of 5 s"),
+    "retry-after/seconds?s=60": Expected("rate_limited", 1, "a pause of 60 s would exceed the deadline of 5 s"),
+    "retry-after/seconds?s=60&status=503": Expected("status", 1, "a pause of 60 s would exceed the deadline of 5 s"),
+    "retry-after/date?s=60": Expected("rate_limited", 1, "would exceed the deadline of 5 s"),
     "retry-after/date?s=-60&after=3": Expected(None, 3, "at last"),
     "retry-after/date?s=-60": Expected("rate_limited", ALL, "answered 429"),
     "retry-after/negative": Expected("rate_limited", ALL, "answered 429"),
@@ -97,16 +99,16 @@ EXPECTED: dict[str, Expected] = {
     "bad-json": Expected("bad_response", 1, "no JSON"),
     "deep-json": Expected("bad_response", 1, "nested too deeply"),
     "invalid-utf8": Expected("bad_response", 1, "not valid UTF-8"),
-    "garbage": Expected("bad_response", 1, "no valid HTTP"),
+    "garbage": Expected("bad_response", 1, "invalid HTTP response"),
     "encoded/lie": Expected("bad_response", 1, "not what its Content-Encoding says"),
-    "encoded/br": Expected("bad_response", 1, "'br' was not asked for"),
+    "encoded/br": Expected("bad_response", 1, "unsupported Content-Encoding 'br'"),
     "redirect": Expected("redirect", 1, "without a Location"),
     "redirect?to=file:///etc/passwd": Expected("redirect", 1, "neither http nor https"),
     "redirect-loop": Expected("redirect", 1, "redirected in a loop"),
     "redirect-chain/9": Expected("redirect", 1, "redirected more than 5 times"),
     "redirect-chain/3": Expected(None, 1, "arrived"),
     "sse": Expected("bad_response", 1, "write stream: sse"),
-    "sse-cut": Expected("truncated", ALL, "broke off before its end"),
+    "sse-cut": Expected("truncated", ALL, "ended early"),
     "ndjson": Expected("bad_response", 1, "write stream: ndjson"),
     "slow": Expected(None, 1, "late"),
 }
@@ -114,7 +116,7 @@ HEAVY = {
     "huge": Expected("too_large", 1, "larger than 10,000,000 bytes"),
     "gzip-bomb": Expected("too_large", 1, "larger than 10,000,000 bytes"),
     "endless": Expected("too_large", 1, "larger than 10,000,000 bytes"),
-    "truncated?mb=9": Expected("truncated", 1, "broke off before its end"),
+    "truncated?mb=9": Expected("truncated", 1, "ended early"),
 }
 """These are asked in a run of their own, without retries, whose memory is measured."""
 TYPES = {
@@ -347,7 +349,7 @@ class TestNobodyThere:
         [
             ("http://127.0.0.1:{closed}/", "connect", "(tried 3 times): could not connect"),
             ("http://nowhere.invalid/", "dns", "(tried 3 times): the host name could not be resolved"),
-            ("https://127.0.0.1:{open}/", "tls", "/: no secure connection"),
+            ("https://127.0.0.1:{open}/", "tls", "/: TLS connection failed"),
         ],
     )
     def test_it_has_its_type(self, server: FaultServer, tmp_path: Path, url: str, error_type: str, says: str) -> None:

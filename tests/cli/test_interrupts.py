@@ -197,9 +197,9 @@ class TestDuringStartUp:
         ("place", "owner", "method", "command"),
         [
             ("suite.dataset", "Dataset", "_read", ("run", "suite.yaml")),
-            ("store.sqlite_link", "Link", "_opened", ("run", "suite.yaml")),
-            ("store.sqlite_link", "Link", "_opened_for_reading", ("list",)),
-            ("store.sqlite_link", "Link", "_opened", ("serve", "--port", "0")),
+            ("store.sqlite_connections", "SqliteConnectionPool", "_open", ("run", "suite.yaml")),
+            ("store.sqlite_connections", "SqliteConnectionPool", "_open_read_only", ("list",)),
+            ("store.sqlite_connections", "SqliteConnectionPool", "_open", ("serve", "--port", "0")),
             ("store.sqlite", "SqliteStorage", "find_run", ("show",)),
             ("store.sqlite", "SqliteStorage", "find_run", ("compare", "latest~1", "latest")),
             ("store.sqlite", "SqliteStorage", "find_run", ("export",)),
@@ -224,7 +224,7 @@ class TestDuringARun:
         ended = interrupted(folder, COMMAND, "run", "suite.yaml", presses=2)
         assert (ended.code, ended.left) == (130, []), ended.shown
         assert "Traceback" not in ended.shown
-        assert ended.shown.count("finishing what is in flight") <= 1
+        assert ended.shown.count("finishing calls in flight") <= 1
         (run,) = json.loads(subprocess.check_output([COMMAND, "list", "--json"], cwd=folder))["runs"]
         assert run["status"] == "cancelled"
         assert ended.shown.endswith(f"interrupted; continue with: gradeline resume {run['id']}\n")

@@ -102,14 +102,14 @@ def test_a_case_counts_once_and_each_judge_has_a_row(tmp_path: Path) -> None:
 def test_an_empty_ledger_says_how_to_fill_it(tmp_path: Path) -> None:
     ran = ledger(tmp_path)
     assert ran.code == 0
-    assert ran.out.startswith("No observations yet. Add what a judge says of a pair, from Python:\n")
+    assert ran.out.startswith("No observations yet. Record the verdict of a judge on a pair from Python:\n")
     assert "ledger.record(result, task_family=…" in ran.out
     assert json.loads(ledger(tmp_path, "--json").out) == {"rows": []}
 
 
 def test_a_family_that_is_not_there_is_told_with_those_that_are(folder: Path) -> None:
     assert ledger(folder, "--family", "supprt", "--adapter", "small").out == (
-        "No observations of family 'supprt' and adapter 'small'. There are: code / small, support / small\n"
+        "No observations of family 'supprt' and adapter 'small'. Known: code / small, support / small\n"
     )
 
 

@@ -14,9 +14,9 @@ def test_a_run_loads_nothing_that_its_suite_does_not_need(tmp_path: Path) -> Non
         ' "target": {"kind": "python", "function": "agent.py:answer", "isolation": "none"}}'
     )
     script = (
-        "import contextlib, io, sys\nfrom gradeline.cli import run\n"
+        "import contextlib, io, sys\nfrom gradeline.cli import run_cli\n"
         "with contextlib.redirect_stdout(io.StringIO()):\n"
-        "    assert run(['run', 'suite.json', '--quiet', '--store', 'memory://']) == 0\n"
+        "    assert run_cli(['run', 'suite.json', '--quiet', '--store', 'memory://']) == 0\n"
         "print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=tmp_path)

@@ -15,7 +15,7 @@ from typing import Any
 import click
 import pytest
 
-from gradeline.cli import run as gradeline
+from gradeline.cli import run_cli as gradeline
 from gradeline.model import (
     Grade,
     GradeKey,
@@ -302,7 +302,7 @@ class TestPlan:
         shown = lines(capsys)
         assert shown[0] == "s: 60 cases, grader exact"
         assert shown[1].startswith("variance: a guess, because the store has no completed run of the suite")
-        assert "60 cases settle a margin of 0.162 with a chance of 80 % if both runs are equally good" in shown
+        assert "60 cases settle a margin of 0.162 with a power of 80 % if both runs are equally good" in shown
         assert "3,925 cases settle a margin of 0.02" in shown
         assert shown[-1] == "tokens, cost and time are unknown: run the suite once, with --limit 20 for instance"
         assert not (tmp_path / "store.db").exists()

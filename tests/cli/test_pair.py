@@ -238,7 +238,7 @@ class TestBadInput:
             (("--baseline", "small"), "either --candidate MODEL or --candidate-run RUN"),
             (("--baseline", "a", "--baseline-run", "b", "--candidate", "c"), "either --baseline MODEL"),
             (("--baseline", "small", "--candidate", "large"), "name a judge with --judge"),
-            (("--baseline", "small", "--candidate", "large", "--judge", "best"), "is no judge"),
+            (("--baseline", "small", "--candidate", "large", "--judge", "best"), "invalid judge"),
             (("--baseline-run", "none", "--candidate", "large", "--judge", "exact-match"), "no run 'none'"),
         ],
     )

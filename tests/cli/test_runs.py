@@ -184,7 +184,7 @@ class TestRun:
                 shown += more
         os.close(master)
         assert running.wait(timeout=30) == 130
-        before, said, _ = shown.partition(b"finishing what is in flight; again to end at once")
+        before, said, _ = shown.partition(b"finishing calls in flight; press Ctrl-C again to stop now")
         assert said
         assert before.endswith((b"\n", b"\x1b[2K", b"\r")), before[-80:]
 

@@ -12,11 +12,9 @@ from typing import Any, NamedTuple, Protocol
 
 import pytest
 
-from gradeline.cli import run as run_command
-from gradeline.service.access import Scope
+from gradeline.cli import run_cli as run_command
 from gradeline.service.audit import Audit
-from gradeline.service.keys import Keys
-from gradeline.service.master import read_secret_key
+from gradeline.service.auth import ApiKeys, Scope, read_secret_key
 from gradeline.service.secrets import SecretInfo, Secrets
 from gradeline.service.settings import ServeSettings
 from gradeline.store.sqlite import SqliteStorage
@@ -104,7 +102,7 @@ def test_a_secret_is_set_listed_replaced_and_deleted(tmp_path: Path, run: Run, m
 
 def test_a_secret_may_be_for_a_key_of_the_store(tmp_path: Path, run: Run) -> None:
     with SqliteStorage(tmp_path / "store.db") as storage:
-        key, _ = Keys(storage.database, ServeSettings(secret_key=MASTER_KEY.encode())).create(Scope.READ)
+        key, _ = ApiKeys(storage.database, ServeSettings(secret_key=MASTER_KEY.encode())).create(Scope.READ)
     options = ("--store", "store.db", "--host", "agent.test", "--key", key.id)
     assert f"for keys of scope admin, and {key.id}" in run("set", "TOKEN", *options, given=VALUE).stdout
 
@@ -149,7 +147,7 @@ def test_a_note_names_secrets_that_another_key_encrypted(run: Run) -> None:
         (("set", "A", "--host", "agent.test", "--from-env", "ABSENT"), "", "the variable 'ABSENT' is not set"),
         (("set", "A/B", "--host", "agent.test"), VALUE, "'A/B' is not a valid name"),
         (("set", "A", "--host", "agent.test", "--scope", "read"), VALUE, "'read' is not one of"),
-        (("delete", "NONE"), "", "no secret 'NONE'; the store has: none"),
+        (("delete", "NONE"), "", "unknown secret 'NONE': the store has none"),
         (("list", "--store", "memory://"), "", "a store in a database is needed"),
     ],
 )

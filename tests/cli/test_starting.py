@@ -110,8 +110,8 @@ class TestInit:
         assert refused == Ran(
             2,
             "",
-            "gradeline: \n  suite.yaml: exists already\n  agent.py: exists already\n"
-            "  write over them with --force, or name another folder\n",
+            "gradeline: \n  suite.yaml: already exists\n  agent.py: already exists\n"
+            "  overwrite them with --force, or name another folder\n",
         )
         assert content(tmp_path) == {"agent.py": "mine"}
 
@@ -217,9 +217,7 @@ class TestSchema:
 
     def test_where_it_cannot_write_it_says_so(self, tmp_path: Path) -> None:
         refused = gradeline(tmp_path, "schema", "--output", ".")
-        assert refused == Ran(
-            2, "", "gradeline: .: cannot be written: Is a directory; name a place where you may write\n"
-        )
+        assert refused == Ran(2, "", "gradeline: .: cannot write: Is a directory; choose another path\n")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["init", "--help"], ["schema", "--help"]])

@@ -127,12 +127,12 @@ def test_prune_shows_first_and_deletes_then(store: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("check", "--store", "none.db"), "there is no store at none.db"),
-        (("check", "--store", "memory://"), "memory:// has nothing to work on"),
+        (("check", "--store", "none.db"), "no store at none.db"),
+        (("check", "--store", "memory://"), "memory:// is always empty"),
         (("backup", "there.db", "--store", "there.db"), "there.db exists; name another file, or replace it with --overwrite"),
         (("backup", "no/where.db", "--store", "there.db"), "the folder no does not exist"),
-        (("migrate", "there.db", "./there.db"), "the source and the destination are the same store"),
-        (("migrate", "there.db", "memory://"), "memory:// has nothing to work on"),
+        (("migrate", "there.db", "./there.db"), "source and destination are the same store"),
+        (("migrate", "there.db", "memory://"), "memory:// is always empty"),
         (("prune", "--store", "there.db"), "set an age, a number to keep, or both"),
         (("prune", "--older-than", "soon", "--store", "there.db"), "invalid age 'soon': use a whole number and h, d or w"),
     ],

@@ -18,7 +18,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from gradeline.cli.tables import Column, print_table
+from gradeline.cli.terminal import TableColumn, print_table
 
 COMMAND = str(Path(sys.executable).with_name("gradeline"))
 NAMES = ("exact", "the_answer_mentions_the_capital_by_its_local_name", "首都が正しいかどうかを確認する")
@@ -99,7 +99,12 @@ def test_runs_are_listed_with_their_whole_names(stored: Path, width: int) -> Non
         assert "capitalsofmanycountries,askedinmanyways" in letters(lines)
 
 
-COLUMNS = (Column("name", wraps=True, key=True), Column("n", right=True), Column("state"), Column("why", wraps=True))
+COLUMNS = (
+    TableColumn("name", wraps=True, key=True),
+    TableColumn("n", right=True),
+    TableColumn("state"),
+    TableColumn("why", wraps=True),
+)
 
 
 def printed(width: int, *rows: tuple[str, ...]) -> list[str]:

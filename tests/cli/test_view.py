@@ -14,7 +14,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from gradeline.cli import view as view_module
+from gradeline.cli import serve as view_module
 from gradeline.model import Run
 from gradeline.store.sqlite import SqliteStorage
 
@@ -84,7 +84,7 @@ def test_it_says_where_it_is_and_opens_that_in_the_browser(tmp_path: Path, start
     process = start("--store", "memory://", BROWSER=str(browser))
     told = line(process)
     url = told.split()[3].rstrip(";")
-    assert told == f"gradeline is at {url}; Ctrl-C stops it\n"
+    assert told == f"gradeline is at {url}; stop with Ctrl-C\n"
     assert seen.read_text() == url
 
 

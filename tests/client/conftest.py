@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import pytest
 import uvicorn
 
-from gradeline.service.access import Scope
 from gradeline.service.app import application
+from gradeline.service.auth import Scope
+from gradeline.service.service import Service, build_service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import Service, build
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "service"))
 
@@ -37,7 +37,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         settings = ServeSettings(port=port, store=str(tmp_path / "store.db"), secret_key=b"a key of the tests, long")
-        service = build(settings)
+        service = build_service(settings)
         server = uvicorn.Server(uvicorn.Config(application(service), lifespan="on", log_config=None, ws="none"))
         thread = Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gradeline.client import ApiError, AsyncClient, Client, Event, ServiceUnreachableError, wire
-from gradeline.client.event_stream import EventReader
+from gradeline.client import ApiError, AsyncClient, Client, EvaluationEvent, ServiceUnreachableError, protocol
+from gradeline.client.protocol import EventStreamReader
 
 OK = b'{"success": true, "data": {"id": "1", "status": "completed", "new": 1}, "error": null}'
 BUSY = b'{"success": false, "data": null, "error": {"code": "RATE_LIMITED", "message": "too much"}}'
@@ -77,7 +77,7 @@ def server() -> Iterator[Scripted]:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "_FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(protocol, "_FIRST_WAIT_S", 0.001)
 
 
 def _async(url: str, act: Callable[[AsyncClient], Any]) -> Any:
@@ -124,7 +124,7 @@ def test_other_writes_are_repeated_only_where_they_were_refused(server: Scripted
 
 
 def test_patience_ends(server: Scripted) -> None:
-    server.replies = [Reply(429, BUSY)] * (wire.ATTEMPTS + 1)
+    server.replies = [Reply(429, BUSY)] * (protocol.MAX_RETRIES + 1)
     with pytest.raises(ApiError, match="429 RATE_LIMITED: too much"):
         Client(server.url).get_evaluation("1")
     assert server.replies == []
@@ -142,8 +142,8 @@ def test_patience_ends(server: Scripted) -> None:
     ],
 )
 def test_what_retry_after_says_is_heeded_up_to_a_bound(told: str, least: float, most: float) -> None:
-    request = wire.Request("GET", "/", repeatable=True)
-    wait = wire.wait_before_next(request, wire.Answer(429, {"retry-after": told}, b""), 0)
+    request = protocol.ApiRequest("GET", "/", repeatable=True)
+    wait = protocol.retry_delay(request, protocol.ApiResponse(429, {"retry-after": told}, b""), 0)
     assert wait is not None
     assert least <= wait <= most
 
@@ -180,14 +180,14 @@ def test_events_go_on_behind_the_last_one_after_a_break(server: Scripted, kind: 
     second = b"id: 3\nevent: done\ndata: {}\n\n"
     server.replies = [Reply(200, first, cut=True), Reply(200, second)]
 
-    async def gathered(client: AsyncClient) -> list[Event]:
+    async def gathered(client: AsyncClient) -> list[EvaluationEvent]:
         return [event async for event in client.events("1")]
 
     events = list(Client(server.url).events("1")) if kind == "blocking" else _async(server.url, gathered)
     assert events == [
-        Event(id="1", type="snapshot", data={"a": 1}),
-        Event(id="2", type="progress", data={"b": 2}),
-        Event(id="3", type="done", data={}),
+        EvaluationEvent(id="1", type="snapshot", data={"a": 1}),
+        EvaluationEvent(id="2", type="progress", data={"b": 2}),
+        EvaluationEvent(id="3", type="done", data={}),
     ]
     assert [headers.get("last-event-id") for _, _, headers in server.seen] == [None, "2"]
 
@@ -209,6 +209,6 @@ def test_a_file_that_breaks_off_is_not_left_behind(server: Scripted, tmp_path: P
 
 
 def test_a_line_that_ends_in_carriage_return_and_a_text_that_is_no_json() -> None:
-    reader = EventReader()
+    reader = EventStreamReader()
     lines = [b"data: plain\r\n", b"\r\n"]
-    assert [reader.line(line) for line in lines] == [None, Event(id=None, type="message", data="plain")]
+    assert [reader.feed(line) for line in lines] == [None, EvaluationEvent(id=None, type="message", data="plain")]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gradeline import adapters, compat, judges, ledger
-from gradeline.compat.tables import TABLES
+from gradeline.compat.stand_ins import TABLES
 
 JUDGES = ["GradingResult", "Judge", "BaselineGrader", "ExactMatchJudge", "EmbeddingSimilarityJudge", "LLMJudge", "PairedGrader"]  # fmt: skip
 ADAPTERS = ["LLMAdapter", "LLMResponse", "RunConfig", "EmbeddingAdapter", "BudgetTracker"]

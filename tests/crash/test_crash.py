@@ -32,14 +32,14 @@ from crash_harness import (
     why_no_strace,
 )
 
-from gradeline.engine.execute import Pace
-from gradeline.engine.local import run_local
+from gradeline.engine.execute import CallLimits
+from gradeline.engine.lifecycle import run_local
 from gradeline.engine.pipeline import RunTask
 from gradeline.errors import StoreError
 from gradeline.failpoints import FAILPOINTS
 from gradeline.model import Response, Run, Sample
 from gradeline.store import SqliteStorage
-from gradeline.store.rows import Row
+from gradeline.store.rows import RecordRow
 from gradeline.store.writer import Writer
 
 ONE_PASS = (1, 1, 1)
@@ -317,7 +317,7 @@ class FullDisk(SqliteStorage):
     """A store that opens, and then cannot take a row."""
 
     def writer(self) -> Writer:
-        def refuse(rows: Sequence[Row]) -> Sequence[StoreError | None]:
+        def refuse(rows: Sequence[RecordRow]) -> Sequence[StoreError | None]:
             raise StoreError("the disk is full")
 
         return Writer(refuse)
@@ -329,7 +329,7 @@ def test_nobody_is_asked_any_more_once_an_answer_could_not_be_stored(tmp_path: P
         run = storage.get_run(storage.save_run(Run(name="full", suite="full")))
         assert run is not None
         cases = [Sample(number, "q") for number in range(50)]
-        task = RunTask(run, lambda: cases, target, (), Pace(concurrency=3))
+        task = RunTask(run, lambda: cases, target, (), CallLimits(concurrency=3))
         with pytest.raises(StoreError, match="the disk is full"):
             asyncio.run(run_local(storage, task))
     assert target.times <= 3

@@ -1,4 +1,4 @@
-"""Lets the tests of this folder import the module beside them, with asserts that tell their values."""
+"""Makes ``page_runner`` importable, with rewritten asserts."""
 
 from __future__ import annotations
 

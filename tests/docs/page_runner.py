@@ -1,20 +1,21 @@
-"""Does what a page of the documentation tells its reader to do, in the order it tells it.
+"""Runs the code blocks of a documentation page in order and checks the output that the page shows.
 
-The blocks of a page say by their head what they are:
+The header of a block determines how it is used:
 
 ========================================  ============================================================================
-```python                                 is run; the comment behind an expression says its value
-```yaml title="suite.yaml"                is that file; without a ``name`` it changes these keys of the suite there
-```yaml                                   is a suite, or keys of one: it is read together with the page's last suite
-```sh                                     is run line by line; ``# exits with 1`` says another exit code than 0
-```text title="output"                    is what the commands above it print; ``…`` stands for anything in a line,
-                                          a line of its own for any lines
-```yaml title=".github/workflows/…"       is a workflow: its steps are run, but for what it installs
-```sh data-run="no: …"                    is not run, for the reason given; data is parsed all the same
+```python                                 is run; the comment after an expression is its value
+```yaml title="suite.yaml"                is that file; without a ``name`` it replaces these keys of the suite there
+```yaml                                   is a suite, or keys of one, which are merged into the page's last suite
+```sh                                     is run line by line; ``# exits with 1`` sets the expected exit code
+```text title="output"                    is what the commands above it print; ``…`` matches anything in a line,
+                                          on its own line any number of lines
+```yaml title=".github/workflows/…"       is a workflow: its steps are run, except installations
+```sh data-run="no: …"                    is not run, for the given reason; data is parsed anyway
 ========================================  ============================================================================
 
-The demo agent and whatever ends with ``&`` run beside the page until its end; the ports 9000 to 9003 stand for free
-ones. A file of the example that a page is about is shown as it is; one whose name begins with ``wrong`` is meant to be.
+The demo agent and commands that end with ``&`` run in the background until the end of the page; the ports 9000 to 9003
+are replaced by free ones. A file of the page's example must be shown unchanged; one whose name begins with ``wrong``
+is invalid on purpose.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ _BASE = {
 
 
 class Block(NamedTuple):
-    """A block of a page."""
+    """A code block of a page."""
 
     place: str
     language: str
@@ -74,7 +75,7 @@ class Block(NamedTuple):
 
 
 def blocks_of(page: Path) -> Iterator[Block]:
-    """The blocks of a page, in order."""
+    """The code blocks of a page, in order."""
     text = page.read_text(encoding="utf-8")
     blocks = list(_FENCE.finditer(text))
     assert 2 * len(blocks) == len(re.findall("^ *```", text, re.MULTILINE)), f"{page.name}: a block without an end"
@@ -89,15 +90,15 @@ def blocks_of(page: Path) -> Iterator[Block]:
 
 
 class PageRunner:
-    """One reader of one page, with a folder of their own; ``with`` ends what was started beside it."""
+    """Runs one page in its own folder; leaving ``with`` ends the background processes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._ports = {port: str(_free_port()) for port in PORTS}
-        self._given: dict[Path, str] = {}
+        self._example_files: dict[Path, str] = {}
         self._suite: Path | None = None
         self._names: dict[str, Any] = {"__name__": "docs"}
-        self._beside: list[subprocess.Popen[bytes]] = []
+        self._background: list[subprocess.Popen[bytes]] = []
         self._printed = ""
         self._run_commands = True
 
@@ -107,34 +108,34 @@ class PageRunner:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for process in self._beside:
+        for process in self._background:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
             process.wait()
 
-    def give(self, example: Path) -> None:
-        """Let the files of an example be there from the start."""
+    def add_example(self, example: Path) -> None:
+        """Copy the files of an example into the folder."""
         for file in example.rglob("*"):
             if file.is_file() and not file.name.startswith("."):
                 place = self._folder / file.relative_to(example)
                 place.parent.mkdir(parents=True, exist_ok=True)
-                self._given[place] = self._placed(file.read_text(encoding="utf-8"))
-                place.write_text(self._given[place], encoding="utf-8")
+                self._example_files[place] = self._with_free_ports(file.read_text(encoding="utf-8"))
+                place.write_text(self._example_files[place], encoding="utf-8")
 
     def follow(self, page: Path, *, run_commands: bool = True) -> None:
-        """Do all that the page says; or only look whether there are such commands with such options."""
+        """Run the page; or only check that its commands and options exist."""
         self._run_commands = run_commands
         for block in blocks_of(page):
             try:
-                self._follow(block._replace(text=self._placed(block.text)))
+                self._follow(block._replace(text=self._with_free_ports(block.text)))
             except Exception as error:
                 error.add_note(f"in the block at {block.place}")
                 raise
         for suite in self._suites():
             read_suite(suite)
 
-    def _placed(self, text: str) -> str:
-        """The text with the ports that are free here."""
+    def _with_free_ports(self, text: str) -> str:
+        """The text with the example ports replaced by free ones."""
         return re.sub(r"\b900[0-3]\b", lambda port: self._ports[port[0]], text)
 
     def _follow(self, block: Block) -> None:
@@ -158,7 +159,7 @@ class PageRunner:
 
     @contextlib.contextmanager
     def _here(self) -> Iterator[None]:
-        """In the page's folder, where its modules can be imported, and are forgotten afterwards."""
+        """Work in the page's folder, with its modules importable, and unload them afterwards."""
         before = set(sys.modules)
         sys.path.insert(0, str(self._folder))
         try:
@@ -173,31 +174,31 @@ class PageRunner:
     def _write(self, block: Block) -> None:
         assert block.title is not None
         path = self._folder / block.title
-        assert path.resolve().is_relative_to(self._folder.resolve()), f"{block.title} lies elsewhere"
+        assert path.resolve().is_relative_to(self._folder.resolve()), f"{block.title} is outside the folder"
         path.parent.mkdir(parents=True, exist_ok=True)
         text = block.text
         if block.language == "yaml":
             data = yaml.safe_load(text)
             if _is_part(data) and path.exists():
                 text = json.dumps({**yaml.safe_load(path.read_text(encoding="utf-8")), **data})
-            if _is_suite(yaml.safe_load(text)) and not _is_wrong(path):
+            if _is_suite(yaml.safe_load(text)) and not _is_invalid_example(path):
                 self._suite = path
         if text == block.text:
-            assert self._given.get(path, text) == text, f"the example has another {block.title}"
+            assert self._example_files.get(path, text) == text, f"the example has another {block.title}"
         path.write_text(text, encoding="utf-8")
         if block.title.startswith(".github/workflows/"):
             self._workflow(yaml.safe_load(text))
 
     def _workflow(self, data: Any) -> None:
-        """Run the steps of a workflow as GitHub's shell does."""
+        """Run the steps of a workflow like GitHub's shell."""
         for job in data["jobs"].values():
             for step in job["steps"]:
                 if "run" in step and not step["run"].startswith("pip install"):
                     self._printed = self._shell(step["run"], "bash", "-e", "-c", GITHUB_STEP_SUMMARY="step-summary.md")
 
     def _read(self, data: Any) -> None:
-        """A suite, or a part of one laid over the page's last, must be one that can be run."""
-        assert _is_part(data) or _is_suite(data), f"no suite, and no part of one: {data}"
+        """Check a suite, or part of one merged into the page's last suite."""
+        assert _is_part(data) or _is_suite(data), f"not a suite or part of one: {data}"
         base = _BASE if self._suite is None else yaml.safe_load(self._suite.read_text(encoding="utf-8"))
         whole = self._folder / "part-of-a-page.json"
         whole.write_text(json.dumps(data if _is_suite(data) else {**base, **data}), encoding="utf-8")
@@ -206,24 +207,24 @@ class PageRunner:
 
     def _suites(self) -> Iterator[Path]:
         for path in sorted(self._folder.rglob("*.yaml")):
-            if _is_suite(yaml.safe_load(path.read_text(encoding="utf-8"))) and not _is_wrong(path):
+            if _is_suite(yaml.safe_load(path.read_text(encoding="utf-8"))) and not _is_invalid_example(path):
                 yield path
 
     def _command(self, line: str) -> str:
-        """Run one line; gives what it printed."""
+        """Run one line and return its output."""
         if line.startswith("make "):
-            return ""  # what continuous integration runs itself
+            return ""  # continuous integration runs these itself
         if not self._run_commands:
             _check_command(line)
             return ""
-        if line.startswith(self._placed(_AGENT)) or line.endswith("&"):
+        if line.startswith(self._with_free_ports(_AGENT)) or line.endswith("&"):
             self._start(line.removesuffix("&"))
             return ""
         expected = _EXIT.search(line)
         return self._shell(line, "bash", "-c", code=int(expected[1]) if expected else 0)
 
     def _shell(self, script: str, *shell: str, code: int = 0, **variables: str) -> str:
-        """What the script prints, if it exits with this code."""
+        """The output of a script that must exit with this code."""
         done = subprocess.run(
             [*shell, script],
             cwd=self._folder,
@@ -239,7 +240,7 @@ class PageRunner:
         return done.stdout
 
     def _start(self, line: str) -> None:
-        """Run a line beside the page, and wait until its port answers."""
+        """Run a line in the background and wait until its port accepts connections."""
         process = subprocess.Popen(
             ["bash", "-c", f"exec {line}"],
             cwd=self._folder,
@@ -248,18 +249,18 @@ class PageRunner:
             stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
-        self._beside.append(process)
+        self._background.append(process)
         port = int(next(port for port in self._ports.values() if port in line))
         end = time.monotonic() + LIMIT_S
         while time.monotonic() < end and process.poll() is None:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
                 return
-            time.sleep(0.02)  # nothing tells when a stranger's port is open
-        raise AssertionError(f"nobody listens after: {line}")
+            time.sleep(0.02)  # there is no event to wait for
+        raise AssertionError(f"no server listens after: {line}")
 
 
 def run_python(source: str, names: dict[str, Any]) -> None:
-    """Run a block; an expression with a comment behind it must have the value the comment says."""
+    """Run a block; an expression followed by a comment must have the value in the comment."""
     lines = source.splitlines()
     for statement in ast.parse(source).body:
         assert statement.end_lineno is not None
@@ -290,8 +291,8 @@ def _is_suite(data: Any) -> bool:
     return isinstance(data, dict) and {"name", "dataset", "target", "graders"} <= data.keys()
 
 
-def _is_wrong(path: Path) -> bool:
-    """A file that shows what is refused."""
+def _is_invalid_example(path: Path) -> bool:
+    """Whether the file shows an error on purpose."""
     return path.name.startswith("wrong")
 
 
@@ -306,7 +307,7 @@ def _commands(text: str) -> Iterator[str]:
 
 
 def _check_command(line: str) -> None:
-    """There is such a command, and it takes these arguments."""
+    """Check that the command exists and takes these arguments."""
     called = shlex.split(line.rpartition("| ")[2], comments=True)
     assert called[0] == "gradeline", line
     context = click.Context(cli)
@@ -316,7 +317,7 @@ def _check_command(line: str) -> None:
 
 
 def _matches(expected: str, printed: str) -> bool:
-    """Whether this was printed; how wide a column is says nothing."""
+    """Whether the output matches, ignoring the width of columns."""
     lines = [" ".join(line.split()) for line in expected.strip().splitlines()]
     pattern = "\n".join(".*" if line == "…" else re.escape(line).replace("…", "[^\n]*") for line in lines)
     shown = "\n".join(" ".join(line.split()) for line in printed.strip().splitlines())

@@ -1,4 +1,4 @@
-"""The files of docs/deploy: they parse, and every command in them is one that gradeline has."""
+"""The files of docs/deploy parse, and their gradeline commands exist."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 KUBERNETES = [one for one in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()) if one]
 GRACE_S = 2
-"""What a drain may take longer than --drain-seconds."""
+"""How much longer than --drain-seconds a drain may take."""
 
 
 def parsed(arguments: list[str]) -> dict[str, Any]:
-    """The options of a call of gradeline; click refuses an unknown command or option."""
+    """The options of a gradeline command line; click refuses an unknown command or option."""
     command: click.Command = cli
     context = click.Context(cli)
     while isinstance(command, click.Group):
@@ -67,11 +67,11 @@ CALLS = {
 
 
 @pytest.mark.parametrize("place", CALLS)
-def test_every_call_is_one_that_the_command_line_takes(place: str) -> None:
+def test_every_command_line_is_accepted(place: str) -> None:
     parsed([str(word) for word in CALLS[place]])
 
 
-def test_a_call_that_the_command_line_does_not_take_is_noticed() -> None:
+def test_an_invalid_command_line_is_refused() -> None:
     with pytest.raises(click.UsageError):
         parsed(["serve", "--drain", "30"])
     with pytest.raises(click.UsageError):
@@ -84,7 +84,7 @@ def test_every_gradeline_command_of_a_page_exists(page: Path) -> None:
         parsed(shlex.split(line, comments=True))
 
 
-def test_the_pages_run_gradeline_in_containers_with_options_that_exist() -> None:
+def test_container_commands_use_existing_options() -> None:
     text = (DEPLOY / "container.md").read_text()
     calls = re.findall(r"docker compose run --rm gradeline (.*)$", text, re.MULTILINE)
     calls += re.findall(r"^gl gradeline:0.1.0 (.*)$", text, re.MULTILINE)
@@ -106,10 +106,10 @@ def test_the_container_file_is_pinned_installs_offline_and_is_not_root() -> None
     assert json.loads(re.findall(r"^ENTRYPOINT (.*)$", CONTAINERFILE, re.MULTILINE)[0]) == ["gradeline"]
 
 
-def test_servers_are_given_longer_than_they_drain() -> None:
+def test_stop_timeouts_are_longer_than_the_drain() -> None:
     compose = COMPOSE["services"]["gradeline"]
-    given = int(compose["stop_grace_period"].removesuffix("s"))
-    assert given >= parsed([str(word) for word in compose["command"]])["drain_s"] + GRACE_S
+    grace_period = int(compose["stop_grace_period"].removesuffix("s"))
+    assert grace_period >= parsed([str(word) for word in compose["command"]])["drain_s"] + GRACE_S
     pod = kubernetes_object("Deployment")["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert pod["terminationGracePeriodSeconds"] >= parsed(container["args"])["drain_s"] + GRACE_S
@@ -117,7 +117,7 @@ def test_servers_are_given_longer_than_they_drain() -> None:
     assert int(systemd[0]) >= ServeSettings().drain_s + GRACE_S
 
 
-def test_probes_ask_routes_that_exist() -> None:
+def test_probes_use_existing_routes() -> None:
     routes = {route.path for router in ROUTERS for route in router.routes if isinstance(route, Route)}
     (container,) = kubernetes_object("Deployment")["spec"]["template"]["spec"]["containers"]
     probes = {kind: container[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")}
@@ -127,7 +127,7 @@ def test_probes_ask_routes_that_exist() -> None:
     assert set(re.findall(r"127\.0\.0\.1:8000(/\S+?)'", CONTAINERFILE)) <= routes
 
 
-def test_what_the_manifests_refer_to_is_in_them() -> None:
+def test_references_in_the_manifests_resolve() -> None:
     keys = set(kubernetes_object("Secret")["stringData"])
     volumes = {one["metadata"]["name"] for one in KUBERNETES if one["kind"] == "PersistentVolumeClaim"}
     for name, pod in pods():
@@ -151,7 +151,7 @@ def test_what_the_manifests_refer_to_is_in_them() -> None:
         assert {one["source"] for one in service.get("secrets", ())} <= set(COMPOSE["secrets"])
 
 
-def test_no_container_of_the_service_is_root_or_may_become_it() -> None:
+def test_no_container_of_the_service_is_or_can_become_root() -> None:
     for name, container in containers():
         security = container["securityContext"]
         assert security["allowPrivilegeEscalation"] is False, name

@@ -1,4 +1,4 @@
-"""The documentation is true: its examples run, its links lead somewhere, what is generated is current."""
+"""Documentation: examples run, links resolve, generated pages are current."""
 
 from __future__ import annotations
 
@@ -18,48 +18,48 @@ ROOT = Path(__file__).resolve().parents[2]
 GENERATED = {"cli-reference.md", "suite-reference.md", "reference.md", "python-reference.md", "errors.md"}
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/*.md")])
 FOLLOWED = [ROOT / "README.md", *(page for page in sorted(ROOT.glob("docs/*.md")) if page.name not in GENERATED)]
-GIVEN = {"README.md": "quickstart", "quickstart.md": "quickstart", "from-letta-evals.md": "letta"}
-"""The example that a page is about: its files are there from the start."""
+EXAMPLES = {"README.md": "quickstart", "quickstart.md": "quickstart", "from-letta-evals.md": "letta"}
+"""The example of a page; its files are copied before the page runs."""
 _LINK = re.compile(r"\]\(([^)#]+)[^)]*\)")
 
 
 @pytest.fixture(autouse=True)
-def without_stand_ins() -> Iterator[None]:
-    """The examples install the stand-ins for letta's packages; other tests must not see them."""
+def without_letta_replacements() -> Iterator[None]:
+    """The examples install the replacements for letta's packages; other tests must not see them."""
     yield
     compat.uninstall()
 
 
 @pytest.mark.parametrize("page", FOLLOWED, ids=lambda path: path.name)
-def test_whoever_follows_the_page_sees_what_it_says(page: Path, tmp_path: Path) -> None:
-    with PageRunner(tmp_path) as reader:
-        if page.name in GIVEN:
-            reader.give(ROOT / "examples" / GIVEN[page.name])
-        # the README shows what there is, not one way through it
-        reader.follow(page, run_commands=page.name != "README.md")
+def test_examples_of_a_page_run_and_print_what_it_shows(page: Path, tmp_path: Path) -> None:
+    with PageRunner(tmp_path) as runner:
+        if page.name in EXAMPLES:
+            runner.add_example(ROOT / "examples" / EXAMPLES[page.name])
+        # the README lists commands that do not build on each other
+        runner.follow(page, run_commands=page.name != "README.md")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_resolves(page: Path) -> None:
     targets = [link for link in _LINK.findall(page.read_text(encoding="utf-8")) if "://" not in link]
     assert [link for link in targets if not (page.parent / link).exists()] == []
 
 
-def test_what_is_generated_is_current() -> None:
+def test_generated_pages_are_current() -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"], capture_output=True, text=True, check=False
     )
     assert (done.stdout + done.stderr, done.returncode) == ("", 0)
 
 
-def test_a_broken_link_ends_the_build_of_the_site(tmp_path: Path) -> None:
+def test_a_broken_link_fails_the_site_build(tmp_path: Path) -> None:
     for name in ("docs", "examples"):
         shutil.copytree(ROOT / name, tmp_path / name)
     for file in (*ROOT.glob("*.md"), ROOT / "mkdocs.yml"):
         shutil.copy(file, tmp_path)
     with (tmp_path / "docs" / "index.md").open("a", encoding="utf-8") as page:
         page.write("\n[Nowhere](nowhere.md), [no heading](gates.md#nowhere) and [no file](../examples/nowhere.md)\n")
-    # as `make check` calls it
+    # the command of `make check`
     called = re.search(r"^SITE := .*/mkdocs (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert called is not None
     done = subprocess.run(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gradeline.engine.advice import command, how_to_continue
+from gradeline.engine.definition import command, how_to_continue
 from gradeline.store import InMemoryStorage, SqliteStorage
 
 

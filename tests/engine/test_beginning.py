@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from gradeline.engine.execute import Pace
-from gradeline.engine.local import run_local
+from gradeline.engine.execute import CallLimits
+from gradeline.engine.lifecycle import run_local
 from gradeline.engine.pipeline import RunTask
 from gradeline.model import Response, Run, Sample
 from gradeline.store import InMemoryStorage
@@ -49,7 +49,7 @@ def asked(agent: Agent) -> None:
         assert run is not None
         cases = [Sample(number, "q") for number in range(3 * CONCURRENCY)]
         counting = asyncio.create_task(agent.count_turns())
-        await run_local(storage, RunTask(run, lambda: cases, agent, (), Pace(concurrency=CONCURRENCY)))
+        await run_local(storage, RunTask(run, lambda: cases, agent, (), CallLimits(concurrency=CONCURRENCY)))
         counting.cancel()
 
     asyncio.run(main())

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gradeline.engine.breaker import ConnectionBreaker
+from gradeline.engine.execute import ConnectionBreaker
 from gradeline.errors import Fault
 from gradeline.model import ErrorInfo, Response
 

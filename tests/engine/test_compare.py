@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from gradeline.engine.compare import Comparison, compare
-from gradeline.engine.conclude import run_data
-from gradeline.engine.pairing import paired
+from gradeline.engine.comparison import Comparison, compare, paired
+from gradeline.engine.definition import run_data
 from gradeline.errors import ConfigError, Fault
 from gradeline.model import ErrorInfo, Grade, GradeKey, Outcome, Response, ResponseKey, Run, RunGrader, Sample, Storage
 from gradeline.store import open_storage
-from gradeline.verdict.columns import Paired
+from gradeline.verdict.evidence import PairedScores
 
 Told = float | str | None
 """What a grader said: a score, ``"error"``, ``"skipped"``, or nothing yet."""
@@ -337,7 +336,7 @@ class TestForGates:
             },
         )
         assert paired(storage, base, cand, ["exact"]) == {
-            "exact": Paired(["a", "b", "c"], [(1.0,), (0.0,), (1.0,)], [(0.0, 1.0), (None, 1.0), ()], [], [])
+            "exact": PairedScores(["a", "b", "c"], [(1.0,), (0.0,), (1.0,)], [(0.0, 1.0), (None, 1.0), ()], [], [])
         }
 
     def test_edited_cases_and_other_graders_are_left_out(self, storage: Storage) -> None:
@@ -349,5 +348,5 @@ class TestForGates:
             prints={"judge": "another"},
         )
         assert paired(storage, base, cand, ["exact", "judge", "absent"]) == {
-            "exact": Paired(["b"], [(1.0,)], [(1.0,)], [], ["a"])
+            "exact": PairedScores(["b"], [(1.0,)], [(1.0,)], [], ["a"])
         }

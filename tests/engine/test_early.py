@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 
-from gradeline.engine import suites
-from gradeline.engine.compare import compare
+from gradeline.engine import orchestrate
+from gradeline.engine.comparison import compare
 from gradeline.engine.conclude import conclude
-from gradeline.engine.early import Looks, ShuffledSamples
+from gradeline.engine.early_stopping import LookMonitor, ShuffledSamples
+from gradeline.engine.execute import Stop
 from gradeline.engine.grade import Graded
-from gradeline.engine.plan import Planned, Work
-from gradeline.engine.stop import Stop
-from gradeline.engine.suites import Order, Ran, Watcher
-from gradeline.engine.tally import CaseDone, LookTaken, Tally
+from gradeline.engine.orchestrate import RunObserver, RunOutcome, RunRequest
+from gradeline.engine.plan import CompletedCase, LookReport, Planned, ProgressCount, Work
 from gradeline.errors import ConfigError, Outcome
 from gradeline.model import EarlyStopping, Grade, Response, ResponseKey, Run, Sample
 from gradeline.stats.sequential import boundaries
@@ -54,21 +53,21 @@ def suite(folder: Path, answers: Sequence[str], file: str = "suite", **keys: Any
     return folder / f"{file}.json"
 
 
-def run(storage: SqliteStorage, path: Path, warnings: list[str] | None = None, **options: Any) -> Ran:
-    watcher = Watcher((warnings if warnings is not None else []).append)
-    return asyncio.run(suites.run_suite(storage, Order(path, **options), watcher)).runs[0]
+def run(storage: SqliteStorage, path: Path, warnings: list[str] | None = None, **options: Any) -> RunOutcome:
+    watcher = RunObserver((warnings if warnings is not None else []).append)
+    return asyncio.run(orchestrate.run_suite(storage, RunRequest(path, **options), watcher)).runs[0]
 
 
-def resume(storage: SqliteStorage, wanted: str, **options: Any) -> Ran:
-    return asyncio.run(suites.resume_run(storage, wanted, **options))
+def resume(storage: SqliteStorage, wanted: str, **options: Any) -> RunOutcome:
+    return asyncio.run(orchestrate.resume_run(storage, wanted, **options))
 
 
-def against_baseline(storage: SqliteStorage, folder: Path, answers: Sequence[str], **options: Any) -> Ran:
+def against_baseline(storage: SqliteStorage, folder: Path, answers: Sequence[str], **options: Any) -> RunOutcome:
     run(storage, suite(folder, ALL), name="base")
     return run(storage, suite(folder, answers), name="new", baseline="base", stop_early=True, seed=7, **options)
 
 
-def early_of(ran: Ran) -> EarlyStopping:
+def early_of(ran: RunOutcome) -> EarlyStopping:
     assert ran.report.run.early is not None
     return ran.report.run.early
 
@@ -183,7 +182,7 @@ def test_resume_all_that_is_refused_leaves_the_run_as_it_ended(storage: SqliteSt
 
 def test_a_regrade_of_a_stopped_run_has_no_other_cases_to_ask(storage: SqliteStorage, tmp_path: Path) -> None:
     parent = against_baseline(storage, tmp_path, WORSE).report.run
-    again = asyncio.run(suites.regrade_run(storage, "new", name="again")).report.run
+    again = asyncio.run(orchestrate.regrade_run(storage, "new", name="again")).report.run
     assert (again.early, again.calls_saved) == (parent.early, 0)
     reason = f"grades the answers of the run {parent.id}; finish that with: gradeline resume {parent.id} --all"
     with pytest.raises(ConfigError, match=reason):
@@ -214,7 +213,7 @@ def test_a_run_that_is_not_decided_before_its_end_is_judged_by_the_last_look(
 
 def test_regraded_answers_are_judged_by_the_looks_at_the_run(storage: SqliteStorage, tmp_path: Path) -> None:
     ran = against_baseline(storage, tmp_path, WORSE)
-    regraded = asyncio.run(suites.regrade_run(storage, "new")).report.run
+    regraded = asyncio.run(orchestrate.regrade_run(storage, "new")).report.run
     assert regraded.early == ran.report.run.early
     found = compare(storage, storage.find_run("base"), regraded).graders["right"]
     assert (found.test, found.pairs) == ("repeated_looks", early_of(ran).n)
@@ -223,9 +222,9 @@ def test_regraded_answers_are_judged_by_the_looks_at_the_run(storage: SqliteStor
 def test_each_model_has_looks_of_its_own(storage: SqliteStorage, tmp_path: Path) -> None:
     run(storage, suite(tmp_path, ALL), name="base")
     path = suite(tmp_path, WORSE, target={"kind": "replay", "responses": "suite.jsonl", "models": ["a", "b"]})
-    order = Order(path, name="new", baseline="base", stop_early=True, seed=7)
+    order = RunRequest(path, name="new", baseline="base", stop_early=True, seed=7)
     try:
-        done = asyncio.run(suites.run_suite(storage, order)).runs
+        done = asyncio.run(orchestrate.run_suite(storage, order)).runs
     except ConfigError:
         pytest.skip("a replay has no models")
     assert [early_of(ran).stopped for ran in done] == [True, True]
@@ -336,15 +335,15 @@ def test_an_interrupted_run_goes_on_with_the_same_looks(storage: SqliteStorage, 
             def __exit__(self, *_: object) -> None:
                 pass
 
-            def count(self, one: CaseDone | Tally | LookTaken) -> None:
+            def count(self, one: CompletedCase | ProgressCount | LookReport) -> None:
                 nonlocal done
-                done += isinstance(one, CaseDone)
+                done += isinstance(one, CompletedCase)
                 if done == after:
                     stop.set("interrupted")
 
-        watcher = Watcher(progress=lambda *_: Counting(), stop=stop)
-        order = Order(path, name=f"after {after}", baseline="base", stop_early=True, seed=7)
-        ran = (await suites.run_suite(storage, order, watcher)).runs[0]
+        watcher = RunObserver(progress=lambda *_: Counting(), stop=stop)
+        order = RunRequest(path, name=f"after {after}", baseline="base", stop_early=True, seed=7)
+        ran = (await orchestrate.run_suite(storage, order, watcher)).runs[0]
         assert (ran.stopped, ran.report.run.status, ran.report.exit_code) == ("interrupted", "cancelled", 3)
         return ran.report.run.id
 
@@ -371,17 +370,17 @@ class Watched:
         self.told: list[str] = []
         order = [str(case) for case in range(200)]
         early = EarlyStopping(base.id, 200, 200)
-        self.looks = Looks(storage, self.run, early, order, {}, self._hear, self.stop)
+        self.looks = LookMonitor(storage, self.run, early, order, {}, self._hear, self.stop)
 
-    def _hear(self, done: CaseDone | Tally | LookTaken) -> None:
-        if isinstance(done, LookTaken):
+    def _hear(self, done: CompletedCase | ProgressCount | LookReport) -> None:
+        if isinstance(done, LookReport):
             self.told.append(done.text)
 
     def done(self, case: int, score: float) -> None:
         planned = Planned(ResponseKey(self.run.id, str(case), 0), Sample(case, "?"), case, Work.RERUN, "", ("right",))
         outcome = Outcome.PASS if score == 1.0 else Outcome.FAIL
         graded = {"right": Graded(None, Grade("contains", "x", outcome, score, passed=score == 1.0))}
-        self.looks(CaseDone(planned, Response(text=""), graded))
+        self.looks(CompletedCase(planned, Response(text=""), graded))
 
 
 def test_a_look_waits_for_the_cases_before_it(storage: SqliteStorage, tmp_path: Path) -> None:
@@ -436,10 +435,10 @@ def test_cases_that_are_done_elsewhere_are_read_from_the_store(storage: SqliteSt
                 await writer.put_grades(key, {"right": Graded(None, grade)})
 
     asyncio.run(answered(range(5, 30)))
-    watched.looks(Tally(done=25))
+    watched.looks(ProgressCount(done=25))
     assert watched.told == []
     asyncio.run(answered(range(5)))
-    watched.looks(Tally(done=5))
+    watched.looks(ProgressCount(done=5))
     assert (watched.stop.decided, watched.looks.last().n) == (True, 10)
 
 
@@ -476,7 +475,7 @@ def test_changes_that_are_noise_to_the_grader_do_not_keep_a_run_undecided(
 ) -> None:
     before, after = ["yes, please", "yes"] * (CASES // 2), ["yes", "yes, please"] * (CASES // 2)
 
-    def against_base(name: str, answers: Sequence[str], **grader: Any) -> Ran:
+    def against_base(name: str, answers: Sequence[str], **grader: Any) -> RunOutcome:
         graders = {"right": {**PHRASES, **grader}}
         path = suite(tmp_path, answers, graders=graders)
         return run(storage, path, name=name, baseline="base", stop_early=True, seed=7)

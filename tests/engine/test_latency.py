@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from gradeline.engine.latency import EXACT, Latencies
+from gradeline.engine.aggregate import EXACT, Latencies
 from gradeline.stats import percentile
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gradeline.engine.many import compare_many, find_group, find_runs, read_matrix
+from gradeline.engine.ranking import compare_many, find_group, find_runs, read_matrix
 from gradeline.errors import ConfigError, Fault
 from gradeline.model import (
     ErrorInfo,
@@ -25,7 +25,7 @@ from gradeline.model import (
     Storage,
     Usage,
 )
-from gradeline.report.matrix import matrix_writer, write_matrix_parquet
+from gradeline.report.score_matrix import matrix_writer, write_matrix_parquet
 from gradeline.store import open_storage
 
 

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from gradeline.engine.pairing import RunScores, read_scores
+from gradeline.engine.comparison import RunScores, read_scores
 from gradeline.errors import Fault
 from gradeline.model import ErrorInfo, Grade, GradeKey, Outcome, Response, ResponseKey, Run, RunGrader, Sample, Storage
 from gradeline.store import open_storage
@@ -18,7 +18,7 @@ KEYS = ["exact", "judge"]
 
 @pytest.fixture(params=["memory", "sqlite"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
-    monkeypatch.setattr("gradeline.store.sqlite.COLUMNS_AT_ONCE", 3)
+    monkeypatch.setattr("gradeline.store.sqlite_records.COLUMNS_AT_ONCE", 3)
     with open_storage("memory://" if request.param == "memory" else str(tmp_path / "store.db")) as opened:
         yield opened
 

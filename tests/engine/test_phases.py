@@ -12,8 +12,7 @@ import pytest
 
 from gradeline import run_suite
 from gradeline.api import RunResult
-from gradeline.engine.carry_out import carry_out
-from gradeline.engine.phases import Worked
+from gradeline.engine.lifecycle import ExecutedCases, run_under_lock
 from gradeline.engine.pipeline import RunTask
 from gradeline.engine.plan import Work
 from gradeline.graders import create
@@ -88,8 +87,8 @@ def test_where_cases_are_worked_on_elsewhere_both_phases_have_the_time_of_the_wh
         def cache_key(self, sample: Sample, repeat: int) -> str:
             return f"{sample.id} {repeat}"
 
-    async def work_through(*_: object) -> Worked:
-        return Worked(Counter({Work.RERUN: 3}))
+    async def work_through(*_: object) -> ExecutedCases:
+        return ExecutedCases(Counter({Work.RERUN: 3}))
 
     same = create("exact_match")
     storage = InMemoryStorage()
@@ -97,7 +96,7 @@ def test_where_cases_are_worked_on_elsewhere_both_phases_have_the_time_of_the_wh
     storage.save_run(run)
     task = RunTask(run, lambda: (), Nobody(), (), prepared_s=100.0)
     with caplog.at_level(logging.INFO, "gradeline"):
-        asyncio.run(carry_out(storage, task, None, work_through))
+        asyncio.run(run_under_lock(storage, task, None, work_through))
     found = phases(caplog.records)
     assert [one["phase"] for one in found] == PHASES
     assert found[0]["seconds"] >= 100.0

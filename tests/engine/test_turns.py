@@ -8,9 +8,9 @@ from typing import get_args
 
 import pytest
 
+from gradeline.engine.conversations import joined_grade, turns_of
 from gradeline.engine.grade import Graded, GraderUse, Grading, UserGrader, UserReward
 from gradeline.engine.plan import Work, planned_for
-from gradeline.engine.turns import joined_grade, turns_of
 from gradeline.errors import Fault, Outcome
 from gradeline.extractors import create as extractor
 from gradeline.graders import create as grader

@@ -68,8 +68,8 @@ def test_a_text_is_taken_as_it_is() -> None:
 def test_a_faulty_path_is_a_fault_of_the_config() -> None:
     with pytest.raises(ConfigError) as caught:
         create("json", {"path": "a["})
-    assert caught.value.problems == (Problem("config.path", "'a[' is no JMESPath: Incomplete expression"),)
-    assert str(caught.value) == "json: config.path: 'a[' is no JMESPath: Incomplete expression"
+    assert caught.value.problems == (Problem("config.path", "'a[' is not a valid JMESPath: Incomplete expression"),)
+    assert str(caught.value) == "json: config.path: 'a[' is not a valid JMESPath: Incomplete expression"
 
 
 def test_data_that_the_path_cannot_take_is_ungradable() -> None:

@@ -14,7 +14,7 @@ import pytest
 from gradeline.errors import ConfigError, Problem, UnknownNameError
 from gradeline.extractors import DeclaredExtractor, create, extract, registry
 from gradeline.model import Extractor, Response
-from gradeline.model.declared import NoOptions
+from gradeline.model.registry import NoOptions
 
 CONTRACT = [
     "last_assistant",
@@ -119,7 +119,7 @@ def test_an_unknown_kind_offers_the_closest() -> None:
 def test_an_unknown_kind_that_is_like_none_lists_them_all() -> None:
     with pytest.raises(UnknownNameError) as caught:
         create("xyzzy")
-    assert str(caught.value) == f"no extractor named 'xyzzy'; known are {', '.join(sorted(CONTRACT))}"
+    assert str(caught.value) == f"no extractor named 'xyzzy'; use one of {', '.join(sorted(CONTRACT))}"
 
 
 def test_unknown_and_faulty_options_are_told_all_at_once() -> None:
@@ -129,14 +129,14 @@ def test_unknown_and_faulty_options_are_told_all_at_once() -> None:
         Problem("config.marker", "is required"),
         Problem("config.include_marker", "expected bool, got 'yes'"),
         Problem("config.markr", "unknown option; did you mean 'marker'?"),
-        Problem("config.zzz", "unknown option; known are marker, include_marker"),
+        Problem("config.zzz", "unknown option; use one of marker, include_marker"),
     )
 
 
 def test_an_extractor_without_options_takes_none() -> None:
     with pytest.raises(ConfigError) as caught:
         create("last_assistant", {"separator": ""})
-    assert str(caught.value) == "last_assistant: config.separator: unknown option; there are none"
+    assert str(caught.value) == "last_assistant: config.separator: unknown option; no options are supported"
 
 
 def test_options_that_begin_with_x_are_the_users_own() -> None:

@@ -97,7 +97,7 @@ class TestPattern:
         assert extract("pattern", "a\ud800b", {"pattern": "a.b"}) == "a\ufffdb"
 
     def test_refuses_what_is_no_pattern(self) -> None:
-        message = "'(a' is no regular expression: missing ), unterminated subpattern at position 0"
+        message = "'(a' is not a valid regular expression: missing ), unterminated subpattern at position 0"
         assert faults("pattern", {"pattern": "(a"}) == [Problem("config.pattern", message)]
 
     @pytest.mark.parametrize("pattern", ["a{99999999999}", "(" * 5_000 + ")" * 5_000, "(?L)a", r"\N{no such}"])

@@ -6,7 +6,7 @@ import pytest
 
 from gradeline.errors import ConfigError, MissingDataError, Outcome, UngradableError
 from gradeline.graders import create, run_grader
-from gradeline.graders.latency import LatencyGrader
+from gradeline.graders.limits import LatencyGrader
 from gradeline.model import GradeContext, GradeResult, Response, Sample
 
 

@@ -12,7 +12,7 @@ import pytest
 from gradeline import GradeContext, Grader, GradeResult, Sample
 from gradeline.errors import BadReplyError, ConfigError
 from gradeline.graders import as_grader, create, default_extractor, from_definition, registry, run_grader
-from gradeline.graders.adapt import as_result
+from gradeline.graders.base import as_result
 
 
 def context(submission: str = "text", expected: str | None = "text") -> GradeContext:
@@ -128,7 +128,7 @@ class TestOwnGraders:
         assert error is not None
         assert (error.type, error.message) == (
             "bad_reply",
-            "metadata.seen: {'a'} is a set; use text, numbers, true/false, lists and mappings",
+            "metadata.seen: {'a'} is a set; use strings, numbers, true/false, lists and mappings",
         )
 
     def test_a_grader_may_take_the_whole_context(self) -> None:

@@ -270,7 +270,11 @@ class TestReferences:
                 {"n": [1]},
                 "rules[0].value: $metadata.n is [1], not text",
             ),
-            ({"condition": "regex", "value": "$metadata.n"}, {"n": "("}, "rules[0].value: $metadata.n: '(' is no RE2"),
+            (
+                {"condition": "regex", "value": "$metadata.n"},
+                {"n": "("},
+                "rules[0].value: $metadata.n: '(' is not a valid RE2",
+            ),
             (
                 {"condition": "numeric_equals", "value": "$metadata.n"},
                 {"n": "nan"},
@@ -381,7 +385,7 @@ class TestBadConfig:
         ) == [
             "config.rules[0].condition: no condition named 'contain'; did you mean 'contains'?",
             "config.rules[1].all: is empty: give at least one rule",
-            "config.rules[2].value: 'a(?=b)' is no RE2 pattern: invalid perl operator: (?= "
+            "config.rules[2].value: 'a(?=b)' is not a valid RE2 pattern: invalid perl operator: (?= "
             "(RE2 has no lookaround: split it into two rules, one of them negated)",
             "config.rules[3].min: give at least one of 'min', 'max', 'equals'",
             "config.rules[4]: expected a rule such as {condition: contains, value: …}, got 'text'",
@@ -407,7 +411,7 @@ class TestBadConfig:
             ({"rules": [{"condition": "is_json", "weight": float("nan")}]}, "config.rules[0].weight: nan is not a finite number; leave it out or use null"),
             ({"rules": [{"all": [{"condition": "is_json"}], "any": []}]}, "config.rules[0]: names both 'all' and 'any'; keep one, got"),
             ({"rules": [{"at_least": [1]}]}, "config.rules[0].at_least: expected {n: …, rules: […]}, got [1]"),
-            ({"rules": [{"condition": "json", "path": "a["}]}, "config.rules[0].path: 'a[' is no JMESPath"),
+            ({"rules": [{"condition": "json", "path": "a["}]}, "config.rules[0].path: 'a[' is not a valid JMESPath"),
             ({"rules": [{"condition": "json", "path": "a", "operator": "gt", "value": "3"}]}, "config.rules[0].value: must be a number"),
             ({"rules": [{"condition": "json_schema", "value": {"type": "text"}}]}, 'config.rules[0].value: $.type: "text"'),
             ({"rules": [{"condition": "split", "separator": ","}]}, "config.rules[0].count: give 'count'"),

@@ -9,7 +9,7 @@ from rapidfuzz.fuzz import ratio
 
 from gradeline.errors import ConfigError, TooLargeError, UngradableError
 from gradeline.graders import create, grade
-from gradeline.graders.similarity import RougeGrader, SimilarityGrader, nfc
+from gradeline.graders.text_match import RougeGrader, SimilarityGrader, nfc
 from gradeline.model import GradeResult
 
 any_text = st.text(st.characters(exclude_categories=()))

@@ -15,8 +15,8 @@ import pytest
 from gradeline import GradeContext, Sample
 from gradeline.api import run_suite
 from gradeline.graders import create
-from gradeline.judges.fence import Fence
-from gradeline.judges.grader import JudgeGrader
+from gradeline.judges.base import JudgeGrader
+from gradeline.judges.fencing import Fence
 from gradeline.judges.model_judge import ModelJudge
 from gradeline.judges.prompts import Case, judge_prompt, mentions_submission, with_submission
 from gradeline.model import GradeResult

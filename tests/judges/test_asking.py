@@ -9,8 +9,8 @@ import pytest
 
 from gradeline.adapters import ChatRequest, ChatResponse, ModelError, Note
 from gradeline.errors import BudgetExceeded, ConfigError, Problem
-from gradeline.judges.asking import Answered, ask, ask_sync, takes_requests
-from gradeline.judges.replies import InvalidReply, RefusedReply, ReplyError, TruncatedReply, require_reply
+from gradeline.judges.calls import Answered, ask, ask_sync, takes_requests
+from gradeline.judges.reply_parsing import InvalidReply, RefusedReply, ReplyError, TruncatedReply, require_reply
 from gradeline.model.llm import LLMResponse, RunConfig
 from gradeline.model.response import Usage, usage_of_calls
 from gradeline.model.trajectory import Message

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from gradeline import GradeContext, GradeResult, Sample
-from gradeline.adapters.failures import ModelError, Told
+from gradeline.adapters.errors import ErrorReport, ModelError
 from gradeline.errors import ConfigError, GraderError
 from gradeline.graders import create, run_grader
 from gradeline.judges.embedding_grader import EmbeddingGrader
-from gradeline.model import AskingGrader, Judged
+from gradeline.model import AsyncGrader, MeteredResult
 from gradeline.model.resources import Resources
 
 
@@ -40,7 +40,7 @@ def context(submission: str = "Paris is the capital.", expected: str | None = "T
     return GradeContext(Sample("s", "q", expected), submission)
 
 
-def ask(told: Any, ctx: GradeContext | None = None) -> Judged:
+def ask(told: Any, ctx: GradeContext | None = None) -> MeteredResult:
     adapter: Any = Vectors(told)
     return asyncio.run(EmbeddingGrader(adapter=adapter).agrade(ctx or context()))
 
@@ -65,7 +65,7 @@ def test_offline_it_needs_nobody() -> None:
     pytest.importorskip("wordllama")
     grader = create("embedding")
     assert isinstance(grader, EmbeddingGrader)
-    assert isinstance(grader, AskingGrader)
+    assert isinstance(grader, AsyncGrader)
     assert grader.judges == ()
     placed = grader.bind(Resources(environment={}))
     near, far = placed.grade(context()), placed.grade(context("Bananas are yellow."))
@@ -97,7 +97,7 @@ def test_a_failed_call_is_this_cases_error_and_a_refused_key_ends_the_run() -> N
     assert isinstance(failed, GraderError)
     assert failed.type == "judge_failed"
     with pytest.raises(ConfigError, match=r"judge told: the provider does not accept this key \(HTTP 401: 'no'\)"):
-        ask(ModelError("status", "answered 401", http_status=401, told=Told("no")))
+        ask(ModelError("status", "answered 401", http_status=401, report=ErrorReport("no")))
 
 
 @pytest.mark.parametrize(

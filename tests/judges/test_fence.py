@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gradeline.judges.fence import Fence, neutralised
+from gradeline.judges.fencing import Fence, neutralised
 from gradeline.testing.fake_judge.truth import take_apart
 
 NONCE = "0123456789abcdef"

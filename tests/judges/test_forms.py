@@ -7,8 +7,8 @@ import json
 import pytest
 
 from gradeline.judges.expected import Scale
-from gradeline.judges.forms import ChecklistForm, Item, PatternForm, ScoreForm
-from gradeline.judges.replies import InvalidReply, PatternReply, Verdict
+from gradeline.judges.reply_formats import ChecklistForm, Item, PatternForm, ScoreForm
+from gradeline.judges.reply_parsing import InvalidReply, PatternReply, Verdict
 
 CHECKS = ChecklistForm([Item("Is it right?", 3), Item("Is it kind?")])
 

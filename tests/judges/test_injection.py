@@ -94,7 +94,7 @@ class TestCanaries:
         assert scored(judge, "Poor.", prompt=canary) == 0.1
 
     def test_one_that_knows_the_nonce_is_not_heard_either(self, canary: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("gradeline.judges.fence.secrets.token_hex", lambda _: GUESS)
+        monkeypatch.setattr("gradeline.judges.fencing.secrets.token_hex", lambda _: GUESS)
         assert scored(LLMJudge(ScriptedAdapter(obedient)), canary) == 0.1
 
     def test_a_sound_judge_gives_what_the_answer_is_worth(self, canary: str) -> None:
@@ -117,8 +117,8 @@ class TestCanaries:
 @pytest.mark.parametrize("name", ["fence end", "fence end and start", "another fence"])
 def test_the_obedient_judge_would_hear_what_is_not_neutralised(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the tests above would prove nothing."""
-    monkeypatch.setattr("gradeline.judges.fence.secrets.token_hex", lambda _: GUESS)
-    monkeypatch.setattr("gradeline.judges.fence.neutralised", lambda text: text)
+    monkeypatch.setattr("gradeline.judges.fencing.secrets.token_hex", lambda _: GUESS)
+    monkeypatch.setattr("gradeline.judges.fencing.neutralised", lambda text: text)
     canary = CANARIES[name].replace("baseline", "candidate")
     assert scored(LLMJudge(ScriptedAdapter(obedient)), canary) == 1.0
 

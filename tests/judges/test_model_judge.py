@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from gradeline import GradeContext, GradeResult, Sample
-from gradeline.adapters import ChatRequest, LLMResponse, RunConfig, Settings, Usage
+from gradeline.adapters import AdapterSettings, ChatRequest, LLMResponse, RunConfig, Usage
 from gradeline.adapters import create as create_adapter
-from gradeline.adapters.budget import BudgetTracker
+from gradeline.adapters.costs import BudgetTracker
 from gradeline.errors import ConfigError, Fault, GraderError, ProviderRefusedError
 from gradeline.graders import create, registry
-from gradeline.judges.grader import JudgeFailedError, OverBudgetError
+from gradeline.judges.base import JudgeFailedError, OverBudgetError
 from gradeline.judges.model_judge import ModelJudge
-from gradeline.model import AskingGrader, Judged
+from gradeline.model import AsyncGrader, MeteredResult
 from gradeline.model.resources import Resources
 from gradeline.testing import ScriptedAdapter
 from gradeline.testing.fake_judge import FakeJudge, Truth, marked
@@ -38,7 +38,7 @@ def scripted(config: dict[str, Any], *replies: Any) -> tuple[ModelJudge, Scripte
     return ModelJudge(config=config, adapter=adapter), adapter
 
 
-def ask(judge: ModelJudge, ctx: GradeContext | None = None) -> Judged:
+def ask(judge: ModelJudge, ctx: GradeContext | None = None) -> MeteredResult:
     return asyncio.run(judge.agrade(ctx or context()))
 
 
@@ -62,7 +62,7 @@ def server() -> Iterator[FakeJudge]:
 
 def served(server: FakeJudge, behaviour: str = "", **config: Any) -> ModelJudge:
     """A judge on the server that waits for nothing before it tries again."""
-    quick = Settings(backoff=Backoff(base_s=0.001, cap_s=0.002, random=Random(7)))
+    quick = AdapterSettings(backoff=Backoff(base_s=0.001, cap_s=0.002, random=Random(7)))
     adapter = create_adapter("openai", "gpt-4o-mini", base_url=server.base_url(behaviour), settings=quick)
     return ModelJudge(config={"prompt": "Is it right?", **config}, adapter=adapter)
 
@@ -157,7 +157,7 @@ class TestAsking:
 
     def test_it_is_a_grader_that_asks(self) -> None:
         judge, _ = scripted({"prompt": "x"})
-        assert isinstance(judge, AskingGrader)
+        assert isinstance(judge, AsyncGrader)
         assert judge.judges == ("scripted",)
         assert ModelJudge(config={"prompt": "x", "provider": "google", "model": "g"}).judges == ("gemini:g",)
 

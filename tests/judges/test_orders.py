@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradeline.judges.orders import BothOrders
+from gradeline.judges.pairwise import BothOrders
 
 differences = st.floats(-1, 1)
 

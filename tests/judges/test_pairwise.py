@@ -12,9 +12,9 @@ import pytest
 from gradeline import GradeContext, GradeResult, Response, Sample
 from gradeline.adapters import ChatRequest, RunConfig
 from gradeline.errors import ConfigError, Fault, GraderError
-from gradeline.graders import ask_grader, create
+from gradeline.graders import create, run_async_grader
 from gradeline.judges.pairwise import PairwiseGrader
-from gradeline.model import AskingGrader, ErrorInfo, Judged
+from gradeline.model import AsyncGrader, ErrorInfo, MeteredResult
 from gradeline.model.resources import Resources
 from gradeline.testing import ScriptedAdapter
 from gradeline.testing.fake_judge import FakeJudge, Truth, marked
@@ -26,7 +26,7 @@ def context(candidate: str = "Paris", baseline: str = "London", sample: Sample =
     return GradeContext(sample, candidate, baseline=Response(text=baseline))
 
 
-def ask(grader: PairwiseGrader, ctx: GradeContext) -> Judged:
+def ask(grader: PairwiseGrader, ctx: GradeContext) -> MeteredResult:
     return asyncio.run(grader.agrade(ctx))
 
 
@@ -73,7 +73,7 @@ def test_it_is_asked_in_both_orders_and_the_difference_counts() -> None:
 
 def test_where_the_order_decides_there_is_no_score() -> None:
     grader, _ = scripted(by_text({"Paris": 0.25, "London": 0.5}, first_bonus=0.5))
-    grade = asyncio.run(ask_grader(grader, context()))
+    grade = asyncio.run(run_async_grader(grader, context()))
     assert (grade.outcome, grade.score, grade.passed) == ("error", None, None)
     assert grade.error == ErrorInfo(
         "order_decided",
@@ -210,7 +210,7 @@ def test_one_order_without_a_verdict_is_an_error() -> None:
 
 def test_it_asks_the_engine_for_a_baseline() -> None:
     grader = create("pairwise", {"model": "m", "baseline": "latest"})
-    assert isinstance(grader, AskingGrader)
+    assert isinstance(grader, AsyncGrader)
     assert (grader.needs, grader.judges) == ({"baseline"}, ("openai:m",))
 
 

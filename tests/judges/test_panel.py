@@ -12,9 +12,8 @@ from gradeline import GradeContext, GradeResult, Sample
 from gradeline.adapters import Usage
 from gradeline.errors import ConfigError, GraderError
 from gradeline.graders import create
-from gradeline.judges.families import family, one_family
-from gradeline.judges.panel import PanelGrader
-from gradeline.model import AskingGrader, Judged
+from gradeline.judges.panel import PanelGrader, family, one_family
+from gradeline.model import AsyncGrader, MeteredResult
 from gradeline.model.llm import LLMResponse
 from gradeline.model.resources import Resources
 from gradeline.testing import ScriptedAdapter
@@ -39,7 +38,7 @@ def panel(*replies: Any, **config: Any) -> PanelGrader:
     return PanelGrader(config={"prompt": "Is it right?", "judges": judges, **config}, adapters=adapters)
 
 
-def ask(grader: PanelGrader) -> Judged:
+def ask(grader: PanelGrader) -> MeteredResult:
     return asyncio.run(grader.agrade(CONTEXT))
 
 
@@ -111,7 +110,7 @@ def test_members_of_three_formats_are_asked_side_by_side() -> None:
         ]
         grader = create("panel", {"prompt": "Is it right?", "judges": judges})
         assert isinstance(grader, PanelGrader)
-        assert isinstance(grader, AskingGrader)
+        assert isinstance(grader, AsyncGrader)
         assert grader.judges == ("openai:gpt-4o", "anthropic:claude-x", "gemini:gemini-x")
         placed = grader.bind(Resources(environment={}))
         graded = placed.grade(GradeContext(Sample("s", "q"), marked("text", "right")))

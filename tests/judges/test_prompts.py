@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradeline.judges.fence import Fence
+from gradeline.judges.fencing import Fence
 from gradeline.judges.prompts import Case, doubled, fill, judge_prompt, placeholders, shows_case
 
 NONCE = "0123456789abcdef"

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from gradeline.adapters import ChatAdapter, ChatRequest, ChatResponse, ModelError, Note, Settings, create
+from gradeline.adapters import AdapterSettings, ChatAdapter, ChatRequest, ChatResponse, ModelError, Note, create
 from gradeline.judges import GradingResult, LLMJudge, ReplyError
-from gradeline.judges.asking import Answered, ask
-from gradeline.judges.replies import Verdict, read_verdict, require_reply
+from gradeline.judges.calls import Answered, ask
+from gradeline.judges.reply_parsing import Verdict, read_verdict, require_reply
 from gradeline.model.llm import LLMResponse, RunConfig
 from gradeline.model.response import Usage
 from gradeline.testing.fake_judge import FakeJudge, marked
@@ -33,7 +33,7 @@ CANDIDATE = LLMResponse(marked("Something else.", "cand", quality=0.75))
 
 def adapter_at(base_url: str, provider: str = "openai", **settings: Any) -> ChatAdapter:
     quick = Backoff(base_s=0.001, cap_s=0.002, random=Random(7))
-    return create(provider, "fake-judge", base_url=base_url, settings=Settings(backoff=quick, **settings))
+    return create(provider, "fake-judge", base_url=base_url, settings=AdapterSettings(backoff=quick, **settings))
 
 
 async def status_of(judging: Coroutine[Any, Any, GradingResult]) -> str:
@@ -249,24 +249,24 @@ class TestWhatIsRecorded:
         return asyncio.run(asked())
 
     def test_the_model_that_answered(self) -> None:
-        assert self.answered("wrong-model").model == "another-model"
+        assert self.in_response("wrong-model").model == "another-model"
 
     def test_the_systems_fingerprint(self) -> None:
-        raw = self.answered("changed-fingerprint,k=0").response.raw
+        raw = self.in_response("changed-fingerprint,k=0").response.raw
         assert raw is not None
         assert raw["body"]["system_fingerprint"] == "fp_fake_1_changed"
 
     def test_a_capability_that_the_server_lacks(self) -> None:
-        [note] = self.answered("unsupported,param=seed", seed=7).notes
+        [note] = self.in_response("unsupported,param=seed", seed=7).notes
         assert isinstance(note, Note)
         assert note.what == "seed"
 
     @pytest.mark.parametrize("behaviour", ["no-usage", "zero-usage"])
     def test_usage_that_nobody_told_is_unknown_and_not_zero(self, behaviour: str) -> None:
-        assert self.answered(behaviour).usage is None
+        assert self.in_response(behaviour).usage is None
 
     def test_a_price_that_nobody_knows_is_unknown_and_not_zero(self) -> None:
-        usage = self.answered("perfect").usage
+        usage = self.in_response("perfect").usage
         assert isinstance(usage, Usage)
         assert usage.cost is None
         assert usage.input_tokens

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradeline.errors import ConfigError, Fault, GraderError
-from gradeline.judges.replies import (
+from gradeline.judges.reply_parsing import (
     MAX_NOTES,
     EmptyReply,
     InvalidReply,
@@ -287,7 +287,7 @@ class TestPatternReply:
         [
             (r"\d+", 1, 10, "pattern: '\\\\d+' has 0 groups; it needs exactly one"),
             (r"(\d+)/(\d+)", 1, 10, "has 2 groups; it needs exactly one"),
-            (r"(\d+", 1, 10, "is no RE2 pattern"),
+            (r"(\d+", 1, 10, "is not a valid RE2 pattern"),
             (r"(?=x)(\d)", 1, 10, "RE2 has no lookaround"),
             (r"(\d+)", 10, 1, "min: 10 must be a number below max"),
             (r"(\d+)", 1, float("nan"), "min: 1 must be a number below max"),

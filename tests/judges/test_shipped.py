@@ -6,8 +6,15 @@ import pytest
 
 from gradeline.errors import ConfigError
 from gradeline.graders import registry
-from gradeline.judges.prompts import RESERVED, doubled, placeholders, shows_case
-from gradeline.judges.shipped import ShippedRubric, shipped_rubric, shipped_rubrics
+from gradeline.judges.prompts import (
+    RESERVED,
+    ShippedRubric,
+    doubled,
+    placeholders,
+    shipped_rubric,
+    shipped_rubrics,
+    shows_case,
+)
 from gradeline.model import fingerprint
 
 ALL = shipped_rubrics()

@@ -10,10 +10,10 @@ import pytest
 from gradeline import GradeContext, Sample
 from gradeline.adapters import LLMResponse, RunConfig, Usage
 from gradeline.errors import BadReplyError, GraderError
-from gradeline.graders import ask_grader
+from gradeline.graders import run_async_grader
 from gradeline.judges import ExactMatchJudge, GradingResult, LLMJudge, PairedGrader, SideFailed
 from gradeline.judges.model_judge import ModelJudge
-from gradeline.model import Grade, GradeResult, Judged
+from gradeline.model import Grade, GradeResult, MeteredResult
 
 GOOD = '{"score": 0.8, "rationale": "mostly right"}'
 CONFIG = RunConfig(model="m")
@@ -46,7 +46,7 @@ class Shouting(str):
         raise RuntimeError("no")
 
 
-def judged(reply: Any) -> Judged:
+def judged(reply: Any) -> MeteredResult:
     judge = ModelJudge(config={"prompt": "{submission}", "model": "m"}, adapter=Adapter(reply))
     return asyncio.run(judge.agrade(GradeContext(Sample("s", "q"), "a")))
 
@@ -154,7 +154,7 @@ def test_such_a_judge_costs_one_grade_and_not_the_run() -> None:
     contexts = [GradeContext(Sample(f"c{n}", f"q{n}"), "a") for n in range(3)]
 
     async def run() -> list[Grade]:
-        return await asyncio.gather(*(ask_grader(judge, ctx) for ctx in contexts))
+        return await asyncio.gather(*(run_async_grader(judge, ctx) for ctx in contexts))
 
     grades = asyncio.run(run())
     assert [grade.error and grade.error.type for grade in grades] == [None, "RuntimeError", "empty_reply"]

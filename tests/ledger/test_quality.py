@@ -192,7 +192,7 @@ class TestQuerying:
         assert [(row.n, row.mean) for row in ledger.query()] == [(4, 0.5)]
 
     def test_a_state_that_is_none_is_refused(self, ledger: QualityLedger) -> None:
-        with pytest.raises(ConfigError, match="no state 'calibratd'; did you mean 'calibrated'"):
+        with pytest.raises(ConfigError, match="unknown state 'calibratd'; did you mean 'calibrated'"):
             ledger.query(calibration_state="calibratd")
 
     def test_the_age_is_that_of_the_latest_with_a_score_or_without(self, ledger: QualityLedger) -> None:

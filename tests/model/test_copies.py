@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from gradeline.graders import create
 from gradeline.model import GradeContext, Response, Sample, Trajectory
-from gradeline.model.copies import copy_context, copy_sample, is_ours
+from gradeline.model.context import copy_context, copy_sample, is_own_class
 
 SAMPLE = Sample(
     "a",
@@ -50,5 +50,5 @@ def test_only_classes_of_this_package_are_ours() -> None:
     class Plugin:
         pass
 
-    assert is_ours(type(create("exact_match")))
-    assert not is_ours(Plugin)
+    assert is_own_class(type(create("exact_match")))
+    assert not is_own_class(Plugin)

@@ -82,7 +82,7 @@ class TestGradeResult:
                 "score must be a number from 0.0 to 1.0, got 'why' (str); "
                 "the score comes first: GradeResult(0.5, 'why')",
             ),
-            ((None, "no key", None, False), "passed must be None where score is None, got False"),
+            ((None, "no key", None, False), "passed must be None if score is None, got False"),
         ],
     )
     def test_a_wrong_field_is_refused_with_its_name_its_value_and_its_type(
@@ -167,7 +167,7 @@ class TestGrade:
         ],
     )
     def test_what_is_neither_cannot_be_made(self, fields: dict[str, Any]) -> None:
-        with pytest.raises(ValueError, match="a grade with outcome"):
+        with pytest.raises(ValueError, match="invalid grade: outcome"):
             Grade("numeric", "f", **fields)
 
     def test_a_scored_grade_may_report_an_error_of_its_own(self) -> None:

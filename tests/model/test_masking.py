@@ -10,7 +10,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from gradeline.model.masking import Mask, parts_of
+from gradeline.model.secrets import Mask, credential_parts
 
 VALUE = 'sk/Zq+8 "x"\\é~0123456789'
 
@@ -88,7 +88,7 @@ def test_the_beginning_of_a_value_at_a_cut_is_masked(left: int) -> None:
     ],
 )
 def test_what_a_server_reads_from_a_credential_is_masked_too(credential: str, echoed: str) -> None:
-    assert echoed in parts_of(credential)
+    assert echoed in credential_parts(credential)
     assert Mask([credential]).text(f"you are {echoed}") == "you are ***"
 
 
@@ -108,7 +108,7 @@ def test_other_encodings_of_text_are_masked() -> None:
 
 
 def test_values_too_many_for_one_automaton_are_masked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradeline.model.masking._PATTERN_MEMORY", 1)
+    monkeypatch.setattr("gradeline.model.secrets._PATTERN_MEMORY", 1)
     mask = Mask(["planted-value-of-this-test", "planted-value-of-this-test-and-more"])
     assert mask.text("<planted-value-of-this-test-and-more> planted-value-of-this-test.") == "<***> ***."
 

@@ -114,7 +114,7 @@ class TestRoundTrips:
     @pytest.mark.parametrize(
         ("stored", "message"),
         [
-            ('{"schema":2,"id":1,"input":"a"}', "another version of gradeline: upgrade"),
+            ('{"schema":2,"id":1,"input":"a"}', "a newer version of gradeline: upgrade"),
             ('{"schema":1,"id":1}', "missing required field `input`"),
             ("{", "not a stored Sample"),
             ("[" * 100_000, "not a stored Sample"),

@@ -51,7 +51,7 @@ class TestCleanData:
         ("value", "message"),
         [
             ({"a": [1, float("nan")]}, r"\$\.a\[1\]: nan is not a finite number"),
-            ({"a": {1, 2}}, r"\$\.a: \{1, 2\} is a set; use text, numbers"),
+            ({"a": {1, 2}}, r"\$\.a: \{1, 2\} is a set; use strings, numbers"),
             ({"a": 10**5000}, r"\$\.a: an integer of 16610 bits is too large"),
         ],
     )
@@ -91,5 +91,5 @@ def test_quote_stays_short(value: object) -> None:
 
 
 def test_quote_cuts_long_texts_and_counts_them() -> None:
-    assert quote("x" * 10_000_000, limit=3) == "'xxx'… (10,000,000 in all)"
+    assert quote("x" * 10_000_000, limit=3) == "'xxx'… (10,000,000 in total)"
     assert quote(10**100_000) == "an integer of 332,193 bits"

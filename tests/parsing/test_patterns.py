@@ -175,12 +175,12 @@ class TestRe2Patterns:
         [
             (
                 "(?=a)",
-                "'(?=a)' is no RE2 pattern: invalid perl operator: (?= "
+                "'(?=a)' is not a valid RE2 pattern: invalid perl operator: (?= "
                 "(RE2 has no lookaround: split it into two rules, one of them negated)",
             ),
-            (r"(a)\1", r"'(a)\\1' is no RE2 pattern: invalid escape sequence: \1 (RE2 has no backreferences)"),
-            ("(a", "'(a' is no RE2 pattern: missing ): (a"),
-            ("\ud800", r"'\ud800' is no RE2 pattern: lone surrogates are not text"),
+            (r"(a)\1", r"'(a)\\1' is not a valid RE2 pattern: invalid escape sequence: \1 (RE2 has no backreferences)"),
+            ("(a", "'(a' is not a valid RE2 pattern: missing ): (a"),
+            ("\ud800", r"'\ud800' is not a valid RE2 pattern: lone surrogates are not text"),
         ],
     )
     def test_a_refusal_quotes_the_pattern_and_says_what_to_do(self, pattern: str, message: str) -> None:

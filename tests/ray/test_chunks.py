@@ -8,12 +8,10 @@ from math import ceil
 
 import pytest
 
-from gradeline.engine.execute import Rate
-from gradeline.engine.plan import Planned, Work
-from gradeline.engine.ray.chunks import FEWEST, LANES, MOST, WANTED_SECONDS, Chunk, Chunks, shares
-from gradeline.engine.ray.turns import LeasedTurns, RateKeeper
-from gradeline.engine.stop import Stop
-from gradeline.engine.tally import Tally
+from gradeline.engine.execute import Rate, Stop
+from gradeline.engine.plan import Planned, ProgressCount, Work
+from gradeline.engine.ray.chunks import FEWEST, LANES, MOST, WANTED_SECONDS, Chunk, ChunkQueue, shares
+from gradeline.engine.ray.turns import LeasedRateLimiter, RateLimitActor
 from gradeline.model import ResponseKey, Sample
 
 
@@ -27,7 +25,7 @@ def sizes(chunks: Iterable[Chunk | None]) -> list[int]:
 
 
 async def cut_to_the_end(cases: int, workers: int, concurrency: int) -> list[int]:
-    chunks = Chunks(planned(cases), lambda _: None, workers, concurrency)
+    chunks = ChunkQueue(planned(cases), lambda _: None, workers, concurrency)
     found = []
     while (chunk := await chunks.take()) is not None:
         found.append(len(chunk.planned))
@@ -57,7 +55,7 @@ def test_where_the_end_is_in_sight_each_worker_has_its_part_of_what_is_left(case
 )
 def test_a_small_run_is_shared_out_among_the_lanes_of_all_workers(concurrency: int, expected: list[int]) -> None:
     async def cut() -> list[int]:
-        chunks = Chunks(planned(50), lambda _: None, 4, concurrency)
+        chunks = ChunkQueue(planned(50), lambda _: None, 4, concurrency)
         return sizes([await chunks.take() for _ in expected])
 
     assert asyncio.run(cut()) == expected
@@ -72,7 +70,7 @@ def test_no_more_is_read_ahead_than_is_handed_out() -> None:
         read += 1
 
     async def cut() -> None:
-        chunks = Chunks(planned(100_000), note, workers=2, concurrency=2)
+        chunks = ChunkQueue(planned(100_000), note, workers=2, concurrency=2)
         handed_out = 0
         for _ in range(20):
             chunk = await chunks.take()
@@ -86,7 +84,7 @@ def test_no_more_is_read_ahead_than_is_handed_out() -> None:
 
 def test_chunks_grow_to_what_takes_ten_seconds() -> None:
     async def cut() -> list[int]:
-        chunks = Chunks(planned(5_000), lambda _: None, workers=2, concurrency=2)
+        chunks = ChunkQueue(planned(5_000), lambda _: None, workers=2, concurrency=2)
         found = []
         for seconds in (WANTED_SECONDS / 2, 0.01, 60.0, WANTED_SECONDS):
             chunk = await chunks.take()
@@ -100,7 +98,7 @@ def test_chunks_grow_to_what_takes_ten_seconds() -> None:
 
 def test_what_comes_back_is_handed_out_before_all_else_and_counted() -> None:
     async def cut() -> tuple[Chunk | None, Chunk | None, bool, Chunk | None, bool]:
-        chunks = Chunks(planned(2 * FEWEST), lambda _: None, workers=1, concurrency=1)
+        chunks = ChunkQueue(planned(2 * FEWEST), lambda _: None, workers=1, concurrency=1)
         first, second = await chunks.take(), await chunks.take()
         assert first is not None
         assert second is not None
@@ -124,7 +122,7 @@ def test_what_is_there_already_is_no_work() -> None:
     noted: list[Planned] = []
 
     async def cut() -> Chunk | None:
-        chunks = Chunks(planned(3, Work.REUSE), lambda one: noted.append(one), workers=1, concurrency=1)  # type: ignore[func-returns-value]
+        chunks = ChunkQueue(planned(3, Work.REUSE), lambda one: noted.append(one), workers=1, concurrency=1)  # type: ignore[func-returns-value]
         return await chunks.take()
 
     assert asyncio.run(cut()) is None
@@ -133,7 +131,7 @@ def test_what_is_there_already_is_no_work() -> None:
 
 def test_an_ended_run_hands_out_nothing_and_is_over_when_the_last_is_back() -> None:
     async def cut() -> tuple[Chunk | None, bool, bool]:
-        chunks = Chunks(planned(10 * MOST), lambda _: None, workers=1, concurrency=1)
+        chunks = ChunkQueue(planned(10 * MOST), lambda _: None, workers=1, concurrency=1)
         one = await chunks.take()
         assert one is not None
         await chunks.end()
@@ -155,7 +153,7 @@ class Here:
     """A rate keeper that is asked in this process."""
 
     def __init__(self, rate: Rate) -> None:
-        self._keeper = RateKeeper(rate)
+        self._keeper = RateLimitActor(rate)
         self.leases: list[int] = []
 
     async def lease(self, wanted: int) -> list[float]:
@@ -165,14 +163,14 @@ class Here:
 
 
 def test_leave_is_given_for_no_more_than_the_rate() -> None:
-    delays = RateKeeper(Rate(3, 10.0)).lease(7)
+    delays = RateLimitActor(Rate(3, 10.0)).lease(7)
     assert [round(delay) for delay in delays] == [0, 0, 0, 10, 10, 10, 20]
 
 
 def test_those_that_wait_ask_together() -> None:
     async def wait() -> list[int]:
         lessor = Here(Rate(1_000, 1.0))
-        turns = LeasedTurns(lessor)
+        turns = LeasedRateLimiter(lessor)
         await asyncio.gather(*(turns.wait(Stop()) for _ in range(20)))
         return lessor.leases
 
@@ -181,7 +179,7 @@ def test_those_that_wait_ask_together() -> None:
 
 def test_a_stopped_run_waits_for_no_turn() -> None:
     async def wait() -> None:
-        turns, stop = LeasedTurns(Here(Rate(1, 3_600.0))), Stop()
+        turns, stop = LeasedRateLimiter(Here(Rate(1, 3_600.0))), Stop()
         await turns.wait(stop)
         waiting = asyncio.create_task(turns.wait(stop))
         await asyncio.sleep(0.01)
@@ -192,5 +190,5 @@ def test_a_stopped_run_waits_for_no_turn() -> None:
 
 
 def test_tallies_add_up_and_an_unknown_cost_stays_unknown() -> None:
-    assert Tally(1, 0, 1, 0).plus(Tally(2, 1, 0, 1)) == Tally(3, 1, 1, 1, None)
-    assert Tally(1, cost=0.5).plus(Tally(1)) == Tally(2, cost=0.5)
+    assert ProgressCount(1, 0, 1, 0).plus(ProgressCount(2, 1, 0, 1)) == ProgressCount(3, 1, 1, 1, None)
+    assert ProgressCount(1, cost=0.5).plus(ProgressCount(1)) == ProgressCount(2, cost=0.5)

@@ -10,16 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gradeline.engine.carry_out import RunResult, carry_out
-from gradeline.engine.keeper import Keeper
-from gradeline.engine.phases import Worked
+from gradeline.engine.execute import Stop
+from gradeline.engine.lifecycle import ExecutedCases, ExecutionResult, run_under_lock
+from gradeline.engine.orchestrate import RunRequest, run_suite
+from gradeline.engine.ownership import RunLock
 from gradeline.engine.pipeline import RunTask
 from gradeline.engine.plan import Work
-from gradeline.engine.prepare import Prepared
-from gradeline.engine.ray.chunks import Chunk, ChunkDone
-from gradeline.engine.ray.worker import ChunkWorker, Job
-from gradeline.engine.stop import Stop
-from gradeline.engine.suites import Order, run_suite
+from gradeline.engine.prepare import PreparedRun
+from gradeline.engine.ray.chunks import Chunk, ChunkResult
+from gradeline.engine.ray.worker import ChunkWorker, RunJob
 from gradeline.model import Run, Storage
 from gradeline.store import open_storage
 from gradeline.testing.fake_judge import FakeJudge
@@ -52,15 +51,15 @@ class InHand:
         self._store = store
         self._stop_after = stop_after
         self._policy = policy
-        self.done: Sequence[ChunkDone] = ()
+        self.done: Sequence[ChunkResult] = ()
 
     async def __call__(
-        self, storage: Storage, prepared: Prepared, task: RunTask, stop: Stop | None = None
-    ) -> RunResult:
-        async def work_through(keeper: Keeper, run: Run, stop: Stop) -> Worked:
+        self, storage: Storage, prepared: PreparedRun, task: RunTask, stop: Stop | None = None
+    ) -> ExecutionResult:
+        async def work_through(keeper: RunLock, run: Run, stop: Stop) -> ExecutedCases:
             planned = list(task._replace(run=run).plan(storage))
             chunks = [Chunk(n, tuple(planned[n : n + CHUNK])) for n in range(0, len(planned), CHUNK)]
-            job = Job.of(prepared, task, run, self._store, keeper.writer_elsewhere(), shipped=False)
+            job = RunJob.of(prepared, task, run, self._store, keeper.writer_elsewhere(), shipped=False)
             worker = ChunkWorker(job._replace(policy=self._policy), SHARE)
             assert not (await worker.open()).problems
             working = [asyncio.create_task(worker.work(chunk)) for chunk in chunks]
@@ -72,9 +71,9 @@ class InHand:
             for done in self.done:
                 if done.refused is not None:
                     stop.set(done.refused, failed=True)
-            return Worked(sum((Counter(done.work) for done in self.done), Counter()))
+            return ExecutedCases(sum((Counter(done.work) for done in self.done), Counter()))
 
-        return await carry_out(storage, task, stop, work_through)
+        return await run_under_lock(storage, task, stop, work_through)
 
 
 def run(
@@ -96,7 +95,7 @@ def run(
     }
     (folder / "suite.json").write_text(json.dumps(suite))
     with open_storage(store) as storage:
-        ran = asyncio.run(run_suite(storage, Order(folder / "suite.json"), engine=engine)).runs[0]
+        ran = asyncio.run(run_suite(storage, RunRequest(folder / "suite.json"), engine=engine)).runs[0]
         records = list(storage.records(ran.report.run.id))
     assert all(record.response.error is None for record in records)
     return len(records), (folder / "asked").read_text().split()
@@ -161,7 +160,7 @@ def test_a_worker_reports_processes_that_died_and_addresses_that_were_refused(tm
         (tmp_path / "suite.json").write_text(json.dumps(suite))
         engine = InHand(store, policy=PublicOnly())
         with open_storage(store) as storage:
-            asyncio.run(run_suite(storage, Order(tmp_path / "suite.json"), engine=engine))
+            asyncio.run(run_suite(storage, RunRequest(tmp_path / "suite.json"), engine=engine))
     (done,) = engine.done
     assert set(done.deaths) == {"crashed"}
     assert done.refusals == 3
@@ -178,7 +177,7 @@ def test_an_agent_that_is_down_is_noticed_over_several_chunks(tmp_path: Path) ->
     suite = {"name": "down", "dataset": rows, "target": target, "graders": {"exact": {"kind": "exact_match"}}}
     (tmp_path / "suite.json").write_text(json.dumps(suite))
     with open_storage(store) as storage:
-        ran = asyncio.run(run_suite(storage, Order(tmp_path / "suite.json"), engine=engine)).runs[0]
+        ran = asyncio.run(run_suite(storage, RunRequest(tmp_path / "suite.json"), engine=engine)).runs[0]
         stored = len(list(storage.records(ran.report.run.id)))
     assert engine.done[0].refused is None
     assert "the agent cannot be reached" in str(engine.done[-1].refused)

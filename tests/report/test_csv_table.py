@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gradeline.model import Record, Sample
-from gradeline.report.csv_table import COLUMNS, write_csv
+from gradeline.report.table import COLUMNS, write_csv
 
 
 def table(text: str) -> list[dict[str, str]]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from gradeline.model import Sample
-from gradeline.report.overview import LATENCY_EDGES, SCORE_BINS, ErrorKind, GroupName, Overview, look_over
+from gradeline.report.overview import LATENCY_EDGES, SCORE_BINS, CaseGroupName, ErrorKind, Overview, scan_records
 
-LIMITS: dict[GroupName, int] = {"failed": 10, "errors": 10, "calls": 10, "low": 10}
+LIMITS: dict[CaseGroupName, int] = {"failed": 10, "errors": 10, "calls": 10, "low": 10}
 
 
-def over(report: Any, limits: dict[GroupName, int] = LIMITS) -> Overview:
-    return look_over(report.records(), report.run.graders, limits, longest=100)
+def over(report: Any, limits: dict[CaseGroupName, int] = LIMITS) -> Overview:
+    return scan_records(report.records(), report.run.graders, limits, longest=100)
 
 
 def test_a_case_is_in_the_group_of_the_worst_that_happened_to_it(bench: Any) -> None:

@@ -5,8 +5,19 @@ from __future__ import annotations
 import pytest
 
 from gradeline.engine.aggregate import GraderSummary, Summary
-from gradeline.report.visible import cut, one_line, visible
-from gradeline.report.wording import costs, counted, decimal, duration, interval, share, share_interval, tallies
+from gradeline.report.formatting import (
+    costs,
+    count_noun,
+    decimal,
+    duration,
+    interval,
+    one_line,
+    outcome_counts,
+    percent,
+    percent_interval,
+    truncate,
+    visible,
+)
 
 
 @pytest.mark.parametrize(
@@ -21,12 +32,12 @@ from gradeline.report.wording import costs, counted, decimal, duration, interval
     ],
 )
 def test_only_all_reads_as_all_and_only_none_as_none(value: float | None, as_decimal: str, as_share: str) -> None:
-    assert (decimal(value), share(value)) == (as_decimal, as_share)
+    assert (decimal(value), percent(value)) == (as_decimal, as_share)
 
 
 def test_an_interval_that_is_not_known_is_a_dash() -> None:
-    assert (interval(None), share_interval(None)) == ("–", "–")
-    assert (interval((0.1, 0.9)), share_interval((0.1, 0.9))) == ("0.100 to 0.900", "10.0 to 90.0 %")
+    assert (interval(None), percent_interval(None)) == ("–", "–")
+    assert (interval((0.1, 0.9)), percent_interval((0.1, 0.9))) == ("0.100 to 0.900", "10.0 to 90.0 %")
 
 
 @pytest.mark.parametrize(
@@ -38,12 +49,12 @@ def test_durations_have_the_unit_that_suits_them(milliseconds: float, shown: str
 
 
 def test_counts_have_their_noun() -> None:
-    assert (counted(1, "case"), counted(1200, "case")) == ("1 case", "1,200 cases")
+    assert (count_noun(1, "case"), count_noun(1200, "case")) == ("1 case", "1,200 cases")
 
 
 def test_the_outcomes_of_a_column_are_its_total() -> None:
     column = GraderSummary("k", "f", 0.5, None, 0.5, None, scored=2, total=10, passed=1, failed=1, errors=3, skipped=4)
-    assert tallies(column) == [("pass", 1), ("fail", 1), ("error", 3), ("skipped", 4), ("ungraded", 1)]
+    assert outcome_counts(column) == [("pass", 1), ("fail", 1), ("error", 3), ("skipped", 4), ("ungraded", 1)]
 
 
 def test_what_cannot_be_seen_is_shown_by_its_number() -> None:
@@ -55,8 +66,8 @@ def test_right_to_left_text_is_left_alone() -> None:
 
 
 def test_a_cut_says_how_much_is_left_out_and_is_only_made_where_it_saves_something() -> None:
-    assert cut("x" * 100, 10) == "x" * 10 + "… (90 more characters)"
-    assert cut("x" * 50, 10) == "x" * 50
+    assert truncate("x" * 100, 10) == "x" * 10 + "… (90 more characters)"
+    assert truncate("x" * 50, 10) == "x" * 50
     assert one_line(" a\nb\tc ", 10) == "a ↵ b c"
 
 
@@ -66,5 +77,5 @@ def test_a_cost_says_how_many_answers_it_leaves_out() -> None:
 
     judge = ("judge", "0.5", "")
     assert shown(0.25, 0) == [("agent", "0.25", ""), judge]
-    assert shown(0.25, 1) == [("agent", "0.25", "without 1 answer of unknown cost"), judge]
+    assert shown(0.25, 1) == [("agent", "0.25", "without 1 response of unknown cost"), judge]
     assert shown(None, 2) == [judge]

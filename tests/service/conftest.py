@@ -11,8 +11,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from gradeline.service.app import application
+from gradeline.service.service import Service, build_service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import Service, build
 
 BASE_URL = "http://127.0.0.1:8000"
 MASTER_KEY = b"a master key of the tests, long enough"
@@ -66,7 +66,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def service(settings: ServeSettings) -> Iterator[Service]:
     """The service behind `call`; it is started and stopped by the application."""
-    built = build(settings)
+    built = build_service(settings)
     try:
         yield built
     finally:
@@ -92,7 +92,7 @@ def call_with(service: Service) -> Callable[[str], dict[str, str]]:
     """The headers of a caller who has a key of that scope; from then on the service is in key mode."""
 
     def headers(scope: str) -> dict[str, str]:
-        from gradeline.service.access import Scope
+        from gradeline.service.auth import Scope
 
         _, text = service.keys.create(Scope(scope))
         return {"Authorization": f"Bearer {text}"}

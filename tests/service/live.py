@@ -19,10 +19,9 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, cast
 from urllib.parse import urlsplit
 
-from gradeline.service.access import Scope
-from gradeline.service.keys import Keys
+from gradeline.service.auth import ApiKeys, Scope
+from gradeline.service.service import database_of
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import database_of
 from gradeline.store import open_storage
 
 PATIENCE_S = 60.0
@@ -281,13 +280,13 @@ class Server:
 def new_key(store: str | Path, scope: str) -> tuple[str, dict[str, str]]:
     """The id of a new key of a store, and the headers of who has it."""
     with open_storage(str(store)) as storage:
-        key, text = Keys(database_of(storage), ServeSettings(secret_key=SECRET_KEY)).create(Scope(scope))
+        key, text = ApiKeys(database_of(storage), ServeSettings(secret_key=SECRET_KEY)).create(Scope(scope))
     return key.id, {"Authorization": f"Bearer {text}"}
 
 
 def revoke_key(store: str | Path, key: str) -> None:
     with open_storage(str(store)) as storage:
-        assert Keys(database_of(storage), ServeSettings(secret_key=SECRET_KEY)).revoke(key)
+        assert ApiKeys(database_of(storage), ServeSettings(secret_key=SECRET_KEY)).revoke(key)
 
 
 def with_keys(folder: Path) -> tuple[str, ...]:

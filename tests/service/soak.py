@@ -39,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from live import EchoAgent, Server, Sse, _events, suite_of
 
 from gradeline.store import PostgresStorage, SqliteStorage, open_storage
-from gradeline.store.checking import check_store
+from gradeline.store.maintenance import check_store
 from postgres_server import Server as PostgresServer
 
 ENDED = ("completed", "failed", "cancelled")

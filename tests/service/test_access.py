@@ -8,12 +8,11 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from gradeline.service.access import Scope, requires, scope_of
 from gradeline.service.app import create_app
-from gradeline.service.caller import Caller
+from gradeline.service.auth import Caller, Scope, requires, scope_of
 from gradeline.service.openapi import operations_of
+from gradeline.service.service import Service, build_service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import Service, build
 
 from .conftest import BASE_URL, MASTER_KEY, Call
 
@@ -82,11 +81,12 @@ def test_a_route_without_a_mark_is_open_to_nobody(service: Service) -> None:
     def forgotten() -> str:
         return "secret"
 
-    from gradeline.service.guard import Guard
-    from gradeline.service.headers import SecurityHeaders
-    from gradeline.service.limits import Limits
+    from gradeline.service.limits import RequestLimits
+    from gradeline.service.middleware import AuthMiddleware, SecurityHeadersMiddleware
 
-    client = TestClient(SecurityHeaders(Guard(app, app.router.routes, service, Limits())), base_url=BASE_URL)
+    client = TestClient(
+        SecurityHeadersMiddleware(AuthMiddleware(app, app.router.routes, service, RequestLimits())), base_url=BASE_URL
+    )
     assert client.get("/api/forgotten").status_code == 403
     _, text = service.keys.create(Scope.ADMIN)
     assert client.get("/api/forgotten", headers={"Authorization": f"Bearer {text}"}).status_code == 403
@@ -141,7 +141,7 @@ def test_in_local_mode_the_caller_may_do_everything_and_has_no_key(service: Serv
 
 def test_a_key_made_by_another_process_ends_local_mode(settings: ServeSettings, service: Service, call: Call) -> None:
     assert call("GET", "/api/secrets").status == 200
-    other = build(settings)
+    other = build_service(settings)
     other.keys.create(Scope.READ)
     other.stop()
     service.keys._looked = float("-inf")  # half a second later

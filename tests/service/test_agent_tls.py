@@ -63,5 +63,5 @@ def test_it_is_an_error_of_the_case_and_nothing_is_asked(
         (result,) = server.data("GET", f"/api/evaluations/{run}/results")["results"]
         assert asked == []
     assert (result["response_status"], result["scores"][0]["score_status"]) == ("error", "skipped")
-    assert "no secure connection" in result["error_message"]
+    assert "TLS connection failed" in result["error_message"]
     assert says in result["error_message"]

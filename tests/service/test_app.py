@@ -22,15 +22,14 @@ from gradeline import __version__
 from gradeline.errors import ConfigError, Problem, StoreError
 from gradeline.model import Run
 from gradeline.service import app as app_module
-from gradeline.service.access import Scope, requires
 from gradeline.service.app import application
-from gradeline.service.failures import ApiError, Code
-from gradeline.service.logs import JsonLines, log_to
-from gradeline.service.metrics import Gauge, Metrics
-from gradeline.service.pages import Pages
+from gradeline.service.auth import Scope, requires
+from gradeline.service.errors import Code, ServiceError
+from gradeline.service.routes.system import Pages
 from gradeline.service.secrets import Binding, Secrets
+from gradeline.service.service import Service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import Service
+from gradeline.service.telemetry import Gauge, JsonFormatter, ServiceMetrics, log_to
 from gradeline.store.database import Transaction
 from gradeline.store.sqlite import SqliteStorage
 
@@ -80,7 +79,7 @@ def broken_routes() -> APIRouter:
 
     @route("/test/api")
     def api() -> None:
-        raise ApiError(Code.CONFLICT, "not now", details={"state": "done"}, headers={"X-More": "1"})
+        raise ServiceError(Code.CONFLICT, "not now", details={"state": "done"}, headers={"X-More": "1"})
 
     @route("/test/half")
     def half() -> StreamingResponse:
@@ -300,7 +299,7 @@ def test_the_web_interface_is_served_where_it_is_built(tmp_path: Path) -> None:
     assert (pages.has_web, cast(FileResponse, pages.index()).path) == (True, tmp_path / "index.html")
     assert pages.index().headers["cache-control"] == "no-cache"
     assert pages.asset("index-1.js").headers["cache-control"] == "public, max-age=31536000, immutable"
-    with pytest.raises(ApiError, match="no such file"):
+    with pytest.raises(ServiceError, match="no such file"):
         pages.asset("start.js")
 
 
@@ -337,7 +336,7 @@ def test_metrics_tell_routes_not_paths(call: Call) -> None:
 
 
 def test_metrics_have_lease_age_worker_deaths_and_egress_refusals(call: Call, service: Service) -> None:
-    with pytest.raises(ApiError, match="may not be called"):
+    with pytest.raises(ServiceError, match="may not be called"):
         service.egress.check_url("http://169.254.169.254/")
     assert service.egress.check("agent.example", "10.0.0.1", 80) is not None
     service.runner.worker_deaths.add("crashed")
@@ -363,7 +362,7 @@ def test_metrics_have_lease_age_worker_deaths_and_egress_refusals(call: Call, se
 
 
 def test_a_histogram_adds_up() -> None:
-    metrics = Metrics()
+    metrics = ServiceMetrics()
     for seconds in (0.001, 0.02, 0.02, 99):
         metrics.count("GET", "/a", 200, seconds)
     metrics.gauge(Gauge("gradeline_queue", "Waiting.", lambda: 3))
@@ -464,7 +463,7 @@ def test_a_value_that_another_process_stored_is_masked_once_it_is_read(tmp_path:
 
 def test_a_line_cannot_be_broken_by_what_a_caller_writes() -> None:
     record = logging.LogRecord("gradeline", logging.INFO, "", 0, "a\nb \x1b[31m \u2028", (), None)
-    text = JsonLines().format(record)
+    text = JsonFormatter().format(record)
     assert text.isascii()
     assert text.isprintable()
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from gradeline.service.access import Scope
-from gradeline.service.caller import Caller
-from gradeline.service.state import Service
+from gradeline.service.auth import Caller, Scope
+from gradeline.service.service import Service
 
 from .conftest import Call
 

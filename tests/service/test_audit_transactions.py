@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Run, RunGrader, Sample
-from gradeline.service.access import Scope
-from gradeline.service.result_shapes import result_id
+from gradeline.rest_types import result_id
+from gradeline.service.auth import Scope
+from gradeline.service.service import Service, database_of
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import Service, database_of
 from gradeline.service.test_cases import TestCases, count_live_cases
 from gradeline.store import open_storage
 from gradeline.store.database import migrate

@@ -18,8 +18,8 @@ from starlette.routing import Match
 
 from gradeline.service.app import create_app
 from gradeline.service.openapi import openapi_of, operations_of
+from gradeline.service.service import Service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import Service
 
 from .conftest import MASTER_KEY, Call
 

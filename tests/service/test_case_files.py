@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gradeline.service.case_files import MAX_ROW, FileKind, export_cases, import_cases
-from gradeline.service.failures import ApiError
+from gradeline.service.errors import ServiceError
+from gradeline.service.service import Service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import Service
 from gradeline.service.test_cases import TestCases
 from gradeline.store import SqliteStorage
 
@@ -343,7 +343,7 @@ def test_an_unreadable_file_tells_what_it_read_before(tmp_path: Path) -> None:
     with SqliteStorage(tmp_path / "store.db") as storage:
         cases = TestCases(storage.database)
         body = b"input,expected_output\n,x\n\xff\xfe,y\n"
-        with pytest.raises(ApiError) as caught:
+        with pytest.raises(ServiceError) as caught:
             import_cases(cases, io.BytesIO(body), FileKind.CSV)
         assert caught.value.details is not None
         assert [fault["line"] for fault in caught.value.details["errors"]] == [2, 3]

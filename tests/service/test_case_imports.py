@@ -15,7 +15,7 @@ import pytest
 from gradeline.errors import StoreError
 from gradeline.service import case_imports
 from gradeline.service.case_imports import StoredCase
-from gradeline.service.state import database_of
+from gradeline.service.service import database_of
 from gradeline.service.test_cases import TestCases
 from gradeline.store import open_storage
 from gradeline.store.database import Transaction
@@ -93,7 +93,7 @@ def test_an_act_that_cannot_be_recorded_is_not_done(cases: TestCases) -> None:
 _DYING = """
 import os, signal, sys
 from gradeline.service import case_imports, test_cases
-from gradeline.service.state import database_of
+from gradeline.service.service import database_of
 from gradeline.store import open_storage
 case_imports.BATCH = test_cases.BATCH = 10
 point = sys.argv[2]

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from gradeline.model import Storage
-from gradeline.model.case import TestCase
-from gradeline.service import case_tags
-from gradeline.service.case_tags import CaseTags
-from gradeline.service.paging import Page
+from gradeline.model.sample import TestCase
+from gradeline.service import case_imports
+from gradeline.service.case_imports import CaseTags
+from gradeline.service.requests import PageRequest
 from gradeline.service.test_cases import Filter, TestCases, new_case
 from gradeline.store import open_storage
 from gradeline.store.database import Database
@@ -38,10 +38,10 @@ def case(number: int, tags: tuple[str, ...]) -> TestCase:
 
 def listed(cases: TestCases, wanted: Filter, skip: int = 0) -> list[str]:
     """The ids of all pages."""
-    page = cases.page(Page.of(3, skip or None), wanted)
+    page = cases.page(PageRequest.of(3, skip or None), wanted)
     found = [one.id for one in page.cases]
     while page.next_cursor is not None:
-        page = cases.page(Page.of(3, None, page.next_cursor), wanted)
+        page = cases.page(PageRequest.of(3, None, page.next_cursor), wanted)
         found += [one.id for one in page.cases]
     return found
 
@@ -52,7 +52,7 @@ def assert_lists_are_those_of_a_scan(cases: TestCases) -> None:
         expected = [one.id for one in every if any(part in tag for tag in one.tags)]
         for skip in (0, 2):
             assert listed(cases, Filter(tag=part), skip) == expected[skip:]
-        page = cases.page(Page.of(1), Filter(tag=part))
+        page = cases.page(PageRequest.of(1), Filter(tag=part))
         assert (page.total, page.capped) == (len(expected), False)
         assert [one.id for one in cases.matching(Filter(tag=part))] == expected
         with_text = [one.id for one in every if one.id in expected and "question 1" in one.input]
@@ -84,22 +84,22 @@ def test_lists_follow_every_way_of_saving(storage: Storage) -> None:
 
 
 def test_several_tags_are_counted_to_a_cap(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(case_tags, "MAX_COUNTED", 5)
+    monkeypatch.setattr(case_imports, "MAX_COUNTED", 5)
     cases = TestCases(database_of(storage))
     cases.add(case(number, ("a", "ab") if number % 2 else ("ab",)) for number in range(5))
-    page = cases.page(Page.of(2), Filter(tag="a"))
+    page = cases.page(PageRequest.of(2), Filter(tag="a"))
     assert (page.total, page.capped) == (5, False)
     cases.add(case(number, ("ac",)) for number in range(5, 8))
-    page = cases.page(Page.of(2), Filter(tag="a"))
+    page = cases.page(PageRequest.of(2), Filter(tag="a"))
     assert (page.total, page.capped) == (5, True)
     cases.add(case(number, ("ac",)) for number in range(8, 12))
-    page = cases.page(Page.of(2), Filter(tag="a"))
+    page = cases.page(PageRequest.of(2), Filter(tag="a"))
     assert (page.total, page.capped) == (5, True)
-    assert cases.page(Page.of(2), Filter(tag="ac")).total == 7
+    assert cases.page(PageRequest.of(2), Filter(tag="ac")).total == 7
 
 
 def test_more_tags_than_are_merged_give_the_same_cases(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(case_tags, "_MOST_MERGED", 1)
+    monkeypatch.setattr(case_imports, "_MOST_MERGED", 1)
     cases = TestCases(database_of(storage))
     cases.add(case(number, TAGS[number % len(TAGS)]) for number in range(20))
     assert_lists_are_those_of_a_scan(cases)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from gradeline.model.case import TestCase
+from gradeline.model.sample import TestCase
 from gradeline.service.case_files import FileKind, import_cases
-from gradeline.service.failures import ApiError
-from gradeline.service.paging import Page
+from gradeline.service.errors import ServiceError
+from gradeline.service.requests import PageRequest
+from gradeline.service.service import Service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import Service
 from gradeline.service.test_cases import Filter
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -48,15 +48,15 @@ def test_cases(service: Service) -> None:
     assert cases.get(first.id) == first
     assert cases.change(first.id, {"input": "3 + 3?"}).input == "3 + 3?"
     assert cases.find([first.id, second.id, "nope"]).keys() == {first.id, second.id}
-    page = cases.page(Page.of(1))
+    page = cases.page(PageRequest.of(1))
     assert ([case.id for case in page.cases], page.total) == ([first.id], 2)
-    following = cases.page(Page(1, 0, page.next_cursor))
+    following = cases.page(PageRequest(1, 0, page.next_cursor))
     assert ([case.id for case in following.cases], following.next_cursor) == ([second.id], None)
-    assert [case.id for case in cases.page(Page.of(9, 1)).cases] == [second.id]
-    assert [case.id for case in cases.page(Page.of(9), Filter(tag="a_b")).cases] == [first.id]
-    assert [case.id for case in cases.page(Page.of(9), Filter(q="ÜNÏ")).cases] == [first.id]
+    assert [case.id for case in cases.page(PageRequest.of(9, 1)).cases] == [second.id]
+    assert [case.id for case in cases.page(PageRequest.of(9), Filter(tag="a_b")).cases] == [first.id]
+    assert [case.id for case in cases.page(PageRequest.of(9), Filter(q="ÜNÏ")).cases] == [first.id]
     cases.delete(first.id)
-    with pytest.raises(ApiError):
+    with pytest.raises(ServiceError):
         cases.get(first.id)
     assert cases.total() == 1
 
@@ -72,7 +72,7 @@ def test_the_counter_follows_every_way_of_saving(service: Service) -> None:
     assert cases.total() == 1
     rows = b'{"input": "a", "expected_output": "b"}\n' * 1200
     assert import_cases(cases, io.BytesIO(rows), FileKind.JSONL) == 1200
-    with pytest.raises(ApiError):
+    with pytest.raises(ServiceError):
         import_cases(cases, io.BytesIO(rows + b"{}"), FileKind.JSONL)
     assert cases.total() == 1201
     service.database.transact(lambda transaction: transaction.run("DELETE FROM test_cases WHERE id = ?", case))
@@ -96,11 +96,11 @@ def test_writers_at_the_same_moment(service: Service) -> None:
 def test_graders(service: Service) -> None:
     graders = service.graders
     first = graders.create({"id": "mine", "name": "Polite", "type": "custom-rules", "config": RULES})
-    with pytest.raises(ApiError):
+    with pytest.raises(ServiceError):
         graders.create({"id": "mine", "name": "Polite", "type": "custom-rules", "config": RULES})
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda n: graders.change("mine", {"name": f"name {n}"}), range(6)))
     assert (graders.get("mine").version, graders.get("mine", 1)) == (7, first)
-    assert [one.id for one in graders.page(Page.of(1000)).graders][-1] == "mine"
+    assert [one.id for one in graders.page(PageRequest.of(1000)).graders][-1] == "mine"
     graders.delete("mine")
     assert graders.get("mine", 7).status == "deleted"

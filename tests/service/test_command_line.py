@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gradeline.cli import run as gradeline
+from gradeline.cli import run_cli as gradeline
 from gradeline.model import Record
 from gradeline.service.settings import ServeSettings
 from gradeline.store import open_storage

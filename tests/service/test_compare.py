@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gradeline.engine.compare import compare
+from gradeline.engine.comparison import compare
 from gradeline.model import (
     ErrorInfo,
     Fault,
@@ -20,7 +20,7 @@ from gradeline.model import (
     RunGrader,
     Sample,
 )
-from gradeline.service.state import Service
+from gradeline.service.service import Service
 
 EXACT = {"exact": RunGrader("exact", "f1")}
 PATH = "/api/evaluations/compare"

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from gradeline.errors import ConfigError
-from gradeline.service.connections import is_proxy, read_proxies
+from gradeline.service.server import is_proxy, read_proxies
 
 from .live import Server, new_key, with_keys
 

@@ -12,11 +12,11 @@ import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from gradeline.service.egress import ServiceEgress
-from gradeline.service.failures import ApiError, Code
+from gradeline.service.errors import Code, ServiceError
+from gradeline.service.service import build_service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import build
-from gradeline.transport.call import CallError, Request
 from gradeline.transport.client import Transport
+from gradeline.transport.request import CallError, HttpRequest
 
 SPELLINGS = """http://127.0.0.1/ http://127.1/ http://2130706433/ http://0x7f000001/ http://0x7f.0.0.1/ http://0177.0.0.1/
     http://017700000001/ http://0/ http://0.0.0.0/ http://localhost/ http://LOCALHOST./ http://[::1]/ http://[::]/
@@ -49,7 +49,7 @@ def with_keys(*allow: str, resolve: Any = None) -> ServiceEgress:
 
 @pytest.mark.parametrize("url", SPELLINGS)
 def test_no_spelling_of_an_inner_address_is_saved(url: str, no_dialling: list[Any]) -> None:
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(ServiceError) as caught:
         with_keys().check_url(url)
     assert (caught.value.status, caught.value.code) == (400, Code.URL_NOT_ALLOWED)
 
@@ -77,7 +77,7 @@ def test_no_spelling_of_an_inner_address_is_saved(url: str, no_dialling: list[An
     ],
 )
 def test_what_is_no_url_of_an_agent_is_refused(url: str, no_dialling: list[Any]) -> None:
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(ServiceError) as caught:
         with_keys().check_url(url)
     assert (caught.value.status, caught.value.code) == (400, Code.INVALID_URL)
     assert "password" not in caught.value.message
@@ -86,7 +86,7 @@ def test_what_is_no_url_of_an_agent_is_refused(url: str, no_dialling: list[Any])
 
 def test_one_bad_address_of_several_condemns_a_name(no_dialling: list[Any]) -> None:
     egress = with_keys(resolve=lambda host, port: ["93.184.216.34", "10.0.0.1"])
-    with pytest.raises(ApiError, match=r"agent\.test is 10\.0\.0\.1"):
+    with pytest.raises(ServiceError, match=r"agent\.test is 10\.0\.0\.1"):
         egress.check_url("http://agent.test/", "target.url")
 
 
@@ -109,14 +109,14 @@ def test_local_mode_reaches_loopback_and_no_other_inner_address() -> None:
     for url in ("http://127.0.0.1:9000/", "http://localhost:9000/", "http://[::1]:9000/"):
         local.check_url(url)
     for url in ("http://10.0.0.1/", "http://169.254.169.254/", "http://[::ffff:127.0.0.1]/", "http://0.0.0.0/"):
-        with pytest.raises(ApiError):
+        with pytest.raises(ServiceError):
             local.check_url(url)
 
 
 def test_the_first_key_ends_the_way_to_loopback(tmp_path: Path) -> None:
-    from gradeline.service.access import Scope
+    from gradeline.service.auth import Scope
 
-    service = build(ServeSettings(store=str(tmp_path / "store.db"), secret_key=b"0123456789abcdef"))
+    service = build_service(ServeSettings(store=str(tmp_path / "store.db"), secret_key=b"0123456789abcdef"))
     assert service.egress.check("127.0.0.1", "127.0.0.1", 80) is None
     service.keys.create(Scope.READ)
     assert service.egress.check("127.0.0.1", "127.0.0.1", 80) is not None
@@ -143,7 +143,7 @@ class Answers(AbstractResolver):
 def call_error(egress: ServiceEgress, url: str, resolver: AbstractResolver | None = None) -> CallError:
     async def call() -> None:
         async with Transport(egress, resolver=resolver) as transport:
-            await transport.request(Request("POST", url, deadline_s=5))
+            await transport.request(HttpRequest("POST", url, deadline_s=5))
 
     with pytest.raises(CallError) as caught:
         asyncio.run(call())

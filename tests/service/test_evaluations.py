@@ -13,10 +13,10 @@ import pytest
 
 from gradeline.model import Run
 from gradeline.service.evaluations import DEFAULT_TIMEOUT_S
+from gradeline.service.service import Service, build_service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import Service, build
 from gradeline.store import SqliteStorage
-from gradeline.store.usage import usage_of
+from gradeline.store.maintenance import usage_of
 from gradeline.targets.http import HttpConfig
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -453,7 +453,7 @@ class TestReading:
     def test_a_run_of_the_command_line_shows_too(
         self, call: Call, settings: ServeSettings, tmp_path: Path, agent: EchoAgent
     ) -> None:
-        from gradeline.cli import run as gradeline
+        from gradeline.cli import run_cli as gradeline
 
         file = tmp_path / "suite.json"
         file.write_text(json.dumps(suite_of(agent, 2)))
@@ -489,7 +489,7 @@ class TestReading:
     def test_the_suite_of_a_run_gives_the_same_grades_in_the_command_line(
         self, call: Call, tmp_path: Path, agent: EchoAgent
     ) -> None:
-        from gradeline.cli import run as gradeline
+        from gradeline.cli import run_cli as gradeline
 
         suite = suite_of(agent, 6, wrong=2)
         suite["dataset"] += [
@@ -573,7 +573,7 @@ class TestActing:
     def test_the_other_cases_of_a_run_of_the_command_line_are_asked_there(
         self, call: Call, settings: ServeSettings, tmp_path: Path, agent: EchoAgent
     ) -> None:
-        from gradeline.cli import run as gradeline
+        from gradeline.cli import run_cli as gradeline
 
         file = tmp_path / "suite.json"
         file.write_text(json.dumps(suite_of(agent, 120)))
@@ -674,7 +674,7 @@ class TestGradersOfTheOperator:
 
 
 def test_what_the_service_is_built_of_is_there(settings: ServeSettings) -> None:
-    built = build(settings)
+    built = build_service(settings)
     try:
         assert built.evaluations is not None
         assert built.runner.running == 0

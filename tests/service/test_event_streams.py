@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gradeline.service.limits import Limits
+from gradeline.service.limits import RequestLimits
 
 from .live import PATIENCE_S, EchoAgent, Server, new_key, revoke_key, suite_of, with_keys
 
-LIMITS = Limits()
+LIMITS = RequestLimits()
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ import pytest
 
 from gradeline.model import Run
 from gradeline.service import events as module
-from gradeline.service.event_log import Event, Happened
-from gradeline.service.events import Beat, Events
+from gradeline.service.events import Beat, Events, Happened, RunEvent
 from gradeline.service.queue import Queue
 from gradeline.service.run_rows import insert_run
 from gradeline.store import SqliteStorage
@@ -51,11 +50,13 @@ class Log:
         self.queue.finish(claim, {"status": "completed"})
         self.events.changed("r")
 
-    async def read(self, last_id: str | None = None, *, after: Callable[[int], None] = lambda _: None) -> list[Event]:
+    async def read(
+        self, last_id: str | None = None, *, after: Callable[[int], None] = lambda _: None
+    ) -> list[RunEvent]:
         """All that a reader gets; ``after`` is told how many it has."""
-        found: list[Event] = []
+        found: list[RunEvent] = []
         async for event in self.events.follow("r", last_id):
-            if isinstance(event, Event):
+            if isinstance(event, RunEvent):
                 found.append(event)
                 after(len(found))
         return found
@@ -67,7 +68,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
         yield Log(storage)
 
 
-def numbers(found: list[Event]) -> list[tuple[int, str]]:
+def numbers(found: list[RunEvent]) -> list[tuple[int, str]]:
     return [(event.n, event.kind) for event in found]
 
 
@@ -127,7 +128,7 @@ def test_a_run_that_was_resumed_goes_on_behind_its_first_end(log: Log, tmp_path:
 def test_a_reader_that_is_far_behind_is_given_a_snapshot(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_FAR_BEHIND", 100)
 
-    async def read() -> list[Event]:
+    async def read() -> list[RunEvent]:
         stream = log.events.follow("r", "1")
         log.add(50)
         found = [await anext(stream)]
@@ -136,7 +137,7 @@ def test_a_reader_that_is_far_behind_is_given_a_snapshot(log: Log, monkeypatch: 
         while (log.events._feeds["r"].last or 0) < 600:
             await asyncio.sleep(0.01)
         log.finish()
-        found += [event async for event in stream if isinstance(event, Event)]
+        found += [event async for event in stream if isinstance(event, RunEvent)]
         return found
 
     found = numbers(asyncio.run(read()))
@@ -148,7 +149,7 @@ def test_a_reader_that_is_far_behind_is_given_a_snapshot(log: Log, monkeypatch: 
 
 
 def test_nothing_that_happens_is_a_heartbeat(log: Log) -> None:
-    async def read() -> list[Event | Beat]:
+    async def read() -> list[RunEvent | Beat]:
         stream = log.events.follow("r", "1", heartbeat_s=0.01)
         found = [await anext(stream), await anext(stream)]
         log.events.close()
@@ -158,7 +159,7 @@ def test_nothing_that_happens_is_a_heartbeat(log: Log) -> None:
 
 
 def test_the_stream_of_a_deleted_run_ends(log: Log, tmp_path: Path) -> None:
-    async def read() -> list[Event | Beat]:
+    async def read() -> list[RunEvent | Beat]:
         stream = log.events.follow("r", "1", heartbeat_s=0.01)
         found = [await anext(stream)]
         with SqliteStorage(tmp_path / "store.db") as storage:
@@ -189,14 +190,14 @@ def test_a_run_of_the_command_line_has_no_log_and_is_told_of_all_the_same(tmp_pa
         log = Log(storage)
         storage.save_run(Run(id="theirs", name="theirs", suite="s", status="running"))
 
-        async def read() -> list[Event | Beat]:
+        async def read() -> list[RunEvent | Beat]:
             stream = log.events.follow("theirs")
             found = [await anext(stream)]
             storage.update_run("theirs", status="completed")
             return found + [event async for event in stream]
 
         found = asyncio.run(read())
-    assert [(event.n, event.kind) for event in found if isinstance(event, Event)] == [(0, "snapshot"), (0, "done")]
+    assert [(event.n, event.kind) for event in found if isinstance(event, RunEvent)] == [(0, "snapshot"), (0, "done")]
 
 
 def test_a_stream_that_is_cut_again_and_again_has_no_gap_and_no_repeat(tmp_path: Path) -> None:

@@ -33,11 +33,10 @@ from gradeline.model import (
     from_json,
 )
 from gradeline.service.app import application
-from gradeline.service.exports import KINDS, Exports, Format
+from gradeline.service.exports import KINDS, Exports, Format, ReaderGoneError, streamed
 from gradeline.service.results import EXPORTS_AT_ONCE
+from gradeline.service.service import Service, build_service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import Service, build
-from gradeline.service.streams import ReaderGoneError, streamed
 
 EXACT = {"exact": RunGrader("exact", "f1")}
 PASSED = Grade("exact", "f1", Outcome.PASS, 1.0, True, "equal", {"prompt": "long " * 1000})
@@ -233,7 +232,7 @@ def listening() -> Iterator[socket.socket]:
 @pytest.fixture
 def served(settings: ServeSettings, listening: socket.socket) -> Iterator[tuple[Service, int]]:
     """A service behind a real socket."""
-    service = build(msgspec.structs.replace(settings, port=listening.getsockname()[1]))
+    service = build_service(msgspec.structs.replace(settings, port=listening.getsockname()[1]))
     with serving(service, listening) as port:
         yield service, port
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gradeline.service.state import Service
+from gradeline.service.service import Service
 from gradeline.store import SqliteStorage, open_storage
 from gradeline.store.postgres import PostgresStorage
 
@@ -150,7 +150,7 @@ def test_a_database_that_crashes_is_found_again_and_nothing_is_lost(postgres_ser
 
 
 def test_a_store_that_another_process_locks_is_told_as_busy(service: Service, call: Call) -> None:
-    connection = service.storage._link.connection  # type: ignore[attr-defined]
+    connection = service.storage._pool.connection  # type: ignore[attr-defined]
     connection.execute("PRAGMA busy_timeout = 100")  # else each write waits for five seconds
     with EchoAgent(0.01) as agent:
         run = call("POST", "/api/evaluations", json={"suite": suite_of(agent, 100)}).data["id"]

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gradeline.service.access import Scope
-from gradeline.service.caller import Caller
+from gradeline.service.auth import Caller, Scope
 from gradeline.service.secrets import SecretInfo, Secrets
+from gradeline.service.service import Service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import Service
 from gradeline.store.database import Transaction
 
 from .conftest import MASTER_KEY, Call

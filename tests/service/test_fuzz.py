@@ -14,10 +14,10 @@ from schemathesis.transport.asgi import ASGI_TRANSPORT
 from starlette.testclient import TestClient
 
 from gradeline.service.app import application, create_app
-from gradeline.service.limits import Limits
+from gradeline.service.limits import RequestLimits
 from gradeline.service.openapi import openapi_of
+from gradeline.service.service import build_service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import build
 
 from .conftest import BASE_URL, MASTER_KEY
 
@@ -30,8 +30,8 @@ _FROM_THE_PATH = {404, 405}
 def fuzzed(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Any]]:
     """The application on either database, and its description."""
     store = "memory://" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
-    service = build(ServeSettings(store=store, secret_key=MASTER_KEY))
-    app = application(service, Limits(rate=1e9, burst=10**9))
+    service = build_service(ServeSettings(store=store, secret_key=MASTER_KEY))
+    app = application(service, RequestLimits(rate=1e9, burst=10**9))
     try:
         with TestClient(app, base_url=BASE_URL, raise_server_exceptions=False):
             yield without_lifespan(app), schemathesis.openapi.from_dict(openapi_of(create_app(service)))

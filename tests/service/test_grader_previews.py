@@ -13,8 +13,8 @@ import pytest
 from gradeline import graders
 from gradeline.errors import Fault
 from gradeline.model import ErrorInfo, Message, Response, ResponseKey, Run, Sample, Trajectory
-from gradeline.service.result_shapes import result_id
-from gradeline.service.state import Service
+from gradeline.rest_types import result_id
+from gradeline.service.service import Service
 
 Call = Any
 """The fixture of conftest."""

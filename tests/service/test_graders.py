@@ -14,11 +14,11 @@ from starlette.testclient import TestClient
 
 from gradeline import graders
 from gradeline.graders.registry import BUILTINS
-from gradeline.service import stored_graders
-from gradeline.service.failures import ApiError, Code
+from gradeline.service import graders as stored_graders
+from gradeline.service.errors import Code, ServiceError
+from gradeline.service.graders import ResolvedGrader, StoredGraders
+from gradeline.service.service import Service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import Service
-from gradeline.service.stored_graders import ResolvedGrader, StoredGraders
 
 Call = Any
 """The fixture of conftest."""
@@ -173,10 +173,10 @@ class TestStoring:
         self, service: Service, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         service.graders.create({**GOOD, "id": "later"})
-        monkeypatch.setitem(BUILTINS, "later", "gradeline.graders.letta:ContainsGrader")
+        monkeypatch.setitem(BUILTINS, "later", "gradeline.letta.graders:ContainsGrader")
         monkeypatch.setattr(stored_graders, "_builtins", stored_graders._builtins.__wrapped__)
-        monkeypatch.setattr("gradeline.graders.letta.ContainsGrader.kind", "later")
-        with pytest.raises(ApiError) as caught:
+        monkeypatch.setattr("gradeline.letta.graders.ContainsGrader.kind", "later")
+        with pytest.raises(ServiceError) as caught:
             service.graders.resolve(["later"])
         assert caught.value.code is Code.INVALID_GRADER
         assert "'later' is the id of a built-in grader and of a stored grader" in caught.value.message
@@ -478,8 +478,8 @@ class TestResolving:
         service.graders.delete(stored.id)
         assert self._refused(service, [stored.id]).code is Code.INVALID_GRADER_ID
 
-    def _refused(self, service: Service, entries: list[Any]) -> ApiError:
-        with pytest.raises(ApiError) as caught:
+    def _refused(self, service: Service, entries: list[Any]) -> ServiceError:
+        with pytest.raises(ServiceError) as caught:
             service.graders.resolve(entries)
         return caught.value
 
@@ -489,7 +489,7 @@ def test_a_grader_of_a_kind_that_is_gone_is_an_error(service: Service) -> None:
     service.database.transact(lambda transaction: transaction.run("UPDATE stored_grader_versions SET kind = 'gone'"))
     info = service.graders.get(stored.id)
     assert (info.status, info.fingerprint) == ("error", stored.fingerprint)
-    with pytest.raises(ApiError, match="cannot be used"):
+    with pytest.raises(ServiceError, match="cannot be used"):
         service.graders.named(stored.id)
 
 

@@ -9,11 +9,17 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from gradeline.service.access import Scope
 from gradeline.service.app import application
-from gradeline.service.errors_http import RefusedBodyError
-from gradeline.service.limits import BodyLimits, Crowd, Limits, TokenBuckets, neighbourhood
-from gradeline.service.state import Service
+from gradeline.service.auth import Scope
+from gradeline.service.limits import (
+    BodyLimitMiddleware,
+    ConcurrencyLimitMiddleware,
+    RequestLimits,
+    TokenBuckets,
+    address_group,
+)
+from gradeline.service.responses import BodyError
+from gradeline.service.service import Service
 
 from .conftest import BASE_URL, Call
 
@@ -134,7 +140,7 @@ def test_a_compressed_body_is_refused(call: Call) -> None:
 @pytest.fixture
 def strict(service: Service) -> Iterator[Call]:
     """A service that a few requests bring to its limits."""
-    limits = Limits(rate=0.01, burst=5, wrong_rate=0.01, wrong_burst=3)
+    limits = RequestLimits(rate=0.01, burst=5, wrong_rate=0.01, wrong_burst=3)
     with TestClient(application(service, limits), base_url=BASE_URL, raise_server_exceptions=False) as client:
         yield Call(client)
 
@@ -181,9 +187,9 @@ def test_buckets_do_not_grow_without_end() -> None:
 
 
 def test_addresses_of_one_network_are_one_caller() -> None:
-    assert neighbourhood("2001:db8::1") == neighbourhood("2001:db8::ffff")
-    assert neighbourhood("2001:db8:1::1") != neighbourhood("2001:db8:2::1")
-    assert (neighbourhood("10.0.0.1"), neighbourhood("testclient")) == ("10.0.0.1", "testclient")
+    assert address_group("2001:db8::1") == address_group("2001:db8::ffff")
+    assert address_group("2001:db8:1::1") != address_group("2001:db8:2::1")
+    assert (address_group("10.0.0.1"), address_group("testclient")) == ("10.0.0.1", "testclient")
 
 
 def test_a_body_that_says_it_is_too_large_is_refused_unread(call: Call) -> None:
@@ -216,7 +222,7 @@ def _scope() -> dict[str, Any]:
     return {"type": "http", "method": "POST", "path": "/", "headers": [], "state": {}}
 
 
-async def body_in_time(receive: Any, limits: Limits) -> str:
+async def body_in_time(receive: Any, limits: RequestLimits) -> str:
     seen = ""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -225,12 +231,12 @@ async def body_in_time(receive: Any, limits: Limits) -> str:
             while (await receive())["more_body"]:
                 pass
             seen = "whole"
-        except RefusedBodyError as error:
+        except BodyError as error:
             seen = f"{error.error.status}"
 
     async def send(message: Any) -> None: ...
 
-    await BodyLimits(app, limits, 1000, {})(_scope(), receive, send)
+    await BodyLimitMiddleware(app, limits, 1000, {})(_scope(), receive, send)
     return seen
 
 
@@ -238,7 +244,7 @@ def test_a_body_that_never_comes_is_given_up() -> None:
     async def never() -> Any:
         await asyncio.Event().wait()
 
-    assert asyncio.run(body_in_time(never, Limits(body_s=0.01))) == "408"
+    assert asyncio.run(body_in_time(never, RequestLimits(body_s=0.01))) == "408"
 
 
 def test_a_body_that_drips_is_given_up() -> None:
@@ -248,7 +254,7 @@ def test_a_body_that_drips_is_given_up() -> None:
             yield {"type": "http.request", "body": b"", "more_body": True}
 
     dripping = drip()
-    assert asyncio.run(body_in_time(dripping.__anext__, Limits(body_s=0.05))) == "408"
+    assert asyncio.run(body_in_time(dripping.__anext__, RequestLimits(body_s=0.05))) == "408"
 
 
 def test_while_too_many_are_being_worked_on_others_are_sent_away() -> None:
@@ -265,7 +271,7 @@ def test_while_too_many_are_being_worked_on_others_are_sent_away() -> None:
             if message["type"] == "http.response.start":
                 statuses.append(message["status"])
 
-        crowd = Crowd(app, Limits(at_once=4, reserved=1))
+        crowd = ConcurrencyLimitMiddleware(app, RequestLimits(at_once=4, reserved=1))
 
         def sent(address: str, path: str = "/") -> Any:
             return crowd({**_scope(), "client": (address, 1), "path": path}, None, send)  # type: ignore[arg-type]

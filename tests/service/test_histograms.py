@@ -12,8 +12,8 @@ import pytest
 from gradeline.model import ErrorInfo, Fault, Grade, GradeKey, Outcome, Response, ResponseKey, Run, RunGrader, Sample
 from gradeline.service import findings
 from gradeline.service import histograms as module
+from gradeline.service.service import Service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import Service
 
 GRADERS = {"exact": RunGrader("exact", "f1"), "judge": RunGrader("model_judge", "f2")}
 SCORES = [0.0, 0.05, 0.1, nextafter(0.1, 0), 0.3, 0.1 + 0.2, 0.5, nextafter(0.7, 1), 0.7, 0.9, nextafter(0.9, 0), 1.0]

@@ -14,12 +14,18 @@ from typing import Any
 import pytest
 
 from gradeline.errors import ConfigError, StoreError
-from gradeline.service.access import Scope
-from gradeline.service.keys import ApiKey, Keys, looks_like_key, without_keys
-from gradeline.service.master import MasterKey, read_secret_key
-from gradeline.service.sessions import Sessions
+from gradeline.service.auth import (
+    ApiKey,
+    ApiKeys,
+    MasterKey,
+    Scope,
+    Sessions,
+    looks_like_key,
+    read_secret_key,
+    without_keys,
+)
+from gradeline.service.service import Service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import Service
 from gradeline.store.database import Database
 from gradeline.store.sqlite import SqliteStorage
 
@@ -49,18 +55,18 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 @pytest.fixture
-def keys(database: Database, clock: Clock) -> Keys:
-    return Keys(database, WITH_KEY, clock)
+def keys(database: Database, clock: Clock) -> ApiKeys:
+    return ApiKeys(database, WITH_KEY, clock)
 
 
-def test_a_key_is_good_and_known_by_its_id(keys: Keys) -> None:
+def test_a_key_is_good_and_known_by_its_id(keys: ApiKeys) -> None:
     key, text = keys.create(Scope.RUN, "ci")
     assert re.fullmatch(rf"gl_{key.id}_[0-9a-f]{{64}}_[0-9a-f]{{8}}", text)
     assert keys.authenticate(text) == key
     assert [(found.id, found.name, found.scope) for found in keys.all()] == [(key.id, "ci", Scope.RUN)]
 
 
-def test_the_store_never_holds_the_key(tmp_path: Path, keys: Keys) -> None:
+def test_the_store_never_holds_the_key(tmp_path: Path, keys: ApiKeys) -> None:
     _, text = keys.create(Scope.RUN)
     secret = text.split("_")[2]
     for path in tmp_path.iterdir():
@@ -79,15 +85,15 @@ def test_the_store_never_holds_the_key(tmp_path: Path, keys: Keys) -> None:
         lambda text: "\ud800",
     ],
 )
-def test_a_changed_key_is_no_key(keys: Keys, change: Any) -> None:
+def test_a_changed_key_is_no_key(keys: ApiKeys, change: Any) -> None:
     _, text = keys.create(Scope.RUN)
     assert keys.authenticate(change(text)) is None
 
 
-def test_a_well_formed_key_with_another_secret_is_no_key(keys: Keys, tmp_path: Path) -> None:
+def test_a_well_formed_key_with_another_secret_is_no_key(keys: ApiKeys, tmp_path: Path) -> None:
     key, _ = keys.create(Scope.RUN)
     with SqliteStorage(tmp_path / "other.db") as other:
-        _, foreign = Keys(other.database, WITH_KEY).create(Scope.ADMIN)
+        _, foreign = ApiKeys(other.database, WITH_KEY).create(Scope.ADMIN)
     assert keys.authenticate(foreign) is None
     from zlib import crc32
 
@@ -95,7 +101,7 @@ def test_a_well_formed_key_with_another_secret_is_no_key(keys: Keys, tmp_path: P
     assert keys.authenticate(f"{start}_{crc32(start.encode()):08x}") is None
 
 
-def test_a_key_ends_when_it_expires(keys: Keys, clock: Clock) -> None:
+def test_a_key_ends_when_it_expires(keys: ApiKeys, clock: Clock) -> None:
     key, text = keys.create(Scope.RUN, lasts_s=60)
     assert key.expires_at == "1970-01-12T13:47:40.000Z"
     clock.now += 59
@@ -104,9 +110,9 @@ def test_a_key_ends_when_it_expires(keys: Keys, clock: Clock) -> None:
     assert keys.authenticate(text) is None
 
 
-def test_a_revoked_key_ends_at_once_also_for_another_process(keys: Keys, database: Database, clock: Clock) -> None:
+def test_a_revoked_key_ends_at_once_also_for_another_process(keys: ApiKeys, database: Database, clock: Clock) -> None:
     key, text = keys.create(Scope.RUN)
-    assert Keys(database, WITH_KEY, clock).revoke(key.id) is True
+    assert ApiKeys(database, WITH_KEY, clock).revoke(key.id) is True
     assert keys.authenticate(text) is None
     clock.now += 5
     assert keys.revoke(key.id) is True
@@ -114,7 +120,7 @@ def test_a_revoked_key_ends_at_once_also_for_another_process(keys: Keys, databas
     assert [found.revoked_at for found in keys.all()] == ["1970-01-12T13:46:40.000Z"]
 
 
-def test_the_last_use_is_written_once_a_minute(keys: Keys, database: Database, clock: Clock) -> None:
+def test_the_last_use_is_written_once_a_minute(keys: ApiKeys, database: Database, clock: Clock) -> None:
     key, text = keys.create(Scope.RUN)
 
     def last_used() -> str | None:
@@ -130,7 +136,7 @@ def test_the_last_use_is_written_once_a_minute(keys: Keys, database: Database, c
     assert seen == ["1970-01-12T13:46:40.000Z", "1970-01-12T13:46:40.000Z", "1970-01-12T13:47:40.000Z"]
 
 
-def test_a_store_that_cannot_be_written_still_lets_a_key_in(database: Database, keys: Keys) -> None:
+def test_a_store_that_cannot_be_written_still_lets_a_key_in(database: Database, keys: ApiKeys) -> None:
     class ReadOnly:
         dialect = database.dialect
 
@@ -145,30 +151,30 @@ def test_a_store_that_cannot_be_written_still_lets_a_key_in(database: Database, 
     assert keys.authenticate(text) is not None
 
 
-def test_without_the_secret_key_none_is_made_and_none_is_good(database: Database, keys: Keys) -> None:
+def test_without_the_secret_key_none_is_made_and_none_is_good(database: Database, keys: ApiKeys) -> None:
     _, text = keys.create(Scope.RUN)
-    bare = Keys(database, ServeSettings())
+    bare = ApiKeys(database, ServeSettings())
     assert bare.authenticate(text) is None
     with pytest.raises(ConfigError, match="GRADELINE_SECRET_KEY"):
         bare.create(Scope.RUN)
     assert "GRADELINE_SECRET_KEY" in (bare.problem() or "")
 
 
-def test_another_secret_key_is_told_at_the_start(database: Database, keys: Keys) -> None:
+def test_another_secret_key_is_told_at_the_start(database: Database, keys: ApiKeys) -> None:
     _, text = keys.create(Scope.RUN)
-    other = Keys(database, ServeSettings(secret_key=b"another master key, long enough"))
+    other = ApiKeys(database, ServeSettings(secret_key=b"another master key, long enough"))
     assert other.authenticate(text) is None
     assert "another secret key" in (other.problem() or "")
     assert keys.problem() is None
 
 
-def test_keys_that_are_all_over_are_a_problem(keys: Keys) -> None:
+def test_keys_that_are_all_over_are_a_problem(keys: ApiKeys) -> None:
     key, _ = keys.create(Scope.RUN)
     keys.revoke(key.id)
     assert "no API key that is good now" in (keys.problem() or "")
 
 
-def test_a_key_in_a_text_is_found_and_made_unreadable(keys: Keys) -> None:
+def test_a_key_in_a_text_is_found_and_made_unreadable(keys: ApiKeys) -> None:
     key, text = keys.create(Scope.RUN)
     assert looks_like_key(f"a={text}&b") is True
     assert looks_like_key("gl_short") is False
@@ -203,7 +209,7 @@ def test_the_secret_key_comes_from_a_file_or_the_environment(tmp_path: Path) -> 
         read_secret_key(tmp_path / "absent", {})
 
 
-def test_a_session_stands_for_its_key_and_dies_with_it(keys: Keys, database: Database, clock: Clock) -> None:
+def test_a_session_stands_for_its_key_and_dies_with_it(keys: ApiKeys, database: Database, clock: Clock) -> None:
     sessions = Sessions(database, keys, WITH_KEY, clock)
     key, _ = keys.create(Scope.RUN)
     session = sessions.open(key)
@@ -216,7 +222,7 @@ def test_a_session_stands_for_its_key_and_dies_with_it(keys: Keys, database: Dat
     assert sessions.find(session.token) is None
 
 
-def test_a_session_ends_after_its_time_or_when_it_is_closed(keys: Keys, database: Database, clock: Clock) -> None:
+def test_a_session_ends_after_its_time_or_when_it_is_closed(keys: ApiKeys, database: Database, clock: Clock) -> None:
     sessions = Sessions(database, keys, WITH_KEY, clock)
     key, _ = keys.create(Scope.RUN)
     first, second = sessions.open(key), sessions.open(key)
@@ -315,10 +321,10 @@ def test_the_command_makes_lists_and_revokes_keys(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (("create", "--scope", "run"), "an API key needs the service's secret key"),
-        (("create", "--scope", "run", "--expires", "soon"), "'soon' is no time"),
+        (("create", "--scope", "run", "--expires", "soon"), "invalid lifetime 'soon'"),
         (("create", "--scope", "all"), "'all' is not one of"),
         (("create",), "--scope"),
-        (("revoke", "nobody"), "no key 'nobody'; the store has: none"),
+        (("revoke", "nobody"), "unknown key 'nobody': the store has none"),
         (("list", "--store", "memory://"), "a store in a database is needed"),
     ],
 )

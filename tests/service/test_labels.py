@@ -29,8 +29,8 @@ from gradeline.model import (
     to_json,
 )
 from gradeline.service.labels import labelled
+from gradeline.service.service import Service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import Service
 
 from .conftest import Answer, Call
 

@@ -11,14 +11,13 @@ import pytest
 from msgspec import Struct
 from pydantic import BaseModel
 
-from gradeline.service.access import Scope, scope_of
 from gradeline.service.app import create_app
-from gradeline.service.documented import COMPONENTS, EXAMPLE, documented, failure_schema
-from gradeline.service.envelope import failure
-from gradeline.service.failures import ApiError, Code
-from gradeline.service.openapi import openapi_of, operations_of
+from gradeline.service.auth import Scope, scope_of
+from gradeline.service.errors import Code, ServiceError
+from gradeline.service.openapi import COMPONENTS, EXAMPLE, document_responses, failure_schema, openapi_of, operations_of
+from gradeline.service.responses import failure
+from gradeline.service.service import build_service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import build
 
 from .conftest import Call
 
@@ -31,7 +30,7 @@ def has_envelope(path: str) -> bool:
 
 @pytest.fixture(scope="module")
 def document() -> Iterator[dict[str, Any]]:
-    service = build(ServeSettings(store="memory://"))
+    service = build_service(ServeSettings(store="memory://"))
     try:
         yield openapi_of(create_app(service))
     finally:
@@ -99,7 +98,7 @@ def test_every_operation_tells_a_success_and_the_failures_that_any_has(document:
 
 
 def test_every_operation_tells_who_may_call_it(document: dict[str, Any]) -> None:
-    service = build(ServeSettings(store="memory://"))
+    service = build_service(ServeSettings(store="memory://"))
     scopes = {
         (method.lower(), route.path_format): scope_of(route.endpoint)
         for route, method in operations_of(create_app(service))
@@ -200,7 +199,7 @@ def test_a_failure_fits_its_schema() -> None:
     checker = jsonschema_rs.validator_for(failure_schema())
     for code in Code:
         for details in (None, {"errors": []}):
-            body = bytes(failure(ApiError(code, "m", details=details)).body)
+            body = bytes(failure(ServiceError(code, "m", details=details)).body)
             import json
 
             assert checker.is_valid(json.loads(body))
@@ -220,7 +219,7 @@ class Model(BaseModel):
 
 
 def test_what_an_operation_answers_is_told_from_its_types() -> None:
-    told = documented(Outer, 201, (404,), example=Outer(None))
+    told = document_responses(Outer, 201, (404,), example=Outer(None))
     assert set(told) == {201, 404}
     content = told[201]["content"]["application/json"]
     assert content["schema"]["properties"]["data"] == {"$ref": "#/components/schemas/Outer"}
@@ -229,8 +228,8 @@ def test_what_an_operation_answers_is_told_from_its_types() -> None:
 
 
 def test_models_schemas_and_nothing_can_be_told_too() -> None:
-    model = documented(Model)[200]["content"]["application/json"]["schema"]["properties"]["data"]
+    model = document_responses(Model)[200]["content"]["application/json"]["schema"]["properties"]["data"]
     assert model["properties"]["inner"] == {"items": {"type": "integer"}, "title": "Inner", "type": "array"}
-    plain = documented({"type": "string"}, content_type="text/csv", errors=())
+    plain = document_responses({"type": "string"}, content_type="text/csv", errors=())
     assert plain[200]["content"] == {"text/csv": {"schema": {"type": "string"}}}
-    assert documented(status=204, errors=()) == {204: {"description": "Done.", COMPONENTS: {}}}
+    assert document_responses(status=204, errors=()) == {204: {"description": "Done.", COMPONENTS: {}}}

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradeline.service.failures import ApiError, Code
-from gradeline.service.paging import Page, decode_cursor, encode_cursor
+from gradeline.service.errors import Code, ServiceError
+from gradeline.service.requests import PageRequest, decode_cursor, encode_cursor
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.integers(-(2**63) + 1, 2**63 - 1)))
@@ -39,17 +39,17 @@ def test_a_cursor_gives_back_its_parts(parts: list[str | int]) -> None:
     ],
 )
 def test_an_unknown_cursor_is_refused(cursor: str) -> None:
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(ServiceError) as caught:
         decode_cursor(cursor, int)
     assert (caught.value.code, caught.value.status) == (Code.INVALID_INPUT, 400)
     assert "next_cursor" in caught.value.message
 
 
 def test_a_page_keeps_to_its_bounds() -> None:
-    assert Page.of(1) == Page(1, 0, None)
-    assert Page.of(1000, 5) == Page(1000, 5, None)
-    assert Page.of(10, None, "x") == Page(10, 0, "x")
-    assert Page.of(10, 10_000, max_skip=10_000) == Page(10, 10_000, None)
+    assert PageRequest.of(1) == PageRequest(1, 0, None)
+    assert PageRequest.of(1000, 5) == PageRequest(1000, 5, None)
+    assert PageRequest.of(10, None, "x") == PageRequest(10, 0, "x")
+    assert PageRequest.of(10, 10_000, max_skip=10_000) == PageRequest(10, 10_000, None)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_page_keeps_to_its_bounds() -> None:
     ],
 )
 def test_a_page_that_cannot_be_is_refused(limit: int, skip: int | None, cursor: str | None, told: str) -> None:
-    with pytest.raises(ApiError) as caught:
-        Page.of(limit, skip, cursor, max_skip=10_000)
+    with pytest.raises(ServiceError) as caught:
+        PageRequest.of(limit, skip, cursor, max_skip=10_000)
     assert caught.value.code is Code.INVALID_INPUT
     assert told in caught.value.message

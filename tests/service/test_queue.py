@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gradeline.model import Response, ResponseKey, Run, Sample
-from gradeline.service.event_log import EventLog, Happened
-from gradeline.service.held import HeldRun
+from gradeline.service.events import EventLog, Happened
+from gradeline.service.held import ClaimedRun
 from gradeline.service.queue import QUARANTINED, Claim, LostClaimError, Queue
 from gradeline.service.run_rows import insert_run
 from gradeline.store import SqliteStorage
@@ -115,7 +115,7 @@ def test_a_run_of_a_dead_process_of_this_machine_is_taken_over_at_once(storage: 
         [
             sys.executable,
             "-c",
-            "from gradeline.store.owner import this_process; print(this_process(), end='')",
+            "from gradeline.store.leases import this_process; print(this_process(), end='')",
         ],
         capture_output=True,
         text=True,
@@ -135,7 +135,7 @@ def test_a_run_that_was_let_go_of_without_a_word_is_taken_up_again(storage: Sqli
     assert queue.claim(held=[]) == Claim("r", 2, 1, False, 2)
 
 
-async def _put(held: HeldRun) -> None:
+async def _put(held: ClaimedRun) -> None:
     async with held.writer() as writer:
         await writer.put_response(ResponseKey("r", "one"), Response(text="late"), Sample("one", "?"))
 
@@ -152,14 +152,14 @@ def test_who_was_taken_over_from_can_store_nothing_more(storage: SqliteStorage, 
     clock.now += LEASE_S
     fresh = second.claim()
     assert fresh is not None
-    zombie = HeldRun(storage, first, log, stale)
+    zombie = ClaimedRun(storage, first, log, stale)
     with pytest.raises(Exception, match="taken over by another process"):
         asyncio.run(_put(zombie))
     assert zombie.lost
     with pytest.raises(LostClaimError):
         zombie.end(status="completed")
     assert (storage.get_response(ResponseKey("r", "one")), status(storage, "r")) == (None, "running")
-    asyncio.run(_put(HeldRun(storage, second, log, fresh)))
+    asyncio.run(_put(ClaimedRun(storage, second, log, fresh)))
     assert storage.get_response(ResponseKey("r", "one")) == Response(text="late")
 
 
@@ -293,5 +293,5 @@ def test_a_run_that_could_not_be_given_back_has_no_death(storage: SqliteStorage,
 
 
 def _dead_process() -> str:
-    code = "from gradeline.store.owner import this_process; print(this_process())"
+    code = "from gradeline.store.leases import this_process; print(this_process())"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()

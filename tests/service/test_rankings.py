@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Run, RunGrader, Sample, Usage
-from gradeline.service.state import Service
+from gradeline.service.service import Service
 
 RANKING = "/api/evaluations/ranking"
 TREND = "/api/evaluations/trend"

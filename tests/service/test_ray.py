@@ -18,19 +18,19 @@ from urllib.request import urlopen
 
 import pytest
 
-from gradeline.cli import run as gradeline
-from gradeline.engine.prepare import Choice
+from gradeline.cli import run_cli as gradeline
+from gradeline.engine.definition import RunOptions
 from gradeline.engine.ray import cluster
-from gradeline.engine.ray.worker import Job
+from gradeline.engine.ray.worker import RunJob
 from gradeline.errors import ConfigError, StoreError
 from gradeline.model import Response, ResponseKey, Run
-from gradeline.model.bound_secret import BoundSecret, SecretSet
-from gradeline.service.caller import LOCAL
+from gradeline.model.secrets import BoundSecret, SecretSet
+from gradeline.service.auth import LOCAL_CALLER
 from gradeline.service.egress import ServiceEgress
-from gradeline.service.held import HeldRun
+from gradeline.service.held import ClaimedRun
+from gradeline.service.service import build_service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import build
-from gradeline.service.suites_of import Asked
+from gradeline.service.suites_of import EvaluationRequest
 from gradeline.service.workplace import open_workplace
 from gradeline.store import open_storage
 from gradeline.store.postgres import PostgresStorage
@@ -212,13 +212,13 @@ def test_a_server_that_is_killed_stopped_or_asked_to_cancel_loses_and_doubles_no
 
 def test_a_worker_can_store_nothing_more_when_another_server_has_the_run(postgres_url: str) -> None:
     settings = ServeSettings(store=postgres_url)
-    service = build(settings)
+    service = build_service(settings)
     try:
         with EchoAgent() as agent:
-            run = service.evaluations.start(Asked(suite=suite_of(agent, 2)), LOCAL)[0].id
+            run = service.evaluations.start(EvaluationRequest(suite=suite_of(agent, 2)), LOCAL_CALLER)[0].id
         claim = service.runner.queue.claim()
         assert claim is not None
-        held = HeldRun(service.storage, service.runner.queue, service.runner.log, claim)
+        held = ClaimedRun(service.storage, service.runner.queue, service.runner.log, claim)
         open_writer = pickle.loads(pickle.dumps(held.writer_elsewhere()))
         with open_storage(postgres_url) as elsewhere:
             samples = {sample.case_key: sample for sample in elsewhere.samples(run)}
@@ -257,10 +257,10 @@ def test_a_job_shows_nothing_of_what_it_holds() -> None:
         "target": {"kind": "http", "url": "http://agent.test/", "headers": {"Authorization": {"secret": "TOKEN"}}},
         "graders": {"exact": {"kind": "exact_match"}},
     }
-    job = Job(
+    job = RunJob(
         run=Run(id="a-run", name="r", suite="s", suite_digest="", target={}, graders={}),
         suite=stored_suite(document, secrets={"TOKEN": SECRETS["agent"]}),
-        choice=Choice(),
+        choice=RunOptions(),
         baselines={},
         store=f"postgresql://me:{SECRETS['key']}@db/evals",
         environment={"OPENAI_API_KEY": SECRETS["key"]},

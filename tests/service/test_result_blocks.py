@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from gradeline.errors import Outcome
 from gradeline.model import ErrorInfo, Fault, Grade, GradeKey, Response, ResponseKey, Run, RunGrader, Sample, Storage
 from gradeline.service import findings, result_blocks, result_scan
-from gradeline.service.paging import Page
+from gradeline.service.requests import PageRequest
 from gradeline.service.result_blocks import ResultBlocks
 from gradeline.service.result_scan import ANY, Place, Range, ResultFilter, ResultScan
 from gradeline.service.results import Results
 from gradeline.service.settings import ServeSettings
-from gradeline.store import SqliteStorage, bulk, open_storage
+from gradeline.store import SqliteStorage, open_storage, sqlite_records
 from gradeline.store.database import Database, Dialect, Row, T, Transaction, Value
 from gradeline.store.rows import grade_row, response_row
-from gradeline.store.sqlite_database import SqliteDialect
+from gradeline.store.sqlite_connections import SqliteDialect
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -161,7 +161,7 @@ def going(storage: Storage, read: Results) -> str:
 
 
 def wait_for_index(read: Results, run: str) -> None:
-    read.page(run, ResultFilter(status="error"), Page.of(1))
+    read.page(run, ResultFilter(status="error"), PageRequest.of(1))
     for thread in enumerate_threads():
         if thread.name == "result_blocks":
             thread.join(20)
@@ -172,13 +172,13 @@ def wait_for_index(read: Results, run: str) -> None:
 def walked(read: Results, run: str, where: ResultFilter, limit: int, skip: int) -> list[str]:
     """The results of all pages."""
     found: list[str] = []
-    page = read.page(run, where, Page.of(limit, skip or None))
+    page = read.page(run, where, PageRequest.of(limit, skip or None))
     while True:
         found += [one.result_id for one in page.results]
         assert len(page.results) <= limit
         if page.next_cursor is None:
             return found
-        page = read.page(run, where, Page.of(limit, None, page.next_cursor))
+        page = read.page(run, where, PageRequest.of(limit, None, page.next_cursor))
 
 
 @st.composite
@@ -235,8 +235,8 @@ def test_filters_together_give_the_results_of_a_naive_scan(
 
 def test_an_index_leads_to_the_only_match_at_once(read: Results, indexed: str, going: str) -> None:
     where = ResultFilter(status="timeout")
-    assert [one.result_id for one in read.page(indexed, where, Page.of(2)).results] == naive(where)[:2]
-    first = read.page(going, where, Page.of(2))
+    assert [one.result_id for one in read.page(indexed, where, PageRequest.of(2)).results] == naive(where)[:2]
+    first = read.page(going, where, PageRequest.of(2))
     assert (first.results, first.next_cursor is not None) == ([], True)
 
 
@@ -326,8 +326,8 @@ def sized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Sized]
                     outcome = Outcome.FAIL if number % 3 == 0 else Outcome.PASS
                     rows.append(response_row(key, response, sample, number))
                     rows.append(grade_row(GradeKey(*key, "first"), grade(outcome, 1.0), None))
-                with storage._link.writing() as connection:
-                    bulk.put_rows(connection, rows)
+                with storage._pool.writing() as connection:
+                    sqlite_records.put_rows(connection, rows)
                 index = ResultBlocks(storage.database, storage).build(run, "r")
             found[size] = Sized(CountingDatabase(path), index.stretches, size)
         yield found

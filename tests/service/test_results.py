@@ -23,8 +23,8 @@ from gradeline.model import (
     ToolCall,
     Trajectory,
 )
+from gradeline.service.service import Service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import Service
 
 GRADERS = {"exact": RunGrader("exact", "f1"), "judge": RunGrader("model_judge", "f2")}
 HOSTILE = "‮<script>alert('é')</script> \x1b[31m 𝄞 \u0000".replace("\0", "\u2400")

@@ -23,8 +23,8 @@ from gradeline.model import (
     Sample,
 )
 from gradeline.service import findings
+from gradeline.service.service import Service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import Service
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 

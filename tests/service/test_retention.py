@@ -17,8 +17,8 @@ from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Run
 from gradeline.service import retention
 from gradeline.service.labels import Opinion
 from gradeline.service.retention import RetentionTask, decide, prune
+from gradeline.service.service import Service, build_service
 from gradeline.service.settings import RetentionRules, ServeSettings, age_of
-from gradeline.service.state import Service, build
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -35,7 +35,7 @@ def service(request: pytest.FixtureRequest) -> Iterator[Service]:
         url = str(request.getfixturevalue("tmp_path") / "store.db")
     else:
         url = str(request.getfixturevalue("postgres_url"))
-    built = build(ServeSettings(store=url))
+    built = build_service(ServeSettings(store=url))
     yield built
     built.stop()
 
@@ -159,7 +159,7 @@ def test_a_run_that_is_needed_again_meanwhile_is_not_deleted(service: Service, m
 
 def test_the_service_applies_its_rules_by_itself(tmp_path: Path) -> None:
     rules = RetentionRules(older_than_s=90 * 86400)
-    service = build(ServeSettings(store=str(tmp_path / "store.db"), retention=rules))
+    service = build_service(ServeSettings(store=str(tmp_path / "store.db"), retention=rules))
     try:
         add(service, "old"), add(service, "recent", datetime.now(UTC).isoformat())
         gone = Event()
@@ -180,7 +180,7 @@ def test_the_service_applies_its_rules_by_itself(tmp_path: Path) -> None:
 
 def test_the_command_line_sets_the_rules(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
-    service = build(ServeSettings(store=str(store)))
+    service = build_service(ServeSettings(store=str(store)))
     add(service, "old"), add(service, "tagged", definition=definition(choice=[None, ["release"]]))
     service.stop()
     with Server(store, "--delete-older-than", "90d", "--keep-runs", "0", "--keep-tag", "release") as server:

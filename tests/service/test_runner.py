@@ -14,12 +14,12 @@ import pytest
 from gradeline.errors import StoreError
 from gradeline.model import Run
 from gradeline.service import runner
-from gradeline.service.caller import LOCAL
-from gradeline.service.failures import ApiError
+from gradeline.service.auth import LOCAL_CALLER
+from gradeline.service.errors import ServiceError
 from gradeline.service.secrets import Binding
+from gradeline.service.service import Service, build_service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import Service, build
-from gradeline.service.suites_of import Asked
+from gradeline.service.suites_of import EvaluationRequest
 from gradeline.testing.fake_judge import FakeJudge
 from gradeline.testing.fake_judge.server import Rule
 
@@ -47,7 +47,7 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> ServeSettings:
 @pytest.fixture
 def service(settings: ServeSettings) -> Iterator[Service]:
     """At work, without a server before it."""
-    built = build(settings)
+    built = build_service(settings)
     built.start()
     try:
         yield built
@@ -56,7 +56,7 @@ def service(settings: ServeSettings) -> Iterator[Service]:
 
 
 def start(service: Service, suite: dict[str, Any], **asked: Any) -> str:
-    found: str = service.evaluations.start(Asked(suite=suite, **asked), LOCAL)[0].id
+    found: str = service.evaluations.start(EvaluationRequest(suite=suite, **asked), LOCAL_CALLER)[0].id
     return found
 
 
@@ -120,13 +120,13 @@ def test_a_run_that_was_stopped_with_its_service_goes_on_with_the_next(
     settings: ServeSettings, agent: EchoAgent
 ) -> None:
     agent.failing = {"q 0"}
-    first = build(settings)
+    first = build_service(settings)
     first.start()
     run = start(first, suite_of(agent, 40, concurrency=2))
     agent.seconds = 0.02
     agent.wait_for(10)
     first.stop()
-    second = build(settings)
+    second = build_service(settings)
     try:
         stored = second.storage.get_run(run)
         assert stored is not None
@@ -148,7 +148,7 @@ def test_a_run_is_cancelled_and_resumed_with_what_is_missing(service: Service, a
     assert (stopped.status, stopped.error_message) == ("cancelled", "cancelled by request")
     assert agent.total < 50
     agent.seconds = 0.0
-    assert service.evaluations.resume(run, LOCAL).status in ("pending", "running")
+    assert service.evaluations.resume(run, LOCAL_CALLER).status in ("pending", "running")
     assert ended(service, run).status == "completed"
     assert set(agent.calls.values()) == {1}
     assert len(outcomes(service, run)) == 50
@@ -167,7 +167,7 @@ def test_a_judge_that_refuses_every_call_fails_the_run_and_resume_finishes_it(
         assert stopped.status == "failed"
         assert "HTTP 403" in str(stopped.error_message)
         judge.rules = (Rule(behaviour="403", contains="q 3"),)
-        service.evaluations.resume(run, LOCAL)
+        service.evaluations.resume(run, LOCAL_CALLER)
         assert ended(service, run).status == "completed"
         assert sorted(outcomes(service, run).values()) == ["error", *["pass"] * 5]
 
@@ -187,7 +187,7 @@ def test_what_failed_is_tried_again_and_stays_in_the_history(service: Service, a
     run = start(service, suite_of(agent, 3))
     ended(service, run)
     agent.failing = set()
-    service.evaluations.retry_failed(run, LOCAL)
+    service.evaluations.retry_failed(run, LOCAL_CALLER)
     assert ended(service, run).status == "completed"
     assert outcomes(service, run) == {"q0": "pass", "q1": "pass", "q2": "pass"}
     assert agent.calls == {"q 0": 1, "q 1": 2, "q 2": 1}
@@ -205,7 +205,7 @@ def test_a_regrade_never_calls_the_agent_also_where_not_all_was_answered(service
     ended(service, run)
     calls = agent.total
     answered = service.evaluations.get(run).result_count
-    regraded = service.evaluations.regrade(run, [{"id": "contains", "name": "has it"}], LOCAL)
+    regraded = service.evaluations.regrade(run, [{"id": "contains", "name": "has it"}], LOCAL_CALLER)
     done = ended(service, regraded.id)
     assert (done.status, done.parent, done.total) == ("completed", run, answered)
     assert set(outcomes(service, regraded.id).values()) == {"pass"}
@@ -217,22 +217,22 @@ def test_a_run_made_by_the_command_line_can_be_regraded_here(
 ) -> None:
     import json
 
-    from gradeline.cli import run as gradeline
+    from gradeline.cli import run_cli as gradeline
 
     file = tmp_path / "suite.json"
     file.write_text(json.dumps(suite_of(agent, 2)))
     gradeline(["--store", service.settings.store, "run", str(file), "--quiet"])
     (made,) = service.storage.list_runs()
-    regraded = service.evaluations.regrade(made.id, ["contains"], LOCAL)
+    regraded = service.evaluations.regrade(made.id, ["contains"], LOCAL_CALLER)
     assert ended(service, regraded.id).status == "completed"
     assert agent.total == 2
     assert regraded.target == service.evaluations.get(made.id).target
 
 
 def test_a_run_that_waits_here_can_be_resumed_by_the_command_line(settings: ServeSettings, agent: EchoAgent) -> None:
-    from gradeline.cli import run as gradeline
+    from gradeline.cli import run_cli as gradeline
 
-    idle = build(settings)
+    idle = build_service(settings)
     try:
         run = start(idle, suite_of(agent, 3))
         assert gradeline(["--store", settings.store, "resume", run, "--quiet"]) == 0
@@ -247,7 +247,7 @@ def test_a_run_that_waits_here_can_be_resumed_by_the_command_line(settings: Serv
 def test_an_address_that_is_refused_by_then_is_not_dialled(
     settings: ServeSettings, service: Service, agent: EchoAgent
 ) -> None:
-    from gradeline.service.access import Scope
+    from gradeline.service.auth import Scope
 
     service.runner.stop(0)
     run = start(service, suite_of(agent, 2))
@@ -370,7 +370,7 @@ def test_a_run_that_ended_early_asks_its_other_cases_when_it_is_resumed_with_all
     stopped = service.evaluations.get(after)
     calls = agent.total
     assert stopped.calls_saved == 240 - calls == 120 - stopped.result_count
-    resumed = service.evaluations.resume(after, LOCAL, all_cases=True)
+    resumed = service.evaluations.resume(after, LOCAL_CALLER, all_cases=True)
     assert (resumed.status in ("pending", "running"), resumed.stopped, resumed.calls_saved) == (True, None, 0)
     assert resumed.progress.total == 120
     assert ended(service, after).status == "completed"
@@ -380,16 +380,16 @@ def test_a_run_that_ended_early_asks_its_other_cases_when_it_is_resumed_with_all
     assert shown.verdict["reasons"][0] == "all 120 cases are asked: this verdict replaces the one after 6 of them"
     assert (shown.verdict["result"], shown.comparison["graders"]["exact"]["test"]) == ("fail", "mcnemar_mid_p")
     assert service.evaluations.get(before).calls_saved == 0
-    with pytest.raises(ApiError, match="did not end early: no case is left to ask"):
-        service.evaluations.resume(after, LOCAL, all_cases=True)
+    with pytest.raises(ServiceError, match="did not end early: no case is left to ask"):
+        service.evaluations.resume(after, LOCAL_CALLER, all_cases=True)
 
 
 def test_a_run_that_ended_early_is_not_resumed_without_all(service: Service, agent: EchoAgent) -> None:
     before, after = stopped_run(service, agent)
-    with pytest.raises(ApiError, match=r'it ended early, so send {"all": true} to ask its other cases'):
-        service.evaluations.resume(after, LOCAL)
-    with pytest.raises(ApiError, match="is completed and did not end early: no case is left to ask"):
-        service.evaluations.resume(before, LOCAL, all_cases=True)
+    with pytest.raises(ServiceError, match=r'it ended early, so send {"all": true} to ask its other cases'):
+        service.evaluations.resume(after, LOCAL_CALLER)
+    with pytest.raises(ServiceError, match="is completed and did not end early: no case is left to ask"):
+        service.evaluations.resume(before, LOCAL_CALLER, all_cases=True)
     assert service.evaluations.get(after).stopped is not None
 
 
@@ -403,7 +403,7 @@ def test_all_cases_of_a_cancelled_run_are_asked_without_a_look(service: Service,
     service.evaluations.cancel(after)
     assert ended(service, after).status == "cancelled"
     agent.may_answer.set()
-    service.evaluations.resume(after, LOCAL, all_cases=True)
+    service.evaluations.resume(after, LOCAL_CALLER, all_cases=True)
     assert ended(service, after).status == "completed"
     shown = service.evaluations.get(after)
     assert (shown.stopped, shown.result_count) == (None, 120)
@@ -413,13 +413,13 @@ def test_a_regrade_of_a_run_that_ended_early_is_compared_by_its_look_and_has_no_
     service: Service, agent: EchoAgent
 ) -> None:
     _, after = stopped_run(service, agent)
-    again = service.evaluations.regrade(after, ["contains"], LOCAL)
+    again = service.evaluations.regrade(after, ["contains"], LOCAL_CALLER)
     ended(service, again.id)
     shown = service.evaluations.get(again.id)
     assert (shown.stopped, shown.calls_saved) == ({"look": 1, "n": 6, "of": 120}, 0)
     message = f"grades the answers of '{after}'; resume that evaluation with all its cases, then regrade it"
-    with pytest.raises(ApiError, match=message):
-        service.evaluations.resume(again.id, LOCAL, all_cases=True)
+    with pytest.raises(ServiceError, match=message):
+        service.evaluations.resume(again.id, LOCAL_CALLER, all_cases=True)
 
 
 def test_a_run_that_cannot_end_early_says_why(service: Service, agent: EchoAgent) -> None:
@@ -437,7 +437,7 @@ def test_a_run_that_cannot_end_early_says_why(service: Service, agent: EchoAgent
 
 
 def test_an_early_end_needs_a_baseline(service: Service, agent: EchoAgent) -> None:
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ServiceError) as refused:
         start(service, suite_of(agent, 20), stop_early=True)
     reason = "needs a run to compare with: name one with 'baseline_id', or give the suite a regression gate"
     assert refused.value.message == f"Field 'stop_early': {reason}"
@@ -446,7 +446,7 @@ def test_an_early_end_needs_a_baseline(service: Service, agent: EchoAgent) -> No
 
 def test_an_early_end_needs_a_baseline_with_the_same_cases(service: Service, agent: EchoAgent) -> None:
     before = start(service, suite_of(agent, 3))
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ServiceError) as refused:
         start(service, suite_of(agent, 3, prefix="other"), baseline_id=before, stop_early=True)
     reason = "has no case in common with this run; name a run of this suite as the baseline, or leave out 'stop_early'"
     assert refused.value.message == f"Field 'stop_early': the baseline {before} {reason}"

@@ -11,14 +11,12 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gradeline.errors import StoreError
-from gradeline.model.bound_secret import Place, SecretSet
-from gradeline.service.access import Scope
-from gradeline.service.caller import LOCAL, Caller
-from gradeline.service.failures import ApiError, Code
-from gradeline.service.master import MasterKey
-from gradeline.service.secrets import STEPS, Binding, SecretInfo, Secrets, SecretUse
+from gradeline.model.secrets import SecretLocation, SecretSet
+from gradeline.service.auth import LOCAL_CALLER, Caller, MasterKey, Scope
+from gradeline.service.errors import Code, ServiceError
+from gradeline.service.secrets import SECRET_STEPS, Binding, SecretInfo, Secrets, SecretUse
+from gradeline.service.service import Service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import Service
 from gradeline.store.database import Database, Transaction, migrate
 from gradeline.store.sqlite import SqliteStorage
 
@@ -39,7 +37,7 @@ def secrets(database: Database) -> Secrets:
     return Secrets(database, ServeSettings(secret_key=MASTER_KEY), lambda: 0.0)
 
 
-def use(url: str, place: Place | None = "header") -> SecretUse:
+def use(url: str, place: SecretLocation | None = "header") -> SecretUse:
     return SecretUse("TOKEN", url, place, "target.headers.Authorization")
 
 
@@ -76,28 +74,30 @@ def test_a_secret_goes_to_its_scheme_host_and_port_only(
 ) -> None:
     secrets.put("TOKEN", VALUE, binding)
     if may:
-        secrets.check([use(url)], LOCAL)
+        secrets.check([use(url)], LOCAL_CALLER)
         return
-    with pytest.raises(ApiError, match=r"the secret 'TOKEN' may be sent to https?://.* only, not to") as refused:
-        secrets.check([use(url)], LOCAL)
+    with pytest.raises(ServiceError, match=r"the secret 'TOKEN' may be sent to https?://.* only, not to") as refused:
+        secrets.check([use(url)], LOCAL_CALLER)
     assert refused.value.message.startswith("Field 'target.headers.Authorization': ")
 
 
 @pytest.mark.parametrize(("own", "place", "may"), [("header", "header", True), ("query", "header", False)])
-def test_a_secret_is_sent_in_its_place_only(secrets: Secrets, own: Place, place: Place, may: bool) -> None:
+def test_a_secret_is_sent_in_its_place_only(
+    secrets: Secrets, own: SecretLocation, place: SecretLocation, may: bool
+) -> None:
     secrets.put("TOKEN", VALUE, Binding(("agent.test",), place=own))
     if may:
-        secrets.check([use("https://agent.test/", place)], LOCAL)
+        secrets.check([use("https://agent.test/", place)], LOCAL_CALLER)
         return
-    with pytest.raises(ApiError, match="may be sent in the query only, not in the header; an admin can store it"):
-        secrets.check([use("https://agent.test/", place)], LOCAL)
+    with pytest.raises(ServiceError, match="may be sent in the query only, not in the header; an admin can store it"):
+        secrets.check([use("https://agent.test/", place)], LOCAL_CALLER)
 
 
 @pytest.mark.parametrize(
     ("binding", "who", "may"),
     [
         (Binding(("agent.test",)), caller(Scope.ADMIN), True),
-        (Binding(("agent.test",)), LOCAL, True),
+        (Binding(("agent.test",)), LOCAL_CALLER, True),
         (Binding(("agent.test",)), caller(Scope.RUN), False),
         (Binding(("agent.test",), scopes=("run",)), caller(Scope.RUN), True),
         (Binding(("agent.test",), keys=("aaaaaaaaaaaa",)), caller(Scope.RUN), True),
@@ -109,13 +109,13 @@ def test_a_secret_is_used_by_keys_that_may_only(secrets: Secrets, binding: Bindi
     if may:
         secrets.check([use("https://agent.test/")], who)
         return
-    with pytest.raises(ApiError, match=r"your key may not use the secret 'TOKEN'; ask an admin") as refused:
+    with pytest.raises(ServiceError, match=r"your key may not use the secret 'TOKEN'; ask an admin") as refused:
         secrets.check([use("https://agent.test/")], who)
     assert refused.value.code is Code.FORBIDDEN
 
 
 def test_an_unknown_secret_is_refused(secrets: Secrets) -> None:
-    with pytest.raises(ApiError, match="No secret 'NONE'"):
+    with pytest.raises(ServiceError, match="No secret 'NONE'"):
         secrets.opened(["NONE"])
 
 
@@ -136,7 +136,7 @@ def _insert(transaction: Transaction, row: tuple[str, ...]) -> None:
 
 def test_rows_from_before_are_for_admins_over_https_in_a_header(database: Database) -> None:
     """A value that was sealed for its name and host opens as before; what it may be used for is the least."""
-    migrate(database, "secrets", STEPS[:1])
+    migrate(database, "secrets", SECRET_STEPS[:1])
     master = MasterKey(MASTER_KEY)
     for name, value in (("OLD", VALUE), ("SHORT", "1234")):
         nonce = b"0" * 12
@@ -148,13 +148,13 @@ def test_rows_from_before_are_for_admins_over_https_in_a_header(database: Databa
     assert secrets.all()[0] == info
     assert secrets.opened(["OLD"])["OLD"].value == VALUE
     old = SecretUse("OLD", "https://agent.test/", "header", "target.api_key")
-    secrets.check([old], LOCAL)
+    secrets.check([old], LOCAL_CALLER)
     for wrong in (old._replace(url="http://agent.test/"), old._replace(url="https://agent.test:8443/")):
-        with pytest.raises(ApiError, match=r"may be sent to https://agent\.test only"):
-            secrets.check([wrong], LOCAL)
-    with pytest.raises(ApiError, match="your key may not use"):
+        with pytest.raises(ServiceError, match=r"may be sent to https://agent\.test only"):
+            secrets.check([wrong], LOCAL_CALLER)
+    with pytest.raises(ServiceError, match="your key may not use"):
         secrets.check([old], caller(Scope.RUN))
-    with pytest.raises(ApiError, match=r"'SHORT' has fewer than 8 characters .* store a longer one"):
+    with pytest.raises(ServiceError, match=r"'SHORT' has fewer than 8 characters .* store a longer one"):
         secrets.opened(["SHORT"])
 
 

@@ -20,12 +20,11 @@ import pytest
 import uvicorn
 
 from gradeline.errors import ConfigError
-from gradeline.service import connections
+from gradeline.service import server as connections
 from gradeline.service.app import application
-from gradeline.service.connections import PatientProtocol
-from gradeline.service.process import Server, bind, url_of
+from gradeline.service.server import HttpProtocol, Server, bind, url_of
+from gradeline.service.service import Service, build_service, is_loopback
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import Service, build, is_loopback
 
 from .conftest import MASTER_KEY
 
@@ -204,7 +203,7 @@ def in_a_thread(service: Service) -> Iterator[int]:
     """A server in this process; gives its port."""
     ready = Event()
     with bind("127.0.0.1", 0) as bound:
-        config = uvicorn.Config(application(service), http=PatientProtocol, lifespan="on", log_config=None)
+        config = uvicorn.Config(application(service), http=HttpProtocol, lifespan="on", log_config=None)
         server = Server(config, service, ready.set)
         thread = Thread(target=server.run, args=([bound],))
         thread.start()
@@ -328,7 +327,7 @@ def test_loopback_is_told_from_the_rest() -> None:
 
 def test_a_store_in_memory_is_a_file_that_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    service = build(ServeSettings(store="memory://"))
+    service = build_service(ServeSettings(store="memory://"))
     (folder,) = tmp_path.iterdir()
     assert folder.stat().st_mode & 0o077 == 0
     service.stop()

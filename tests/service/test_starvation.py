@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from gradeline.service import preview
+from gradeline.service import trials
+from gradeline.service.service import Service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import Service
 
 from .conftest import MASTER_KEY, Call
 from .live import EchoAgent, Server, new_key, suite_of, with_keys
@@ -88,7 +88,7 @@ def test_60_previews_and_tries_of_one_key_hold_up_nobody_else(tmp_path: Path, ju
 def test_a_judge_that_takes_too_long_is_given_up(
     service: Service, call: Call, judge: SilentJudge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preview, "MOST_S", 0.3)
+    monkeypatch.setattr(trials, "MAX_PREVIEW_S", 0.3)
     answer = call("POST", "/api/graders/new/preview", json={"agent_response": "x", "definition": judge.definition()})
     score = answer.data
     assert (score["score_status"], score["score_value"], score["error_type"]) == ("error", None, "timeout")

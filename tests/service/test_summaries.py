@@ -23,7 +23,7 @@ from gradeline.model import (
 )
 from gradeline.service import findings
 from gradeline.service import summaries as module
-from gradeline.service.state import Service
+from gradeline.service.service import Service
 from gradeline.service.summaries import Summaries
 from gradeline.stats import wilson
 

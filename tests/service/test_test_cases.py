@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from gradeline.model.case import TestCase
-from gradeline.service.failures import ApiError, Code
-from gradeline.service.paging import Page, encode_cursor
-from gradeline.service.state import Service
+from gradeline.model.sample import TestCase
+from gradeline.service.errors import Code, ServiceError
+from gradeline.service.requests import PageRequest, encode_cursor
+from gradeline.service.service import Service
 from gradeline.service.test_cases import MAX_COUNTED, Filter, TestCases, new_case
 from gradeline.store import SqliteStorage
 
@@ -329,16 +329,16 @@ class TestStore:
         with SqliteStorage(tmp_path / "store.db") as storage:
             cases = TestCases(storage.database)
             cases.add(new_case({**GOOD, "tags": ["all"]}) for _ in range(MAX_COUNTED))
-            exact = cases.page(Page.of(2), Filter(q=GOOD["input"]))
+            exact = cases.page(PageRequest.of(2), Filter(q=GOOD["input"]))
             assert (len(exact.cases), exact.total, exact.capped) == (2, MAX_COUNTED, False)
             cases.add([new_case({**GOOD, "tags": ["all"]})])
-            capped = cases.page(Page.of(2), Filter(q=GOOD["input"]))
+            capped = cases.page(PageRequest.of(2), Filter(q=GOOD["input"]))
             assert (len(capped.cases), capped.total, capped.capped) == (2, MAX_COUNTED, True)
-            last = cases.page(Page.of(1000, MAX_COUNTED), Filter(q=GOOD["input"]))
+            last = cases.page(PageRequest.of(1000, MAX_COUNTED), Filter(q=GOOD["input"]))
             assert (len(last.cases), last.capped, last.next_cursor) == (1, True, None)
-            tagged = cases.page(Page.of(1000, MAX_COUNTED), Filter(tag="all"))
+            tagged = cases.page(PageRequest.of(1000, MAX_COUNTED), Filter(tag="all"))
             assert (len(tagged.cases), tagged.total, tagged.capped) == (1, MAX_COUNTED + 1, False)
-            assert cases.page(Page.of(1)).total == MAX_COUNTED + 1
+            assert cases.page(PageRequest.of(1)).total == MAX_COUNTED + 1
 
     def test_cases_are_found_by_their_ids(self, service: Service) -> None:
         kept, gone = service.cases.create(GOOD), service.cases.create(GOOD)
@@ -346,7 +346,7 @@ class TestStore:
         assert service.cases.find([gone.id, kept.id, kept.id, "nope", "\0"]) == {kept.id: kept}
 
     def test_a_wrong_case_is_refused_without_http(self, service: Service) -> None:
-        with pytest.raises(ApiError) as caught:
+        with pytest.raises(ServiceError) as caught:
             service.cases.create({"input": "x"})
         assert (caught.value.code, caught.value.message) == (
             Code.MISSING_FIELD,

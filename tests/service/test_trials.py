@@ -14,9 +14,9 @@ from urllib.parse import quote
 
 import pytest
 
+from gradeline.service.service import Service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import Service
-from gradeline.service.trial_shapes import MOST_BYTES
+from gradeline.service.trials import MAX_SHOWN_BYTES
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -68,7 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
         if place == "/moved":
             self._say(307, b"", Location="/echo")
         elif place == "/long":
-            self._say(200, b"x" * (2 * MOST_BYTES))
+            self._say(200, b"x" * (2 * MAX_SHOWN_BYTES))
         elif place == "/half":
             # what is kept ends within the key, which comes many times before
             said = key.encode("latin-1") * 9000
@@ -199,7 +199,7 @@ class TestWhatIsShown:
     def test_a_long_body_is_cut_and_that_is_said(self, call: Call, mirror: Mirror) -> None:
         told = attempt(call, agent_endpoint_url=f"{mirror.url}/long", input="q", timeout_s=20).data
         raw = told["exchanges"][0]["answer"]
-        assert (len(raw["body"]), raw["body_truncated"]) == (MOST_BYTES, True)
+        assert (len(raw["body"]), raw["body_truncated"]) == (MAX_SHOWN_BYTES, True)
         assert told["error_type"] == "bad_response"
 
     def test_a_model_is_an_agent_too(self, call: Call, mirror: Mirror) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradeline.engine.suites import Order, run_suite
+from gradeline.engine.orchestrate import RunRequest, run_suite
 from gradeline.model import Run
 from gradeline.service.verdicts import Verdicts
 from gradeline.store import SqliteStorage
@@ -24,7 +24,7 @@ GATE = "gate: {kind: simple, metric_key: same, aggregation: accuracy, op: gte, v
 def ran(folder: Path, storage: SqliteStorage, text: str) -> Run:
     file = folder / "suite.yaml"
     file.write_text(text)
-    return asyncio.run(run_suite(storage, Order(file))).runs[0].report.run
+    return asyncio.run(run_suite(storage, RunRequest(file))).runs[0].report.run
 
 
 @pytest.mark.parametrize(("gate", "result"), [(GATE, "fail"), (GATE.replace("0.9", "0.4"), "pass")])

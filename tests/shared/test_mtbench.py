@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gradeline.judges.replies import InvalidReply, PatternReply
+from gradeline.judges.reply_parsing import InvalidReply, PatternReply
 
 Row = dict[str, Any]
 Rows = Callable[[str], Iterator[Row]]

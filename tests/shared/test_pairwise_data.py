@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gradeline.judges.orders import BothOrders
+from gradeline.judges.pairwise import BothOrders
 from gradeline.verdict import OrderFinding, order_finding
 
 Rows = Callable[[str], Iterator[dict[str, Any]]]

@@ -13,9 +13,8 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from gradeline.verdict.aggregation import interval_of
-from gradeline.verdict.columns import Paired
-from gradeline.verdict.comparison import GraderComparison, compare_cases
+from gradeline.verdict.evidence import PairedScores, interval_of
+from gradeline.verdict.paired_decision import GraderComparison, compare_cases
 
 _HOME = Path(__file__).resolve().parents[3] / "shared" / "data"
 DATA = Path(os.environ.get("GRADELINE_SHARED_DATA") or _HOME)
@@ -112,7 +111,7 @@ def _truth(pools: Sequence[Sequence[tuple[float, float]]]) -> tuple[float, float
 
 def _compared(rows: Sequence[tuple[str, float, float]]) -> GraderComparison:
     return compare_cases(
-        Paired(
+        PairedScores(
             [str(number) for number in range(len(rows))],
             [(before,) for _, before, _ in rows],
             [(after,) for _, _, after in rows],

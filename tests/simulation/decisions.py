@@ -9,13 +9,13 @@ from measured import Row, at_least, at_most, monte_carlo_error
 from tables import tables
 
 from gradeline.stats import cases_to_decide
-from gradeline.stats.changes import OneSize
-from gradeline.verdict.columns import Paired
-from gradeline.verdict.comparison import (
+from gradeline.stats.paired import McNemarTest
+from gradeline.verdict.evidence import PairedScores
+from gradeline.verdict.paired_decision import (
     MARGIN,
     Decision,
     GraderComparison,
-    adjusted,
+    adjust_p_values,
     compare_cases,
     decide_difference,
     overall_decision,
@@ -39,7 +39,7 @@ def figures(full: bool = False) -> list[Row]:
 @cache
 def decided(cases: int, up: int, down: int, margin: float = MARGIN) -> Decision:
     """What `compare_cases` decides for pass and fail, without making the cases."""
-    found = OneSize(cases, up, down)
+    found = McNemarTest(cases, up, down)
     return decide_difference((up - down) / cases, found.interval, found.p, margin)
 
 
@@ -48,7 +48,7 @@ def compared(cases: int, up: int, down: int) -> GraderComparison:
     same = cases - up - down
     baseline = [(0.0,)] * up + [(1.0,)] * (down + same)
     candidate = [(1.0,)] * up + [(0.0,)] * down + [(1.0,)] * same
-    return compare_cases(Paired([str(case) for case in range(cases)], baseline, candidate))
+    return compare_cases(PairedScores([str(case) for case in range(cases)], baseline, candidate))
 
 
 def decisions(cases: int, share: float, difference: float) -> dict[Decision, float]:
@@ -63,7 +63,7 @@ def equally_good(n: int, share: float) -> list[Row]:
     """Both are equally good: neither better nor worse is true."""
     rates = decisions(n, share, 0.0)
     significant = sum(
-        table.chance for table in tables(n, share / 2.0, share / 2.0) if OneSize(n, table.up, table.down).p <= 0.05
+        table.chance for table in tables(n, share / 2.0, share / 2.0) if McNemarTest(n, table.up, table.down).p <= 0.05
     )
     name = f"equal, {share:g} change, n {n}"
     return [
@@ -89,7 +89,7 @@ def several_graders(n: int, graders: int, draws: int) -> list[Row]:
     random = Random(n)
     worse = 0
     for _ in range(draws):
-        found = adjusted({str(key): compared(n, *_drawn(random, n, 0.1)) for key in range(graders)})
+        found = adjust_p_values({str(key): compared(n, *_drawn(random, n, 0.1)) for key in range(graders)})
         worse += overall_decision(found, ["0"]) == "worse"
     slack = monte_carlo_error(0.04, draws) if draws < 1_000 else 0.0
     return [at_most(f"equal, {graders} graders, n {n}: worse", worse / draws, 0.04, slack)]

@@ -14,11 +14,17 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from gradeline.stats.changes import ALPHA, weigh
-from gradeline.stats.sequential import Differences, RepeatedInterval, look_sizes
-from gradeline.verdict.columns import Paired
-from gradeline.verdict.comparison import ComparisonRule, Decision, compare_cases, decide_difference, primary_decision
-from gradeline.verdict.stopping import StoppingRule, WatchedGate
+from gradeline.stats.paired import ALPHA, test_changes
+from gradeline.stats.sequential import DifferenceSums, RepeatedInterval, look_sizes
+from gradeline.verdict.early_stopping import StoppingRule, WatchedGate
+from gradeline.verdict.evidence import PairedScores
+from gradeline.verdict.paired_decision import (
+    ComparisonRule,
+    Decision,
+    compare_cases,
+    decide_difference,
+    primary_decision,
+)
 
 MARGIN = 0.02
 _HOME = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -72,7 +78,7 @@ def stopped_graders(columns: Sequence[Sequence[float]], primary: int = 1) -> End
             new = column[done:size]
             total, squares = sums[place]
             sums[place] = total + sum(new), squares + sum(change * change for change in new if change)
-            interval = Differences(size, *sums[place]).at(look, alpha)
+            interval = DifferenceSums(size, *sums[place]).at(look, alpha)
             found[keys[place]] = _decision(interval)
         done = size
         decision = "worse" if "worse" in found.values() else primary_decision(found, keys[:primary])
@@ -104,7 +110,7 @@ def stopped_by_the_rule(columns: Sequence[Sequence[float]], primary: int = 1) ->
 def fixed(pairs: Pairs) -> Decision:
     """The decision over all cases."""
     names = [str(number) for number in range(len(pairs))]
-    paired = Paired(names, [(before,) for before, _ in pairs], [(after,) for _, after in pairs])
+    paired = PairedScores(names, [(before,) for before, _ in pairs], [(after,) for _, after in pairs])
     return compare_cases(paired, ComparisonRule(MARGIN)).decision
 
 
@@ -112,7 +118,7 @@ def peeked(pairs: Pairs) -> Decision:
     """Naive peeking: the ordinary comparison at each of 20 looks, until one decides."""
     seen = changes(pairs)
     for size in look_sizes(len(pairs)):
-        found = weigh(seen[:size], pass_or_fail=True)
+        found = test_changes(seen[:size], pass_or_fail=True)
         decision = decide_difference(sum(seen[:size]) / size, found.interval, found.p, MARGIN)
         if decision != "undecided":
             return decision

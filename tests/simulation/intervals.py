@@ -14,7 +14,7 @@ from measured import Row, at_least, monte_carlo_error
 from tables import tables
 
 from gradeline.stats import score_interval, wilson
-from gradeline.stats.changes import OneSize, changes_of, weigh
+from gradeline.stats.paired import McNemarTest, score_changes, test_changes
 
 COVERAGE = 0.92
 
@@ -134,7 +134,7 @@ def pass_and_fail(full: bool) -> list[Row]:
         for n in (10, 30, 100, 200) if full else (10, 30):
             held = 0.0
             for table in tables(n, up, down):
-                low, high = OneSize(n, table.up, table.down).interval
+                low, high = McNemarTest(n, table.up, table.down).interval
                 held += table.chance * (low <= up - down <= high)
             found.append(at_least(f"difference, pass and fail, up {up:g}, down {down:g}, n {n}", held, 0.94))
     return found
@@ -186,7 +186,7 @@ def scores(draws: int) -> list[Row]:
             held = 0
             for _ in range(draws):
                 before, after = zip(*(pair(random) for _ in range(n)), strict=True)
-                low, high = weigh(changes_of(before, after), pass_or_fail=False).interval
+                low, high = test_changes(score_changes(before, after), pass_or_fail=False).interval
                 held += low <= truth <= high
             found.append(at_least(f"difference, {name}, n {n}", held / draws, limit, _slack(limit, draws)))
     return found

@@ -7,9 +7,9 @@ from random import Random
 
 from measured import Row, at_most, monte_carlo_error
 
-from gradeline.verdict.columns import Paired
-from gradeline.verdict.comparison import ComparisonRule
-from gradeline.verdict.ranking import PairDifference, compare_pairs, ranks
+from gradeline.verdict.evidence import PairedScores
+from gradeline.verdict.paired_decision import ComparisonRule
+from gradeline.verdict.ranking import PairDifference, compare_pairs, rank_ranges
 
 RUNS = 5
 LIMIT = 0.05
@@ -50,9 +50,9 @@ def compared(scores: Sequence[Sequence[float]]) -> tuple[PairDifference, ...]:
     names = [str(number) for number in range(RUNS)]
     cases = [str(number) for number in range(len(scores))]
 
-    def pair(baseline: str, candidate: str) -> Paired:
+    def pair(baseline: str, candidate: str) -> PairedScores:
         first, second = int(baseline), int(candidate)
-        return Paired(cases, [(row[first],) for row in scores], [(row[second],) for row in scores])
+        return PairedScores(cases, [(row[first],) for row in scores], [(row[second],) for row in scores])
 
     return compare_pairs(pair, dict.fromkeys(names, 1.0), ComparisonRule())
 
@@ -70,7 +70,7 @@ def _figures_of(name: str, sets: int) -> Iterator[Row]:
     apart = outside = 0
     for _ in range(sets):
         pairs = compared([draw(random) for _ in range(cases)])
-        placed = ranks([str(number) for number in range(RUNS)], pairs)
+        placed = rank_ranges([str(number) for number in range(RUNS)], pairs)
         apart += any(rank != (1, RUNS) for rank in placed.values())
         outside += any(not pair.difference_ci[0] <= 0.0 <= pair.difference_ci[1] for pair in pairs)
     slack = monte_carlo_error(LIMIT, sets)  # what chance may add

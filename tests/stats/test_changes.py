@@ -13,13 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradeline import stats
-from gradeline.stats.changes import FewChanges, ManyChanges, OneSize, Weighed, change_of, changes_of, skewed, weigh
+from gradeline.stats.paired import (
+    McNemarTest,
+    PairedTest,
+    PairedTTest,
+    SignFlipTest,
+    is_skewed,
+    score_change,
+    score_changes,
+    test_changes,
+)
 
 tenths = st.integers(0, 10).map(lambda tenth: tenth / 10)
 scores = st.one_of(tenths, st.floats(0, 1))
 
 
-def agree(found: Weighed) -> bool:
+def agree(found: PairedTest) -> bool:
     low, high = found.interval
     return (found.p <= 0.05) == (low > 0.0 or high < 0.0)
 
@@ -29,57 +38,59 @@ class TestAgreement:
 
     @given(st.integers(0, 400), st.integers(0, 400), st.integers(0, 2000))
     def test_of_pass_and_fail(self, up: int, down: int, same: int) -> None:
-        assert agree(OneSize(max(1, up + down + same), up, down))
+        assert agree(McNemarTest(max(1, up + down + same), up, down))
 
     @pytest.mark.parametrize("changed", range(41))
     def test_of_every_small_table(self, changed: int) -> None:
         for up, same in product(range(changed + 1), (0, 1, 10, 100)):
             if changed + same:
-                assert agree(OneSize(changed + same, up, changed - up))
+                assert agree(McNemarTest(changed + same, up, changed - up))
 
     @given(st.lists(st.tuples(scores, scores), min_size=1, max_size=14))
     def test_of_few_scores(self, pairs: list[tuple[float, float]]) -> None:
-        assert agree(weigh(changes_of(*zip(*pairs, strict=True)), pass_or_fail=False))
+        assert agree(test_changes(score_changes(*zip(*pairs, strict=True)), pass_or_fail=False))
 
     @given(st.lists(st.tuples(tenths, tenths), min_size=16, max_size=80), st.integers(0, 200))
     def test_of_many_scores(self, pairs: list[tuple[float, float]], same: int) -> None:
         before, after = zip(*pairs, *[(0.5, 0.5)] * same, strict=True)
-        assert agree(weigh(changes_of(before, after), pass_or_fail=False))
+        assert agree(test_changes(score_changes(before, after), pass_or_fail=False))
 
     @given(st.integers(1, 60), st.integers(0, 60), st.sampled_from([0.1, 0.25, 1.0]))
     def test_of_changes_of_one_size(self, up: int, down: int, size: float) -> None:
         changes = [size] * up + [-size] * down + [0.0] * 5
-        assert agree(weigh(changes, pass_or_fail=False))
+        assert agree(test_changes(changes, pass_or_fail=False))
 
 
 class TestIntervals:
     @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 200))
     def test_they_hold_the_estimate_and_mirror(self, up: int, down: int, same: int) -> None:
         cases = max(1, up + down + same)
-        low, high = OneSize(cases, up, down).interval
-        mirrored = OneSize(cases, down, up).interval
+        low, high = McNemarTest(cases, up, down).interval
+        mirrored = McNemarTest(cases, down, up).interval
         assert -1.0 <= low <= (up - down) / cases <= high <= 1.0
         assert (-mirrored[1], -mirrored[0]) == pytest.approx((low, high), abs=1e-12)
 
     @given(st.lists(st.floats(-1, 1), max_size=12), st.integers(1, 50))
     def test_those_of_scores_do_too(self, changes: list[float], same: int) -> None:
-        found = weigh(changes_of([0.0] * (len(changes) + same), [*changes, *[0.0] * same]), pass_or_fail=False)
-        assert isinstance(found, FewChanges)
+        found = test_changes(
+            score_changes([0.0] * (len(changes) + same), [*changes, *[0.0] * same]), pass_or_fail=False
+        )
+        assert isinstance(found, SignFlipTest)
         low, high = found.interval
         assert -1.0 <= low <= sum(found.changes) / found.cases + 1e-9
         assert sum(found.changes) / found.cases - 1e-9 <= high <= 1.0
 
     def test_no_change_at_all_still_leaves_room_for_some(self) -> None:
         room = stats.wilson(0, 100).high
-        assert OneSize(100, 0, 0).interval == pytest.approx((-room, room))
-        assert FewChanges(100, ()).interval == pytest.approx((-room, room))
+        assert McNemarTest(100, 0, 0).interval == pytest.approx((-room, room))
+        assert SignFlipTest(100, ()).interval == pytest.approx((-room, room))
 
     def test_too_few_changes_tell_no_direction(self) -> None:
-        low, high = FewChanges(5, (0.2, 0.2, 0.1, 0.3, 0.2)).interval
+        low, high = SignFlipTest(5, (0.2, 0.2, 0.1, 0.3, 0.2)).interval
         assert (low, high) == (-1.0, 1.0)
 
     def test_six_changes_one_way_lie_between_the_smallest_and_the_largest(self) -> None:
-        found = FewChanges(6, (0.1, 0.2, 0.3, 0.4, 0.5, 0.6))
+        found = SignFlipTest(6, (0.1, 0.2, 0.3, 0.4, 0.5, 0.6))
         assert found.p == 2 / 64
         low, high = found.interval
         assert low > 0.0
@@ -88,10 +99,10 @@ class TestIntervals:
 
     def test_more_cases_of_the_same_kind_narrow_them(self) -> None:
         few = (0.1, 0.2, -0.1, 0.3, 0.2, 0.1, 0.2)
-        families: list[list[Weighed]] = [
-            [OneSize(40 * times, 8 * times, 4 * times) for times in (1, 2, 10, 100)],
-            [FewChanges(40, few), FewChanges(80, few * 2)],
-            [ManyChanges(40 * times, 0.1, 0.05 / times) for times in (1, 2, 10, 100)],
+        families: list[list[PairedTest]] = [
+            [McNemarTest(40 * times, 8 * times, 4 * times) for times in (1, 2, 10, 100)],
+            [SignFlipTest(40, few), SignFlipTest(80, few * 2)],
+            [PairedTTest(40 * times, 0.1, 0.05 / times) for times in (1, 2, 10, 100)],
         ]
         for family in families:
             widths = [high - low for low, high in (found.interval for found in family)]
@@ -100,28 +111,28 @@ class TestIntervals:
 
 class TestFamilies:
     def test_pass_and_fail_are_counted(self) -> None:
-        found = weigh([1.0, 1.0, -1.0, 0.0], pass_or_fail=True)
-        assert (found, found.test, found.p) == (OneSize(4, 2, 1), "mcnemar_mid_p", 0.625)
-        assert OneSize(20, 8, 2).p == stats.mcnemar(8, 2).mid_p
+        found = test_changes([1.0, 1.0, -1.0, 0.0], pass_or_fail=True)
+        assert (found, found.test, found.p) == (McNemarTest(4, 2, 1), "mcnemar_mid_p", 0.625)
+        assert McNemarTest(20, 8, 2).p == stats.mcnemar(8, 2).mid_p
 
     def test_five_changes_one_way_are_significant_and_four_are_not(self) -> None:
-        assert (OneSize(20, 4, 0).p, OneSize(20, 5, 0).p) == (1 / 16, 1 / 32)
+        assert (McNemarTest(20, 4, 0).p, McNemarTest(20, 5, 0).p) == (1 / 16, 1 / 32)
 
     def test_few_changes_try_every_sign(self) -> None:
         maize = [change / 100 for change in (49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48)]
-        found = weigh([*maize, 0.0, 0.0], pass_or_fail=False)
+        found = test_changes([*maize, 0.0, 0.0], pass_or_fail=False)
         assert (found.test, found.p) == ("sign_flip_exact", 1726 / 32768)
 
     def test_many_changes_are_students(self) -> None:
         random = Random(1)
         before, after = ([random.random() for _ in range(50)] for _ in range(2))
-        found = weigh(changes_of(before, after), pass_or_fail=False)
+        found = test_changes(score_changes(before, after), pass_or_fail=False)
         assert found.test == "paired_t"
         assert found.interval == pytest.approx(stats.paired_difference(after, before), abs=1e-9)
 
     def test_changes_without_spread_are_not_certain(self) -> None:
-        found = weigh([0.25] * 20 + [0.0] * 20, pass_or_fail=False)
-        assert (found, found.test) == (OneSize(40, 20, 0, 0.25), "mcnemar_mid_p")
+        found = test_changes([0.25] * 20 + [0.0] * 20, pass_or_fail=False)
+        assert (found, found.test) == (McNemarTest(40, 20, 0, 0.25), "mcnemar_mid_p")
         assert found.p == 1 / 2**20
         low, high = found.interval
         assert 0.0 < low < 0.125 < high < 0.25
@@ -138,19 +149,19 @@ class TestFamilies:
         ],
     )
     def test_a_few_changes_far_larger_than_the_others_are_skewed(self, changes: list[float], expected: bool) -> None:
-        assert skewed(changes) is expected
+        assert is_skewed(changes) is expected
 
     def test_rounding_is_no_change(self) -> None:
-        assert changes_of([0.3, 0.1], [0.1 + 0.2, 0.2]) == [0.0, 0.1]
+        assert score_changes([0.3, 0.1], [0.1 + 0.2, 0.2]) == [0.0, 0.1]
 
     def test_unpaired_scores_are_refused(self) -> None:
         with pytest.raises(ValueError, match="1 values against 2: pairs are needed"):
-            changes_of([0.0, 1.0], [1.0])
+            score_changes([0.0, 1.0], [1.0])
 
 
 @cache
 def of_pass_and_fail(cases: int, up: int, down: int) -> tuple[float, float, float]:
-    found = OneSize(cases, up, down)
+    found = McNemarTest(cases, up, down)
     return (*found.interval, found.p)
 
 
@@ -186,7 +197,7 @@ class TestCoverage:
         truth = changing * (2 / 3 - 1 / 2)
         for _ in range(rounds):
             before, after = zip(*(pair() for _ in range(cases)), strict=True)
-            found = weigh(changes_of(before, after), pass_or_fail=False)
+            found = test_changes(score_changes(before, after), pass_or_fail=False)
             low, high = found.interval
             held += low <= truth <= high
         assert held / rounds >= 0.93
@@ -224,7 +235,7 @@ class TestThirds:
     def test_p_is_that_of_whole_numbers(self, units: list[int], parts: int) -> None:
         baseline = [max(0, -unit) / parts for unit in units]
         candidate = [max(0, unit) / parts for unit in units]
-        found = weigh(changes_of(baseline, candidate), pass_or_fail=False)
+        found = test_changes(score_changes(baseline, candidate), pass_or_fail=False)
         observed = abs(sum(units))
         patterns = list(product((1, -1), repeat=len(units)))
         hits = sum(abs(sum(map(mul, signs, units))) >= observed for signs in patterns)
@@ -237,7 +248,9 @@ class TestThirds:
             for signs in combinations_with_replacement((-2, -1, 1, 2, 3), 10)
             if 0.0505 < _exact_p(signs) < 0.0511 and sum(signs) > 0
         )
-        found = weigh(changes_of([max(0, -u) / 3 for u in units], [max(0, u) / 3 for u in units]), pass_or_fail=False)
+        found = test_changes(
+            score_changes([max(0, -u) / 3 for u in units], [max(0, u) / 3 for u in units]), pass_or_fail=False
+        )
         assert found.p > 0.05
         assert found.interval[0] <= 0.0
 
@@ -264,16 +277,16 @@ class TestNoise:
         ],
     )
     def test_what_is_strictly_below_it_is_the_same(self, before: float, after: float, change: float) -> None:
-        assert change_of(before, after, 0.01) == change
-        assert changes_of([before], [after], 0.01) == [change]
+        assert score_change(before, after, 0.01) == change
+        assert score_changes([before], [after], 0.01) == [change]
 
     def test_without_a_threshold_every_change_counts(self) -> None:
-        assert changes_of([0.5, 0.5], [0.500001, 0.5]) == [1e-06, 0.0]
+        assert score_changes([0.5, 0.5], [0.500001, 0.5]) == [1e-06, 0.0]
 
     @given(scores, scores, st.floats(0, 1, exclude_max=True))
     def test_it_is_the_same_rule_in_both_directions(self, before: float, after: float, noise: float) -> None:
-        assert change_of(before, after, noise) == -change_of(after, before, noise)
-        assert abs(change_of(before, after, noise) - change_of(before, after)) <= noise
+        assert score_change(before, after, noise) == -score_change(after, before, noise)
+        assert abs(score_change(before, after, noise) - score_change(before, after)) <= noise
 
     def test_pass_and_fail_are_never_noise(self) -> None:
-        assert changes_of([0.0, 1.0], [1.0, 0.0], 0.999) == [1.0, -1.0]
+        assert score_changes([0.0, 1.0], [1.0, 0.0], 0.999) == [1.0, -1.0]

@@ -11,12 +11,12 @@ import pytest
 from gradeline.stats import mean_interval, sequential
 from gradeline.stats.sequential import (
     LOOKS,
-    Differences,
+    DifferenceSums,
     RepeatedInterval,
+    alpha_spent,
     boundaries,
-    differences_of,
     look_sizes,
-    spent,
+    sum_differences,
 )
 
 TABLE = (
@@ -71,8 +71,8 @@ def test_an_error_rate_is_a_probability(alpha: float) -> None:
 
 
 def test_the_whole_error_rate_is_spent_at_the_last_look() -> None:
-    assert spent(0.05, LOOKS) == 0.05
-    assert all(spent(0.05, one) < spent(0.05, other) for one, other in pairwise(range(LOOKS + 1)))
+    assert alpha_spent(0.05, LOOKS) == 0.05
+    assert all(alpha_spent(0.05, one) < alpha_spent(0.05, other) for one, other in pairwise(range(LOOKS + 1)))
 
 
 def test_looks_are_rounded_up() -> None:
@@ -82,7 +82,7 @@ def test_looks_are_rounded_up() -> None:
 
 
 def test_the_interval_is_the_mean_and_the_boundary_times_the_standard_error() -> None:
-    found = differences_of([1.0] * 3 + [-1.0] * 10 + [0.0] * 187).at(8, 0.05)
+    found = sum_differences([1.0] * 3 + [-1.0] * 10 + [0.0] * 187).at(8, 0.05)
     mean = -7 / 200
     se = sqrt(((13 + 1) / 201 - (7 / 201) ** 2) / 200)
     assert (found.cases, found.mean, found.se) == (200, pytest.approx(mean), pytest.approx(se))
@@ -91,7 +91,7 @@ def test_the_interval_is_the_mean_and_the_boundary_times_the_standard_error() ->
 
 
 def test_cases_without_a_change_do_not_show_that_nothing_changes() -> None:
-    low, high = differences_of([0.0] * 5).at(1, 0.05).interval
+    low, high = sum_differences([0.0] * 5).at(1, 0.05).interval
     assert low < -0.5
     assert high > 0.5
 
@@ -107,16 +107,16 @@ def test_p_is_the_error_rate_at_which_the_interval_touches_0(look: int, reach: f
 
 
 def test_p_is_1_without_a_difference_and_has_a_least_value() -> None:
-    assert differences_of([0.0] * 100).at(20, 0.05).p == 1.0
-    assert differences_of([1.0] * 5000).at(20, 0.05).p == pytest.approx(1e-12)
+    assert sum_differences([0.0] * 100).at(20, 0.05).p == 1.0
+    assert sum_differences([1.0] * 5000).at(20, 0.05).p == pytest.approx(1e-12)
 
 
 def test_clusters_of_one_count_as_cases() -> None:
     changes = [1.0, 0.0, -1.0, 0.0, 0.0, 1.0] * 20
-    alone = differences_of(changes).at(4, 0.05)
-    each = differences_of(changes, range(len(changes))).at(4, 0.05)
+    alone = sum_differences(changes).at(4, 0.05)
+    each = sum_differences(changes, range(len(changes))).at(4, 0.05)
     assert each.se == pytest.approx(alone.se, rel=0.02)
-    mixed = differences_of(changes, [number if number % 2 else None for number in range(len(changes))]).at(4, 0.05)
+    mixed = sum_differences(changes, [number if number % 2 else None for number in range(len(changes))]).at(4, 0.05)
     assert mixed.se == pytest.approx(each.se)
 
 
@@ -127,23 +127,23 @@ def test_clusters_that_change_together_have_the_standard_error_of_cr1() -> None:
         change = random.choice([1.0, 0.0, 0.0, -1.0])
         changes += [change] * 5
         clusters += [cluster] * 5
-    found = differences_of(changes, clusters).at(20, 0.05)
+    found = sum_differences(changes, clusters).at(20, 0.05)
     assert found.se == pytest.approx(mean_interval(changes, clusters).se, rel=0.01)
-    assert found.se > 2.0 * differences_of(changes).at(20, 0.05).se
+    assert found.se > 2.0 * sum_differences(changes).at(20, 0.05).se
 
 
 def test_one_cluster_shows_nothing() -> None:
-    assert differences_of([1.0] * 50, ["a"] * 50).at(20, 0.05).interval == (-1.0, 1.0)
+    assert sum_differences([1.0] * 50, ["a"] * 50).at(20, 0.05).interval == (-1.0, 1.0)
 
 
 def test_cases_are_counted() -> None:
-    found = Differences()
+    found = DifferenceSums()
     for change in (0.5, 0.0):
         found.add(change)
     assert found.cases == 2
 
 
 def test_a_few_cases_that_all_change_alike_are_not_certain() -> None:
-    found = differences_of([1.0] * 5).at(1, 0.05)
+    found = sum_differences([1.0] * 5).at(1, 0.05)
     assert found.interval[0] < 0.1
     assert found.p > 1e-4

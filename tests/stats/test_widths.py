@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gradeline.stats.widths import cases_for_half_width, labels_for_kappa, labels_for_rate
+from gradeline.stats.power import cases_for_half_width, labels_for_kappa, labels_for_rate
 
 
 def test_labels_for_a_rate_are_those_of_the_textbook() -> None:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Run, RunGrader, Sample
 from gradeline.model.observation import Observation
-from gradeline.service.access import Scope
-from gradeline.service.caller import Caller
+from gradeline.service.auth import Caller, Scope
 from gradeline.service.labels import Opinion
-from gradeline.service.parts import PARTS
 from gradeline.service.secrets import Binding
+from gradeline.service.service import PARTS, build_service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import build
-from gradeline.store.copying import TableCopy
-from gradeline.store.database import Transaction
-from gradeline.store.shared import SharedStorage
-from gradeline.store.tables import tables_of
+from gradeline.store.backup import TableCopy
+from gradeline.store.database import SharedStorage, Transaction, tables_of
 
 MASTER_KEY = b"a master key of the tests, long enough"
 SECRET = "sk-secret-of-the-tests"
@@ -24,7 +20,7 @@ BOOKKEEPING = {"deleted_runs", "parts", "schema_version"}
 
 def fill(store: str, runs: int = 2, cases: int = 6) -> list[str]:
     """The ids of the runs; the first one is the parent of the last one."""
-    service = build(ServeSettings(store=store, secret_key=MASTER_KEY))
+    service = build_service(ServeSettings(store=store, secret_key=MASTER_KEY))
     try:
         storage, database = service.storage, service.database
         made = [_run(storage, f"run {n}", cases) for n in range(runs)]

@@ -13,9 +13,8 @@ import pytest
 
 from gradeline.model import Response, ResponseKey, Sample
 from gradeline.store import PostgresStorage, SqliteStorage, open_storage
-from gradeline.store.checking import check_store
-from gradeline.store.shared import SharedStorage
-from gradeline.store.usage import usage_of, usage_of_run
+from gradeline.store.database import SharedStorage
+from gradeline.store.maintenance import check_store, usage_of, usage_of_run
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -89,7 +88,7 @@ def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
     raw = bytearray(path.read_bytes())
     raw[(page - 1) * 4096 + 8 : page * 4096] = b"\xff" * 4088
     path.write_bytes(raw)
-    with SqliteStorage(path, reading=True) as storage:
+    with SqliteStorage(path, read_only=True) as storage:
         report = check_store(storage.database)
     assert report.damaged
     assert report.faults

@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 
 from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Run, Sample, Storage
-from gradeline.service.parts import PARTS
+from gradeline.service.service import PARTS, build_service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.state import build
-from gradeline.store import PostgresStorage, SqliteStorage, StoreError, copying, open_storage, tables
-from gradeline.store.copying import copy_store, write_backup
-from gradeline.store.database import Transaction
-from gradeline.store.shared import SharedStorage
+from gradeline.store import PostgresStorage, SqliteStorage, StoreError, backup, open_storage
+from gradeline.store import database as tables
+from gradeline.store.backup import copy_store, write_backup
+from gradeline.store.database import SharedStorage, Transaction
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -82,7 +81,7 @@ def everything(storage: SharedStorage) -> dict[str, list[object]]:
                 key=repr,
             )
             for name, table in found.items()
-            if name not in copying._INTERNAL
+            if name not in backup._INTERNAL
         }
 
     return database.snapshot(read)
@@ -111,7 +110,7 @@ def test_a_copied_store_is_a_service_with_its_keys_secrets_and_counters(
 ) -> None:
     fill(urls[0])
     copy_store(opened(urls[0]).database, opened(urls[1]).database, PARTS)
-    service = build(ServeSettings(store=urls[1], secret_key=MASTER_KEY))
+    service = build_service(ServeSettings(store=urls[1], secret_key=MASTER_KEY))
     try:
         assert [key.name for key in service.keys.all()] == ["me"]
         assert service.secrets.opened(["agent"])["agent"].value == SECRET
@@ -153,7 +152,7 @@ def test_a_copy_that_differs_is_not_stored(
     urls: tuple[str, str], opened: OpenStores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(urls[0])
-    insert = copying._insert
+    insert = backup._insert
 
     def with_a_flaw(transaction: object, table: tables.Table, rows: list[tuple[object, ...]]) -> None:
         if table.name == "grades":
@@ -163,7 +162,7 @@ def test_a_copy_that_differs_is_not_stored(
             ]
         insert(transaction, table, rows)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(copying, "_insert", with_a_flaw)
+    monkeypatch.setattr(backup, "_insert", with_a_flaw)
     destination = opened(urls[1])
     with pytest.raises(
         StoreError, match=r"the copy of the table grades differs from the source \(13 rows.*nothing was"
@@ -174,7 +173,7 @@ def test_a_copy_that_differs_is_not_stored(
 
 INTERRUPTED = """
 import os, signal, sys
-from gradeline.service.parts import PARTS
+from gradeline.service.service import PARTS
 from gradeline.store import copying, open_storage
 
 insert = copying._insert
@@ -203,7 +202,7 @@ def test_a_copy_that_is_killed_leaves_an_empty_store_and_can_be_repeated(
 
 CTRL_C = """
 import os, signal, sys, time
-from gradeline.service.parts import PARTS
+from gradeline.service.service import PARTS
 from gradeline.store import copying, open_storage
 
 insert = copying._insert
@@ -268,9 +267,9 @@ def test_rows_that_are_left_of_a_deleted_run_are_not_copied(urls: tuple[str, str
     source, destination = opened(urls[0]), opened(urls[1])
     # as a deletion that was killed after its first step leaves it
     if isinstance(source, SqliteStorage):
-        from gradeline.store.sqlite_deletion import hide_run
+        from gradeline.store.deletion import hide_run
 
-        with source._link.writing(cascading=False) as connection:
+        with source._pool.writing(foreign_keys=False) as connection:
             hide_run(connection, run)
     else:
         execute(urls[0], "DELETE FROM gradeline.runs WHERE id = $1", run)
@@ -279,20 +278,6 @@ def test_rows_that_are_left_of_a_deleted_run_are_not_copied(urls: tuple[str, str
     copy_store(source.database, destination.database, PARTS)
     assert destination.database.read("SELECT count(*) FROM responses WHERE run = ?", run) == [(0,)]
     assert destination.database.read("SELECT count(*) FROM deleted_runs") == [(0,)]
-
-
-def test_responses_of_an_early_version_get_the_digest_of_their_case(urls: tuple[str, str], opened: OpenStores) -> None:
-    if not urls[0].startswith("sqlite"):
-        pytest.skip("PostgreSQL stores have had digests from the beginning")
-    (run, *_) = fill(urls[0])
-    source, destination = opened(urls[0]), opened(urls[1])
-    wanted = sorted(source.database.read("SELECT case_key, digest FROM responses WHERE run = ?", run))
-    with closing(sqlite3.connect(urls[0].removeprefix("sqlite:///"))) as connection, connection:
-        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-            connection.execute(f"DROP TRIGGER {name}")
-        connection.execute("UPDATE responses SET digest = NULL")
-    copy_store(source.database, destination.database, PARTS)
-    assert sorted(destination.database.read("SELECT case_key, digest FROM responses WHERE run = ?", run)) == wanted
 
 
 @pytest.mark.parametrize("urls", [("sqlite", "postgresql")], indirect=True)
@@ -346,7 +331,7 @@ def test_a_page_is_found_by_its_key_however_many_rows_come_before_it(tmp_path: P
     with SqliteStorage(tmp_path / "store.db") as storage:
         dialect = storage.database.dialect
         found = storage.database.snapshot(lambda transaction: tables.tables_of(transaction, dialect))
-        list(copying._rows_of(Noting(), dialect, found[table]))
+        list(backup._rows_of(Noting(), dialect, found[table]))
         places = "x" * len(found[table].key)
         plan = storage.database.read(f"EXPLAIN QUERY PLAN {statements[1]}", *places)
     key = ",".join(found[table].key)
@@ -371,7 +356,7 @@ def test_a_backup_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.
     def fails(*_: object) -> None:
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(copying, "_insert", fails)
+    monkeypatch.setattr(backup, "_insert", fails)
     with SqliteStorage(tmp_path / "source.db") as source, pytest.raises(StoreError, match="the disk is full"):
         write_backup(source.database, tmp_path / "backups" / "one.db", PARTS)
     assert list((tmp_path / "backups").iterdir()) == []

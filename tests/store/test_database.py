@@ -10,10 +10,9 @@ import pytest
 
 from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Sample, to_json
 from gradeline.store import PostgresStorage, Run, SqliteStorage, StoreError
-from gradeline.store.database import Dialect, Transaction, migrate
-from gradeline.store.postgres_database import numbered
-from gradeline.store.rows import Row
-from gradeline.store.shared import SharedStorage
+from gradeline.store.database import Dialect, SharedStorage, Transaction, migrate
+from gradeline.store.postgres_connections import numbered
+from gradeline.store.rows import RecordRow
 
 STORES: dict[str, Callable[[pytest.FixtureRequest], SharedStorage]] = {
     "sqlite": lambda request: SqliteStorage(request.getfixturevalue("tmp_path") / "store.db"),
@@ -137,7 +136,7 @@ class TestBeside:
     def test_it_is_committed_with_the_rows(self, notes: SharedStorage) -> None:
         run = notes.save_run(Run(name="n", suite="s"))
 
-        def count(transaction: Transaction, rows: Sequence[Row]) -> None:
+        def count(transaction: Transaction, rows: Sequence[RecordRow]) -> None:
             transaction.run("UPDATE notes SET value = value + ? WHERE name = ?", len(rows), "a")
 
         async def write() -> list[BaseException | None]:
@@ -154,7 +153,7 @@ class TestBeside:
     def test_where_it_refuses_nothing_is_stored(self, notes: SharedStorage) -> None:
         run = notes.save_run(Run(name="n", suite="s"))
 
-        def refuse(transaction: Transaction, rows: Sequence[Row]) -> None:
+        def refuse(transaction: Transaction, rows: Sequence[RecordRow]) -> None:
             raise StoreError("another has the run")
 
         async def write() -> None:

@@ -15,8 +15,8 @@ import pytest
 
 from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Sample, Storage
 from gradeline.store import PostgresStorage, Run, SqliteStorage, StoreError, deletion, open_storage
-from gradeline.store.deletion import TABLES
-from gradeline.store.shared import SharedStorage
+from gradeline.store.database import SharedStorage
+from gradeline.store.deletion import RECORD_TABLES
 from postgres_server import execute
 
 CASES, REPEATS = 30, 2
@@ -60,12 +60,12 @@ def rows_of(url: str, run: str) -> dict[str, int]:
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
             found = {
                 table: connection.execute(f"SELECT count(*) FROM {table} WHERE run = ?", (run,)).fetchone()[0]
-                for table in (*TABLES, "deleted_runs", "response_counts", "grade_counts")
+                for table in (*RECORD_TABLES, "deleted_runs", "response_counts", "grade_counts")
             }
     else:
         found = {
             table: int(str(execute(url, f"SELECT count(*) FROM gradeline.{table} WHERE run = $1", run)[0][0]))
-            for table in (*TABLES, "deleted_runs", "response_counts", "grade_counts")
+            for table in (*RECORD_TABLES, "deleted_runs", "response_counts", "grade_counts")
         }
     return {table: number for table, number in found.items() if number}
 
@@ -100,7 +100,7 @@ def test_it_goes_in_transactions_of_a_bounded_size(store: SharedStorage, monkeyp
 
 
 def rows_left(store: SharedStorage, run: str) -> list[int]:
-    return [store.database.read(f"SELECT count(*) FROM {table} WHERE run = ?", run)[0][0] for table in TABLES]
+    return [store.database.read(f"SELECT count(*) FROM {table} WHERE run = ?", run)[0][0] for table in RECORD_TABLES]
 
 
 DELETING = """
@@ -153,7 +153,7 @@ def test_what_was_interrupted_is_gone_on_with(store: SharedStorage, url: str, go
     elif go_on == "it is deleted again":
         assert not store.delete_run(run)
     else:
-        for _ in TABLES:  # a bit each time: nobody who opens a store waits for it all
+        for _ in RECORD_TABLES:  # a bit each time: nobody who opens a store waits for it all
             opened(url).close()
         opened(url).close()
     assert rows_of(url, run) == {}

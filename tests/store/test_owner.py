@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from gradeline.engine import keeper
-from gradeline.engine.keeper import ProcessKeeper
+from gradeline.engine import ownership
+from gradeline.engine.ownership import ProcessLock
 from gradeline.model import Run
 from gradeline.store import InMemoryStorage, PostgresStorage, SqliteStorage, open_storage
-from gradeline.store.owner import LEASE_S, is_alive, this_process
-from gradeline.store.shared import SharedStorage
+from gradeline.store.database import SharedStorage
+from gradeline.store.leases import LEASE_S, is_alive, this_process
 
 ELSEWHERE = "another-host/1:12:345"
 
@@ -33,7 +33,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[SharedStorage]:
 @pytest.fixture(scope="module")
 def dead() -> str:
     """A process of this host that has ended."""
-    script = "from gradeline.store.owner import this_process; print(this_process(), end='')"
+    script = "from gradeline.store.leases import this_process; print(this_process(), end='')"
     return subprocess.check_output([sys.executable, "-c", script], text=True)
 
 
@@ -107,8 +107,8 @@ class TestHeartbeat:
     def test_it_is_written_again_and_again_while_a_run_is_kept(
         self, store: SharedStorage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(keeper, "HEARTBEAT_S", 0.01)
-        held = ProcessKeeper(store, Run(id=saved(store, "pending", None), name="n", suite="s"))
+        monkeypatch.setattr(ownership, "HEARTBEAT_S", 0.01)
+        held = ProcessLock(store, Run(id=saved(store, "pending", None), name="n", suite="s"))
         run = held.begin()
         for _ in range(2):
             store.database.transact(lambda transaction: transaction.run("DELETE FROM run_heartbeats"))

@@ -21,13 +21,11 @@ import pytest
 
 from gradeline.errors import ConfigError
 from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Sample
-from gradeline.model.codec import to_json
 from gradeline.model.observation import new_observation
-from gradeline.store import PostgresStorage, Run, StoreError, deletion, open_storage
-from gradeline.store.postgres_database import numbered
-from gradeline.store.postgres_link import Link, take_time
-from gradeline.store.postgres_migrations import MIGRATIONS, count_in_shares
-from gradeline.store.postgres_pages import (
+from gradeline.model.sample import TestCase
+from gradeline.store import PostgresStorage, Run, StoreError, deletion, open_storage, postgres_schema
+from gradeline.store.postgres_connections import PostgresConnectionPool, PostgresUrl, numbered, read_url, take_time
+from gradeline.store.postgres_records import (
     GRADE_COLUMNS,
     KEY_PAGE,
     KEYS_OF_CASES,
@@ -37,11 +35,10 @@ from gradeline.store.postgres_pages import (
     RECORD_PAGE,
     RESPONSE_COLUMNS,
     SAMPLE_PAGE,
+    put_rows,
 )
-from gradeline.store.postgres_rows import put_rows
-from gradeline.store.postgres_schema import migrate
-from gradeline.store.postgres_url import PostgresUrl, read_url
-from gradeline.store.rows import Row, Tally, counts_of, grade_row, response_row, score_units
+from gradeline.store.postgres_schema import MIGRATIONS, migrate
+from gradeline.store.rows import RecordRow, Tally, counts_of, grade_row, response_row, score_units
 from postgres_server import Server, execute, why_no_server
 
 RESPONSES, GRADES = "responses_pkey", "grades_pkey"
@@ -57,7 +54,7 @@ def put(storage: PostgresStorage, run: str, case: int | str, text: str = "Paris"
     storage.put_response(ResponseKey(run, str(case)), Response(text=text), Sample(case, "capital of France?"))
 
 
-def graded(run: str, cases: Sequence[str], score: float = 1.0) -> list[Row]:
+def graded(run: str, cases: Sequence[str], score: float = 1.0) -> list[RecordRow]:
     """Rows of answers, and of a grade for each."""
     outcome = Outcome.PASS if score >= 0.5 else Outcome.FAIL
     grade = Grade(kind="k", fingerprint="f", outcome=outcome, score=score, passed=score >= 0.5)
@@ -106,7 +103,7 @@ class TestTheUrl:
     )
     def test_its_place_holds_no_secret(self, url: str, place: str) -> None:
         found = read_url(url)
-        assert found.place == place
+        assert found.location == place
         assert repr(found) == f"PostgresUrl({place!r})"
 
     @pytest.mark.parametrize(
@@ -159,7 +156,7 @@ class TestTheUrl:
 
 
 def test_its_repr_names_the_place_alone(store: PostgresStorage) -> None:
-    assert repr(store) == f"PostgresStorage({store.place!r})"
+    assert repr(store) == f"PostgresStorage({store.location!r})"
     assert "gradeline@" not in repr(store)
 
 
@@ -248,7 +245,7 @@ class TestTheDatabase:
             await connection.execute("SET LOCAL enable_seqscan = off")  # so few rows are read faster without one
             return str(await connection.fetchval(f"EXPLAIN (FORMAT JSON) {statement}", *values))
 
-        found = reached_by(json.loads(store._link.write(explained))[0]["Plan"])
+        found = reached_by(json.loads(store._pool.write(explained))[0]["Plan"])
         assert set(found) == indexes
 
     @pytest.mark.parametrize("place", [0, 10_000, 15_000, 19_000, 19_900])
@@ -415,37 +412,27 @@ class TestWhatItCannotHold:
 
 
 def migrated(url: str, *steps: Any) -> None:
-    link = Link(read_url(url), patience=0)
+    pool = PostgresConnectionPool(read_url(url), retry_seconds=0)
     try:
-        link.write(lambda connection: migrate(connection, steps or None))
+        pool.write(lambda connection: migrate(connection, steps or None))
     finally:
-        link.close()
+        pool.close()
 
 
 class TestMigrations:
-    def test_an_older_store_is_brought_up_to_date(self, postgres_url: str) -> None:
-        migrated(postgres_url, *MIGRATIONS[:2])
-        text = '{"schema":1,"id":"c1","input":"i","expected_output":"o"}'
-        execute(postgres_url, "INSERT INTO gradeline.test_cases (id, test_case) VALUES ('c1', $1)", text)
+    def test_an_older_store_is_migrated(self, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         with PostgresStorage(postgres_url) as storage:
-            assert [case.id for case in storage.list_test_cases()] == ["c1"]
-            assert storage.observations() == []
+            storage.save_test_case(TestCase(id="c1", input="i", expected_output="o"))
 
-    def test_what_was_counted_before_counters_had_shares_still_counts(self, postgres_url: str) -> None:
-        migrated(postgres_url, *MIGRATIONS[: MIGRATIONS.index(count_in_shares)])
-        run = to_json(Run(id="r", name="n", suite="s"))
-        execute(postgres_url, "INSERT INTO gradeline.runs (id, name, run) VALUES ('r', 'n', $1)", run)
-        rows = graded("r", ["1", "2", "3"])
-        link = Link(read_url(postgres_url), patience=0)
-        try:
-            link.write(lambda connection: put_rows(connection, rows))
-        finally:
-            link.close()
-        with PostgresStorage(postgres_url) as storage:
-            assert not any(storage._commit(graded("r", ["3", "4"], 0.0)))
-            outcomes = storage.counts("r").graders["g"].outcomes
-            assert (outcomes["pass"], outcomes["fail"]) == (2, 2)
-        assert check_whole(postgres_url, "r") == {("1", 0), ("2", 0), ("3", 0), ("4", 0)}
+        async def add_colour(connection: Any) -> None:
+            await connection.execute("ALTER TABLE test_cases ADD COLUMN colour text DEFAULT 'red'")
+
+        monkeypatch.setattr(postgres_schema, "MIGRATIONS", (*MIGRATIONS, add_colour))
+        with PostgresStorage(postgres_url, mode="read") as storage:
+            assert storage.list_test_cases() == [TestCase(id="c1", input="i", expected_output="o")]
+            assert storage.database.read("SELECT colour FROM test_cases") == [("red",)]
+            assert storage.note == f"the store {storage.location} was migrated from version 1 to 2 to read it"
+        assert execute(postgres_url, "SELECT version FROM gradeline.schema_version") == [(2,)]
 
     def test_a_step_that_fails_leaves_nothing_behind(self, postgres_url: str) -> None:
         async def breaks(connection: Any) -> None:
@@ -466,7 +453,7 @@ class TestMigrations:
     def test_the_schema_of_another_program_is_refused(self, postgres_url: str) -> None:
         execute(postgres_url, "CREATE SCHEMA gradeline")
         execute(postgres_url, "CREATE TABLE gradeline.theirs (x int)")
-        with pytest.raises(StoreError, match="has a schema 'gradeline' of another program; name another database"):
+        with pytest.raises(StoreError, match="has a schema 'gradeline' of another program; use another database"):
             PostgresStorage(postgres_url)
 
     def test_an_empty_schema_made_beforehand_is_used(self, postgres_url: str) -> None:
@@ -518,7 +505,7 @@ class TestALostServer:
         self, postgres_server: Server, caplog: pytest.LogCaptureFixture
     ) -> None:
         """Who calls is told, and nobody else: the driver's own log would be a traceback on a person's terminal."""
-        with PostgresStorage(postgres_server.url, patience_seconds=0.2) as storage:
+        with PostgresStorage(postgres_server.url, retry_seconds=0.2) as storage:
             run = storage.save_run(Run(name="n", suite="s"))
             postgres_server.halt()
             for act in (storage.list_runs, lambda: put(storage, run, 1)):
@@ -532,7 +519,7 @@ class TestALostServer:
 
     @pytest.mark.parametrize("mode", ["fast", "immediate"])
     def test_a_restart_is_waited_for(self, postgres_server: Server, mode: str) -> None:
-        with PostgresStorage(postgres_server.url, patience_seconds=60) as storage:
+        with PostgresStorage(postgres_server.url, retry_seconds=60) as storage:
             run = storage.save_run(Run(name="n", suite="s"))
             put(storage, run, 1)
             postgres_server.halt(mode)
@@ -552,7 +539,7 @@ class TestALostServer:
                 await asyncio.to_thread(postgres_server.start)
                 await writer.put_response(*one)
 
-        with PostgresStorage(postgres_server.url, patience_seconds=0.2) as storage:
+        with PostgresStorage(postgres_server.url, retry_seconds=0.2) as storage:
             run = storage.save_run(Run(name="n", suite="s"))
             postgres_server.halt()
             asyncio.run(write())
@@ -560,7 +547,7 @@ class TestALostServer:
 
     def test_a_commit_without_an_answer_is_told_as_unknown(self, postgres_server: Server) -> None:
         """A standby that never answers lets a commit be done, and keeps its answer back."""
-        with PostgresStorage(postgres_server.url, patience_seconds=30) as storage:
+        with PostgresStorage(postgres_server.url, retry_seconds=30) as storage:
             run = storage.save_run(Run(name="n", suite="s"))
             execute(postgres_server.url, "ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
             execute(postgres_server.url, "SELECT pg_reload_conf()")
@@ -586,7 +573,7 @@ class TestALostServer:
             time.sleep(0.02)
 
     def test_who_waits_for_it_is_told_when_the_store_is_closed(self, postgres_server: Server) -> None:
-        storage = PostgresStorage(postgres_server.url, patience_seconds=600)
+        storage = PostgresStorage(postgres_server.url, retry_seconds=600)
         postgres_server.halt()
         with ThreadPoolExecutor(1) as threads:
             waiting = threads.submit(storage.list_runs)
@@ -597,10 +584,10 @@ class TestALostServer:
 
     def test_a_server_that_does_not_answer_in_time(self, postgres_url: str) -> None:
         with (
-            PostgresStorage(postgres_url, patience_seconds=0) as store,
+            PostgresStorage(postgres_url, retry_seconds=0) as store,
             pytest.raises(StoreError, match="did not answer in time; see how busy it is") as caught,
         ):
-            store._link.write(lambda connection: connection.execute("SELECT pg_sleep(60)", timeout=0.05))
+            store._pool.write(lambda connection: connection.execute("SELECT pg_sleep(60)", timeout=0.05))
         assert caught.value.retryable
 
     def test_a_cut_connection_is_not_even_noticed(self, store: PostgresStorage, postgres_url: str) -> None:
@@ -619,17 +606,17 @@ def with_options(url: str, options: str) -> str:
 class TestAStatementThatTakesTooLong:
     def test_the_server_ends_it(self, postgres_url: str) -> None:
         with (
-            PostgresStorage(with_options(postgres_url, "statement_timeout=100"), patience_seconds=0) as store,
+            PostgresStorage(with_options(postgres_url, "statement_timeout=100"), retry_seconds=0) as store,
             pytest.raises(StoreError, match=r"stopped a statement that took too long; .*\?statement_timeout=") as told,
         ):
-            store._link.read("SELECT pg_sleep(60)")
+            store._pool.read("SELECT pg_sleep(60)")
         assert told.value.retryable
 
     def test_the_store_goes_on_afterwards(self, postgres_url: str) -> None:
-        with PostgresStorage(with_options(postgres_url, "statement_timeout=100"), patience_seconds=0) as store:
+        with PostgresStorage(with_options(postgres_url, "statement_timeout=100"), retry_seconds=0) as store:
             run = store.save_run(Run(name="n", suite="s"))
             with pytest.raises(StoreError, match="took too long"):
-                store._link.write(lambda connection: connection.execute("SELECT pg_sleep(60)"))
+                store._pool.write(lambda connection: connection.execute("SELECT pg_sleep(60)"))
             put(store, run, 1)
             assert store.counts(run).responses["success"] == 1
 
@@ -644,8 +631,8 @@ class TestAStatementThatTakesTooLong:
             await connection.execute("SELECT pg_sleep(0.3)")
             return await connection.fetchval("SELECT current_setting('statement_timeout')")
 
-        with PostgresStorage(with_options(postgres_url, "statement_timeout=100"), patience_seconds=0) as store:
-            assert store._link.write(long) == "1h"
+        with PostgresStorage(with_options(postgres_url, "statement_timeout=100"), retry_seconds=0) as store:
+            assert store._pool.write(long) == "1h"
             assert store._read("SELECT current_setting('statement_timeout')")[0][0] == "100ms"
 
 
@@ -686,7 +673,7 @@ class TestAServerWithFewConnections:
         """It would take eight for eight threads, and finds one."""
 
         async def act() -> None:
-            with PostgresStorage(server.url, patience_seconds=60) as store:
+            with PostgresStorage(server.url, retry_seconds=60) as store:
                 run = store.save_run(Run(name="n", suite="s"))
                 others = await self._taken(server.url, 3)
                 with ThreadPoolExecutor(8) as threads:
@@ -742,7 +729,7 @@ from gradeline.store import PostgresStorage
 async def main(worker):
     cases = list(range(300))
     random.Random(worker).shuffle(cases)
-    with PostgresStorage(sys.argv[1], patience_seconds=60) as storage:
+    with PostgresStorage(sys.argv[1], retry_seconds=60) as storage:
         async with storage.writer() as writer:
             async def one(case):
                 run = "ab"[case % 2]

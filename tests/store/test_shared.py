@@ -12,7 +12,7 @@ from gradeline.errors import ConfigError, StoreError
 from gradeline.model import Response, ResponseKey, Run, Sample, Storage
 from gradeline.store import InMemoryStorage, SqliteStorage
 from gradeline.store.database import Transaction
-from gradeline.store.rows import Row
+from gradeline.store.rows import RecordRow
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -41,7 +41,7 @@ def put(storage: SqliteStorage, beside: object) -> None:
 def test_what_is_done_beside_a_batch_is_stored_with_it(tmp_path: Path) -> None:
     seen: list[str] = []
 
-    def beside(transaction: Transaction, rows: Sequence[Row]) -> None:
+    def beside(transaction: Transaction, rows: Sequence[RecordRow]) -> None:
         seen.extend(row.case for row in rows)
         transaction.run("INSERT INTO notes (text) VALUES (?)", "beside")
 
@@ -53,7 +53,7 @@ def test_what_is_done_beside_a_batch_is_stored_with_it(tmp_path: Path) -> None:
 
 
 def test_a_refusal_beside_a_batch_undoes_it(tmp_path: Path) -> None:
-    def refuse(transaction: Transaction, rows: Sequence[Row]) -> None:
+    def refuse(transaction: Transaction, rows: Sequence[RecordRow]) -> None:
         transaction.run("DELETE FROM runs WHERE id = 'other'")
         raise StoreError("not yours any more")
 

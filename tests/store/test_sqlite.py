@@ -25,23 +25,17 @@ from gradeline.errors import Outcome
 from gradeline.model import (
     Counts,
     Grade,
-    GradeMeasure,
-    Measure,
     Response,
     ResponseKey,
     Sample,
     TestCase,
-    Usage,
-    digest_of,
-    to_json,
 )
-from gradeline.store import Run, SqliteStorage, StoreError
+from gradeline.store import Run, SqliteStorage, StoreError, sqlite_schema
 from gradeline.store import writer as writer_module
-from gradeline.store.migrations import APPLICATION_ID, MIGRATIONS, count_new_rows_at_once, migrate
-from gradeline.store.rows import Row, Tally, counts_of, grade_row, response_row, score_units
-from gradeline.store.sqlite_link import BUSY_SECONDS, LOG_COMMITS
-from gradeline.store.sqlite_pages import KEY_PAGE, RECORD_PAGE
-from gradeline.store.sqlite_reading import require_store
+from gradeline.store.rows import RecordRow, Tally, counts_of, grade_row, response_row, score_units
+from gradeline.store.sqlite_connections import BUSY_SECONDS, CHECKPOINT_COMMITS, require_store
+from gradeline.store.sqlite_records import KEY_PAGE, RECORD_PAGE
+from gradeline.store.sqlite_schema import APPLICATION_ID, MIGRATIONS, migrate
 
 
 @pytest.fixture
@@ -81,7 +75,7 @@ class TestTheFile:
     def test_its_settings(self, path: Path) -> None:
         with SqliteStorage(path) as storage:
             pragmas = {
-                name: storage._link.connection.execute(f"PRAGMA {name}").fetchone()[0]
+                name: storage._pool.connection.execute(f"PRAGMA {name}").fetchone()[0]
                 for name in (
                     "journal_mode",
                     "synchronous",
@@ -127,7 +121,7 @@ class TestTheFile:
             put(storage, run, 1)
             for _ in range(20):
                 next(storage.records(run))  # left unfinished
-            assert len(storage._link._readers) == 1
+            assert len(storage._pool._readers) == 1
 
     def test_a_closed_store_says_so(self, path: Path) -> None:
         storage = SqliteStorage(path)
@@ -139,14 +133,36 @@ class TestTheFile:
 
 
 class TestMigrations:
-    def test_an_older_store_is_brought_up_to_date(self, path: Path) -> None:
-        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            migrate(connection, MIGRATIONS[:1])
-            text = '{"schema":1,"id":"c1","input":"i","expected_output":"o"}'
-            connection.execute("INSERT INTO test_cases (id, test_case) VALUES ('c1', ?)", (text,))
+    @pytest.fixture
+    def old(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A store of the first version, when there is a second."""
         with SqliteStorage(path) as storage:
+            storage.save_test_case(TestCase(id="c1", input="i", expected_output="o"))
+            storage.make_single_file()
+
+        def add_colour(connection: sqlite3.Connection) -> None:
+            connection.execute("ALTER TABLE test_cases ADD COLUMN colour TEXT DEFAULT 'red'")
+
+        monkeypatch.setattr(sqlite_schema, "MIGRATIONS", (*MIGRATIONS, add_colour))
+        return path
+
+    def test_an_older_store_is_migrated(self, old: Path) -> None:
+        with SqliteStorage(old) as storage:
             assert storage.list_test_cases() == [TestCase(id="c1", input="i", expected_output="o")]
-            assert storage.list_runs() == []
+            assert storage.note is None
+        assert query(old, "SELECT colour FROM test_cases") == [("red",)]
+        assert query(old, "PRAGMA user_version") == [(2,)]
+
+    def test_an_older_store_is_read_from_a_migrated_copy(self, old: Path) -> None:
+        content = old.read_bytes()
+        with SqliteStorage(old, read_only=True) as storage:
+            assert storage.database.read("SELECT colour FROM test_cases") == [("red",)]
+            assert storage.note == (
+                f"the store {old} has an older schema (version 1, latest 2): a temporary copy was read; the next run in"
+                " it migrates it"
+            )
+        assert old.read_bytes() == content
+        assert [file.name for file in old.parent.iterdir()] == [old.name]
 
     def test_a_step_that_fails_leaves_nothing_behind(self, path: Path) -> None:
         def breaks(connection: sqlite3.Connection) -> None:
@@ -185,14 +201,14 @@ def as_nobody() -> Iterator[Path]:
 class TestWhatIsRefused:
     def test_a_file_that_is_no_database(self, path: Path) -> None:
         path.write_text("name: capitals\n" * 100)
-        with pytest.raises(StoreError, match=rf"{path} is not a gradeline store .*; name another file"):
+        with pytest.raises(StoreError, match=rf"{path} is not a gradeline store .*; use another file"):
             SqliteStorage(path)
         assert path.read_text() == "name: capitals\n" * 100
 
     def test_the_database_of_another_program(self, path: Path) -> None:
         query(path, "CREATE TABLE theirs (x)")
         before = path.read_bytes()
-        with pytest.raises(StoreError, match=f"{path} is a SQLite database of another program; name another file"):
+        with pytest.raises(StoreError, match=f"{path} is a SQLite database of another program; use another file"):
             SqliteStorage(path)
         assert path.read_bytes() == before
 
@@ -203,7 +219,7 @@ class TestWhatIsRefused:
     def test_a_folder_that_cannot_be_made(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         with pytest.raises(
-            StoreError, match=r"the folder .*file/sub of the store cannot be made .*; name another store"
+            StoreError, match=r"the folder .*file/sub of the store cannot be created .*; use another store"
         ):
             SqliteStorage(tmp_path / "file" / "sub" / "store.db")
 
@@ -276,8 +292,8 @@ class TestFullDisk:
 
         with SqliteStorage(path) as storage:
             run = storage.save_run(Run(name="n", suite="s"))
-            pages = storage._link.connection.execute("PRAGMA page_count").fetchone()[0]
-            storage._link.connection.execute(f"PRAGMA max_page_count = {pages + 20}")
+            pages = storage._pool.connection.execute("PRAGMA page_count").fetchone()[0]
+            storage._pool.connection.execute(f"PRAGMA max_page_count = {pages + 20}")
             told = asyncio.run(write())
             stored = {int(record.case) for record in storage.records(run)}
             failed = {case for case, error in enumerate(told) if error is not None}
@@ -285,7 +301,7 @@ class TestFullDisk:
             assert stored | failed == set(range(100))
             assert stored & failed == set()
             assert all(isinstance(told[case], StoreError) and "the disk is full" in str(told[case]) for case in failed)
-            storage._link.connection.execute("PRAGMA max_page_count = 100000")
+            storage._pool.connection.execute("PRAGMA max_page_count = 100000")
             put(storage, run, 1000)
         check_whole(path, run)
 
@@ -421,38 +437,6 @@ def test_what_was_acknowledged_survives_kill_9(path: Path) -> None:
     assert len(acknowledged["grade"]) > 100
 
 
-def test_a_store_of_an_earlier_version_is_brought_up_to_date(tmp_path: Path) -> None:
-    path = tmp_path / "old.db"
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        migrate(connection, MIGRATIONS[:4])
-        sample, response = Sample("c", "q"), Response(text="a", usage=Usage(cost=0.5), latency_ms=7.0)
-        grade = Grade("exact", "f", Outcome.FAIL, 0.25, False, metadata={"error": "cut"})
-        connection.execute(
-            "INSERT INTO runs (id, name, run) VALUES ('r', 'n', ?)", (to_json(Run(id="r", name="n", suite="s")),)
-        )
-        connection.execute("INSERT INTO samples VALUES ('r', 'c', 0, ?)", (to_json(sample),))
-        connection.execute("INSERT INTO responses VALUES ('r', 'c', 0, 'success', ?)", (to_json(response),))
-        connection.execute(
-            "INSERT INTO grades VALUES ('r', 'c', 0, 'exact', 'f', 'fail', ?, ?, ?, 'a')",
-            (*score_units(0.25), to_json(grade)),
-        )
-    with SqliteStorage(path) as store:
-        assert list(store.measures("r", digests=True)) == [
-            Measure(
-                "c",
-                0,
-                "success",
-                7.0,
-                0.5,
-                {"exact": GradeMeasure(Outcome.FAIL, 0.25, True)},
-                digest_of(to_json(sample)),
-            )
-        ]
-        assert [key.digest for key in store.keys_of("r")] == [digest_of(to_json(sample))]
-        assert store.counts("r").responses["success"] == 1
-        assert [record.response for record in store.records("r")] == [response]
-
-
 def counted(path: Path, run: str) -> Counts:
     """The counts of a run by going through all of its rows."""
     with closing(sqlite3.connect(path)) as connection:
@@ -466,8 +450,8 @@ def counted(path: Path, run: str) -> Counts:
 class TestCounting:
     """New rows are counted by whoever stores them, those that take another's place by the database."""
 
-    def rows(self, run: str, cases: Sequence[int], score: float) -> list[Row]:
-        answered: list[Row] = [
+    def rows(self, run: str, cases: Sequence[int], score: float) -> list[RecordRow]:
+        answered: list[RecordRow] = [
             response_row(ResponseKey(run, str(case)), Response(text=f"{score}"), Sample(case, "q"), case)
             for case in cases
         ]
@@ -502,20 +486,6 @@ class TestCounting:
             storage._commit([*self.rows(runs[0], range(5), 1.0), *self.rows(runs[1], range(7), 0.0)])
             assert [storage.counts(run) for run in runs] == [counted(path, run) for run in runs]
 
-    def test_a_store_whose_triggers_counted_new_rows(self, path: Path) -> None:
-        before = MIGRATIONS.index(count_new_rows_at_once)
-        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            migrate(connection, MIGRATIONS[:before])
-            stored = to_json(Run(id="r", name="n", suite="s"))
-            connection.execute("INSERT INTO runs (id, name, run) VALUES ('r', 'n', ?)", (stored,))
-            connection.execute("INSERT INTO samples VALUES ('r', '1', 0, ?)", (to_json(Sample(1, "q")),))
-            columns = "run, case_key, repeat, status, response"
-            values = ("r", "1", 0, "success", to_json(Response(text="a")))
-            connection.execute(f"INSERT INTO responses ({columns}) VALUES (?, ?, ?, ?, ?)", values)
-        with SqliteStorage(path) as storage:
-            storage._commit(self.rows("r", [1, 2], 1.0))
-            assert storage.counts("r") == counted(path, "r")
-
 
 class TestCommittingAtOnce:
     def test_it_waits_for_nobody(self, path: Path) -> None:
@@ -525,10 +495,10 @@ class TestCommittingAtOnce:
             with closing(sqlite3.connect(path, isolation_level=None)) as other:
                 other.execute("BEGIN IMMEDIATE")
                 began = monotonic()
-                assert storage._commit_now(rows) is None
+                assert storage._try_commit(rows) is None
                 assert monotonic() - began < BUSY_SECONDS / 2
                 other.execute("ROLLBACK")
-            assert storage._commit_now(rows) == [None]
+            assert storage._try_commit(rows) == [None]
             assert len(list(storage.records(run))) == 1
 
     def test_a_run_goes_on_while_another_process_writes(self, path: Path) -> None:
@@ -560,10 +530,10 @@ class TestTheLog:
 
         async def write(storage: SqliteStorage, run: str) -> None:
             async with storage.writer() as writer:
-                for number in range(3 * LOG_COMMITS):
+                for number in range(3 * CHECKPOINT_COMMITS):
                     key = ResponseKey(run, str(number))
                     await writer.put_response(key, Response(text="x"), Sample(number, "q"), number)
-                while storage._link.in_log:  # a machine that is busy just then gives the next quiet moment
+                while storage._pool.commits_in_log:  # a machine that is busy just then gives the next quiet moment
                     await writer.post_grades(key, {"exact": ("x", Grade("exact", "f", Outcome.PASS, 1.0, True))})
                     await asyncio.sleep(3 * writer_module.POSTED_SECONDS)
                 assert query(path, "SELECT count(*) FROM grades") == [(1,)]
@@ -572,7 +542,7 @@ class TestTheLog:
             run = storage.save_run(Run(name="n", suite="s"))
             asyncio.run(write(storage, run))
             length = log.stat().st_size
-            for number in range(LOG_COMMITS):
+            for number in range(CHECKPOINT_COMMITS):
                 put(storage, run, number, "another")
             assert log.stat().st_size == length
         check_whole(path, run)
@@ -580,24 +550,24 @@ class TestTheLog:
     def test_a_few_commits_are_left_in_it(self, path: Path) -> None:
         with SqliteStorage(path) as storage:
             run = storage.save_run(Run(name="n", suite="s"))
-            for number in range(LOG_COMMITS - 2):  # the run is the first
+            for number in range(CHECKPOINT_COMMITS - 2):  # the run is the first
                 put(storage, run, number)
-            storage._link.fold_log()
-            assert storage._link.in_log == LOG_COMMITS - 1
-            put(storage, run, LOG_COMMITS)
-            storage._link.fold_log()
-            assert storage._link.in_log == 0
+            storage._pool.checkpoint()
+            assert storage._pool.commits_in_log == CHECKPOINT_COMMITS - 1
+            put(storage, run, CHECKPOINT_COMMITS)
+            storage._pool.checkpoint()
+            assert storage._pool.commits_in_log == 0
 
     def test_who_reads_or_writes_beside_keeps_nobody_waiting(self, path: Path) -> None:
         with SqliteStorage(path) as storage, closing(sqlite3.connect(path, isolation_level=None)) as other:
             run = storage.save_run(Run(name="n", suite="s"))
             for begin in ("BEGIN", "BEGIN IMMEDIATE"):
-                for number in range(LOG_COMMITS):
+                for number in range(CHECKPOINT_COMMITS):
                     put(storage, run, number, begin)
                 other.execute(begin)
                 other.execute("SELECT count(*) FROM responses").fetchone()
                 began = monotonic()
-                storage._link.fold_log()
+                storage._pool.checkpoint()
                 assert monotonic() - began < BUSY_SECONDS / 2
                 other.execute("ROLLBACK")
             put(storage, run, 1, "afterwards")

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from ledger_sums import expected_sums
 
 from gradeline.model.observation import Observation, ObservationFilter, new_observation
 from gradeline.store import SqliteStorage, StoreError
-from gradeline.store.migrations import MIGRATIONS, create_ledger, migrate
-from gradeline.store.observations import cell_of, page_of_observations, sums_of, sums_statement
+from gradeline.store.observations import page_statement, sums_statement
 
 
 @pytest.fixture
@@ -94,14 +94,6 @@ def test_a_batch_with_a_row_that_cannot_be_kept_leaves_nothing(path: Path) -> No
         assert (store.observations(), store.observation_sums()) == ([], [])
 
 
-def test_a_store_from_before_the_ledger_gets_one(path: Path) -> None:
-    before = MIGRATIONS.index(create_ledger)
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        migrate(connection, MIGRATIONS[:before])
-    with SqliteStorage(path) as store:
-        assert store.put_observations([observed("a")]) == [1]
-
-
 @pytest.mark.parametrize(
     "where",
     [
@@ -112,7 +104,7 @@ def test_a_store_from_before_the_ledger_gets_one(path: Path) -> None:
     ],
 )
 def test_pages_are_read_by_an_index_without_sorting(path: Path, where: ObservationFilter) -> None:
-    statement, values = page_of_observations(where, 5, 10)
+    statement, values = page_statement(where, 5, 10)
     with SqliteStorage(path) as store:
         steps = [row[3] for row in store._read(f"EXPLAIN QUERY PLAN {statement}", *values)]
     assert all(step.startswith("SEARCH observations USING") for step in steps), steps
@@ -153,7 +145,7 @@ def check_whole(path: Path) -> dict[str, str]:
     with SqliteStorage(path) as store:
         assert store._read("PRAGMA integrity_check") == [("ok",)]
         observations = store.observations(limit=1_000_000)
-        assert store.observation_sums() == sums_of(map(cell_of, observations))
+        assert store.observation_sums() == expected_sums(observations)
     ids = {one.idempotency_key: str(one.id) for one in observations}
     assert len(ids) == len(observations)
     return ids

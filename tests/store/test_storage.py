@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from ledger_sums import expected_sums
 
 from gradeline.errors import ConfigError, DataError
 from gradeline.model import (
@@ -45,8 +46,7 @@ from gradeline.store import (
     StoreError,
     Writer,
 )
-from gradeline.store.observations import cell_of, sums_of
-from gradeline.store.rows import Row, Tally, counts_of, score_units
+from gradeline.store.rows import RecordRow, Tally, counts_of, score_units
 
 STORES: dict[str, Callable[[pytest.FixtureRequest], Storage]] = {
     "memory": lambda request: InMemoryStorage(),
@@ -636,7 +636,7 @@ class Gate:
         self.threads: set[int] = set()
         self.failure = failure
 
-    def __call__(self, rows: Sequence[Row]) -> list[StoreError | None]:
+    def __call__(self, rows: Sequence[RecordRow]) -> list[StoreError | None]:
         self.open.wait(10)
         self.threads.add(get_ident())
         self.batches.append(len(rows))
@@ -1097,7 +1097,7 @@ class TestObservations:
         store.put_observations(observations)
         families = {one.task_family for one in observations}
         found = [sums for sums in store.observation_sums() if sums.task_family in families]
-        assert found == sums_of(map(cell_of, reversed(observations)))
+        assert found == expected_sums(reversed(observations))
 
     def test_threads_that_write_the_same_keys_get_the_same_ids(self, store: Storage) -> None:
         ids: list[list[int]] = []

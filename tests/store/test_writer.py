@@ -16,7 +16,7 @@ import pytest
 
 from gradeline.errors import Outcome, StoreError
 from gradeline.model import Grade, Response, ResponseKey, Sample
-from gradeline.store.rows import ResponseRow, Row
+from gradeline.store.rows import RecordRow, ResponseRow
 from gradeline.store.writer import POSTED_ROWS, POSTED_SECONDS, QUICK_SECONDS, QUIET_SECONDS, Writer
 
 GRADED = {"exact": ("yes", Grade("exact_match", "f", Outcome.PASS, 1.0, True))}
@@ -42,7 +42,7 @@ class Commits:
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
 
-    def __call__(self, rows: Sequence[Row]) -> list[StoreError | None]:
+    def __call__(self, rows: Sequence[RecordRow]) -> list[StoreError | None]:
         self.batches.append([f"{'r' if isinstance(row, ResponseRow) else 'g'}{row.case}" for row in rows])
         return [None] * len(rows)
 
@@ -88,7 +88,7 @@ async def test_grades_that_are_put_are_committed_when_it_returns() -> None:
 
 @in_loop
 async def test_a_grade_that_is_put_and_refused_is_reported_to_who_put_it() -> None:
-    def commit(rows: Sequence[Row]) -> list[StoreError | None]:
+    def commit(rows: Sequence[RecordRow]) -> list[StoreError | None]:
         return [StoreError("full")] * len(rows)
 
     async with Writer(commit) as writer:
@@ -111,7 +111,7 @@ async def test_grades_are_committed_though_no_response_follows() -> None:
     stored = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def commit(rows: Sequence[Row]) -> list[StoreError | None]:
+    def commit(rows: Sequence[RecordRow]) -> list[StoreError | None]:
         loop.call_soon_threadsafe(stored.set)
         return [None] * len(rows)
 
@@ -159,7 +159,7 @@ async def test_a_slow_disk_is_not_tidied_up_in_the_loop() -> None:
     threads: list[str] = []
     tidied: list[int] = []
 
-    def commit(rows: Sequence[Row]) -> list[StoreError | None]:
+    def commit(rows: Sequence[RecordRow]) -> list[StoreError | None]:
         threads.append(current_thread().name)
         sleep(2 * QUICK_SECONDS)
         return [None] * len(rows)
@@ -183,7 +183,7 @@ async def test_a_full_queue_lets_everybody_in_at_last() -> None:
 
 @in_loop
 async def test_those_who_wait_for_a_place_are_told_of_a_failed_commit() -> None:
-    def commit(rows: Sequence[Row]) -> list[StoreError | None]:
+    def commit(rows: Sequence[RecordRow]) -> list[StoreError | None]:
         raise StoreError("the disk is full")
 
     async with Writer(commit, queue_rows=1) as writer:
@@ -193,7 +193,7 @@ async def test_those_who_wait_for_a_place_are_told_of_a_failed_commit() -> None:
 
 @in_loop
 async def test_only_the_owner_of_a_refused_row_is_told() -> None:
-    def commit(rows: Sequence[Row]) -> list[StoreError | None]:
+    def commit(rows: Sequence[RecordRow]) -> list[StoreError | None]:
         return [StoreError("bad row") if row.case == "1" else None for row in rows]
 
     async with Writer(commit) as writer:
@@ -222,12 +222,12 @@ class Here:
     def clock(self) -> float:
         return self.now
 
-    def commit(self, rows: Sequence[Row]) -> list[StoreError | None]:
+    def commit(self, rows: Sequence[RecordRow]) -> list[StoreError | None]:
         self.done.append("here" if current_thread() is main_thread() else "in a thread")
         self.now += self.seconds
         return [None] * len(rows)
 
-    def commit_now(self, rows: Sequence[Row]) -> list[StoreError | None] | None:
+    def commit_now(self, rows: Sequence[RecordRow]) -> list[StoreError | None] | None:
         return None if self.others_write else self.commit(rows)
 
 
@@ -267,7 +267,7 @@ async def test_the_loop_goes_on_while_somebody_else_writes() -> None:
 
 @in_loop
 async def test_a_failed_commit_ends_the_writer_wherever_it_was_done() -> None:
-    def commit(rows: Sequence[Row]) -> list[StoreError | None]:
+    def commit(rows: Sequence[RecordRow]) -> list[StoreError | None]:
         raise StoreError("the disk is full")
 
     async with Writer(commit, commit) as writer:
@@ -282,7 +282,7 @@ async def test_a_flush_does_not_wait_for_what_comes_after_it() -> None:
     """While a thread commits one row at a time, others are put again and again."""
     stored: list[str] = []
 
-    def commit(rows: Sequence[Row]) -> list[StoreError | None]:
+    def commit(rows: Sequence[RecordRow]) -> list[StoreError | None]:
         sleep(0.001)
         stored.extend(row.case for row in rows)
         return [None] * len(rows)

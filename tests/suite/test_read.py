@@ -254,7 +254,7 @@ def test_a_reward_of_ones_own_is_a_column_more(folder: Path) -> None:
         ("reward: {kind: metric, metric_key: nearr}", "reward.metric_key: no grader 'nearr'; did you mean 'near'?"),
         ("reward: {kind: custom}", "reward.function: is required"),
         ("reward: {kind: mean}", "reward: must be {kind: metric, metric_key: …} or {kind: custom, function: …}"),
-        ("reward: {kind: metric, metric_key: near, weight: 2}", "reward.weight: unknown option; known are"),
+        ("reward: {kind: metric, metric_key: near, weight: 2}", "reward.weight: unknown option; use one of"),
     ],
 )
 def test_a_fault_beside_the_graders_is_named(folder: Path, text: str, message: str) -> None:

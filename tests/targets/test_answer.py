@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from gradeline.errors import AgentError
 from gradeline.model import Response, clean_text, from_json, to_json
-from gradeline.targets.answer import AnswerReader, Decoded, Found, ResponseMap, decode, is_true, parse, response_of
+from gradeline.targets.answer import (
+    AnswerReader,
+    Decoded,
+    ParsedAnswer,
+    ResponseMap,
+    decode,
+    is_true,
+    parse,
+    response_of,
+)
 
 KEYS = st.sampled_from(
     "response text choices message content tool_calls function name arguments index id usage cost input_tokens role"
@@ -32,7 +41,7 @@ MAPS = st.builds(
 )
 
 
-def read(reading: Callable[[], Found]) -> Found | None:
+def read(reading: Callable[[], ParsedAnswer]) -> ParsedAnswer | None:
     """None for what is refused; nothing but a bad response may be the reason."""
     try:
         return reading()

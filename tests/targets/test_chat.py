@@ -11,17 +11,18 @@ from typing import Any, NamedTuple, Self
 import pytest
 from aiohttp import web
 
-from gradeline.adapters import Price, Prices, Settings
+from gradeline.adapters import AdapterSettings, Price, Prices
 from gradeline.errors import ConfigError, MissingDataError
 from gradeline.extractors import extract
 from gradeline.model import Message, Response, Sample, ToolCall, Trajectory, Usage
 from gradeline.targets import create
 from gradeline.testing.fake_judge import FakeJudge
 from gradeline.transport import Backoff
+from target_context import context
 
 KEY = "sk-test-0123456789abcdef"
 PARIS = Sample(id="fr", input="What is the capital of France?")
-QUICK = Settings(backoff=Backoff(base_s=0.001, cap_s=0.002, random=Random(7)))
+QUICK = AdapterSettings(backoff=Backoff(base_s=0.001, cap_s=0.002, random=Random(7)))
 KINDS = ["openai", "anthropic", "gemini", "ollama", "vllm"]
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}}
 
@@ -111,13 +112,13 @@ async def asking(
     kind: str,
     answers: tuple[Told, ...],
     sample: Sample,
-    settings: Settings,
+    settings: AdapterSettings,
     environment: Mapping[str, str],
     config: Any,
 ) -> tuple[Response, list[Asked]]:
     async with Server(*answers) as server:
         given = {"model": "m", "base_url": server.url, **config}
-        async with create(kind, given, environment=environment, settings=settings) as target:
+        async with create(kind, given, context=context(environment=environment, settings=settings)) as target:
             assert target.problems_with(sample) == []
             return await target.respond(sample), server.asked
 
@@ -126,7 +127,7 @@ def ask(
     *answers: Told,
     sample: Sample = PARIS,
     kind: str = "openai",
-    settings: Settings = QUICK,
+    settings: AdapterSettings = QUICK,
     environment: Mapping[str, str] | None = None,
     **config: Any,
 ) -> tuple[Response, list[Asked]]:
@@ -150,7 +151,9 @@ def refusal(told: Told, kind: str = "openai", **config: Any) -> str:
 
     async def run() -> str:
         async with Server(told) as server:
-            async with create(kind, {"model": "m", "base_url": server.url, **config}, settings=QUICK) as target:
+            async with create(
+                kind, {"model": "m", "base_url": server.url, **config}, context=context(settings=QUICK)
+            ) as target:
                 with pytest.raises(ConfigError) as caught:
                     await target.respond(PARIS)
             assert len(server.asked) == 1
@@ -299,7 +302,7 @@ class TestTemplates:
         assert found == {
             "config.timeout": "expected float > 0.0, got 0",
             "config.prompt": "a message of the user holds {{input}} already, and is the question; leave one out",
-            "config.messages[0].content": f"unknown placeholder {{{{x}}}}; known are {asked}",
+            "config.messages[0].content": f"unknown placeholder {{{{x}}}}; use one of {asked}",
             "config.headers.X-Id": "{{id}} is not filled in here, only in prompt, system and messages",
             "config.params.user": "{{id}} is not filled in here, only in prompt, system and messages",
             "config.params.temperature": "temperature is an option of the target itself; write it there",
@@ -481,13 +484,15 @@ class TestHowAnAnswerEnded:
     def test_what_a_model_does_not_take_is_said_once(self, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.WARNING, "gradeline"):
             ask(MESSAGES, kind="anthropic", seed=7, sample=Sample(id=1, input=["a", "b"]))
-        assert caplog.messages == ["target anthropic, model 'm': seed had no effect: Anthropic's models take no seed"]
+        assert caplog.messages == [
+            "target anthropic, model 'm': seed had no effect: Anthropic's models do not support a seed"
+        ]
 
 
 class TestCosts:
     def test_a_known_price_gives_the_cost(self) -> None:
         prices = Prices.of({"m": Price(input=1.0, output=10.0, cached=0.5)})
-        response, _ = ask(settings=Settings(prices=prices), sample=Sample(id=1, input=["a", "b"]))
+        response, _ = ask(settings=AdapterSettings(prices=prices), sample=Sample(id=1, input=["a", "b"]))
         assert response.usage == Usage(20, 4, 8, cost=pytest.approx(2 * (6 * 1.0 + 4 * 0.5 + 2 * 10) / 1e6))
 
     def test_an_unknown_price_is_not_nothing(self) -> None:
@@ -563,7 +568,7 @@ class TestOpening:
     @staticmethod
     def fault(kind: str, environment: Mapping[str, str], **config: Any) -> str:
         async def run() -> None:
-            async with create(kind, config, environment=environment):
+            async with create(kind, config, context=context(environment=environment)):
                 pass
 
         with pytest.raises(ConfigError) as caught:
@@ -574,12 +579,12 @@ class TestOpening:
         assert self.fault("gemini", {}) == (
             "gemini: "
             "\n  model: is required: name the model that answers, or several in models"
-            "\n  api_key: gemini lets nobody in without a key; set GEMINI_API_KEY or GOOGLE_API_KEY, or give api_key"
+            "\n  api_key: gemini requires a key; set GEMINI_API_KEY or GOOGLE_API_KEY, or pass api_key"
         )
 
     def test_a_parameter_that_is_set_twice(self) -> None:
         assert self.fault("openai", {}, model="m", api_key=KEY, tools=[{"name": "a"}], params={"tools": []}) == (
-            "openai: params.tools: tools is set elsewhere already; leave one out"
+            "openai: params.tools: tools is already set by another option; remove one"
         )
 
     def test_key_and_address_come_from_the_environment_that_the_suite_sees(
@@ -590,7 +595,7 @@ class TestOpening:
         async def run() -> list[Asked]:
             async with Server(chat()) as server:
                 environment = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": server.url}
-                async with create("openai", {"model": "m"}, environment=environment) as target:
+                async with create("openai", {"model": "m"}, context=context(environment=environment)) as target:
                     assert (await target.respond(PARIS)).text == "Paris"
                 return server.asked
 

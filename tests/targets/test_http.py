@@ -12,7 +12,7 @@ import pytest
 from gradeline.errors import ConfigError
 from gradeline.model import Message, Response, Sample, ToolCall, Trajectory, Usage
 from gradeline.targets import create
-from gradeline.targets.http import HttpTarget
+from gradeline.targets.base import TargetContext
 from gradeline.testing.fault_server import FAULTS, FaultServer
 from gradeline.transport import PublicOnly, Transport
 
@@ -203,7 +203,7 @@ def test_every_fault_of_a_config_is_named_at_once() -> None:
         "config.timeout",
         "config.urll",
     }
-    assert "known are {{input}}, {{id}}, {{model}}, {{metadata.x}}" in found["config.request.a[0]"]
+    assert "use one of {{input}}, {{id}}, {{model}}, {{metadata.x}}" in found["config.request.a[0]"]
 
 
 @pytest.mark.parametrize("url", ["ftp://x/", "no url", "http://user:pw@x/", "http://{{id}}.example/", "http:///x"])
@@ -768,10 +768,12 @@ def test_an_agent_that_is_not_there_cannot_be_connected_to() -> None:
 
 def test_the_caller_may_give_the_transport_and_with_it_the_egress_policy() -> None:
     async def run() -> Response:
+        config = {"url": "http://127.0.0.1:9/", "retries": 0}
         async with Transport(PublicOnly()) as transport:
-            async with HttpTarget({"url": "http://127.0.0.1:9/", "retries": 0}, transport=transport) as target:
+            context = TargetContext(transport=transport)
+            async with create("http", config, context=context) as target:
                 response = await target.respond(Sample(id=1, input="x"))
-            async with HttpTarget({"url": "http://127.0.0.1:9/", "retries": 0}, transport=transport) as again:
+            async with create("http", config, context=context) as again:
                 assert (await again.respond(Sample(id=1, input="x"))).error == response.error
             return response
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from gradeline.engine import event_loop
-from gradeline.targets.program import Program, run
+from gradeline.targets.command import Program, run_program
 
 TURNS = 40
 GUARD = 20
@@ -19,7 +19,7 @@ GUARD = 20
 async def _given_up_after(turns: int) -> bool:
     """Whether the call has come to an end where all was cancelled after so many turns of the event loop."""
     program = Program("cat", ("cat",), dict(os.environ), None, 60.0)
-    running = asyncio.create_task(run(program, "text", lambda _: None))
+    running = asyncio.create_task(run_program(program, "text", lambda _: None))
     for _ in range(turns):
         await asyncio.sleep(0)
     for task in asyncio.all_tasks() - {asyncio.current_task()}:  # as an event loop does that is interrupted
@@ -42,7 +42,9 @@ def test_a_program_may_be_given_up_while_it_starts() -> None:
 def test_a_program_may_end_without_having_read_its_input(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         for arguments in (("true",), ("sh", "-c", "exec 0<&-; sleep 0.05")):
-            ended = await run(Program("it", arguments, dict(os.environ), None, 60.0), "x" * 1_000_000, lambda _: None)
+            ended = await run_program(
+                Program("it", arguments, dict(os.environ), None, 60.0), "x" * 1_000_000, lambda _: None
+            )
             assert ended.code == 0
 
     event_loop.run(main())

@@ -16,7 +16,7 @@ from gradeline.usercode.loader import TARGET, CodeSpec, Wanted, load
 from gradeline.usercode.memory import target_memory
 from gradeline.usercode.pool import WorkerPool
 from gradeline.usercode.pools import WorkerPools
-from gradeline.usercode.sources import user_folders
+from target_context import context
 
 SOURCE = """
 import time
@@ -112,7 +112,7 @@ def in_worker(folder: Path, function: str, sample: Sample, **config: Any) -> Res
     async def body() -> Response:
         memory = target_memory(config.get("memory"))
         async with WorkerPools(CodeSpec(str(folder), (Wanted(TARGET, reference, memory),)), most=1) as pool:
-            target = create("python", {"function": reference, "timeout": 5.0, **config}, pool=pool)
+            target = create("python", {"function": reference, "timeout": 5.0, **config}, context=context(pool=pool))
             await pool.start()
             async with target:
                 return await target.respond(sample)
@@ -128,7 +128,7 @@ def in_this_process(folder: Path, function: str, sample: Sample, **config: Any) 
 
     async def body() -> Response:
         given = {"function": reference, "isolation": "none", **config}
-        async with create("python", given, function=here, folders=user_folders(folder)) as target:
+        async with create("python", given, context=context(folder, function=here)) as target:
             return await target.respond(sample)
 
     return asyncio.run(body())
@@ -250,7 +250,7 @@ class TestConversations:
 
         async def body() -> list[list[str]]:
             async with WorkerPool(CodeSpec(str(folder), (Wanted(TARGET, reference),)), size=1) as pool:
-                target = create("python", {"function": reference}, pool=pool)
+                target = create("python", {"function": reference}, context=context(pool=pool))
                 return [texts(await target.respond(Sample(case, ["a", "b"]))) for case in (1, 1, 2)]
 
         assert asyncio.run(body()) == [["a 1", "b 2"]] * 3
@@ -355,7 +355,7 @@ def test_a_function_that_was_not_loaded_is_refused() -> None:
 
 def test_a_function_given_here_that_takes_no_input_is_refused() -> None:
     async def body() -> None:
-        async with create("python", {"function": "f", "isolation": "none"}, function=lambda: ""):
+        async with create("python", {"function": "f", "isolation": "none"}, context=context(function=lambda: "")):
             pass
 
     with pytest.raises(ConfigError, match="takes no input"):

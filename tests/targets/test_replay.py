@@ -10,7 +10,7 @@ import pytest
 from gradeline.errors import ConfigError, Fault
 from gradeline.model import ErrorInfo, Message, Response, Sample, ToolCall, Trajectory, Usage, to_json
 from gradeline.targets import create
-from gradeline.targets.replay import ReplayTarget
+from gradeline.targets.base import TargetContext
 
 
 @pytest.fixture
@@ -93,7 +93,8 @@ def test_hostile_text_is_cleaned(path: Path) -> None:
 def test_a_stored_run_is_read_through_the_caller() -> None:
     async def ask() -> list[Response]:
         stored = {"1": STORED}
-        async with ReplayTarget({"run": "r1"}, responses=lambda sample: stored.get(sample.case_key)) as target:
+        context = TargetContext(responses=lambda sample: stored.get(sample.case_key))
+        async with create("replay", {"run": "r1"}, context=context) as target:
             return [await target.respond(Sample(id=one, input="x")) for one in (1, 2)]
 
     found, missing = asyncio.run(ask())

@@ -66,7 +66,7 @@ def test_a_budget_is_kept() -> None:
     adapter.complete("1234", config)
     adapter.complete("1234", config)
     assert budget.spent == (2, 12, 0.25, 0)
-    with pytest.raises(BudgetExceeded, match=r"^scripted: the budget of 2 calls allows no more"):
+    with pytest.raises(BudgetExceeded, match=r"^scripted: the budget of 2 calls is used up"):
         adapter.complete("1234", config)
     assert len(adapter.calls) == 2
     with pytest.raises(BudgetExceeded, match="the price of this call is unknown"):

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from gradeline.transport.certificates import read_when_needed
+from gradeline.transport.certificates import lazy_certificates
 from tls_agent import tls_agent, write_certificate
 
 
@@ -51,12 +51,12 @@ class _Hello(BaseHTTPRequestHandler):
 
 ASK = """
 import asyncio, json
-from gradeline.transport import CallError, Request, Transport
+from gradeline.transport import CallError, HttpRequest, Transport
 
 async def ask():
     async with Transport() as transport:
         try:
-            return [(await transport.request(Request("GET", {url!r}, retries=0))).body.decode() for _ in range(2)]
+            return [(await transport.request(HttpRequest("GET", {url!r}, retries=0))).body.decode() for _ in range(2)]
         except CallError as error:
             return error.type
 
@@ -98,7 +98,7 @@ class TestAContextMadeInTheBlock:
         self, certificate: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        with read_when_needed():
+        with lazy_certificates():
             waiting, listed = ssl.create_default_context(), ssl.create_default_context()
         assert (waiting.verify_mode, waiting.check_hostname) == (ssl.CERT_REQUIRED, True)
         assert waiting.cert_store_stats()["x509"] == 1
@@ -108,7 +108,7 @@ class TestAContextMadeInTheBlock:
 
     def test_serves_a_plain_socket_too(self, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        with read_when_needed():
+        with lazy_certificates():
             context = ssl.create_default_context()
         with tls_agent(certificate, _Hello) as url:
             port = int(url.rstrip("/").rpartition(":")[2])
@@ -123,7 +123,7 @@ class TestAContextMadeInTheBlock:
             pass
 
         made: list[ssl.SSLContext] = []
-        with read_when_needed():
+        with lazy_certificates():
             thread = Thread(target=lambda: made.append(ssl.create_default_context()))
             thread.start()
             thread.join()
@@ -134,7 +134,7 @@ class TestAContextMadeInTheBlock:
     def test_is_left_alone_where_another_way_to_read_them_is_in_place(self, monkeypatch: pytest.MonkeyPatch) -> None:
         asked: list[ssl.SSLContext] = []
         monkeypatch.setattr(ssl.SSLContext, "set_default_verify_paths", lambda one: asked.append(one), raising=False)
-        with read_when_needed():
+        with lazy_certificates():
             context = ssl.create_default_context()
         assert (asked, type(context)) == ([context], ssl.SSLContext)
         assert "set_default_verify_paths" in vars(ssl.SSLContext)

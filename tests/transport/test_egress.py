@@ -53,5 +53,5 @@ def test_an_entry_that_means_nothing_is_refused(entry: str) -> None:
 
 
 def test_what_is_no_address_is_refused() -> None:
-    assert PublicOnly().check("x", "not-an-address", 80) == "'not-an-address' is no address"
+    assert PublicOnly().check("x", "not-an-address", 80) == "'not-an-address' is not an IP address"
     assert allow_all.check("localhost", "127.0.0.1", 80) is None

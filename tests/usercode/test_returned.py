@@ -102,7 +102,7 @@ class TestOneTurn:
         ("value", "reason"),
         [
             ({"text": "a", "tool_call": []}, "unknown key 'tool_call'; did you mean 'tool_calls'?"),
-            ({"reply": "a"}, "unknown key 'reply'; known are text, output, content"),
+            ({"reply": "a"}, "unknown key 'reply'; use one of text, output, content"),
             ({"text": "a", "output": "b"}, "both 'text' and 'output'; keep one"),
             ({"usage": {}}, "a dict without an answer"),
             ({"text": 3}, "whose 'text' is 3; make it a str"),

@@ -7,8 +7,17 @@ from collections.abc import Sequence
 import pytest
 
 from gradeline.stats import score_interval
-from gradeline.verdict import Column, ConsistencyGate, Gate, Paired, RegressionGate, SimpleGate, Verdict, decide
-from gradeline.verdict.comparison import ComparisonRule, GraderComparison, compare_cases
+from gradeline.verdict import (
+    ConsistencyGate,
+    Gate,
+    PairedScores,
+    RegressionGate,
+    ScoreColumn,
+    SimpleGate,
+    Verdict,
+    decide,
+)
+from gradeline.verdict.paired_decision import ComparisonRule, GraderComparison, compare_cases
 
 DEMO = [None] * 16 + [name for name in ("fr", "es", "no", "pe", "jp", "ke", "ca", "au") for _ in range(3)]
 """40 cases in 24 clusters, of which the last three improve."""
@@ -19,11 +28,11 @@ def compared(
     before: Sequence[float], after: Sequence[float], clusters: Sequence[str | None] = (), **rule: float
 ) -> GraderComparison:
     cases = [f"c{place}" for place in range(len(before))]
-    pairs = Paired(cases, [(one,) for one in before], [(one,) for one in after], clusters=clusters)
+    pairs = PairedScores(cases, [(one,) for one in before], [(one,) for one in after], clusters=clusters)
     return compare_cases(pairs, ComparisonRule(**rule))  # type: ignore[arg-type]
 
 
-def judged(gate: Gate, column: Column) -> Verdict:
+def judged(gate: Gate, column: ScoreColumn) -> Verdict:
     return decide(gate, {"right": column})
 
 
@@ -72,7 +81,7 @@ class TestComparison:
         assert f"{found.cases_to_decide:,} cases in {found.cases_to_decide // 3:,} clusters in all" in found.reasons[-1]
 
     def test_missing_scores_leave_their_clusters(self) -> None:
-        pairs = Paired(
+        pairs = PairedScores(
             [f"c{place}" for place in range(8)],
             [(1.0,)] * 8,
             [(1.0,)] * 6 + [(), ()],
@@ -83,7 +92,7 @@ class TestComparison:
 
 class TestGates:
     SCORES = (1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0)
-    COLUMN = Column(SCORES, 12, cases=range(12), clusters=[place // 3 for place in range(12)])
+    COLUMN = ScoreColumn(SCORES, 12, cases=range(12), clusters=[place // 3 for place in range(12)])
 
     def test_the_interval_of_a_bound_is_over_clusters(self) -> None:
         (gate,) = judged(SimpleGate(op="gte", value=0.5), self.COLUMN).gates
@@ -99,7 +108,7 @@ class TestGates:
         assert gate.reasons[0].endswith("; 12 cases in 1 cluster, which has no interval")
 
     def test_few_clusters_are_not_confident(self) -> None:
-        column = Column([1.0] * 500, 500, cases=range(500), clusters=[place // 100 for place in range(500)])
+        column = ScoreColumn([1.0] * 500, 500, cases=range(500), clusters=[place // 100 for place in range(500)])
         (gate,) = judged(SimpleGate(op="gte", value=0.1, confidence=0.95), column).gates
         assert gate.result == "undecided"
         assert "500 cases in 5 clusters, and fewer than 6 clusters decide nothing" in gate.reasons[0]
@@ -107,7 +116,7 @@ class TestGates:
     def test_consistency_is_the_mean_over_cases_with_an_interval_over_clusters(self) -> None:
         scores = [score for score in self.SCORES for _ in range(2)]
         cases = [place // 2 for place in range(24)]
-        column = Column(scores, 24, cases=cases, clusters=[place // 3 for place in range(12)])
+        column = ScoreColumn(scores, 24, cases=cases, clusters=[place // 3 for place in range(12)])
         (gate,) = judged(ConsistencyGate(pass_hat=2, op="gte", value=0.5), column).gates
         expected = score_interval(self.SCORES, [place // 3 for place in range(12)])
         assert expected is not None
@@ -115,7 +124,7 @@ class TestGates:
         assert gate.reasons == ("right: pass^2 over 12 cases in 4 clusters 0.6667 ≥ 0.5 is true",)
 
     def test_failed_calls_belong_to_the_clusters_of_their_cases(self) -> None:
-        column = Column([1.0, 1.0, 1.0, 1.0], 6, 2, range(4), [4, 5], clusters=[0, 0, 1, 1, 2, 2])
+        column = ScoreColumn([1.0, 1.0, 1.0, 1.0], 6, 2, range(4), [4, 5], clusters=[0, 0, 1, 1, 2, 2])
         (gate,) = judged(SimpleGate(op="gte", value=0.5, agent_errors="fail"), column).gates
         expected = score_interval([1.0, 1.0, 1.0, 1.0, 0.0, 0.0], [0, 0, 1, 1, 2, 2])
         assert expected is not None
@@ -123,9 +132,9 @@ class TestGates:
 
     def test_a_regression_gate_decides_as_the_comparison_does(self) -> None:
         cases = [f"c{place}" for place in range(40)]
-        pairs = Paired(cases, [(one,) for one in BEFORE], [(1.0,)] * 40, clusters=DEMO)
+        pairs = PairedScores(cases, [(one,) for one in BEFORE], [(1.0,)] * 40, clusters=DEMO)
         found = decide(
-            RegressionGate(baseline="old"), {"right": Column([1.0] * 40, 40)}, paired={("old", "right"): pairs}
+            RegressionGate(baseline="old"), {"right": ScoreColumn([1.0] * 40, 40)}, paired={("old", "right"): pairs}
         )
         assert found.result == "undecided"
         assert "over 40 cases in 24 clusters, 95 %" in found.reasons[0]

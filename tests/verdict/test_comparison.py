@@ -11,25 +11,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradeline import stats
-from gradeline.verdict.columns import Look, Paired, Tries
-from gradeline.verdict.comparison import (
+from gradeline.verdict.early_stopping import StoppingRule, WatchedGate
+from gradeline.verdict.evidence import Look, PairedScores, RepeatScores
+from gradeline.verdict.paired_decision import (
     ComparisonRule,
     Drop,
     GraderComparison,
-    adjusted,
+    adjust_p_values,
     compare_cases,
     decide_difference,
     overall_decision,
 )
-from gradeline.verdict.stopping import StoppingRule, WatchedGate
 
 
 def compared(baseline: Sequence[float], candidate: Sequence[float], margin: float = 0.02) -> GraderComparison:
     cases = [f"c{n}" for n in range(len(baseline))]
-    return compare_cases(Paired(cases, once(baseline), once(candidate)), ComparisonRule(margin))
+    return compare_cases(PairedScores(cases, once(baseline), once(candidate)), ComparisonRule(margin))
 
 
-def once(scores: Sequence[float | None]) -> list[Tries]:
+def once(scores: Sequence[float | None]) -> list[RepeatScores]:
     """Cases without repeats; None is a failed call."""
     return [(score,) for score in scores]
 
@@ -42,7 +42,7 @@ def table(up: int, down: int, same: int, margin: float = 0.02) -> GraderComparis
 
 class TestOneGrader:
     def test_all_that_is_said(self) -> None:
-        paired = Paired(
+        paired = PairedScores(
             ["a", "b", "c", "d", "e"], once([1.0, 0.0, 0.0, 1.0, 1.0]), once([1.0, 1.0, 1.0, 0.0, None]), ["f"], ["g"]
         )
         found = compare_cases(paired)
@@ -86,7 +86,7 @@ class TestOneGrader:
         }  # fmt: skip
 
     def test_without_a_pair_nothing_is_said(self) -> None:
-        found = compare_cases(Paired([], [], [], ["a"]))
+        found = compare_cases(PairedScores([], [], [], ["a"]))
         assert (found.baseline, found.difference_ci, found.test, found.p_value) == (None, None, None, None)
         assert (found.pairs, found.missing, found.decision, found.cases_to_decide) == (0, 1, "undecided", None)
 
@@ -180,7 +180,7 @@ class TestCoverage:
         baseline = once([0.0] * 8 + [1.0] * 392)
         candidate = once([1.0] * 320 + [None] * 80)
         names = [str(n) for n in range(400)]
-        found = compare_cases(Paired(names, baseline, candidate))
+        found = compare_cases(PairedScores(names, baseline, candidate))
         assert (found.decision, found.coverage, found.missing) == ("undecided", 0.8, 80)
         assert found.difference_bounds == pytest.approx((-0.18, 0.02))
         assert found.reasons == (
@@ -188,28 +188,31 @@ class TestCoverage:
             " scores the difference is -0.180 to +0.020",
         )
         assert (
-            compare_cases(Paired(names, baseline, candidate), ComparisonRule(coverage_floor=0.8)).decision == "better"
+            compare_cases(PairedScores(names, baseline, candidate), ComparisonRule(coverage_floor=0.8)).decision
+            == "better"
         )
 
     def test_a_failed_call_counts_as_0_where_the_suite_says_so(self) -> None:
-        paired = Paired([str(n) for n in range(40)], once([1.0] * 40), once([1.0] * 20 + [None] * 20))
+        paired = PairedScores([str(n) for n in range(40)], once([1.0] * 40), once([1.0] * 20 + [None] * 20))
         assert compare_cases(paired).decision == "undecided"
         found = compare_cases(paired, ComparisonRule(agent_errors="fail"))
         assert (found.decision, found.coverage, found.difference) == ("worse", 1.0, -0.5)
 
     def test_a_loss_is_a_loss_whatever_is_missing(self) -> None:
-        paired = Paired([str(n) for n in range(100)], once([1.0] * 100), once([0.0] * 60 + [None] * 40))
+        paired = PairedScores([str(n) for n in range(100)], once([1.0] * 100), once([0.0] * 60 + [None] * 40))
         assert compare_cases(paired).decision == "worse"
 
     def test_cases_that_the_candidate_does_not_have_are_missing_and_added_ones_are_not(self) -> None:
-        less = Paired([str(n) for n in range(100)], once([1.0] * 100), [*once([1.0] * 90), *[()] * 10])
-        more = Paired([str(n) for n in range(90)], once([1.0] * 90), once([1.0] * 90), [str(n) for n in range(90, 200)])
+        less = PairedScores([str(n) for n in range(100)], once([1.0] * 100), [*once([1.0] * 90), *[()] * 10])
+        more = PairedScores(
+            [str(n) for n in range(90)], once([1.0] * 90), once([1.0] * 90), [str(n) for n in range(90, 200)]
+        )
         assert compare_cases(less, ComparisonRule(margin=0.5)).decision == "undecided"
         assert compare_cases(more, ComparisonRule(margin=0.5)).decision == "not_worse"
 
     def test_repeats_count_with_their_mean_however_many_there_are(self) -> None:
         """Three repeats against two: 2/3 against 1/2, in 60 cases."""
-        paired = Paired([str(n) for n in range(60)], [(1.0, 1.0, 0.0)] * 60, [(1.0, 0.0)] * 60)
+        paired = PairedScores([str(n) for n in range(60)], [(1.0, 1.0, 0.0)] * 60, [(1.0, 0.0)] * 60)
         found = compare_cases(paired)
         assert (found.decision, found.difference) == ("worse", pytest.approx(-1 / 6))
 
@@ -261,7 +264,7 @@ class TestNoise:
         assert 0.92 <= within / rounds <= 0.98
 
     def test_without_a_pair_there_is_none(self) -> None:
-        assert compare_cases(Paired([], [], [])).noise_threshold is None
+        assert compare_cases(PairedScores([], [], [])).noise_threshold is None
 
 
 class TestLargestDrops:
@@ -294,8 +297,8 @@ class TestLargestDrops:
 
 class TestSeveralGraders:
     def test_p_is_adjusted_for_their_number(self) -> None:
-        graders = {"a": table(12, 2, 10), "b": table(1, 2, 10), "none": compare_cases(Paired([], [], []))}
-        found = adjusted(graders)
+        graders = {"a": table(12, 2, 10), "b": table(1, 2, 10), "none": compare_cases(PairedScores([], [], []))}
+        found = adjust_p_values(graders)
         p = stats.mcnemar(12, 2).mid_p
         assert {key: grader.p_adjusted for key, grader in found.items()} == {"a": 2 * p, "b": 0.625, "none": None}
         assert {key: grader.decision for key, grader in found.items()} == {
@@ -305,7 +308,7 @@ class TestSeveralGraders:
         }
 
     def decided(self, *primary: str, **tables: GraderComparison) -> str:
-        return overall_decision(adjusted(tables), primary)
+        return overall_decision(adjust_p_values(tables), primary)
 
     def test_the_primary_graders_decide(self) -> None:
         better, same, unsure = table(30, 2, 68), table(0, 0, 400), table(3, 2, 45)
@@ -336,7 +339,7 @@ class TestChangesBelowTheNoise:
     AFTER = (0.508, 0.495, 0.7, 0.4, 0.5)
 
     def found(self, noise: float = 0.01, **fields: Any) -> GraderComparison:
-        return compare_cases(Paired(self.CASES, once(self.BEFORE), once(self.AFTER), noise=noise, **fields))
+        return compare_cases(PairedScores(self.CASES, once(self.BEFORE), once(self.AFTER), noise=noise, **fields))
 
     def test_smaller_changes_count_as_same_and_the_means_are_those_of_the_scores(self) -> None:
         found = self.found()
@@ -356,13 +359,13 @@ class TestChangesBelowTheNoise:
 
     def test_the_interval_of_a_look_is_too(self) -> None:
         look = Look(3, 0.05)
-        counted = compare_cases(Paired(self.CASES, once(self.BEFORE), once([0.5, 0.5, 0.7, 0.4, 0.5]), look=look))
+        counted = compare_cases(PairedScores(self.CASES, once(self.BEFORE), once([0.5, 0.5, 0.7, 0.4, 0.5]), look=look))
         assert self.found(look=look).difference_ci == counted.difference_ci
 
     def test_clusters_are_made_of_the_changes_that_count(self) -> None:
         clusters = ["a", "a", "b", "b", None]
         counted = compare_cases(
-            Paired(self.CASES, once(self.BEFORE), once([0.5, 0.5, 0.7, 0.4, 0.5]), clusters=clusters)
+            PairedScores(self.CASES, once(self.BEFORE), once([0.5, 0.5, 0.7, 0.4, 0.5]), clusters=clusters)
         )
         assert self.found(clusters=clusters).p_value == counted.p_value
 
@@ -370,13 +373,13 @@ class TestChangesBelowTheNoise:
         before, after = [0.9] * 400, [0.892] * 400
         names = [str(case) for case in range(400)]
         assert compared(before, after, margin=0.0).decision == "worse"
-        found = compare_cases(Paired(names, once(before), once(after), noise=0.01))
+        found = compare_cases(PairedScores(names, once(before), once(after), noise=0.01))
         assert (found.decision, found.difference, found.same, found.within_noise) == ("not_worse", 0.0, 400, 400)
 
     def test_losses_that_add_up_to_more_than_the_margin_are_not_hidden(self) -> None:
         before, after = [0.9] * 400, [0.86] * 400
         names = [str(case) for case in range(400)]
-        found = compare_cases(Paired(names, once(before), once(after), noise=0.05), ComparisonRule(margin=0.02))
+        found = compare_cases(PairedScores(names, once(before), once(after), noise=0.05), ComparisonRule(margin=0.02))
         assert found.decision == "undecided"
         assert found.reasons == (
             "changes below the noise of 0.05 add up to a loss beyond the margin of 0.02: with them the difference is"
@@ -387,11 +390,11 @@ class TestChangesBelowTheNoise:
         assert {look.decision for look in looks if look is not None} == {"undecided"}
 
     def test_repeats_count_with_the_change_of_their_mean(self) -> None:
-        paired = Paired(["a"], [(0.5, 0.5)], [(0.6, 0.41)], noise=0.01)  # a mean of 0.505
+        paired = PairedScores(["a"], [(0.5, 0.5)], [(0.6, 0.41)], noise=0.01)  # a mean of 0.505
         assert compare_cases(paired).within_noise == 1
 
     def test_missing_scores_are_bounded_by_the_same_rule(self) -> None:
-        paired = Paired(["a", "b", "c"], once([0.5, 0.5, 0.005]), once([0.505, 0.7, None]), noise=0.01)
+        paired = PairedScores(["a", "b", "c"], once([0.5, 0.5, 0.005]), once([0.505, 0.7, None]), noise=0.01)
         # the third is from 0.005 to 0, which is noise, or to 1
         assert compare_cases(paired).difference_bounds == pytest.approx((0.2 / 3, 1.195 / 3))
 

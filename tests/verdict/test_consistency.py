@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gradeline.stats import pass_at_k, pass_hat_k
-from gradeline.verdict import Column, ConsistencyGate, GateResult, decide, read_gate
+from gradeline.verdict import ConsistencyGate, GateResult, ScoreColumn, decide, read_gate
 
 TRIES = {"steady": [1.0, 1.0, 1.0], "mostly": [1.0, 0.0, 1.0], "once": [0.0, 0.0, 1.0], "never": [0.0, 0.0, 0.0]}
 
@@ -18,12 +18,12 @@ def gate(**fields: Any) -> ConsistencyGate:
     return reading.gate
 
 
-def column(*tries: list[float], missing: int = 0) -> Column:
+def column(*tries: list[float], missing: int = 0) -> ScoreColumn:
     cases = [case for case, scores in enumerate(tries) for _ in scores]
-    return Column([score for scores in tries for score in scores], len(cases) + missing, 0, cases)
+    return ScoreColumn([score for scores in tries for score in scores], len(cases) + missing, 0, cases)
 
 
-def result(scores: Column, **fields: Any) -> GateResult:
+def result(scores: ScoreColumn, **fields: Any) -> GateResult:
     (judged,) = decide(gate(**fields), {"exact": scores}).gates
     return judged
 
@@ -115,17 +115,17 @@ class TestMissingRepeats:
         assert (judged.result, judged.observed) == ("fail", 0.0)
 
     def test_no_case_with_enough_is_undecided_and_says_the_remedy(self) -> None:
-        for scores in (column([1.0], [1.0]), Column([1.0, 1.0], 2)):
+        for scores in (column([1.0], [1.0]), ScoreColumn([1.0, 1.0], 2)):
             judged = result(scores, pass_hat=3)
             assert (judged.result, judged.observed) == ("undecided", None)
             assert judged.reasons[0] == "exact: no case has 3 scored repeats; run with repeats: 3"
 
     def test_scores_without_cases_are_cases_of_one_repeat(self) -> None:
-        assert result(Column([1.0, 0.0], 2), k=1, n=1).observed == 0.5
+        assert result(ScoreColumn([1.0, 0.0], 2), k=1, n=1).observed == 0.5
 
 
 class TestFailedCalls:
-    SCORES = Column([1.0, 1.0, 1.0], 4, 1, [0, 0, 1], [1])
+    SCORES = ScoreColumn([1.0, 1.0, 1.0], 4, 1, [0, 0, 1], [1])
 
     def test_they_are_missing(self) -> None:
         judged = result(self.SCORES, k=2, n=2)
@@ -175,6 +175,6 @@ def test_bad_input_is_named(fields: dict[str, Any], problems: list[str]) -> None
 
 def test_a_known_benchmark_gives_its_published_pass_hat(shared_rows: Callable[[str], Iterator[dict[str, Any]]]) -> None:
     rows = list(shared_rows("tau_airline/trajectories.jsonl"))
-    scores = Column([row["reward"] for row in rows], len(rows), 0, [row["item_id"] for row in rows])
+    scores = ScoreColumn([row["reward"] for row in rows], len(rows), 0, [row["item_id"] for row in rows])
     expected = [0.4, 0.26666666666666666, 0.22, 0.2]
     assert [result(scores, pass_hat=k).observed for k in (1, 2, 3, 4)] == pytest.approx(expected)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gradeline.verdict import Column, Gate, Paired, Verdict, decide, order_finding, read_gate
+from gradeline.verdict import Gate, PairedScores, ScoreColumn, Verdict, decide, order_finding, read_gate
 
 KINDS: dict[str, dict[str, Any]] = {
     "unkinded": {"metric": "accuracy", "op": "gte", "value": 0.5},
@@ -33,15 +33,15 @@ def gate(given: dict[str, Any]) -> Gate:
     return reading.gate
 
 
-def said(given: dict[str, Any], column: Column, **settings: Any) -> Verdict:
+def said(given: dict[str, Any], column: ScoreColumn, **settings: Any) -> Verdict:
     """The verdict where the baseline always scored 1."""
     candidate = [*column.scores, *[None] * column.failed_calls]
     paired = {
-        ("main", "a"): Paired(
+        ("main", "a"): PairedScores(
             [str(n) for n in range(len(candidate))], [(1.0,)] * len(candidate), [(score,) for score in candidate]
         )
     }
-    return decide(gate(given), {"a": column, "b": Column([], 0)}, paired=paired, **settings)
+    return decide(gate(given), {"a": column, "b": ScoreColumn([], 0)}, paired=paired, **settings)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -51,56 +51,56 @@ class TestTruthTable:
     @pytest.mark.parametrize(
         ("situation", "column", "result"),
         [
-            ("all good", Column([1.0] * 20, 20), "pass"),
-            ("all bad", Column([0.0] * 20, 20), "fail"),
-            ("good, one error in twenty", Column([1.0] * 19, 20), "pass"),
-            ("good, two errors in twenty", Column([1.0] * 18, 20), "undecided"),
-            ("bad, two errors in twenty", Column([0.0] * 18, 20), "fail"),
-            ("nothing but errors", Column([], 20), "undecided"),
-            ("nothing was asked", Column([], 0), "undecided"),
-            ("all skipped", Column([], 20, 20), "undecided"),
-            ("good, two skipped", Column([1.0] * 18, 20, 2), "undecided"),
+            ("all good", ScoreColumn([1.0] * 20, 20), "pass"),
+            ("all bad", ScoreColumn([0.0] * 20, 20), "fail"),
+            ("good, one error in twenty", ScoreColumn([1.0] * 19, 20), "pass"),
+            ("good, two errors in twenty", ScoreColumn([1.0] * 18, 20), "undecided"),
+            ("bad, two errors in twenty", ScoreColumn([0.0] * 18, 20), "fail"),
+            ("nothing but errors", ScoreColumn([], 20), "undecided"),
+            ("nothing was asked", ScoreColumn([], 0), "undecided"),
+            ("all skipped", ScoreColumn([], 20, 20), "undecided"),
+            ("good, two skipped", ScoreColumn([1.0] * 18, 20, 2), "undecided"),
         ],
     )
-    def test_without_settings(self, kind: str, situation: str, column: Column, result: str) -> None:
+    def test_without_settings(self, kind: str, situation: str, column: ScoreColumn, result: str) -> None:
         assert said(KINDS[kind], column).result == result, situation
 
     @pytest.mark.parametrize(
         ("situation", "column", "result"),
         [
-            ("all skipped", Column([], 20, 20), "fail"),
-            ("good, few skipped", Column([1.0] * 39, 40, 1), "pass"),
-            ("good, few skipped, many errors", Column([1.0] * 18, 40, 1), "undecided"),
-            ("half skipped", Column([1.0] * 15, 40, 25), "fail"),
-            ("nothing but errors", Column([], 20), "undecided"),
+            ("all skipped", ScoreColumn([], 20, 20), "fail"),
+            ("good, few skipped", ScoreColumn([1.0] * 39, 40, 1), "pass"),
+            ("good, few skipped, many errors", ScoreColumn([1.0] * 18, 40, 1), "undecided"),
+            ("half skipped", ScoreColumn([1.0] * 15, 40, 25), "fail"),
+            ("nothing but errors", ScoreColumn([], 20), "undecided"),
         ],
     )
-    def test_with_failed_calls_as_0(self, kind: str, situation: str, column: Column, result: str) -> None:
+    def test_with_failed_calls_as_0(self, kind: str, situation: str, column: ScoreColumn, result: str) -> None:
         assert said(KINDS[kind], column, agent_errors="fail").result == result, situation
         assert said(KINDS[kind] | {"agent_errors": "fail"}, column).result == result, situation
 
     def test_one_sample(self, kind: str) -> None:
         alone = "undecided" if kind == "regression" else "pass"
-        assert said(KINDS[kind], Column([1.0], 1)).result == alone
+        assert said(KINDS[kind], ScoreColumn([1.0], 1)).result == alone
         alone = "undecided" if kind == "regression" else "fail"
-        assert said(KINDS[kind], Column([0.0], 1)).result == alone
+        assert said(KINDS[kind], ScoreColumn([0.0], 1)).result == alone
 
     def test_no_floor(self, kind: str) -> None:
-        thin = Column([1.0] * 30, 100)
+        thin = ScoreColumn([1.0] * 30, 100)
         assert said(KINDS[kind], thin).result == "undecided"
         assert said(KINDS[kind], thin, coverage_floor=0.0).result == "pass"
         assert said(KINDS[kind] | {"coverage_floor": 0}, thin).result == "pass"
 
     def test_a_gate_goes_before_its_suite(self, kind: str) -> None:
-        thin, failed = Column([1.0] * 18, 20), Column([1.0] * 39, 40, 1)
+        thin, failed = ScoreColumn([1.0] * 18, 20), ScoreColumn([1.0] * 39, 40, 1)
         assert said(KINDS[kind] | {"coverage_floor": 1}, thin, coverage_floor=0.0).result == "undecided"
-        assert said(KINDS[kind] | {"agent_errors": "exclude"}, Column([], 9, 9), agent_errors="fail").result == (
+        assert said(KINDS[kind] | {"agent_errors": "exclude"}, ScoreColumn([], 9, 9), agent_errors="fail").result == (
             "undecided"
         )
         assert said(KINDS[kind] | {"coverage_floor": 1}, failed, agent_errors="fail").result == "pass"
 
     def test_a_judge_that_is_not_calibrated_is_told_and_may_be_refused(self, kind: str) -> None:
-        good, bad = Column([1.0] * 20, 20), Column([0.0] * 20, 20)
+        good, bad = ScoreColumn([1.0] * 20, 20), ScoreColumn([0.0] * 20, 20)
         warned = said(KINDS[kind], good, uncalibrated={"a"})
         assert (warned.result, warned.uncalibrated) == ("pass", True)
         assert warned.reasons[-1] == "a: its judge is not calibrated"
@@ -116,17 +116,22 @@ class TestTruthTable:
 
     def test_a_judge_that_prefers_a_position_decides_nothing(self, kind: str) -> None:
         biased, fair = order_finding(8, 0, 12), order_finding(7, 0, 13)
-        for column in (Column([1.0] * 20, 20), Column([0.0] * 20, 20), Column([], 20)):
+        for column in (ScoreColumn([1.0] * 20, 20), ScoreColumn([0.0] * 20, 20), ScoreColumn([], 20)):
             verdict = said(KINDS[kind], column, orders={"a": biased})
             assert verdict.result == "undecided"
             assert verdict.reasons[-1] == (
                 "a: order decided 8 of 20 (shown first 8, second 0; p 0.0078): the judge is position biased, so its"
                 " scores decide no gate"
             )
-        assert said(KINDS[kind], Column([1.0] * 20, 20), orders={"a": fair, "b": biased}).result == "pass"
+        assert said(KINDS[kind], ScoreColumn([1.0] * 20, 20), orders={"a": fair, "b": biased}).result == "pass"
 
     def test_reasons_and_results_are_there_and_can_be_written_as_json(self, kind: str) -> None:
-        for column in (Column([1.0] * 20, 20), Column([0.0] * 18, 20, 1), Column([], 3), Column([1.0], 1)):
+        for column in (
+            ScoreColumn([1.0] * 20, 20),
+            ScoreColumn([0.0] * 18, 20, 1),
+            ScoreColumn([], 3),
+            ScoreColumn([1.0], 1),
+        ):
             verdict = said(KINDS[kind], column)
             (judged,) = verdict.gates
             assert verdict.reasons
@@ -143,7 +148,7 @@ class TestTruthTable:
 
 class TestFailedCalls:
     def test_they_change_the_arithmetic_and_are_told(self) -> None:
-        column = Column([1.0] * 3, 5, 1)
+        column = ScoreColumn([1.0] * 3, 5, 1)
         verdict = said(KINDS["simple"], column, agent_errors="fail")
         assert verdict.gates[0].observed == 0.75
         assert verdict.reasons == (
@@ -153,7 +158,7 @@ class TestFailedCalls:
         )
 
     def test_they_stand_in_their_own_cases(self) -> None:
-        column = Column([1.0, 1.0, 1.0], 6, 3, [0, 0, 0], [1, 1, 1])
+        column = ScoreColumn([1.0, 1.0, 1.0], 6, 3, [0, 0, 0], [1, 1, 1])
         placed = said(KINDS["unkinded"], column, agent_errors="fail").gates[0]
         alone = said(KINDS["unkinded"], column._replace(cases=(), failed_cases=()), agent_errors="fail").gates[0]
         assert (placed.observed, alone.observed) == (0.5, 0.5)
@@ -162,14 +167,14 @@ class TestFailedCalls:
 
     def test_a_lowest_score_may_be_theirs(self) -> None:
         lowest = {"aggregation": "min", "op": "gt", "value": 0}
-        column = Column([0.5], 2, 1)
+        column = ScoreColumn([0.5], 2, 1)
         assert said(lowest, column, coverage_floor=0.5).result == "pass"
         assert said(lowest, column, agent_errors="fail").result == "fail"
 
 
 class TestWithoutAGate:
     def test_every_thin_grader_is_told(self) -> None:
-        columns = {"a": Column([1.0], 2, 1), "b": Column([], 3), "c": Column([1.0], 1)}
+        columns = {"a": ScoreColumn([1.0], 2, 1), "b": ScoreColumn([], 3), "c": ScoreColumn([1.0], 1)}
         assert decide(None, columns) == Verdict(
             "none",
             (
@@ -179,10 +184,10 @@ class TestWithoutAGate:
         )
 
     def test_failed_calls_are_missing_all_the_same(self) -> None:
-        assert decide(None, {"a": Column([1.0], 2, 1)}, agent_errors="fail").reasons != ()
+        assert decide(None, {"a": ScoreColumn([1.0], 2, 1)}, agent_errors="fail").reasons != ()
 
     def test_a_judge_that_is_not_calibrated_decides_nothing_and_is_marked(self) -> None:
-        verdict = decide(None, {"a": Column([1.0], 1)}, uncalibrated=["a"], require_calibrated=True)
+        verdict = decide(None, {"a": ScoreColumn([1.0], 1)}, uncalibrated=["a"], require_calibrated=True)
         assert verdict == Verdict("none", (), (), True)
 
     def test_nothing_at_all(self) -> None:
@@ -191,20 +196,20 @@ class TestWithoutAGate:
 
 def test_a_reason_is_said_once() -> None:
     twice = {"kind": "logical", "operator": "and", "conditions": [KINDS["simple"], KINDS["simple"] | {"value": 0.4}]}
-    verdict = said(twice, Column([1.0] * 4, 4), uncalibrated=["a"])
+    verdict = said(twice, ScoreColumn([1.0] * 4, 4), uncalibrated=["a"])
     assert verdict.reasons.count("a: its judge is not calibrated") == 1
 
 
 def test_an_uncalibrated_judge_does_not_undo_what_others_settle() -> None:
     conditions = [{"metric_key": key, "op": "gte", "value": 0.5} for key in ("a", "b")]
-    columns = {"a": Column([0.0], 1), "b": Column([1.0], 1)}
+    columns = {"a": ScoreColumn([0.0], 1), "b": ScoreColumn([1.0], 1)}
     given = {"kind": "logical", "operator": "and", "conditions": conditions}
     verdict = decide(gate(given), columns, uncalibrated=["b"], require_calibrated=True)
     assert (verdict.result, verdict.uncalibrated) == ("fail", True)
-    columns["a"] = Column([1.0], 1)
+    columns["a"] = ScoreColumn([1.0], 1)
     assert decide(gate(given), columns, uncalibrated=["b"], require_calibrated=True).result == "undecided"
 
 
 def test_as_many_scores_as_cases_are_expected() -> None:
     with pytest.raises(ValueError, match="zip"):
-        said(KINDS["consistency"], Column([1.0, 1.0], 2, 0, [0]))
+        said(KINDS["consistency"], ScoreColumn([1.0, 1.0], 2, 0, [0]))

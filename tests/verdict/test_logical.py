@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from gradeline.verdict import Column, LogicalGate, Verdict, decide, read_gate
+from gradeline.verdict import LogicalGate, ScoreColumn, Verdict, decide, read_gate
 
 # a column of each name makes a condition on it say so
-COLUMNS = {"pass": Column([1.0], 1), "fail": Column([0.0], 1), "undecided": Column([], 1)}
+COLUMNS = {"pass": ScoreColumn([1.0], 1), "fail": ScoreColumn([0.0], 1), "undecided": ScoreColumn([], 1)}
 
 
 def condition(key: str) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def logical(operator: str, *conditions: dict[str, Any], **fields: Any) -> dict[s
     return {"kind": "logical", "operator": operator, "conditions": list(conditions), **fields}
 
 
-def verdict(given: dict[str, Any], columns: dict[str, Column] = COLUMNS, **settings: Any) -> Verdict:
+def verdict(given: dict[str, Any], columns: dict[str, ScoreColumn] = COLUMNS, **settings: Any) -> Verdict:
     reading = read_gate(given, list(columns))
     assert reading.problems == []
     return decide(reading.gate, columns, **settings)
@@ -66,14 +66,14 @@ def test_the_suite_that_letta_ships_means_what_it_says() -> None:
         {"metric_key": "quality", "aggregation": "avg_score", "op": "gte", "value": 0.6},
         {"metric_key": "ascii", "aggregation": "accuracy", "pass_threshold": 1, "op": "gte", "value": 60},
     )
-    good = {"quality": Column([0.7, 0.6, 0.5], 3), "ascii": Column([1.0, 1.0, 0.0], 3)}
+    good = {"quality": ScoreColumn([0.7, 0.6, 0.5], 3), "ascii": ScoreColumn([1.0, 1.0, 0.0], 3)}
     assert verdict(given, good).result == "pass"
-    assert verdict(given, good | {"ascii": Column([1.0, 0.0, 0.0], 3)}).result == "fail"
-    assert verdict(given, good | {"quality": Column([0.5, 0.5, 0.5], 3)}).result == "fail"
+    assert verdict(given, good | {"ascii": ScoreColumn([1.0, 0.0, 0.0], 3)}).result == "fail"
+    assert verdict(given, good | {"quality": ScoreColumn([0.5, 0.5, 0.5], 3)}).result == "fail"
 
 
 def test_every_kind_of_gate_may_be_a_condition() -> None:
-    columns = {"a": Column([1.0, 1.0, 1.0, 0.0], 4, 0, [0, 0, 1, 1])}
+    columns = {"a": ScoreColumn([1.0, 1.0, 1.0, 0.0], 4, 0, [0, 0, 1, 1])}
     given = logical(
         "or",
         {"kind": "simple", "op": "gte", "value": 0.9},
@@ -106,7 +106,7 @@ def test_the_reasons_begin_with_the_whole_and_go_down() -> None:
 
 
 class TestSettings:
-    THIN = {"a": Column([1.0] * 8, 10, 2), "b": Column([1.0] * 10, 10)}
+    THIN = {"a": ScoreColumn([1.0] * 8, 10, 2), "b": ScoreColumn([1.0] * 10, 10)}
 
     def results(self, given: dict[str, Any], **settings: Any) -> list[str]:
         return [each.result for each in verdict(given, self.THIN, **settings).gates[0].conditions]

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradeline.verdict import Column, Paired, Verdict, WeightedGate, decide, read_gate
+from gradeline.verdict import PairedScores, ScoreColumn, Verdict, WeightedGate, decide, read_gate
 
 SCORE = st.floats(0, 1)
 NUMBER = st.floats(-2, 200, allow_nan=False)
@@ -76,23 +76,25 @@ GATES = st.recursive(LEAVES, logical, max_leaves=6)
 
 
 @st.composite
-def columns(draw: st.DrawFn, scores: st.SearchStrategy[float] = SCORE) -> Column:
+def columns(draw: st.DrawFn, scores: st.SearchStrategy[float] = SCORE) -> ScoreColumn:
     values = draw(st.lists(scores, max_size=12))
     failed = draw(st.integers(0, 3))
     places = st.integers(0, 5)
     cases = draw(st.just([]) | st.lists(places, min_size=len(values), max_size=len(values)))
     failed_cases = draw(st.lists(places, max_size=failed))
-    return Column(values, len(values) + failed + draw(st.integers(0, 3)), failed, cases, failed_cases)
+    return ScoreColumn(values, len(values) + failed + draw(st.integers(0, 3)), failed, cases, failed_cases)
 
 
 @st.composite
-def pairs(draw: st.DrawFn, scores: st.SearchStrategy[float] = SCORE) -> Paired:
+def pairs(draw: st.DrawFn, scores: st.SearchStrategy[float] = SCORE) -> PairedScores:
     tries = st.lists(st.none() | scores, max_size=3).map(tuple)
     rows = draw(st.lists(st.tuples(tries, tries), max_size=12))
-    return Paired([str(place) for place in range(len(rows))], [row[0] for row in rows], [row[1] for row in rows])
+    return PairedScores([str(place) for place in range(len(rows))], [row[0] for row in rows], [row[1] for row in rows])
 
 
-def verdict(given_gate: dict[str, Any], a: Column, b: Column, paired: Paired, **settings: Any) -> Verdict:
+def verdict(
+    given_gate: dict[str, Any], a: ScoreColumn, b: ScoreColumn, paired: PairedScores, **settings: Any
+) -> Verdict:
     reading = read_gate(given_gate, KEYS)
     assert reading.problems == []
     return decide(reading.gate, {"a": a, "b": b}, paired={("main", key): paired for key in KEYS}, **settings)
@@ -104,7 +106,7 @@ WIDE = st.floats(-1e100, 1e100)
 @settings(max_examples=300)
 @given(GATES, columns(SCORE | WIDE), columns(), pairs(SCORE | WIDE), SETTINGS)
 def test_any_gate_decides_on_any_scores(
-    gate: dict[str, Any], a: Column, b: Column, paired: Paired, suite: dict[str, Any]
+    gate: dict[str, Any], a: ScoreColumn, b: ScoreColumn, paired: PairedScores, suite: dict[str, Any]
 ) -> None:
     said = verdict(gate, a, b, paired, uncalibrated=["b"], **suite)
     assert said.result in ("pass", "fail", "undecided")
@@ -114,7 +116,9 @@ def test_any_gate_decides_on_any_scores(
 
 @settings(max_examples=200)
 @given(LEAVES, columns(), columns(), pairs())
-def test_what_was_observed_lies_in_its_interval(gate: dict[str, Any], a: Column, b: Column, paired: Paired) -> None:
+def test_what_was_observed_lies_in_its_interval(
+    gate: dict[str, Any], a: ScoreColumn, b: ScoreColumn, paired: PairedScores
+) -> None:
     (result,) = verdict(gate, a, b, paired).gates
     if result.observed_ci is not None:
         assert result.observed is not None
@@ -125,7 +129,7 @@ def test_what_was_observed_lies_in_its_interval(gate: dict[str, Any], a: Column,
 @settings(max_examples=200)
 @given(LEAVES, columns(), columns(), pairs(), SCORE, SCORE)
 def test_a_higher_floor_only_ever_takes_a_pass_away(
-    gate: dict[str, Any], a: Column, b: Column, paired: Paired, floor: float, other: float
+    gate: dict[str, Any], a: ScoreColumn, b: ScoreColumn, paired: PairedScores, floor: float, other: float
 ) -> None:
     gate = {key: value for key, value in gate.items() if key != "coverage_floor"}
     low = verdict(gate, a, b, paired, coverage_floor=min(floor, other)).result
@@ -135,7 +139,7 @@ def test_a_higher_floor_only_ever_takes_a_pass_away(
 
 @given(st.lists(LEAVES, min_size=1, max_size=4), columns(), columns(), pairs())
 def test_and_says_the_least_of_its_conditions_and_or_the_most(
-    conditions: list[dict[str, Any]], a: Column, b: Column, paired: Paired
+    conditions: list[dict[str, Any]], a: ScoreColumn, b: ScoreColumn, paired: PairedScores
 ) -> None:
     rank = {"fail": 0, "undecided": 1, "pass": 2}
     alone = [rank[verdict(each, a, b, paired).result] for each in conditions]
@@ -153,7 +157,9 @@ def test_weights_are_normalised(weights: dict[str, float]) -> None:
 
 
 @given(columns(), columns(), st.floats(0.01, 1000), st.floats(0.01, 100), st.floats(0.01, 100))
-def test_only_the_ratio_of_weights_matters(a: Column, b: Column, scale: float, first: float, second: float) -> None:
+def test_only_the_ratio_of_weights_matters(
+    a: ScoreColumn, b: ScoreColumn, scale: float, first: float, second: float
+) -> None:
     def observed(factor: float) -> float | None:
         weights = {"a": first * factor, "b": second * factor}
         gate = WeightedGate(aggregation="avg_score", weights=weights, op="gte", value=0.5)

@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from gradeline.stats import holm
-from gradeline.verdict.columns import Paired
-from gradeline.verdict.comparison import ComparisonRule, compare_cases
-from gradeline.verdict.ranking import PairDifference, compare_pairs, on_front, ranks, stretch, widened
+from gradeline.verdict.evidence import PairedScores
+from gradeline.verdict.paired_decision import ComparisonRule, compare_cases
+from gradeline.verdict.ranking import PairDifference, compare_pairs, interval_scale, pareto_front, rank_ranges, widen
 
 
 def compared(
     scores: Mapping[str, Sequence[float]], coverage: Mapping[str, float] | None = None
 ) -> dict[tuple[str, str], PairDifference]:
-    def pair(baseline: str, candidate: str) -> Paired:
+    def pair(baseline: str, candidate: str) -> PairedScores:
         cases = [str(place) for place in range(len(scores[baseline]))]
-        return Paired(cases, [(one,) for one in scores[baseline]], [(one,) for one in scores[candidate]])
+        return PairedScores(cases, [(one,) for one in scores[baseline]], [(one,) for one in scores[candidate]])
 
     found = compare_pairs(pair, coverage or dict.fromkeys(scores, 1.0), ComparisonRule())
     return {(one.baseline, one.candidate): one for one in found}
@@ -37,7 +37,7 @@ def test_runs_whose_difference_is_not_certain_are_tied() -> None:
         ("low", "high"): "high",
         ("mid", "high"): None,
     }
-    assert ranks(list(RUNS), list(pairs.values())) == {"low": (3, 3), "mid": (1, 2), "high": (1, 2)}
+    assert rank_ranges(list(RUNS), list(pairs.values())) == {"low": (3, 3), "mid": (1, 2), "high": (1, 2)}
 
 
 def test_the_p_values_are_adjusted_over_all_pairs() -> None:
@@ -49,31 +49,33 @@ def test_the_p_values_are_adjusted_over_all_pairs() -> None:
 def test_equal_runs_share_all_ranks() -> None:
     pairs = compared(dict.fromkeys("abc", passing(50)))
     assert {pair.difference for pair in pairs.values()} == {0.0}
-    assert set(ranks(list("abc"), list(pairs.values())).values()) == {(1, 3)}
+    assert set(rank_ranges(list("abc"), list(pairs.values())).values()) == {(1, 3)}
 
 
 def test_a_run_with_missing_answers_is_not_ranked_above_another_but_can_be_below() -> None:
     pairs = compared(RUNS, {"low": 1.0, "mid": 1.0, "high": 0.5})
     assert pairs["low", "high"].winner is None
     assert pairs["low", "high"].decision == "undecided"
-    assert ranks(list(RUNS), list(pairs.values())) == {"low": (2, 3), "mid": (1, 2), "high": (1, 3)}
+    assert rank_ranges(list(RUNS), list(pairs.values())) == {"low": (2, 3), "mid": (1, 2), "high": (1, 3)}
     below = compared(RUNS, {"low": 0.5, "mid": 1.0, "high": 1.0})
     assert below["low", "mid"].winner == "mid"
 
 
 def test_the_intervals_hold_for_all_pairs_together_so_that_they_are_wider() -> None:
     pair = compared(RUNS)["low", "mid"]
-    single = compare_cases(Paired([*map(str, range(100))], [(x,) for x in RUNS["low"]], [(x,) for x in RUNS["mid"]]))
+    single = compare_cases(
+        PairedScores([*map(str, range(100))], [(x,) for x in RUNS["low"]], [(x,) for x in RUNS["mid"]])
+    )
     assert single.difference_ci is not None
     assert pair.difference_ci[0] < single.difference_ci[0]
     assert pair.difference_ci[1] > single.difference_ci[1]
 
 
 def test_one_pair_has_its_own_interval_and_none_leaves_the_scale() -> None:
-    assert stretch(1, 50) == 1.0
-    assert stretch(10, 1_000_001) == pytest.approx(2.807 / 1.960, abs=1e-3)  # normal quantiles, two-sided
-    assert widened(0.1, (0.0, 0.2), 1.5) == pytest.approx((-0.05, 0.25))
-    assert widened(0.9, (0.2, 1.0), 3.0) == (-1.0, 1.0)
+    assert interval_scale(1, 50) == 1.0
+    assert interval_scale(10, 1_000_001) == pytest.approx(2.807 / 1.960, abs=1e-3)  # normal quantiles, two-sided
+    assert widen(0.1, (0.0, 0.2), 1.5) == pytest.approx((-0.05, 0.25))
+    assert widen(0.9, (0.2, 1.0), 3.0) == (-1.0, 1.0)
 
 
 def test_the_front_has_the_runs_that_no_other_dominates() -> None:
@@ -86,7 +88,7 @@ def test_the_front_has_the_runs_that_no_other_dominates() -> None:
         "unpriced": (0.99, None),
         "unscored": (None, 0.0),
     }
-    assert on_front(points) == {
+    assert pareto_front(points) == {
         "cheap": True,
         "good": True,
         "dear": False,

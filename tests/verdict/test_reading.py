@@ -112,7 +112,7 @@ def test_every_kind_is_read(given: dict[str, Any], gate: Gate) -> None:
         ({**SIMPLE, "agent_errors": "skip"}, ["agent_errors: expected one of exclude, fail, got 'skip'"]),
         ({**SIMPLE, "require_calibrated": "yes"}, ["require_calibrated: expected bool, got 'yes'"]),
         ({**SIMPLE, "agregation": "min"}, ["agregation: unknown option; did you mean 'aggregation'?"]),
-        ({**SIMPLE, 1: 2}, ["1: unknown option; known are"]),
+        ({**SIMPLE, 1: 2}, ["1: unknown option; use one of"]),
         ({"weights": {"a": 1}, **SIMPLE}, ["kind: is required: with these keys it is 'weighted_average'"]),
         ({"baseline": "main"}, ["kind: is required: with these keys it is 'regression'"]),
         ({"pass_hat": 2, **SIMPLE}, ["kind: is required: with these keys it is 'consistency'"]),
@@ -137,7 +137,7 @@ def test_null_is_the_same_as_nothing() -> None:
     nothing = dict.fromkeys(("kind", "metric", "aggregation", "pass_op", "coverage_floor", "metric_key"))
     assert read_gate({**nothing, **SIMPLE}, ["a"]) == read_gate(SIMPLE, ["a"])
     assert problems({**SIMPLE, "note": None}) == [
-        "note: unknown option; known are coverage_floor, agent_errors, require_calibrated, metric_key, aggregation, "
+        "note: unknown option; use one of coverage_floor, agent_errors, require_calibrated, metric_key, aggregation, "
         "metric, op, value, pass_threshold, pass_op, pass_value, confidence"
     ]
 

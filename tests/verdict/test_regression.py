@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from gradeline.stats import mcnemar
-from gradeline.verdict import Column, GateResult, Paired, RegressionGate, decide, read_gate
-from gradeline.verdict.columns import Tries
-from gradeline.verdict.comparison import compare_cases
+from gradeline.verdict import GateResult, PairedScores, RegressionGate, ScoreColumn, decide, read_gate
+from gradeline.verdict.evidence import RepeatScores
+from gradeline.verdict.paired_decision import compare_cases
 
-COLUMNS = {"exact": Column([1.0] * 20, 20)}
+COLUMNS = {"exact": ScoreColumn([1.0] * 20, 20)}
 
 
 def gate(**fields: Any) -> RegressionGate:
@@ -20,21 +20,21 @@ def gate(**fields: Any) -> RegressionGate:
     return reading.gate
 
 
-def result(paired: Paired | None, columns: dict[str, Column] = COLUMNS, **fields: Any) -> GateResult:
+def result(paired: PairedScores | None, columns: dict[str, ScoreColumn] = COLUMNS, **fields: Any) -> GateResult:
     pairs = {} if paired is None else {("latest~1", "exact"): paired}
     (judged,) = decide(gate(**fields), columns, paired=pairs).gates
     return judged
 
 
-def changed(better: int = 0, worse: int = 0, same: int = 0) -> Paired:
+def changed(better: int = 0, worse: int = 0, same: int = 0) -> PairedScores:
     """So many cases that went up, down, or stayed."""
     return paired_once([0.0] * better + [1.0] * worse + [1.0] * same, [1.0] * better + [0.0] * worse + [1.0] * same)
 
 
-def paired_once(baseline: Sequence[float | None], candidate: Sequence[float | None]) -> Paired:
+def paired_once(baseline: Sequence[float | None], candidate: Sequence[float | None]) -> PairedScores:
     """Cases without repeats; None is a failed call."""
     first, second = ([(score,) for score in side] for side in (baseline, candidate))
-    return Paired([str(place) for place in range(len(first))], first, second)
+    return PairedScores([str(place) for place in range(len(first))], first, second)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def paired_once(baseline: Sequence[float | None], candidate: Sequence[float | No
         (paired_once([0.5, 0.6, 0.7], [0.9, 0.2, 0.7]), 0.02, "undecided"),
     ],
 )
-def test_better_and_not_worse_pass_and_worse_fails(paired: Paired, margin: float, said: str) -> None:
+def test_better_and_not_worse_pass_and_worse_fails(paired: PairedScores, margin: float, said: str) -> None:
     assert result(paired, margin=margin).result == said
 
 
@@ -121,35 +121,37 @@ class TestUndecided:
 
     def test_without_a_baseline_or_common_cases(self) -> None:
         assert result(None).reasons == ("exact: run 'latest~1' has no scores of the same grader to compare with",)
-        assert result(Paired([], [], [])).reasons == ("exact: no case has a score both here and in run 'latest~1'",)
-        assert result(None).result == result(Paired([], [], [])).result == "undecided"
+        assert result(PairedScores([], [], [])).reasons == (
+            "exact: no case has a score both here and in run 'latest~1'",
+        )
+        assert result(None).result == result(PairedScores([], [], [])).result == "undecided"
 
     def test_thin_coverage_of_the_candidate(self) -> None:
-        thin = {"exact": Column([1.0] * 18, 20)}
+        thin = {"exact": ScoreColumn([1.0] * 18, 20)}
         assert result(changed(same=18), thin).result == "undecided"
         assert result(changed(worse=18), thin).result == "fail"
 
     def test_a_candidate_without_scores(self) -> None:
-        assert result(changed(same=5), {"exact": Column([], 5)}).reasons == ("exact: none of 5 has a score",)
+        assert result(changed(same=5), {"exact": ScoreColumn([], 5)}).reasons == ("exact: none of 5 has a score",)
 
 
 class TestRepeatsAndFailedCalls:
     def test_repeats_count_as_one_case(self) -> None:
         once = changed(worse=4, better=1, same=5)
         first, second = ([tries * 2 for tries in side] for side in (once.baseline, once.candidate))
-        assert result(Paired(once.cases, first, second)) == result(once)
+        assert result(PairedScores(once.cases, first, second)) == result(once)
 
     def test_unequal_repeats_count_with_their_means(self) -> None:
         """Three repeats against two: 2/3 against 1/2, in 60 cases."""
-        first: Tries = (1.0, 1.0, 0.0)
-        paired = Paired([str(place) for place in range(60)], [first] * 60, [(1.0, 0.0)] * 60)
+        first: RepeatScores = (1.0, 1.0, 0.0)
+        paired = PairedScores([str(place) for place in range(60)], [first] * 60, [(1.0, 0.0)] * 60)
         assert (result(paired).result, result(paired).observed) == ("fail", pytest.approx(-1 / 6))
 
     def test_a_failed_call_leaves_its_pair_out_or_counts_as_0(self) -> None:
         baseline: Sequence[float | None] = [1.0] * 12 + [None]
         candidate: Sequence[float | None] = [1.0] * 6 + [None] * 6 + [1.0]
         paired = paired_once(baseline, candidate)
-        columns = {"exact": Column([1.0] * 7, 13, 6)}
+        columns = {"exact": ScoreColumn([1.0] * 7, 13, 6)}
         judged = result(paired, columns, coverage_floor=0.4, margin=0.5)
         assert (judged.result, judged.observed) == ("pass", 0.0)
         judged = result(paired, columns, agent_errors="fail", margin=0.1)
@@ -159,8 +161,8 @@ class TestRepeatsAndFailedCalls:
 class TestEveryGrader:
     """Without a metric_key."""
 
-    def judged(self, right: Paired, short: Paired | None, primary: Sequence[str] = ()) -> GateResult:
-        columns = {"right": Column([1.0] * 300, 300), "short": Column([1.0] * 300, 300)}
+    def judged(self, right: PairedScores, short: PairedScores | None, primary: Sequence[str] = ()) -> GateResult:
+        columns = {"right": ScoreColumn([1.0] * 300, 300), "short": ScoreColumn([1.0] * 300, 300)}
         pairs = {("latest~1", key): pair for key, pair in (("right", right), ("short", short)) if pair is not None}
         (found,) = decide(gate(), columns, paired=pairs, primary=primary).gates
         return found

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gradeline.verdict import Column, GateResult, SimpleGate, Verdict, decide, read_gate
+from gradeline.verdict import GateResult, ScoreColumn, SimpleGate, Verdict, decide, read_gate
 
 SCORES = [1.0, 1.0, 0.5, 0.0]
 
@@ -20,12 +20,12 @@ def gate(**fields: Any) -> SimpleGate:
 
 
 def verdict(scores: list[float], total: int | None = None, floor: float = 0.95, **fields: Any) -> Verdict:
-    column = Column(scores, len(scores) if total is None else total)
+    column = ScoreColumn(scores, len(scores) if total is None else total)
     return decide(gate(**fields), {"exact": column}, floor)
 
 
 def observed(scores: list[float], cases: tuple[int, ...] = (), **fields: Any) -> GateResult:
-    (result,) = decide(gate(**fields), {"exact": Column(scores, len(scores), 0, cases)}).gates
+    (result,) = decide(gate(**fields), {"exact": ScoreColumn(scores, len(scores), 0, cases)}).gates
     return result
 
 
@@ -81,11 +81,11 @@ class TestWhichCasesPass:
     )
     def test_a_case_passes_by_its_own_rule(self, fields: dict[str, Any], passing: list[float]) -> None:
         scores = [0.0, 0.5, 0.8, 1.0]
-        passes = gate(metric="accuracy", **fields).passes(Column(scores, 4))
+        passes = gate(metric="accuracy", **fields).passes(ScoreColumn(scores, 4))
         assert [score for score, passed in zip(scores, passes, strict=True) if passed] == passing
 
     def test_a_score_is_taken_as_the_grader_gave_it(self) -> None:
-        assert gate(metric="accuracy").passes(Column([0.9999999999], 1)) == [0]
+        assert gate(metric="accuracy").passes(ScoreColumn([0.9999999999], 1)) == [0]
 
     @pytest.mark.parametrize(
         ("fields", "observed"), [({}, 0.75), ({"pass_threshold": 0.9}, 0.25), ({"pass_value": 0.5}, 0.5)]
@@ -93,13 +93,13 @@ class TestWhichCasesPass:
     def test_a_case_passes_as_it_was_graded_unless_the_gate_has_a_rule(
         self, fields: dict[str, Any], observed: float
     ) -> None:
-        graded = Column([0.2, 0.3, 0.8, 1.0], 4, passes=[1, 0, 1, 1])
+        graded = ScoreColumn([0.2, 0.3, 0.8, 1.0], 4, passes=[1, 0, 1, 1])
         for aggregation in ("accuracy", "avg_score"):
             found = decide(gate(aggregation=aggregation, value=0.1, **fields), {"exact": graded}).gates[0]
             assert found.observed == pytest.approx(observed if aggregation == "accuracy" else 0.575)
 
     def test_a_failed_call_that_counts_as_0_does_not_pass(self) -> None:
-        graded = Column([0.6, 0.6], 3, failed_calls=1, passes=[1, 1])
+        graded = ScoreColumn([0.6, 0.6], 3, failed_calls=1, passes=[1, 1])
         found = decide(gate(aggregation="accuracy", agent_errors="fail"), {"exact": graded}).gates[0]
         assert found.observed == pytest.approx(2 / 3)
 
@@ -119,17 +119,17 @@ class TestNumbers:
     @pytest.mark.parametrize("scores", [[0.25], [0.0, 1.0], [0.1, 0.2, 0.9], [0.0, 0.1, 0.3, 0.6, 1.0]])
     def test_percentiles_lie_between_their_neighbours(self, scores: list[float]) -> None:
         backwards = scores[::-1]
-        assert gate(aggregation="median").aggregate(Column(backwards, 9)) == pytest.approx(median(scores))
-        assert gate(aggregation="p50").aggregate(Column(backwards, 9)) == pytest.approx(median(scores))
-        assert gate(aggregation="min").aggregate(Column(backwards, 9)) == scores[0]
-        assert gate(aggregation="max").aggregate(Column(backwards, 9)) == scores[-1]
+        assert gate(aggregation="median").aggregate(ScoreColumn(backwards, 9)) == pytest.approx(median(scores))
+        assert gate(aggregation="p50").aggregate(ScoreColumn(backwards, 9)) == pytest.approx(median(scores))
+        assert gate(aggregation="min").aggregate(ScoreColumn(backwards, 9)) == scores[0]
+        assert gate(aggregation="max").aggregate(ScoreColumn(backwards, 9)) == scores[-1]
 
     def test_high_percentiles_are_interpolated_in_a_straight_line(self) -> None:
         scores = [0.0, 0.25, 0.5, 0.75, 1.0]
-        assert gate(aggregation="p95").aggregate(Column(scores, 9)) == pytest.approx(0.95)
-        assert gate(aggregation="p99").aggregate(Column(scores, 9)) == pytest.approx(0.99)
-        assert gate(aggregation="p95").aggregate(Column([0.0, 1.0, 1.0], 9)) == pytest.approx(1.0)
-        assert gate(aggregation="p99").aggregate(Column([0.2, 0.4], 9)) == pytest.approx(0.398)
+        assert gate(aggregation="p95").aggregate(ScoreColumn(scores, 9)) == pytest.approx(0.95)
+        assert gate(aggregation="p99").aggregate(ScoreColumn(scores, 9)) == pytest.approx(0.99)
+        assert gate(aggregation="p95").aggregate(ScoreColumn([0.0, 1.0, 1.0], 9)) == pytest.approx(1.0)
+        assert gate(aggregation="p99").aggregate(ScoreColumn([0.2, 0.4], 9)) == pytest.approx(0.398)
 
     @pytest.mark.parametrize("op", ["gte", "lte", "eq"])
     def test_the_last_bit_of_a_mean_decides_nothing(self, op: str) -> None:
@@ -226,14 +226,14 @@ def test_the_reason_states_the_gates_own_rule_for_a_case() -> None:
 
 
 def test_without_a_gate_there_is_no_verdict_but_thin_coverage_is_told() -> None:
-    assert decide(None, {"exact": Column([1.0], 1)}, 0.95) == Verdict("none", ())
-    assert decide(None, {"exact": Column([1.0], 2)}, 0.95).reasons == (
+    assert decide(None, {"exact": ScoreColumn([1.0], 1)}, 0.95) == Verdict("none", ())
+    assert decide(None, {"exact": ScoreColumn([1.0], 2)}, 0.95).reasons == (
         "exact: only 1 of 2 have a score, below the floor of 0.95",
     )
 
 
 def test_the_first_grader_is_meant_when_none_is_named() -> None:
-    columns = {"first": Column([1.0], 1), "second": Column([0.0], 1)}
+    columns = {"first": ScoreColumn([1.0], 1), "second": ScoreColumn([0.0], 1)}
     assert decide(gate(), columns, 0.95).result == "pass"
     assert decide(gate(metric_key=None), columns, 0.95).result == "pass"
     assert decide(gate(metric_key="second"), columns, 0.95).result == "fail"

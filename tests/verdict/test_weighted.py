@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from gradeline.verdict import Column, GateResult, WeightedGate, decide, read_gate
+from gradeline.verdict import GateResult, ScoreColumn, WeightedGate, decide, read_gate
 
-COLUMNS = {"quality": Column([0.5, 0.7], 2), "ascii": Column([1.0, 0.0], 2)}
+COLUMNS = {"quality": ScoreColumn([0.5, 0.7], 2), "ascii": ScoreColumn([1.0, 0.0], 2)}
 
 
 def gate(**fields: Any) -> WeightedGate:
@@ -17,7 +17,7 @@ def gate(**fields: Any) -> WeightedGate:
     return reading.gate
 
 
-def result(columns: dict[str, Column] = COLUMNS, **fields: Any) -> GateResult:
+def result(columns: dict[str, ScoreColumn] = COLUMNS, **fields: Any) -> GateResult:
     (judged,) = decide(gate(**fields), columns).gates
     return judged
 
@@ -43,7 +43,7 @@ def test_weights_are_shares_of_their_sum(scale: float) -> None:
 
 
 def test_accuracy_is_weighed_as_a_fraction_and_bounded_as_either() -> None:
-    columns = {"quality": Column([1.0, 0.7], 2), "ascii": Column([1.0, 1.0], 2)}
+    columns = {"quality": ScoreColumn([1.0, 0.7], 2), "ascii": ScoreColumn([1.0, 1.0], 2)}
     assert result(columns, aggregation="accuracy", value=65).result == "pass"
     assert result(columns, aggregation="accuracy", value=0.65).result == "pass"
     assert result(columns, aggregation="accuracy", value=66).result == "fail"
@@ -57,17 +57,17 @@ def test_every_aggregation_can_be_weighed(aggregation: str, found: float) -> Non
 def test_a_grader_of_weight_0_is_not_looked_at() -> None:
     weights = {"quality": 1, "ascii": 0}
     assert gate(weights=weights).looks_at(["ascii", "quality"]) == ("quality",)
-    assert result({"quality": Column([0.5], 1), "ascii": Column([], 1)}, weights=weights).result == "pass"
+    assert result({"quality": ScoreColumn([0.5], 1), "ascii": ScoreColumn([], 1)}, weights=weights).result == "pass"
 
 
 def test_one_grader_without_scores_leaves_it_undecided() -> None:
-    judged = result({"quality": Column([1.0], 1), "ascii": Column([], 1)})
+    judged = result({"quality": ScoreColumn([1.0], 1), "ascii": ScoreColumn([], 1)})
     assert (judged.result, judged.observed) == ("undecided", None)
     assert judged.reasons == ("ascii: none of 1 has a score",)
 
 
 def test_the_least_coverage_of_its_graders_counts() -> None:
-    columns = {"quality": Column([1.0] * 20, 20), "ascii": Column([1.0] * 18, 20)}
+    columns = {"quality": ScoreColumn([1.0] * 20, 20), "ascii": ScoreColumn([1.0] * 18, 20)}
     assert result(columns).result == "undecided"
     assert result(columns, coverage_floor=0.9).result == "pass"
     assert result(columns, value=2).result == "fail"
@@ -84,7 +84,7 @@ def test_the_least_coverage_of_its_graders_counts() -> None:
         ({"weights": {"quality": float("nan")}}, ["weights.quality: expected a number from 0 to 1e+09, got nan"]),
         ({"weights": {"quality": 0, "ascii": 0.0}}, ["weights: are all 0: give at least one grader a weight"]),
         ({"weights": {"qualty": 1}}, ["weights.qualty: no grader 'qualty'; did you mean 'quality'?"]),
-        ({"pass_threshold": 1}, ["pass_threshold: unknown option; known are "]),
+        ({"pass_threshold": 1}, ["pass_threshold: unknown option; use one of "]),
         ({"aggregation": None}, ["aggregation: expected one of avg_score, accuracy, min, max"]),
     ],
 )

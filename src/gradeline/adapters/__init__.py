@@ -1,10 +1,10 @@
-"""Speaking with models: one adapter per wire format, on the one HTTP client.
+"""Model adapters: one per provider wire format, all on the same HTTP client.
 
     from gradeline.adapters import RunConfig, create
 
-    answer = create("openai", "gpt-6-luna").complete("Say hello.", RunConfig(model=""))
+    response = create("openai", "gpt-6-luna").complete("Say hello.", RunConfig(model=""))
 
-Adapters are loaded when first used, and the HTTP client when they first call.
+Adapters are loaded on first use, and the HTTP client with the first call.
 """
 
 from __future__ import annotations
@@ -12,26 +12,24 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from gradeline.adapters.budget import BudgetTracker, Spent
-from gradeline.adapters.chat import ChatRequest, ChatResponse, Note, TokenLogprob, Tool
-from gradeline.adapters.failures import ModelError
 from gradeline.adapters.registry import create, create_embeddings
 from gradeline.model.llm import EmbeddingAdapter, LLMAdapter, LLMResponse, RunConfig
 from gradeline.model.response import Usage
 
 if TYPE_CHECKING:
     from gradeline.adapters.anthropic import AnthropicAdapter
-    from gradeline.adapters.base import ChatAdapter
+    from gradeline.adapters.chat import ChatAdapter, ChatRequest, ChatResponse, Note, TokenLogprob, Tool
+    from gradeline.adapters.costs import BudgetTracker, Price, Prices, Spent
     from gradeline.adapters.embeddings import OpenAIEmbeddings, WordLlamaEmbeddings
-    from gradeline.adapters.endpoint import Settings
+    from gradeline.adapters.errors import ModelError
     from gradeline.adapters.gemini import GeminiAdapter
-    from gradeline.adapters.openai_chat import OpenAIChatAdapter
-    from gradeline.adapters.openai_responses import OpenAIResponsesAdapter
-    from gradeline.adapters.pace import RateLimit
-    from gradeline.adapters.prices import Price, Prices
-    from gradeline.adapters.sending import ModelTransport
+    from gradeline.adapters.openai import OpenAIChatAdapter, OpenAIResponsesAdapter
+    from gradeline.adapters.transport import ModelTransport
+    from gradeline.adapters.wire import AdapterSettings
+    from gradeline.model.rate_limit import RateLimiter
 
 __all__ = [
+    "AdapterSettings",
     "AnthropicAdapter",
     "BudgetTracker",
     "ChatAdapter",
@@ -49,9 +47,8 @@ __all__ = [
     "OpenAIResponsesAdapter",
     "Price",
     "Prices",
-    "RateLimit",
+    "RateLimiter",
     "RunConfig",
-    "Settings",
     "Spent",
     "TokenLogprob",
     "Tool",
@@ -62,18 +59,26 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AnthropicAdapter": "anthropic",
-    "ChatAdapter": "base",
-    "GeminiAdapter": "gemini",
-    "ModelTransport": "sending",
-    "OpenAIChatAdapter": "openai_chat",
-    "OpenAIEmbeddings": "embeddings",
-    "OpenAIResponsesAdapter": "openai_responses",
-    "Price": "prices",
-    "Prices": "prices",
-    "RateLimit": "pace",
-    "Settings": "endpoint",
-    "WordLlamaEmbeddings": "embeddings",
+    "AnthropicAdapter": "gradeline.adapters.anthropic",
+    "BudgetTracker": "gradeline.adapters.costs",
+    "ChatAdapter": "gradeline.adapters.chat",
+    "ChatRequest": "gradeline.adapters.chat",
+    "ChatResponse": "gradeline.adapters.chat",
+    "GeminiAdapter": "gradeline.adapters.gemini",
+    "ModelError": "gradeline.adapters.errors",
+    "ModelTransport": "gradeline.adapters.transport",
+    "Note": "gradeline.adapters.chat",
+    "OpenAIChatAdapter": "gradeline.adapters.openai",
+    "OpenAIEmbeddings": "gradeline.adapters.embeddings",
+    "OpenAIResponsesAdapter": "gradeline.adapters.openai",
+    "Price": "gradeline.adapters.costs",
+    "Prices": "gradeline.adapters.costs",
+    "RateLimiter": "gradeline.model.rate_limit",
+    "AdapterSettings": "gradeline.adapters.wire",
+    "Spent": "gradeline.adapters.costs",
+    "TokenLogprob": "gradeline.adapters.chat",
+    "Tool": "gradeline.adapters.chat",
+    "WordLlamaEmbeddings": "gradeline.adapters.embeddings",
 }
 
 
@@ -81,7 +86,7 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'gradeline.adapters' has no attribute {name!r}")
-    value: object = getattr(import_module(f"gradeline.adapters.{home}"), name)
+    value: object = getattr(import_module(home), name)
     globals()[name] = value
     return value
 

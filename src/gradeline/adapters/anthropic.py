@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gradeline.adapters.base import Call, ChatAdapter, Reading, with_params
-from gradeline.adapters.chat import Note
-from gradeline.adapters.failures import ModelError, told_in
-from gradeline.adapters.openai_chat import call_id, check_role
+from gradeline.adapters.chat import ChatAdapter, ChatCall, DecodedReply, Note, with_params
+from gradeline.adapters.costs import Tokens
+from gradeline.adapters.errors import ModelError, find_error
+from gradeline.adapters.openai import call_id, check_role, temperature_note
 from gradeline.adapters.wire import (
-    Tokens,
     another_tier,
     at,
     count,
@@ -24,15 +23,15 @@ from gradeline.adapters.wire import (
     total,
 )
 from gradeline.model.trajectory import Message, ToolCall, part_kind
-from gradeline.parsing.jsontext import NotJsonError, parse_json
+from gradeline.parsing.json_text import NotJsonError, parse_json
 
 if TYPE_CHECKING:
     from gradeline.transport import Event
 
 VERSION = "2023-06-01"
-"""The version that still takes a temperature for the models that have one."""
+"""This version still accepts a temperature for the models that have one."""
 DEFAULT_MAX_TOKENS = 8192
-"""The format demands a limit; newer models spend part of it on thinking."""
+"""The format requires a limit; newer models spend part of it on thinking."""
 
 _FINISHES = {
     "end_turn": "stop",
@@ -43,16 +42,16 @@ _FINISHES = {
     "refusal": "refusal",
 }
 _WITHOUT_TEMPERATURE = re.compile(r"claude-(?:opus-(?:4-[789]|[5-9])|sonnet-[5-9]|fable|mythos)")
-"""Models that answer 400 to a temperature; Anthropic removed it with Opus 4.7 (read on 2026-11-17):
+"""Models that refuse a temperature; Anthropic removed it with Opus 4.7 (checked on 2026-11-17):
 https://platform.claude.com/docs/en/about-claude/models/migration-guide"""
-_WITHOUT = {
-    "seed": "Anthropic's models take no seed",
-    "logprobs": "Anthropic's models tell no token probabilities",
+_UNSUPPORTED = {
+    "seed": "Anthropic's models do not support a seed",
+    "logprobs": "Anthropic's models do not return token probabilities",
 }
 
 
 class AnthropicAdapter(ChatAdapter):
-    """Any server of Anthropic's Messages; ``base_url`` ends where ``/v1/messages`` begins."""
+    """Any server of Anthropic's Messages API; ``base_url`` is the part before ``/v1/messages``."""
 
     provider: ClassVar[str] = "anthropic"
     capabilities: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -64,23 +63,23 @@ class AnthropicAdapter(ChatAdapter):
 
     headers: ClassVar[Mapping[str, str]] = {"anthropic-version": VERSION}
 
-    def path(self, call: Call) -> str:  # noqa: ARG002 - the same for every call
+    def path(self, call: ChatCall) -> str:  # noqa: ARG002 - the same for every call
         return "/v1/messages"
 
     def credentials(self, api_key: str) -> dict[str, str]:
         return {"x-api-key": api_key}
 
-    def forgone(self, call: Call) -> Iterator[Note]:
-        given = call.config.model_params.get("temperature", call.config.temperature)
-        if given not in (None, 1) and _WITHOUT_TEMPERATURE.match(call.model):
-            yield Note("temperature", f"models such as {call.model} refuse {given!r}; they were left their own")
-        for what in sorted(self.wanted(call) & set(_WITHOUT)):
-            yield Note(what, _WITHOUT[what])
+    def unsupported(self, call: ChatCall) -> Iterator[Note]:
+        temperature = call.config.model_params.get("temperature", call.config.temperature)
+        if temperature not in (None, 1) and _WITHOUT_TEMPERATURE.match(call.model):
+            yield temperature_note(call, temperature)
+        for what in sorted(self.used_capabilities(call) & set(_UNSUPPORTED)):
+            yield Note(what, _UNSUPPORTED[what])
 
-    def output_limit(self, call: Call) -> int | None:
+    def output_limit(self, call: ChatCall) -> int | None:
         return super().output_limit(call) or DEFAULT_MAX_TOKENS
 
-    def encode(self, call: Call) -> dict[str, Any]:
+    def encode(self, call: ChatCall) -> dict[str, Any]:
         request, params = call.request, self.params(call)
         if "stop" in params:
             stop = params.pop("stop")
@@ -124,21 +123,21 @@ class AnthropicAdapter(ChatAdapter):
                 case "message_stop":
                     return {**body, "content": [block.whole() for _, block in sorted(blocks.items())]}
                 case "error":
-                    told = told_in(data)
-                    raise (
-                        told.error("the stream") if told else ModelError("bad_response", "the stream reported an error")
-                    )
+                    report = find_error(data)
+                    if report is not None:
+                        raise report.to_error("the stream")
+                    raise ModelError("bad_response", "the stream reported an error")
         raise ModelError("truncated", "the stream ended without message_stop")
 
-    def decode(self, body: Mapping[str, Any]) -> Reading:
+    def decode(self, body: Mapping[str, Any]) -> DecodedReply:
         if "content" not in body:
-            raise ModelError("bad_response", "the answer has no content")
+            raise ModelError("bad_response", "the response has no content")
         blocks = items(body, "content")
-        told = text_at(body, "stop_reason")
-        return Reading(
+        reason = text_at(body, "stop_reason")
+        return DecodedReply(
             joined(text_at(block, "text") or "" for block in blocks if at(block, "type") == "text"),
-            _FINISHES.get(told, "other") if told else None,
-            told,
+            _FINISHES.get(reason, "other") if reason else None,
+            reason,
             _tokens(mapping(body, "usage")),
             tuple(
                 tool_call(block.get("name"), block.get("input"), block.get("id"))
@@ -155,7 +154,7 @@ class AnthropicAdapter(ChatAdapter):
 
 
 class _Block:
-    """A content block that comes in pieces."""
+    """A content block that is streamed in pieces."""
 
     _PIECES: ClassVar[Mapping[str, str]] = {
         "text_delta": "text",
@@ -180,19 +179,19 @@ class _Block:
         if arguments:
             try:
                 block["input"] = parse_json(arguments)
-            except NotJsonError:  # cut short by the limit, or plainly wrong: what was sent is what is kept
+            except NotJsonError:  # cut off by the token limit, or invalid: kept as sent
                 block["input"] = arguments
         return block
 
 
-def _system(call: Call) -> str:
-    given = [call.config.system or "", *(one.content for one in call.request.messages if one.role == "system")]
-    return "\n\n".join(filter(None, given))
+def _system(call: ChatCall) -> str:
+    texts = [call.config.system or "", *(one.content for one in call.request.messages if one.role == "system")]
+    return "\n\n".join(filter(None, texts))
 
 
 def _messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The turns; results of tools that were called together go back together, as the format demands."""
-    told: list[dict[str, Any]] = []
+    """The messages; results of tools that were called together are sent in one message, as the format requires."""
+    turns: list[dict[str, Any]] = []
     for position, message in enumerate(messages):
         check_role(message, position)
         if message.role == "system":
@@ -202,28 +201,28 @@ def _messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
             result["content"] = message.content
             if message.is_error:
                 result["is_error"] = True
-            if told and told[-1]["role"] == "user" and isinstance(told[-1]["content"], list):
-                told[-1]["content"].append(result)
+            if turns and turns[-1]["role"] == "user" and isinstance(turns[-1]["content"], list):
+                turns[-1]["content"].append(result)
             else:
-                told.append({"role": "user", "content": [result]})
+                turns.append({"role": "user", "content": [result]})
         elif message.tool_calls:
             text = [{"type": "text", "text": message.content}] if message.content else []
-            told.append({"role": "assistant", "content": [*text, *_tool_uses(message.tool_calls)]})
+            turns.append({"role": "assistant", "content": [*text, *_tool_uses(message.tool_calls)]})
         else:
-            told.append({"role": message.role, "content": message.content})
-    return told
+            turns.append({"role": message.role, "content": message.content})
+    return turns
 
 
 def _tool_uses(calls: Sequence[ToolCall]) -> Iterator[dict[str, Any]]:
     for index, call in enumerate(calls):
         arguments = call.parsed()
-        if arguments is None:  # the format takes nothing but an object
+        if arguments is None:  # the format accepts objects only
             arguments = {"arguments": call.arguments}
         yield {"type": "tool_use", "id": call_id(call, index), "name": call.name, "input": arguments}
 
 
 def _tokens(usage: Mapping[str, Any]) -> Tokens:
-    """Anthropic counts what was read from and written to its cache beside the rest of the prompt."""
+    """Anthropic counts tokens read from and written to its cache separately from the rest of the prompt."""
     cached = count(usage, "cache_read_input_tokens")
     written = count(usage, "cache_creation_input_tokens")
     searches = any(count(usage, "server_tool_use", name) for name in mapping(usage, "server_tool_use"))

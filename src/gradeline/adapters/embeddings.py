@@ -1,4 +1,4 @@
-"""Texts as vectors: over HTTP from any server of OpenAI's format, or offline from weights in a wheel."""
+"""Embeddings: over HTTP from any server of OpenAI's format, or offline from weights in a wheel."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gradeline.adapters import blocking
-from gradeline.adapters.endpoint import Endpoint, Settings, to_body
-from gradeline.adapters.failures import ModelError, told_in
-from gradeline.adapters.wire import count, items, number
+from gradeline.adapters import sync
+from gradeline.adapters.errors import ModelError, find_error
+from gradeline.adapters.wire import AdapterSettings, Endpoint, count, items, number, to_body
 from gradeline.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
-    from gradeline.transport import Answer
+    from gradeline.transport import HttpResponse
 
-MOST_TEXTS = 2048
-"""How many texts OpenAI takes in one request."""
+MAX_TEXTS = 2048
+"""The maximum number of texts in one request to OpenAI."""
 
 
 class OpenAIEmbeddings:
-    """Any server of OpenAI's embeddings; ``base_url`` ends where ``/embeddings`` begins."""
+    """Any server of OpenAI's embeddings; ``base_url`` is the part before ``/embeddings``."""
 
     def __init__(
         self,
@@ -37,30 +36,30 @@ class OpenAIEmbeddings:
         api_key: str | None = None,
         dimensions: int | None = None,
         adapter_id: str | None = None,
-        settings: Settings | None = None,
+        settings: AdapterSettings | None = None,
     ) -> None:
         if not model:
-            raise ConfigError(Problem("model", "embeddings need the name of a model"))
+            raise ConfigError(Problem("model", "embeddings require the name of a model"))
         self.model = model
         self.adapter_id = adapter_id or f"openai:{model}"
-        self.settings = settings or Settings()
+        self.settings = settings or AdapterSettings()
         self._dimensions = dimensions
         credentials = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._endpoint = Endpoint(base_url, credentials, api_key, self.settings)
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """A vector for each text, in their order; works inside a running event loop too, which it blocks."""
-        return blocking.run(self.aembed(texts))
+        """A vector per text, in order; works inside a running event loop too, which it blocks."""
+        return sync.run(self.aembed(texts))
 
     async def aembed(self, texts: Sequence[str]) -> list[list[float]]:
-        """A vector for each text, in their order; one request for up to 2048 texts."""
+        """A vector per text, in order; one request for up to 2048 texts."""
         vectors: list[list[float]] = []
-        for start in range(0, len(texts), MOST_TEXTS):
-            vectors += await self._embed(list(texts[start : start + MOST_TEXTS]))
+        for start in range(0, len(texts), MAX_TEXTS):
+            vectors += await self._embed(list(texts[start : start + MAX_TEXTS]))
         return vectors
 
     async def aclose(self) -> None:
-        """Closes the connections of this event loop; they close by themselves when it ends."""
+        """Close the connections of this event loop; they also close when it ends."""
         await self._endpoint.close()
 
     async def _embed(self, texts: list[str]) -> list[list[float]]:
@@ -79,26 +78,26 @@ class OpenAIEmbeddings:
         try:
             return self._vectors(answer, len(texts))
         except ModelError as error:
-            raise self._endpoint.placed(error, path, answer) from None
+            raise self._endpoint.with_context(error, path, answer) from None
 
-    def _vectors(self, answer: Answer, wanted: int) -> list[list[float]]:
-        body = self._endpoint.parsed(answer)
-        told = told_in(body)
-        if told is not None:
-            raise told.error("its body")
+    def _vectors(self, answer: HttpResponse, expected: int) -> list[list[float]]:
+        body = self._endpoint.parse_body(answer)
+        report = find_error(body)
+        if report is not None:
+            raise report.to_error("its body")
         vectors: dict[int, list[float]] = {}
         for position, entry in enumerate(items(body, "data")):
             index = count(entry, "index")
             values = [number(value) for value in items(entry, "embedding")]
             known = [value for value in values if value is not None]
             if not known or len(known) < len(values):
-                raise ModelError("bad_response", f"vector {position} is no list of finite numbers")
+                raise ModelError("bad_response", f"vector {position} is not a list of finite numbers")
             vectors[position if index is None else index] = known
-        if sorted(vectors) != list(range(wanted)) or len(items(body, "data")) != wanted:
-            raise ModelError("bad_response", f"{len(items(body, 'data'))} vectors for {wanted} texts")
+        if sorted(vectors) != list(range(expected)) or len(items(body, "data")) != expected:
+            raise ModelError("bad_response", f"{len(items(body, 'data'))} vectors for {expected} texts")
         if len({len(vector) for vector in vectors.values()}) > 1:
             raise ModelError("bad_response", "vectors of unequal lengths")
-        return [vectors[index] for index in range(wanted)]
+        return [vectors[index] for index in range(expected)]
 
 
 class _WordLlama(Protocol):
@@ -106,9 +105,9 @@ class _WordLlama(Protocol):
 
 
 class WordLlamaEmbeddings:
-    """Vectors from word weights that lie in the ``wordllama`` wheel: no network, no key, no torch.
+    """Vectors from word weights in the ``wordllama`` wheel: no network, no key, no torch.
 
-    They tell whether texts are about the same things, not whether they say the same of them.
+    They show whether texts are about the same things, not whether they make the same statement.
     """
 
     DIMENSIONS = 256
@@ -118,12 +117,11 @@ class WordLlamaEmbeddings:
         self._lock = Lock()
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """A vector for each text, in their order; that of an empty text is all zeros."""
-        given = list(texts)
-        found = [text for text in given if text.strip()]
-        with self._lock:  # its tokenizer pads by settings that a second thread would change
-            vectors = iter(self._model.embed(found, norm=False, return_np=False) if found else [])
-        return [next(vectors) if text.strip() else [0.0] * self.DIMENSIONS for text in given]
+        """A vector per text, in order; an empty text has all zeros."""
+        nonempty = [text for text in texts if text.strip()]
+        with self._lock:  # the tokenizer's padding settings are not thread-safe
+            vectors = iter(self._model.embed(nonempty, norm=False, return_np=False) if nonempty else [])
+        return [next(vectors) if text.strip() else [0.0] * self.DIMENSIONS for text in texts]
 
     async def aembed(self, texts: Sequence[str]) -> list[list[float]]:
         """Like `embed`, in a thread."""
@@ -131,16 +129,14 @@ class WordLlamaEmbeddings:
 
     @cached_property
     def _model(self) -> _WordLlama:
-        # its tokenizer hands even two texts to threads, which takes three times as long as doing them
+        # with threads, which the tokenizer uses even for two texts, it takes three times as long
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         with _undisturbed_logging():
             try:
                 wordllama = import_module("wordllama")  # an extra, and slow to load
             except ImportError:
                 raise ConfigError(
-                    Problem(
-                        "embeddings", "offline ones need wordllama; install it with pip install 'gradeline[embeddings]'"
-                    )
+                    Problem("embeddings", "wordllama is not installed; run: pip install 'gradeline[embeddings]'")
                 ) from None
             home = Path(str(wordllama.__file__)).parent
             model: _WordLlama = wordllama.WordLlama.load(cache_dir=home, disable_download=True)
@@ -149,7 +145,7 @@ class WordLlamaEmbeddings:
 
 @contextmanager
 def _undisturbed_logging() -> Iterator[None]:
-    """wordllama sets up logging for the whole process when it is imported; that is not its business."""
+    """Undo the logging setup of the whole process that importing wordllama does."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     try:

@@ -7,28 +7,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote as percent_encoded
 
-from gradeline.adapters.base import Call, ChatAdapter, Reading, with_params
-from gradeline.adapters.chat import TokenLogprob
-from gradeline.adapters.failures import ModelError, told_in
-from gradeline.adapters.openai_chat import check_role
-from gradeline.adapters.wire import Tokens, at, count, items, joined, mapping, number, parse, text_at, tool_call, total
+from gradeline.adapters.chat import ChatAdapter, ChatCall, DecodedReply, TokenLogprob, with_params
+from gradeline.adapters.costs import Tokens
+from gradeline.adapters.errors import ModelError, find_error
+from gradeline.adapters.openai import check_role
+from gradeline.adapters.wire import at, count, items, joined, mapping, number, parse, text_at, tool_call, total
 from gradeline.model.trajectory import Message, ToolCall
 
 if TYPE_CHECKING:
     from gradeline.transport import Event
 
 VERSION = "v1beta"
-"""Unlike ``v1`` it knows aliases such as ``gemini-flash-latest``; a base URL that ends in a version has its own."""
+"""Unlike ``v1`` it has aliases such as ``gemini-flash-latest``; a base URL may end in another version."""
 
 _FILTERED = frozenset({"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY"})
 _FINISHES = {"STOP": "stop", "MAX_TOKENS": "length", **dict.fromkeys(_FILTERED, "content_filter")}
-_BESIDE = frozenset({"safetySettings", "toolConfig", "cachedContent", "labels", "serviceTier"})
-"""Parameters of the request; all others are generation settings."""
+_REQUEST_PARAMS = frozenset({"safetySettings", "toolConfig", "cachedContent", "labels", "serviceTier"})
+"""Parameters of the request itself; all others belong to generationConfig."""
 _SPELLINGS = {"top_p": "topP", "top_k": "topK", "stop": "stopSequences", "stop_sequences": "stopSequences"}
 
 
 class GeminiAdapter(ChatAdapter):
-    """Google's models; ``base_url`` ends where ``/v1beta/models`` begins, or with another version."""
+    """Google's models; ``base_url`` is the part before ``/v1beta/models``, or ends with another version."""
 
     provider: ClassVar[str] = "gemini"
     capabilities: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -46,7 +46,7 @@ class GeminiAdapter(ChatAdapter):
         "logprobs": ("responseLogprobs", "response_logprobs", "logprobs", "Logprobs"),
     }
 
-    def path(self, call: Call) -> str:
+    def path(self, call: ChatCall) -> str:
         version = "" if re.search(r"/v\d\w*/*$", self.base_url) else f"/{VERSION}"
         verb = "streamGenerateContent?alt=sse" if call.request.stream else "generateContent"
         model = call.model if "/" in call.model else f"models/{call.model}"
@@ -55,7 +55,7 @@ class GeminiAdapter(ChatAdapter):
     def credentials(self, api_key: str) -> dict[str, str]:
         return {"x-goog-api-key": api_key}
 
-    def encode(self, call: Call) -> dict[str, Any]:
+    def encode(self, call: ChatCall) -> dict[str, Any]:
         params = {_SPELLINGS.get(name, name): value for name, value in self.params(call).items()}
         if isinstance(params.get("stopSequences"), str):
             params["stopSequences"] = [params["stopSequences"]]
@@ -69,10 +69,10 @@ class GeminiAdapter(ChatAdapter):
                 for tool in call.request.tools
             ]
             body["tools"] = [{"functionDeclarations": declared}]
-        generation = with_params(_generation(call), {k: v for k, v in params.items() if k not in _BESIDE})
+        generation = with_params(_generation(call), {k: v for k, v in params.items() if k not in _REQUEST_PARAMS})
         if generation:
             body["generationConfig"] = generation
-        return {**body, **{name: value for name, value in params.items() if name in _BESIDE}}
+        return {**body, **{name: value for name, value in params.items() if name in _REQUEST_PARAMS}}
 
     def assemble(self, events: Sequence[Event]) -> dict[str, Any]:
         body: dict[str, Any] = {}
@@ -82,9 +82,9 @@ class GeminiAdapter(ChatAdapter):
         candidate: dict[str, Any] = {}
         for event in events:
             chunk = parse(event.data)
-            told = told_in(chunk)
-            if told is not None:
-                raise told.error("the stream")
+            report = find_error(chunk)
+            if report is not None:
+                raise report.to_error("the stream")
             body |= mapping(chunk)
             found = mapping(chunk, "candidates", 0)
             candidate |= {name: value for name, value in found.items() if value is not None}
@@ -100,19 +100,19 @@ class GeminiAdapter(ChatAdapter):
             body["candidates"] = [candidate]
         return body
 
-    def decode(self, body: Mapping[str, Any]) -> Reading:
+    def decode(self, body: Mapping[str, Any]) -> DecodedReply:
         candidate = mapping(body, "candidates", 0)
         blocked = text_at(body, "promptFeedback", "blockReason")
         if not candidate and blocked is None:
-            raise ModelError("bad_response", "the answer has no candidate")
+            raise ModelError("bad_response", "the response has no candidate")
         parts = items(candidate, "content", "parts")
         calls = tuple(_calls(parts))
-        told = text_at(candidate, "finishReason") or blocked
-        finish = "content_filter" if not candidate else _FINISHES.get(told, "other") if told else None
-        return Reading(
+        reason = text_at(candidate, "finishReason") or blocked
+        finish = "content_filter" if not candidate else _FINISHES.get(reason, "other") if reason else None
+        return DecodedReply(
             joined(text_at(part, "text") or "" for part in parts if at(part, "thought") is not True),
             "tool_calls" if calls and finish == "stop" else finish,
-            told,
+            reason,
             _tokens(mapping(body, "usageMetadata")),
             calls,
             text_at(body, "modelVersion"),
@@ -120,7 +120,7 @@ class GeminiAdapter(ChatAdapter):
         )
 
 
-def _generation(call: Call) -> dict[str, Any]:
+def _generation(call: ChatCall) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     if call.temperature is not None:
         settings["temperature"] = call.temperature
@@ -136,7 +136,7 @@ def _generation(call: Call) -> dict[str, Any]:
 
 
 def _contents(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    told: list[dict[str, Any]] = []
+    turns: list[dict[str, Any]] = []
     names: dict[str, str] = {}
     for position, message in enumerate(messages):
         check_role(message, position)
@@ -152,11 +152,11 @@ def _contents(messages: Sequence[Message]) -> list[dict[str, Any]]:
             parts = ([{"text": message.content}] if message.content or not message.tool_calls else []) + [
                 {"functionCall": _sent(call)} for call in message.tool_calls
             ]
-        if message.role == "tool" and told and "functionResponse" in told[-1]["parts"][-1]:
-            told[-1]["parts"] += parts
+        if message.role == "tool" and turns and "functionResponse" in turns[-1]["parts"][-1]:
+            turns[-1]["parts"] += parts
         else:
-            told.append({"role": role, "parts": parts})
-    return told
+            turns.append({"role": role, "parts": parts})
+    return turns
 
 
 def _sent(call: ToolCall) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def _result(message: Message, names: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _merged(parts: Sequence[Any]) -> list[Any]:
-    """Pieces of one text become one part; anything else stays a part of its own."""
+    """Adjacent pieces of text become one part; other parts are unchanged."""
     merged: list[Any] = []
     for part in parts:
         last = merged[-1] if merged else None
@@ -198,7 +198,7 @@ def _calls(parts: Sequence[Any]) -> Iterator[ToolCall]:
 
 
 def _tokens(usage: Mapping[str, Any]) -> Tokens:
-    """Thinking is told beside the answer, and charged with it."""
+    """Thinking tokens are reported separately and charged as output."""
     return Tokens(
         total(count(usage, "promptTokenCount"), count(usage, "toolUsePromptTokenCount")),
         total(count(usage, "candidatesTokenCount"), count(usage, "thoughtsTokenCount")),
@@ -206,11 +206,11 @@ def _tokens(usage: Mapping[str, Any]) -> Tokens:
     )
 
 
-def _logprobs(told: Mapping[str, Any]) -> Iterator[TokenLogprob]:
-    for index, chosen in enumerate(items(told, "chosenCandidates")):
+def _logprobs(logprobs: Mapping[str, Any]) -> Iterator[TokenLogprob]:
+    for index, chosen in enumerate(items(logprobs, "chosenCandidates")):
         token, logprob = text_at(chosen, "token"), number(chosen, "logProbability")
         if token is None or logprob is None:
             continue
-        others = items(told, "topCandidates", index, "candidates")
+        others = items(logprobs, "topCandidates", index, "candidates")
         top = [(text_at(one, "token"), number(one, "logProbability")) for one in others]
         yield TokenLogprob(token, logprob, tuple((word, p) for word, p in top if word is not None and p is not None))

@@ -1,4 +1,4 @@
-"""Adapters by name: which class speaks for a provider, where it is, and whose environment holds the key."""
+"""Adapters by provider name: the class, the base URL and the environment variables of the key."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from gradeline.errors import ConfigError, Problem, UnknownNameError
 from gradeline.model.llm import EmbeddingAdapter
 
 if TYPE_CHECKING:
-    from gradeline.adapters.base import ChatAdapter
-    from gradeline.adapters.endpoint import Settings
+    from gradeline.adapters.chat import ChatAdapter
+    from gradeline.adapters.wire import AdapterSettings
 
 
 class Provider(NamedTuple):
-    """Where a provider is found. A base URL that the caller gives is not sent a key from the environment."""
+    """How a provider is called. A key from the environment is not sent to a base URL that the caller gives."""
 
     home: str
     """``module:class``."""
@@ -29,8 +29,8 @@ class Provider(NamedTuple):
 _OPENAI = ("https://api.openai.com/v1", ("OPENAI_API_KEY",), "OPENAI_BASE_URL")
 
 PROVIDERS = {
-    "openai": Provider("gradeline.adapters.openai_chat:OpenAIChatAdapter", *_OPENAI),
-    "openai_responses": Provider("gradeline.adapters.openai_responses:OpenAIResponsesAdapter", *_OPENAI),
+    "openai": Provider("gradeline.adapters.openai:OpenAIChatAdapter", *_OPENAI),
+    "openai_responses": Provider("gradeline.adapters.openai:OpenAIResponsesAdapter", *_OPENAI),
     "anthropic": Provider(
         "gradeline.adapters.anthropic:AnthropicAdapter",
         "https://api.anthropic.com",
@@ -43,10 +43,8 @@ PROVIDERS = {
         ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         "GOOGLE_GEMINI_BASE_URL",
     ),
-    "ollama": Provider(
-        "gradeline.adapters.openai_chat:OpenAIChatAdapter", "http://127.0.0.1:11434/v1", needs_key=False
-    ),
-    "vllm": Provider("gradeline.adapters.openai_chat:OpenAIChatAdapter", "http://127.0.0.1:8000/v1", needs_key=False),
+    "ollama": Provider("gradeline.adapters.openai:OpenAIChatAdapter", "http://127.0.0.1:11434/v1", needs_key=False),
+    "vllm": Provider("gradeline.adapters.openai:OpenAIChatAdapter", "http://127.0.0.1:8000/v1", needs_key=False),
 }
 EMBEDDINGS = {
     "openai": Provider("gradeline.adapters.embeddings:OpenAIEmbeddings", *_OPENAI),
@@ -63,23 +61,23 @@ def create(
     base_url: str | None = None,
     api_key: str | None = None,
     adapter_id: str | None = None,
-    settings: Settings | None = None,
+    settings: AdapterSettings | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> ChatAdapter:
     """The adapter of a provider: openai, openai_responses, anthropic, gemini, ollama or vllm.
 
     Without ``base_url`` the provider's own is used, or the one that OPENAI_BASE_URL, ANTHROPIC_BASE_URL or
-    GOOGLE_GEMINI_BASE_URL names; only there goes a key from the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY,
-    GEMINI_API_KEY or GOOGLE_API_KEY). To any other place goes ``api_key``, or none. ``environment`` stands for the
+    GOOGLE_GEMINI_BASE_URL names; a key from the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY, GEMINI_API_KEY or
+    GOOGLE_API_KEY) is only sent there. Any other URL gets ``api_key``, or none. ``environment`` replaces the
     environment of this process.
     """
     found = PROVIDERS.get(provider)
     if found is None:
         raise UnknownNameError("model provider", provider, PROVIDERS)
-    url, key = _place(provider, found, base_url, api_key, environment)
+    url, key = _resolve(provider, found, base_url, api_key, environment)
     adapter_id = adapter_id or (f"{provider}:{model}" if model else provider)
-    made: ChatAdapter = _class(found)(model, base_url=url, api_key=key, adapter_id=adapter_id, settings=settings)
-    return made
+    adapter: ChatAdapter = _class(found)(model, base_url=url, api_key=key, adapter_id=adapter_id, settings=settings)
+    return adapter
 
 
 def create_embeddings(
@@ -90,10 +88,10 @@ def create_embeddings(
     api_key: str | None = None,
     dimensions: int | None = None,
     adapter_id: str | None = None,
-    settings: Settings | None = None,
+    settings: AdapterSettings | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> EmbeddingAdapter:
-    """The embedding adapter of a provider: openai, ollama, vllm, or wordllama, which is offline. See `create`."""
+    """The embedding adapter of a provider: openai, ollama, vllm, or wordllama (offline). See `create`."""
     if provider == OFFLINE:
         from gradeline.adapters.embeddings import WordLlamaEmbeddings
 
@@ -101,8 +99,8 @@ def create_embeddings(
     found = EMBEDDINGS.get(provider)
     if found is None:
         raise UnknownNameError("embedding provider", provider, [*EMBEDDINGS, OFFLINE])
-    url, key = _place(provider, found, base_url, api_key, environment)
-    made: EmbeddingAdapter = _class(found)(
+    url, key = _resolve(provider, found, base_url, api_key, environment)
+    adapter: EmbeddingAdapter = _class(found)(
         model,
         base_url=url,
         api_key=key,
@@ -110,10 +108,10 @@ def create_embeddings(
         adapter_id=adapter_id or f"{provider}:{model}",
         settings=settings,
     )
-    return made
+    return adapter
 
 
-def _place(
+def _resolve(
     name: str, provider: Provider, base_url: str | None, api_key: str | None, environment: Mapping[str, str] | None
 ) -> tuple[str, str | None]:
     if base_url:
@@ -122,13 +120,13 @@ def _place(
     url = provider_url(provider, known)
     key = api_key or next((known[one] for one in provider.key_names if known.get(one)), None)
     if key is None and provider.needs_key and url == provider.base_url:
-        remedy = f"set {' or '.join(provider.key_names)}, or give api_key"
-        raise ConfigError(Problem("api_key", f"{name} lets nobody in without a key; {remedy}"))
+        remedy = f"set {' or '.join(provider.key_names)}, or pass api_key"
+        raise ConfigError(Problem("api_key", f"{name} requires a key; {remedy}"))
     return url, key
 
 
 def provider_url(provider: Provider, environment: Mapping[str, str]) -> str:
-    """Where a provider is called without a ``base_url``: the only address its key from the environment is sent to."""
+    """The base URL of a provider if none is given: the only URL that gets its key from the environment."""
     named = environment.get(provider.url_name) if provider.url_name else None
     return named or provider.base_url
 

@@ -4,24 +4,24 @@ The short names are in `gradeline` itself; here are the classes of what they tak
 """
 
 from gradeline.api.comparing import compare
-from gradeline.api.options import Progress, RunOptions
+from gradeline.api.options import CaseProgress, RunSuiteOptions
 from gradeline.api.planning import plan, trend
 from gradeline.api.results import RunGroup, RunResult
-from gradeline.api.stores import default_store
 from gradeline.api.suites import Suite, arun_suite, run_suite
-from gradeline.engine.compare import Comparison
-from gradeline.engine.many import ManyComparison
+from gradeline.engine.comparison import Comparison
+from gradeline.engine.ranking import ManyComparison
 from gradeline.engine.sizing import Plan
 from gradeline.engine.trend import Trend
+from gradeline.store import default_store
 
 __all__ = [
+    "CaseProgress",
     "Comparison",
     "ManyComparison",
     "Plan",
-    "Progress",
     "RunGroup",
-    "RunOptions",
     "RunResult",
+    "RunSuiteOptions",
     "Suite",
     "Trend",
     "arun_suite",

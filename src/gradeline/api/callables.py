@@ -14,8 +14,8 @@ import msgspec
 
 from gradeline.api.threads import call_in_thread
 from gradeline.errors import AgentError, grade_policy
-from gradeline.model import ErrorInfo, GradeContext, Grader
-from gradeline.model.copies import copy_context, copy_sample, is_ours
+from gradeline.model import ErrorInfo, GradeContext, GraderProtocol
+from gradeline.model.context import copy_context, copy_sample, is_own_class
 from gradeline.model.grade import is_field_error
 from gradeline.usercode.calling import AgentFunction, Conversation
 from gradeline.usercode.loader import TARGET
@@ -27,7 +27,7 @@ from gradeline.usercode.worker import describe
 
 Function = Callable[..., Any]
 
-Given = Function | Grader
+Given = Function | GraderProtocol
 """A function as its decorator wants it, or a grader that is an object."""
 
 
@@ -89,9 +89,9 @@ class CallablePool:
     async def _grade(self, job: Job, task: Task, text: str) -> TaskResult:
         given = self._functions[task.role, task.reference]
         function = self._function(task)
-        if isinstance(given, Grader):
+        if isinstance(given, GraderProtocol):
             ctx = GradeContext(job.sample, text, job.response)
-            call = partial(function, ctx if is_ours(type(given)) else copy_context(ctx))
+            call = partial(function, ctx if is_own_class(type(given)) else copy_context(ctx))
         else:
             call = partial(function, copy_sample(job.sample), text)
         try:
@@ -110,7 +110,7 @@ class CallablePool:
 
     def _function(self, task: Task) -> Function:
         given = self._functions[task.role, task.reference]
-        return given.grade if isinstance(given, Grader) else given
+        return given.grade if isinstance(given, GraderProtocol) else given
 
     async def _in_time(self, task: Task, function: Function, call: Callable[[], Any]) -> Any:
         """The value of a call; `_TooLateError` past its deadline."""

@@ -10,12 +10,12 @@ import msgspec
 
 from gradeline.api.results import RunResult
 from gradeline.api.stores import OpenStore
-from gradeline.engine.compare import Comparison
-from gradeline.engine.compare import compare as compare_runs
-from gradeline.engine.many import ManyComparison, compare_many
+from gradeline.engine.comparison import Comparison
+from gradeline.engine.comparison import compare as compare_runs
+from gradeline.engine.ranking import ManyComparison, compare_many
 from gradeline.model import GradeKey, ResponseKey, Run, Storage
 from gradeline.store import InMemoryStorage
-from gradeline.verdict.comparison import MARGIN
+from gradeline.verdict.paired_decision import MARGIN
 
 
 @overload

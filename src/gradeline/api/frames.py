@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any, Literal
 
 from gradeline.model import Run
-from gradeline.report.rows import Row
+from gradeline.report.table import ResultRow
 
 Type = Literal["text", "number", "count", "flag"]
 
@@ -37,7 +37,7 @@ _PANDAS: dict[Type, str] = {"text": "object", "number": "float64", "count": "int
 _POLARS: dict[Type, str] = {"text": "String", "number": "Float64", "count": "Int64", "flag": "Boolean"}
 
 
-def plain_rows(run: Run, rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
+def plain_rows(run: Run, rows: Iterable[ResultRow]) -> Iterator[dict[str, Any]]:
     """Rows as plain data. None is what is not known: an error has no score, and is no failure."""
     for row in rows:
         record, grade, error = row.record, row.grade, row.error

@@ -15,9 +15,9 @@ from gradeline import graders, targets
 from gradeline.api.callables import CallablePool, Function, Given
 from gradeline.api.code import code_fingerprint, shown_name
 from gradeline.engine.grade import GraderUse, UserGrader
-from gradeline.engine.prepare import Prepared
+from gradeline.engine.prepare import PreparedRun
 from gradeline.errors import ConfigError, DataError, Problem
-from gradeline.model import Grader, Sample, canonical_json, clean_data, quote
+from gradeline.model import GraderProtocol, Sample, canonical_json, clean_data, quote
 from gradeline.suite.document import parse_document
 from gradeline.suite.override import override
 from gradeline.suite.places import DocumentError
@@ -80,7 +80,7 @@ class GivenSuite(NamedTuple):
             target = msgspec.structs.replace(_NOBODY, models=suite.target.models)
         return msgspec.structs.replace(suite, target=target, graders=tuple(specs))
 
-    def filled(self, prepared: Prepared, suite: Suite) -> Prepared:
+    def filled(self, prepared: PreparedRun, suite: Suite) -> PreparedRun:
         """What was prepared with placeholders, with the given functions in their places."""
         functions: dict[tuple[str, str], Given] = {("grader", name): given for name, given in self.graders.items()}
         agent = None if prepared.choice.cached is not None else self._answering(suite)
@@ -96,7 +96,8 @@ class GivenSuite(NamedTuple):
         if prepared.choice.model is not None:
             config["model"] = prepared.choice.model
         code = code_fingerprint(TARGET, shown_name(agent), agent)
-        return filled._replace(target=targets.create("python", config, suite.target.secrets, pool=pool, code=code))
+        context = targets.TargetContext(pool=pool, code=code)
+        return filled._replace(target=targets.create("python", config, suite.target.secrets, context))
 
     def _answering(self, suite: Suite) -> Function | None:
         """The given target, unless an override has put another one there."""
@@ -109,7 +110,7 @@ class GivenSuite(NamedTuple):
         if given is None:
             return use
         name = str(spec.function)
-        code = given.fingerprint if isinstance(given, Grader) else code_fingerprint("grader", name, given)
+        code = given.fingerprint if isinstance(given, GraderProtocol) else code_fingerprint("grader", name, given)
         return use._replace(grader=UserGrader(name, code, spec.timeout))
 
 

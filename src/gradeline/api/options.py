@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from gradeline.engine.execute import Budget
-from gradeline.engine.prepare import Choice
-from gradeline.engine.suites import Order
-from gradeline.errors import ConfigError, DataError, Problem, closest
+from gradeline.engine.definition import RunBudget, RunOptions
+from gradeline.engine.orchestrate import RunRequest
+from gradeline.errors import ConfigError, DataError, Problem, closest_match
 from gradeline.model import Grade, Response, Run, Storage, clean_data, quote, read_struct
 from gradeline.suite.spec import BudgetSpec
 
@@ -30,7 +29,7 @@ _COMMAND_LINE = {
 _LEAST = {"limit": 0, "repeats": 1, "concurrency": 1}
 
 
-class Progress(NamedTuple):
+class CaseProgress(NamedTuple):
     """A (case, repeat) that is done with, and how far the run is."""
 
     run: Run
@@ -44,7 +43,7 @@ class Progress(NamedTuple):
     grades: dict[str, Grade]
 
 
-class RunOptions(TypedDict, total=False):
+class RunSuiteOptions(TypedDict, total=False):
     """What of a suite is run, and how. The names are those of ``gradeline run``."""
 
     store: str | Path | Storage | None
@@ -77,7 +76,7 @@ class RunOptions(TypedDict, total=False):
     """End at the first case that does not pass."""
     cached: str | Path | None
     """A folder of letta's results that answers instead of the agent."""
-    on_progress: Callable[[Progress], None] | None
+    on_progress: Callable[[CaseProgress], None] | None
     """Told of every case that is done with, in the thread of the run; what it raises ends the run."""
     folder: str | Path | None
     """Where the relative paths of a suite that is a mapping begin; by default the current folder."""
@@ -86,13 +85,13 @@ class RunOptions(TypedDict, total=False):
 def check_names(call: str, options: Mapping[str, object]) -> None:
     """`TypeError`, as Python says it, for an option that there is not."""
     for name in options:
-        if name not in RunOptions.__annotations__:
-            near = closest(name, RunOptions.__annotations__)
-            hint = f"; did you mean {near!r}?" if near else f"; it takes {', '.join(RunOptions.__annotations__)}"
+        if name not in RunSuiteOptions.__annotations__:
+            near = closest_match(name, RunSuiteOptions.__annotations__)
+            hint = f"; did you mean {near!r}?" if near else f"; it takes {', '.join(RunSuiteOptions.__annotations__)}"
             raise TypeError(f"{call}() got an unexpected keyword argument {name!r}{hint}")
 
 
-def order_of(options: RunOptions) -> Order:
+def run_request(options: RunSuiteOptions) -> RunRequest:
     """The options as the engine takes them, of no suite yet; `ConfigError` names all that is wrong in them."""
     problems: list[Problem] = []
     given: Mapping[str, Any] = options
@@ -106,7 +105,7 @@ def order_of(options: RunOptions) -> Order:
     if problems:
         raise ConfigError(problems)
     cached = options.get("cached")
-    choice = Choice(
+    choice = RunOptions(
         limit=options.get("limit"),
         tags=texts["tags"],
         samples=texts["samples"],
@@ -120,7 +119,7 @@ def order_of(options: RunOptions) -> Order:
         prices=prices,
     )
     baseline = options.get("baseline")
-    return Order(
+    return RunRequest(
         Path(),
         choice,
         options.get("name"),
@@ -143,7 +142,7 @@ def override_texts(overrides: Overrides) -> tuple[str, ...]:
         raise ConfigError(Problem("overrides", str(error))) from None
 
 
-def in_words_of_python(error: ConfigError) -> ConfigError:
+def in_python_terms(error: ConfigError) -> ConfigError:
     """The error as a caller from Python knows the options; what speaks of files is left as it is."""
     if not any(problem.path in _COMMAND_LINE for problem in error.problems):
         return error
@@ -185,7 +184,7 @@ def _texts(name: str, value: object, problems: list[Problem]) -> Iterator[str]:
 
 def _price_texts(value: object) -> tuple[str, ...]:
     """Prices as ``--assume-price`` takes them."""
-    from gradeline.adapters.prices import assumed_prices  # few runs are given prices
+    from gradeline.adapters.costs import assumed_prices  # few runs are given prices
 
     given = [f"{model}={price}" for model, price in value.items()] if isinstance(value, Mapping) else value
     texts = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [None]
@@ -199,11 +198,11 @@ def _price_texts(value: object) -> tuple[str, ...]:
     return tuple(map(str, texts))
 
 
-def _budget(value: object) -> Budget | None:
+def _budget(value: object) -> RunBudget | None:
     if value is None:
         return None
     given = value if isinstance(value, Mapping) else {"cost": value}
     reading = read_struct(BudgetSpec, given, "budget")
     if reading.options is None or reading.problems or reading.unknown:
         raise ConfigError([*reading.problems, *reading.unknown])
-    return Budget(reading.options.calls, reading.options.cost)
+    return RunBudget(reading.options.calls, reading.options.cost)

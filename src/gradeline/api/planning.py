@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradeline.api.options import in_words_of_python
+from gradeline.api.options import in_python_terms
 from gradeline.api.stores import OpenStore
 from gradeline.api.suites import Suite, as_suite
 from gradeline.engine import sizing
@@ -15,7 +15,7 @@ from gradeline.engine.sizing import POWER, Plan
 from gradeline.engine.trend import LAST, Trend
 from gradeline.errors import ConfigError
 from gradeline.model import Storage
-from gradeline.verdict.comparison import MARGIN
+from gradeline.verdict.paired_decision import MARGIN
 
 
 def trend(
@@ -53,6 +53,6 @@ def plan(
         read = as_suite(suite)._spec
         return sizing.plan(opened.storage, read, baseline=baseline, margin=margin, power=power, prices=prices)
     except ConfigError as error:
-        raise in_words_of_python(error) from None
+        raise in_python_terms(error) from None
     finally:
         opened.close()

@@ -9,9 +9,9 @@ from gradeline.api.frames import as_frame, plain_rows
 from gradeline.api.stores import OpenStore
 from gradeline.engine.aggregate import Summary
 from gradeline.engine.conclude import worst_of
-from gradeline.engine.suites import Ran
+from gradeline.engine.orchestrate import RunOutcome
 from gradeline.model import Record, Run, Storage
-from gradeline.report.rows import rows
+from gradeline.report.table import result_rows
 from gradeline.verdict import Verdict
 
 
@@ -21,7 +21,7 @@ class RunResult:
     Its store stays open until `close`, the end of a ``with``, or until nothing holds the result any more.
     """
 
-    def __init__(self, ran: Ran, store: OpenStore) -> None:
+    def __init__(self, ran: RunOutcome, store: OpenStore) -> None:
         self._ran = ran
         self._store = store
 
@@ -68,10 +68,10 @@ class RunResult:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One mapping for each (case, repeat, grader)."""
-        yield from plain_rows(self.run, rows(self.records(), self.run.graders))
+        yield from plain_rows(self.run, result_rows(self.records(), self.run.graders))
 
     def to_frame(self) -> Any:
-        """`rows` as a DataFrame of pandas, or of polars where that alone is installed."""
+        """`result_rows` as a DataFrame of pandas, or of polars where that alone is installed."""
         return as_frame(self.rows())
 
     def to_dict(self) -> dict[str, Any]:

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from weakref import finalize
 
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import Storage, quote
-from gradeline.store import InMemoryStorage, open_storage
-
-
-def default_store() -> str:
-    """The store of a call that names none: ``GRADELINE_STORE``, else ``.gradeline/`` of the project folder."""
-    return os.environ.get("GRADELINE_STORE") or str(project_folder() / ".gradeline" / "store.db")
-
-
-def project_folder() -> Path:
-    """The nearest folder upwards that has a store, else this one."""
-    here = Path.cwd()
-    return next((folder for folder in (here, *here.parents) if (folder / ".gradeline").is_dir()), here)
+from gradeline.store import InMemoryStorage, default_store, open_storage
 
 
 class OpenStore:

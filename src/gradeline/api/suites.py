@@ -11,24 +11,23 @@ from typing import Any, Self, Unpack
 
 from gradeline.api.given import GivenSuite, read_given
 from gradeline.api.options import (
+    CaseProgress,
     Overrides,
-    Progress,
-    RunOptions,
+    RunSuiteOptions,
     check_names,
-    in_words_of_python,
-    order_of,
+    in_python_terms,
     override_texts,
+    run_request,
 )
 from gradeline.api.results import RunGroup, RunResult
 from gradeline.api.stores import OpenStore
 from gradeline.api.threads import wait_for
-from gradeline.engine import suites
-from gradeline.engine.advice import command
-from gradeline.engine.faults import placed_problems, read_with_code
-from gradeline.engine.prepare import Choice, Prepared, prepare
-from gradeline.engine.stop import Stop
-from gradeline.engine.suites import STOPPED_BY_HAND, Order, SuiteRan, Watcher
-from gradeline.engine.tally import Advance, CaseDone, LookTaken, Tally
+from gradeline.engine import orchestrate
+from gradeline.engine.definition import RunOptions, command
+from gradeline.engine.execute import Stop
+from gradeline.engine.orchestrate import INTERRUPTED_REASON, RunObserver, RunRequest, SuiteOutcome
+from gradeline.engine.plan import CompletedCase, LookReport, ProgressCallback, ProgressCount
+from gradeline.engine.prepare import PreparedRun, placed_problems, prepare, read_with_code
 from gradeline.errors import ConfigError
 from gradeline.model import Run, Storage
 from gradeline.suite import spec
@@ -87,11 +86,11 @@ class Suite:
         """Everything that would keep the suite from running, found without calling its agent; a file is read anew."""
         return wait_for(lambda _: self._problems())
 
-    def run(self, **options: Unpack[RunOptions]) -> RunResult:
+    def run(self, **options: Unpack[RunSuiteOptions]) -> RunResult:
         """As `run_suite`."""
         return run_suite(self, **options)
 
-    async def arun(self, **options: Unpack[RunOptions]) -> RunResult:
+    async def arun(self, **options: Unpack[RunSuiteOptions]) -> RunResult:
         """As `arun_suite`."""
         return await arun_suite(self, **options)
 
@@ -101,10 +100,10 @@ class Suite:
     def _with(self, overrides: tuple[str, ...]) -> Suite:
         return Suite(self._source, (*self._overrides, *overrides)) if overrides else self
 
-    async def _run(self, storage: Storage, order: Order, watcher: Watcher) -> SuiteRan:
+    async def _run(self, storage: Storage, order: RunRequest, watcher: RunObserver) -> SuiteOutcome:
         order = order._replace(suite=self._spec.file, choice=order.choice._replace(overrides=self._overrides))
         if isinstance(self._source, Path):
-            return await suites.run_suite(storage, order, watcher)
+            return await orchestrate.run_suite(storage, order, watcher)
         return await _run_given(storage, self._source, order, watcher)
 
     def _read(self) -> spec.Suite:
@@ -113,13 +112,13 @@ class Suite:
                 return read_suite(self._source, self._overrides)
             return self._source.read(self._overrides)
         except ConfigError as error:
-            raise in_words_of_python(error) from None
+            raise in_python_terms(error) from None
 
     async def _problems(self) -> list[SuiteProblem]:
         suite: spec.Suite | None = None
         try:
             suite = await read_with_code(self._read)
-            choice = Choice(model=next(iter(suite.target.models), None))
+            choice = RunOptions(model=next(iter(suite.target.models), None))
             given = None if isinstance(self._source, Path) else self._source
             async with _prepared(suite, choice, given) as prepared:
                 for _ in prepared.samples():
@@ -129,7 +128,7 @@ class Suite:
         return []
 
 
-def run_suite(suite: str | Path | Suite | Mapping[str, Any], **options: Unpack[RunOptions]) -> RunResult:
+def run_suite(suite: str | Path | Suite | Mapping[str, Any], **options: Unpack[RunSuiteOptions]) -> RunResult:
     """Run a suite against its agent, grade the answers, and store everything.
 
     A suite is a path, a `Suite`, or a mapping (see `Suite.from_dict`). With several models the result is a
@@ -143,14 +142,14 @@ def run_suite(suite: str | Path | Suite | Mapping[str, Any], **options: Unpack[R
     return wait_for(lambda stop: _run(suite, options, stop))
 
 
-async def arun_suite(suite: str | Path | Suite | Mapping[str, Any], **options: Unpack[RunOptions]) -> RunResult:
+async def arun_suite(suite: str | Path | Suite | Mapping[str, Any], **options: Unpack[RunSuiteOptions]) -> RunResult:
     """`run_suite` in the running event loop. Cancelled, the run of a suite file goes on with ``gradeline resume``."""
     check_names("arun_suite", options)
     return await _run(suite, options, Stop())
 
 
-async def _run(suite: str | Path | Suite | Mapping[str, Any], options: RunOptions, stop: Stop) -> RunResult:
-    order = order_of(options)
+async def _run(suite: str | Path | Suite | Mapping[str, Any], options: RunSuiteOptions, stop: Stop) -> RunResult:
+    order = run_request(options)
     wanted = await read_with_code(lambda: as_suite(suite, options.get("folder"), order.choice.overrides))
     baseline = options.get("baseline")
     store = options.get("store")
@@ -159,18 +158,18 @@ async def _run(suite: str | Path | Suite | Mapping[str, Any], options: RunOption
     opened = OpenStore(store)
     begun: list[Run] = []
     named = str(store) if isinstance(store, str | Path) else None
-    watcher = Watcher(_log.warning, lambda prepared, run: _watched(options, begun, prepared, run), stop, named)
+    watcher = RunObserver(_log.warning, lambda prepared, run: _watched(options, begun, prepared, run), stop, named)
     try:
         done = await wanted._run(opened.storage, order, watcher)
         _write_output(done)
     except BaseException as error:
         opened.close()
         if isinstance(error, ConfigError):
-            raise in_words_of_python(error) from None
+            raise in_python_terms(error) from None
         if begun and opened.lasts and wanted.file is not None:
             error.add_note(f"continue with: {command('resume', begun[-1].id, named)}")
         raise
-    if stop.reason == STOPPED_BY_HAND:  # the caller is told by an exception, and gets no result
+    if stop.reason == INTERRUPTED_REASON:  # the caller is told by an exception, and gets no result
         opened.close()
         if begun and opened.lasts and wanted.file is not None:
             _log.warning("interrupted; continue with: %s", command("resume", begun[-1].id, named))
@@ -178,10 +177,10 @@ async def _run(suite: str | Path | Suite | Mapping[str, Any], options: RunOption
     return results[0] if len(results) == 1 else RunGroup(results, opened)
 
 
-def _write_output(done: SuiteRan) -> None:
+def _write_output(done: SuiteOutcome) -> None:
     """Letta's files, where the suite wants them."""
     if done.suite.output is not None:
-        from gradeline.report.letta_layout import LettaRun, write_letta_layout  # few suites do
+        from gradeline.letta.result_files import LettaRun, write_letta_layout  # few suites do
 
         write_letta_layout(done.suite.output, [LettaRun.of(ran.report, done.suite.masked) for ran in done.runs])
 
@@ -204,7 +203,7 @@ def as_suite(
 
 
 @contextmanager
-def _watched(options: RunOptions, begun: list[Run], prepared: Prepared, run: Run) -> Iterator[Advance]:
+def _watched(options: RunSuiteOptions, begun: list[Run], prepared: PreparedRun, run: Run) -> Iterator[ProgressCallback]:
     begun.append(run)
     tell = options.get("on_progress")
     if tell is None:
@@ -212,30 +211,30 @@ def _watched(options: RunOptions, begun: list[Run], prepared: Prepared, run: Run
         return
     total, done = prepared.expected(run), 0
 
-    def advance(case: CaseDone | Tally | LookTaken) -> None:
+    def advance(case: CompletedCase | ProgressCount | LookReport) -> None:
         nonlocal done
-        if not isinstance(case, CaseDone):
+        if not isinstance(case, CompletedCase):
             return  # cases done by Ray workers, which are reported in numbers only, or a look
         done += 1
         grades = {key: one.grade for key, one in case.graded.items()}
-        tell(Progress(run, done, total, case.planned.key.case, case.planned.key.repeat, case.response, grades))
+        tell(CaseProgress(run, done, total, case.planned.key.case, case.planned.key.repeat, case.response, grades))
 
     yield advance
 
 
 @asynccontextmanager
 async def _prepared(
-    suite: spec.Suite, choice: Choice, given: GivenSuite | None, storage: Storage | None = None
-) -> AsyncIterator[Prepared]:
+    suite: spec.Suite, choice: RunOptions, given: GivenSuite | None, storage: Storage | None = None
+) -> AsyncIterator[PreparedRun]:
     """A suite made ready, the objects that were given for it included."""
     async with prepare(suite if given is None else given.with_placeholders(suite), choice, storage) as prepared:
         yield prepared if given is None else given.filled(prepared, suite)
 
 
-async def _run_given(storage: Storage, given: GivenSuite, order: Order, watcher: Watcher) -> SuiteRan:
+async def _run_given(storage: Storage, given: GivenSuite, order: RunRequest, watcher: RunObserver) -> SuiteOutcome:
     suite = given.read(order.choice.overrides)
     for warning in suite.warnings:
         watcher.warn(warning)
     complete = partial(given.filled, suite=suite)
     order = order._replace(suite=given.with_placeholders(suite), complete=complete)
-    return await suites.run_suite(storage, order, watcher)
+    return await orchestrate.run_suite(storage, order, watcher)

@@ -12,8 +12,8 @@ from threading import Thread
 from typing import NamedTuple, TypeVar
 
 from gradeline.engine import event_loop
-from gradeline.engine.stop import Stop
-from gradeline.engine.suites import STOPPED_BY_HAND
+from gradeline.engine.execute import Stop
+from gradeline.engine.orchestrate import INTERRUPTED_REASON
 
 _log = logging.getLogger("gradeline")
 
@@ -26,7 +26,7 @@ class _Running(NamedTuple):
     stop: Stop
 
     def finish(self) -> None:
-        self.loop.call_soon_threadsafe(self.stop.set, STOPPED_BY_HAND)
+        self.loop.call_soon_threadsafe(self.stop.set, INTERRUPTED_REASON)
         _log.warning("interrupted: what is in flight is finished; interrupt again to end at once")
 
     def end(self) -> None:

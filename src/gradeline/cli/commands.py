@@ -1,4 +1,4 @@
-"""The commands by name. Each is in its own module and is imported when it is called."""
+"""The commands by name, each imported when it is called."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from gradeline import __version__
 from gradeline.cli import report_interrupt
-from gradeline.cli.settings import global_options
+from gradeline.cli.options import global_options
 from gradeline.errors import ConfigError, GradelineError
 
 EXIT_PASS = 0
@@ -18,28 +18,28 @@ EXIT_USAGE = 2
 EXIT_BROKEN = 4
 
 COMMANDS = {
-    "init": "gradeline.cli.starting:init",
-    "run": "gradeline.cli.runs:run",
-    "validate": "gradeline.cli.runs:validate",
-    "resume": "gradeline.cli.runs:resume",
-    "regrade": "gradeline.cli.runs:regrade",
-    "compare": "gradeline.cli.comparing:compare",
-    "trend": "gradeline.cli.trending:trend",
-    "plan": "gradeline.cli.planning:plan",
+    "init": "gradeline.cli.init:init",
+    "run": "gradeline.cli.run:run",
+    "validate": "gradeline.cli.run:validate",
+    "resume": "gradeline.cli.run:resume",
+    "regrade": "gradeline.cli.run:regrade",
+    "compare": "gradeline.cli.compare:compare",
+    "trend": "gradeline.cli.trend:trend",
+    "plan": "gradeline.cli.plan:plan",
     "pair": "gradeline.cli.pair:pair",
-    "list": "gradeline.cli.runs:list_runs",
-    "show": "gradeline.cli.runs:show",
-    "export": "gradeline.cli.exporting:export",
+    "list": "gradeline.cli.show:list_runs",
+    "show": "gradeline.cli.show:show",
+    "export": "gradeline.cli.export:export",
     "ledger": "gradeline.cli.ledger:ledger",
-    "view": "gradeline.cli.view:view",
+    "view": "gradeline.cli.serve:view",
     "serve": "gradeline.cli.serve:serve",
     "keys": "gradeline.cli.keys:keys",
     "secrets": "gradeline.cli.secrets:secrets",
     "store": "gradeline.cli.store:store",
     "grade": "gradeline.cli.grade:grade",
-    "schema": "gradeline.cli.starting:schema",
-    "graders": "gradeline.cli.listing:graders",
-    "extractors": "gradeline.cli.listing:extractors",
+    "schema": "gradeline.cli.init:schema",
+    "graders": "gradeline.cli.graders:graders",
+    "extractors": "gradeline.cli.graders:extractors",
     "demo": "gradeline.cli.demo:demo",
 }
 
@@ -51,10 +51,10 @@ class _Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        where = COMMANDS.get(cmd_name)
-        if where is None:
+        location = COMMANDS.get(cmd_name)
+        if location is None:
             return None
-        module, _, attribute = where.partition(":")
+        module, _, attribute = location.partition(":")
         command: click.Command = getattr(import_module(module), attribute)
         return command
 
@@ -68,10 +68,10 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from gradeline.errors import closest
+            from gradeline.errors import closest_match
 
-            close = closest(args[0], COMMANDS)
-            hint = f"did you mean {close!r}?" if close else f"there are {', '.join(COMMANDS)}."
+            close = closest_match(args[0], COMMANDS)
+            hint = f"did you mean {close!r}?" if close else f"use one of {', '.join(COMMANDS)}."
             raise click.UsageError(f"No command {args[0]!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -79,16 +79,16 @@ class _Commands(click.Group):
 @click.group(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 pass, 1 fail, 2 the call is wrong, 3 undecided, 4 nothing could be graded, 130 interrupted.",
+    epilog="Exit codes: 0 pass, 1 fail, 2 usage error, 3 undecided, 4 nothing could be graded, 130 interrupted.",
 )
 @click.version_option(__version__, message="gradeline %(version)s")
 @global_options
 def cli() -> None:
-    """Grade any agent, and know whether the difference is real."""
+    """Evaluate any agent, and know whether a difference is real."""
 
 
 def run_command(arguments: list[str]) -> int:
-    """Run one command and return its exit code; an error is reported in one line on stderr."""
+    """Run one command and return its exit code; an error is one line on stderr."""
     try:
         code = cli.main(arguments, prog_name="gradeline", standalone_mode=False)
         sys.stdout.flush()
@@ -114,5 +114,5 @@ def run_command(arguments: list[str]) -> int:
         import traceback
 
         traceback.print_exc()
-        click.echo("gradeline: this is a defect of gradeline itself; please report it with the lines above", err=True)
+        click.echo("gradeline: this is a bug in gradeline; please report it with the traceback above", err=True)
         return EXIT_BROKEN

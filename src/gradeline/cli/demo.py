@@ -1,4 +1,4 @@
-"""``gradeline demo``: every family of grader at work on a small dataset."""
+"""``gradeline demo``: every family of graders on a small dataset, and a comparison of two models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradeline.cli.settings import Settings, current_settings, global_options
+from gradeline.cli.options import CliSettings, current_settings, global_options
+from gradeline.cli.terminal import OUTCOME_STYLES, TableColumn, console, print_table, safe_text
+from gradeline.report.formatting import MISSING
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 @click.command()
 @global_options
 def demo() -> None:
-    """Every family of grader at work, then a built-in agent asked as two models, and their comparison."""
+    """Show every family of graders on sample data, then run and compare two models of a built-in agent."""
     from gradeline.demo import grade_custom_demo, grade_demo
     from gradeline.model import to_json
 
@@ -29,52 +31,47 @@ def demo() -> None:
         for record in (*records, *custom):
             click.echo(to_json(record))
         return
-    from gradeline.cli.terminal import console
 
     out = console(settings)
-    draw(out, records)
-    out.print(
-        "\nCustom graders in Python, in worker processes: one hangs on a case, one ends its process on another.\n"
-    )
-    draw(out, custom)
+    print_grades(out, records)
+    out.print("\nCustom Python graders in worker processes: one hangs on a case, another kills its process.\n")
+    print_grades(out, custom)
     _compare_models(settings, out)
 
 
-def _compare_models(settings: Settings, out: Console) -> None:
-    """Two runs of the demo agent and what the difference is worth, left in a store to look at."""
+def _compare_models(settings: CliSettings, out: Console) -> None:
+    """Two runs of the demo agent and their comparison, kept in a store."""
     import asyncio
 
-    from gradeline.cli.comparing import print_comparison
-    from gradeline.cli.running import demo_runs
+    from gradeline.cli.compare import print_comparison
+    from gradeline.cli.execute import demo_runs
     from gradeline.cli.stores import open_store
-    from gradeline.engine.compare import compare
+    from gradeline.engine.comparison import compare
 
     settings = settings if settings.store else settings._replace(store=".gradeline/demo.db")
-    out.print("\nThe demo agent over HTTP, as a small and as a large model, asked the same questions:\n")
+    out.print("\nThe demo agent over HTTP, as a small and a large model, on the same cases:\n")
     with open_store(settings) as storage:
         small, large = asyncio.run(demo_runs(settings, storage))
         out.print("\nIs the difference real?\n")
         print_comparison(settings, compare(storage, small, large))
     out.print(
-        "\nNine cases improved, but they ask for three capitals in three wordings each: as three clusters they may have"
-        " improved by chance."
+        "\nNine cases improved, but they are three questions in three wordings each: with only three clusters, the"
+        " improvement may be chance."
     )
     if not settings.quiet:
         out.print(f"\nNext: gradeline show latest --store {settings.store}, gradeline init, gradeline graders")
 
 
-def draw(out: Console, records: list[Record]) -> None:
-    """The table of grades, and what they come to."""
-    from gradeline.cli.tables import Column, print_table
-    from gradeline.cli.terminal import OUTCOME_STYLES, plain
+def print_grades(out: Console, records: list[Record]) -> None:
+    """Print the table of grades and their counts."""
 
     columns = (
-        Column("case", key=True),
-        Column("grader", key=True),
-        Column("kind"),
-        Column("outcome"),
-        Column("score", right=True),
-        Column("why", wraps=True),
+        TableColumn("case", key=True),
+        TableColumn("grader", key=True),
+        TableColumn("kind"),
+        TableColumn("outcome"),
+        TableColumn("score", right=True),
+        TableColumn("why", wraps=True),
     )
     rows: list[tuple[Text | str, ...]] = []
     counts: Counter[str] = Counter()
@@ -82,17 +79,17 @@ def draw(out: Console, records: list[Record]) -> None:
         case = record.case
         for key, grade in record.grades.items():
             counts[grade.outcome] += 1
-            score = "–" if grade.score is None else f"{grade.score:.2f}"
+            score = MISSING if grade.score is None else f"{grade.score:.2f}"
             why = grade.error.message if grade.error else grade.rationale or _call_failed(record)
             style = OUTCOME_STYLES[grade.outcome]
             rows.append(
                 (
-                    plain(case),
-                    plain(key),
-                    plain(grade.kind, "dim"),
-                    plain(grade.outcome, style),
+                    safe_text(case),
+                    safe_text(key),
+                    safe_text(grade.kind, "dim"),
+                    safe_text(grade.outcome, style),
                     score,
-                    plain(why, most=160),
+                    safe_text(why, most=160),
                 )
             )
             case = ""
@@ -102,9 +99,9 @@ def draw(out: Console, records: list[Record]) -> None:
     out.print()
     out.print(
         f"{graded} of {total} graded: {counts['pass']} pass, {counts['fail']} fail. "
-        f"Without a score, and never counted as 0: {counts['error']} error, {counts['skipped']} skipped."
+        f"Without a score, not counted as 0: {counts['error']} error, {counts['skipped']} skipped."
     )
 
 
 def _call_failed(record: Record) -> str:
-    return f"the agent's call failed: {record.response.error.message}" if record.response.error else ""
+    return f"agent call failed: {record.response.error.message}" if record.response.error else ""

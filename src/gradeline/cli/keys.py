@@ -1,4 +1,4 @@
-"""``gradeline keys``: who may use the service."""
+"""``gradeline keys``: the API keys of the service."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradeline.cli.service_store import existing_service_store, opened_service_store, secret_key_option
-from gradeline.cli.settings import Settings, current_settings, global_options
+from gradeline.cli.options import CliSettings, current_settings, global_options, secret_key_option
+from gradeline.cli.stores import existing_service_store, open_service_store
+from gradeline.cli.terminal import TableColumn, console, print_table, safe_text
 from gradeline.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
-    from gradeline.service.keys import ApiKey
+    from gradeline.service.auth import ApiKey
 
 _SCOPES = ("read", "run", "label", "admin")
 _UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
-_LASTS = re.compile(r"([1-9][0-9]{0,4})([mhdw])", re.ASCII)
-_LONGEST_NAME = 100
+_LIFETIME = re.compile(r"([1-9][0-9]{0,4})([mhdw])", re.ASCII)
+_MAX_NAME = 100
 
 
 @click.group()
 @global_options
 def keys() -> None:
-    """Make, list and revoke the API keys of a store.
+    """Create, list and revoke the API keys of the service.
 
     \b
-    read   sees everything
-    run    read, and cases (deletes its own) and runs
-    label  read, and labels
-    admin  everything: graders, secrets, deletes
+    read   view everything
+    run    read, start runs, edit cases (delete only its own)
+    label  read, add labels
+    admin  everything, including graders, secrets and deletion
 
-    The first key ends local mode: from then on every request to the service needs one.
+    The first key ends local mode: from then on, every request to the service needs a key.
 
     \b
     gradeline keys create --scope run --name ci --expires 90d
@@ -43,28 +44,28 @@ def keys() -> None:
 
 
 @keys.command()
-@click.option("--scope", type=click.Choice(_SCOPES), required=True, help="What the key is good for.")
-@click.option("--name", default="", help="Who or what it is for.")
-@click.option("--expires", metavar="TIME", help="After how long it ends: 90d, 12h, 2w. Default: never.")
+@click.option("--scope", type=click.Choice(_SCOPES), required=True, help="Permissions of the key.")
+@click.option("--name", default="", help="Purpose or owner of the key.")
+@click.option("--expires", metavar="TIME", help="Lifetime such as 90d, 12h or 2w (default: no expiry).")
 @secret_key_option
 @global_options
 def create(scope: str, name: str, expires: str | None, secret_key_file: Path | None) -> None:
-    """Make a key and show it, this once."""
-    from gradeline.service.access import Scope
+    """Create a key and print it. It is not shown again."""
+    from gradeline.service.auth import Scope
 
     settings = current_settings()
-    lasts = _seconds(expires) if expires is not None else None
-    if len(name) > _LONGEST_NAME or not name.isprintable():
-        raise ConfigError(Problem("--name", f"at most {_LONGEST_NAME} printable characters"))
-    with opened_service_store(secret_key_file) as store:
-        key, text = store.keys().create(Scope(scope), name, lasts, store.recorder("key.create"))
+    lifetime = _seconds(expires) if expires is not None else None
+    if len(name) > _MAX_NAME or not name.isprintable():
+        raise ConfigError(Problem("--name", f"at most {_MAX_NAME} printable characters"))
+    with open_service_store(secret_key_file) as store:
+        key, text = store.keys().create(Scope(scope), name, lifetime, store.recorder("key.create"))
     if settings.json:
-        click.echo(json.dumps({**_told(key), "key": text}, ensure_ascii=False))
+        click.echo(json.dumps({**_as_json(key), "key": text}, ensure_ascii=False))
         return
     click.echo(text)
     if not settings.quiet:
-        until = f"until {key.expires_at}" if key.expires_at else "until it is revoked"
-        click.echo(f"Keep it: it is not shown again. Key {key.id}, scope {scope}, good {until}.", err=True)
+        until = key.expires_at or "revoked"
+        click.echo(f"Store it now, it is not shown again. Key {key.id}, scope {scope}, valid until {until}.", err=True)
 
 
 @keys.command(name="list")
@@ -75,58 +76,56 @@ def list_keys() -> None:
     with existing_service_store() as store:
         found = [] if store is None else store.keys().all()
     if settings.json:
-        click.echo(json.dumps({"keys": [_told(key) for key in found]}, ensure_ascii=False))
+        click.echo(json.dumps({"keys": [_as_json(key) for key in found]}, ensure_ascii=False))
     elif found:
         _print(settings, found)
     else:
-        click.echo("No keys. Make one with: gradeline keys create --scope run")
+        click.echo("No keys. Create one with: gradeline keys create --scope run")
 
 
 @keys.command()
 @click.argument("key_id", metavar="ID")
 @global_options
 def revoke(key_id: str) -> None:
-    """End a key at once, in every server on this store."""
+    """Revoke a key at once, in every server that uses this store."""
     settings = current_settings()
     with existing_service_store() as store:
-        # a key can also be named by its whole text
-        wanted = key_id.split("_")[1] if key_id.startswith("gl_") and key_id.count("_") == 3 else key_id
-        if store is None or not store.keys().revoke(wanted, store.recorder("key.revoke")):
+        # the full key text is accepted too
+        revoked = key_id.split("_")[1] if key_id.startswith("gl_") and key_id.count("_") == 3 else key_id
+        if store is None or not store.keys().revoke(revoked, store.recorder("key.revoke")):
             known = ", ".join(key.id for key in store.keys().all()) if store is not None else ""
-            raise ConfigError(Problem("", f"no key {wanted!r}; the store has: {known or 'none'}"))
+            raise ConfigError(Problem("", f"unknown key {revoked!r}: the store has {known or 'none'}"))
     if settings.json:
-        click.echo(json.dumps({"revoked": wanted}))
+        click.echo(json.dumps({"revoked": revoked}))
     elif not settings.quiet:
-        click.echo(f"revoked {wanted}")
+        click.echo(f"revoked {revoked}")
 
 
 def _seconds(text: str) -> float:
-    form = _LASTS.fullmatch(text)
+    form = _LIFETIME.fullmatch(text)
     if form is None:
-        raise ConfigError(Problem("--expires", f"{text!r} is no time; say 90d, 12h, 30m or 2w"))
+        raise ConfigError(Problem("--expires", f"invalid lifetime {text!r}: use a value such as 90d, 12h, 30m or 2w"))
     return int(form[1]) * _UNITS[form[2]]
 
 
-def _told(key: ApiKey) -> dict[str, object]:
+def _as_json(key: ApiKey) -> dict[str, object]:
     import msgspec
 
-    told: dict[str, object] = msgspec.to_builtins(key)
-    return told
+    data: dict[str, object] = msgspec.to_builtins(key)
+    return data
 
 
-def _print(settings: Settings, found: list[ApiKey]) -> None:
-    from gradeline.cli.tables import Column, print_table
-    from gradeline.cli.terminal import console, plain
+def _print(settings: CliSettings, found: list[ApiKey]) -> None:
 
     columns = (
-        Column("id", key=True),
-        Column("scope"),
-        Column("name", wraps=True, key=True),
-        *(Column(title) for title in ("created", "expires", "last used", "revoked")),
+        TableColumn("id", key=True),
+        TableColumn("scope"),
+        TableColumn("name", wraps=True, key=True),
+        *(TableColumn(title) for title in ("created", "expires", "last used", "revoked")),
     )
     rows = []
     for key in found:
         times = (key.created_at, key.expires_at, key.last_used_at, key.revoked_at)
         shown = (f"{at[:19]}Z" if at else "–" for at in times)
-        rows.append((key.id, key.scope.value, plain(key.name, most=100), *shown))
+        rows.append((key.id, key.scope.value, safe_text(key.name, most=100), *shown))
     print_table(console(settings), columns, rows)

@@ -1,4 +1,4 @@
-"""``gradeline pair``: a candidate beside a baseline, judged, and kept in the ledger."""
+"""``gradeline pair``: judge a candidate against a baseline and record it in the ledger."""
 
 from __future__ import annotations
 
@@ -8,19 +8,27 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradeline.cli.runs import BudgetType, assume_price, suite_file
-from gradeline.cli.settings import Settings, complete_run, current_settings, global_options
+from gradeline.cli.options import (
+    BudgetType,
+    CliSettings,
+    assume_price_option,
+    complete_run,
+    current_settings,
+    global_options,
+    set_option,
+    suite_argument,
+)
 
 if TYPE_CHECKING:
-    from gradeline.engine.execute import Budget
-    from gradeline.engine.pairs import Pair, PairOrder, Side
+    from gradeline.engine.definition import RunBudget
+    from gradeline.engine.pairwise import Pair, PairOrder, Side
     from gradeline.model import Storage
 
 _OFFLINE = ("exact-match", "embedding")
 
 
 class JudgeType(click.ParamType[str]):
-    """A judge as it is written on the command line: the kind of a grader of this name, as YAML."""
+    """A judge on the command line, converted to the configuration of a grader as JSON."""
 
     name = "judge"
 
@@ -29,31 +37,40 @@ class JudgeType(click.ParamType[str]):
             return json.dumps({"kind": "baseline", "judge": value})
         provider, colon, model = value.partition(":")
         if not colon or not provider or not model:
-            self.fail(f"{value!r} is no judge; write {', '.join(_OFFLINE)} or PROVIDER:MODEL", param, ctx)
+            self.fail(f"invalid judge {value!r}: use {', '.join(_OFFLINE)} or PROVIDER:MODEL", param, ctx)
         return json.dumps({"kind": "baseline", "judge": "llm", "provider": provider, "model": model})
 
 
 @click.command()
-@suite_file
-@click.option("--baseline", metavar="MODEL", help="The model to compare with.")
-@click.option("--candidate", metavar="MODEL", help="The model that is judged.")
-@click.option("--baseline-run", metavar="RUN", shell_complete=complete_run, help="Stored answers to compare with.")
-@click.option("--candidate-run", metavar="RUN", shell_complete=complete_run, help="Stored answers that are judged.")
+@suite_argument
+@click.option("--baseline", metavar="MODEL", help="Model to compare with.")
+@click.option("--candidate", metavar="MODEL", help="Model to judge.")
+@click.option(
+    "--baseline-run", metavar="RUN", shell_complete=complete_run, help="Run whose stored responses to compare with."
+)
+@click.option(
+    "--candidate-run", metavar="RUN", shell_complete=complete_run, help="Run whose stored responses to judge."
+)
 @click.option(
     "--judge",
     type=JudgeType(),
     metavar="JUDGE",
-    help="exact-match, embedding, or PROVIDER:MODEL; by default the suite's graders that compare (pairwise, baseline).",
+    help="exact-match, embedding or PROVIDER:MODEL (default: the suite's pairwise and baseline graders).",
 )
-@click.option("--limit", type=click.IntRange(0), metavar="N", help="Ask the first N cases alone.")
-@click.option("--tag", "tags", multiple=True, metavar="T", help="Ask the cases that have this tag (repeatable).")
-@click.option("--concurrency", type=click.IntRange(1), metavar="N", help="So many calls at once, on each side.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Another value for a key of the suite.")
-@click.option("--budget", type=BudgetType(), metavar="5usd", help="End each of the runs when so much is spent.")
-@click.option("--name", metavar="TEXT", help="The name of the run that judges.")
-@assume_price
-@click.option("--again", is_flag=True, help="Judge anew, although the same pair was judged in the same way.")
-@click.option("--no-ledger", is_flag=True, help="Do not add what was judged to the quality ledger.")
+@click.option("--limit", type=click.IntRange(0), metavar="N", help="Run only the first N cases.")
+@click.option("--tag", "tags", multiple=True, metavar="T", help="Run only cases with this tag (repeatable).")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Maximum calls in flight per side (default: the suite's, else 15).",
+)
+@set_option
+@click.option("--budget", type=BudgetType(), metavar="5usd", help="Stop each run once this much is spent.")
+@click.option("--name", metavar="TEXT", help="Name of the judging run.")
+@assume_price_option
+@click.option("--again", is_flag=True, help="Judge again even if this pair was judged the same way.")
+@click.option("--no-ledger", is_flag=True, help="Do not record the verdicts in the quality ledger.")
 @global_options
 def pair(
     suite: Path,
@@ -66,51 +83,53 @@ def pair(
     tags: tuple[str, ...],
     concurrency: int | None,
     overrides: tuple[str, ...],
-    budget: Budget | None,
+    budget: RunBudget | None,
     prices: tuple[str, ...],
     name: str | None,
     again: bool,
     no_ledger: bool,
 ) -> int:
-    """Ask a baseline and a candidate the same cases, and have a judge compare their answers.
+    """Run a baseline and a candidate on the same cases and let a judge compare their responses.
 
-    Both are asked at the same time; then every pair is judged, and the judge's word is added to the quality ledger.
-    Each step is a stored run: whatever ends it, the same command with --baseline-run and --candidate-run goes on.
+    Both run at the same time. Then every pair is judged, and the verdicts are added to the quality ledger. Each step is
+    a stored run: after an interruption, continue with --baseline-run and --candidate-run.
 
     A judge's scores are heuristic: longer answers, familiar formatting, the order of the answers and the judge's own
-    model family can sway it. Calibrate it before it decides anything.
+    model family can bias it. Calibrate it before you rely on it.
     """
     from gradeline.cli.stores import open_store
     from gradeline.engine import event_loop
-    from gradeline.engine.pairs import PairOrder
-    from gradeline.engine.prepare import Choice
+    from gradeline.engine.definition import RunOptions
+    from gradeline.engine.pairwise import PairOrder
 
     settings = current_settings()
     sides = (_side("baseline", baseline, baseline_run), _side("candidate", candidate, candidate_run))
-    choice = Choice(limit=limit, tags=tags, concurrency=concurrency, overrides=overrides, budget=budget, prices=prices)
+    choice = RunOptions(
+        limit=limit, tags=tags, concurrency=concurrency, overrides=overrides, budget=budget, prices=prices
+    )
     order = PairOrder(suite, *sides, choice, judge, name, again)
     with open_store(settings) as storage:
         return event_loop.run(_pair(settings, storage, order, record=not no_ledger))
 
 
 def _side(name: str, model: str | None, run: str | None) -> Side:
-    from gradeline.engine.pairs import Side
+    from gradeline.engine.pairwise import Side
 
     if (model is None) is (run is None):
         raise click.UsageError(f"Name the {name}: either --{name} MODEL or --{name}-run RUN.")
     return Side(model, run)
 
 
-async def _pair(settings: Settings, storage: Storage, order: PairOrder, *, record: bool) -> int:
-    from gradeline.cli import running
-    from gradeline.engine.pairs import pair_runs
-    from gradeline.engine.suites import STOPPED_BY_HAND
+async def _pair(settings: CliSettings, storage: Storage, order: PairOrder, *, record: bool) -> int:
+    from gradeline.cli import execute
+    from gradeline.engine.orchestrate import INTERRUPTED_REASON
+    from gradeline.engine.pairwise import pair_runs
     from gradeline.ledger.judged_runs import record_run
 
-    pair = await pair_runs(storage, order, running.watcher(settings, storage, together=True))
+    pair = await pair_runs(storage, order, execute.observer(settings, storage, together=True))
     if pair.judged is None or pair.stopped is not None:
-        click.echo(f"{pair.stopped}; continue with: {_going_on(order, pair)}", err=True)
-        code = 130 if pair.stopped == STOPPED_BY_HAND else _stopped_code(pair)
+        click.echo(f"{pair.stopped}; continue with: {_resume_command(order, pair)}", err=True)
+        code = 130 if pair.stopped == INTERRUPTED_REASON else _stopped_code(pair)
         if settings.json:
             data = {"stopped": pair.stopped} if pair.judged is None else pair.judged.to_data()
             sides = {"baseline": pair.baseline.id, "candidate": pair.candidate.id}
@@ -120,20 +139,20 @@ async def _pair(settings: Settings, storage: Storage, order: PairOrder, *, recor
     if not settings.json and not settings.quiet:
         click.echo(f"baseline   {pair.baseline.id}  {pair.baseline.name}")
         click.echo(f"candidate  {pair.candidate.id}  {pair.candidate.name}")
-    code = running.print_runs(settings, storage, [pair.judged], baseline=pair.baseline.id, candidate=pair.candidate.id)
+    code = execute.print_runs(settings, storage, [pair.judged], baseline=pair.baseline.id, candidate=pair.candidate.id)
     if recorded and not settings.json and not settings.quiet:
         click.echo(f"{recorded} observations in the ledger; see them with: gradeline ledger")
     return code
 
 
 def _stopped_code(pair: Pair) -> int:
-    """4 where nothing was judged because a provider refused the caller, else 3: undecided."""
+    """4 if a failed side left nothing to judge, else 3 (undecided)."""
     if pair.judged is not None:
         return pair.judged.exit_code
     return 4 if "failed" in (pair.baseline.status, pair.candidate.status) else 3
 
 
-def _going_on(order: PairOrder, pair: Pair) -> str:
+def _resume_command(order: PairOrder, pair: Pair) -> str:
     import shlex
 
     words = ["gradeline", "pair", str(order.suite), "--baseline-run", pair.baseline.id]

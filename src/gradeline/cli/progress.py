@@ -1,4 +1,4 @@
-"""How far a run is, on stderr: a live line for people, a plain line now and then for logs."""
+"""Progress of a run on stderr: a live line in a terminal, a plain line every few seconds in a log."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradeline.cli.settings import Settings
+from gradeline.cli.options import CliSettings
 from gradeline.cli.terminal import console
-from gradeline.engine.tally import Advance, CaseDone, LookTaken, Tally
+from gradeline.engine.plan import CompletedCase, LookReport, ProgressCallback, ProgressCount
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-LINE_EVERY = 10.0
-_MOVING = 10.0
-"""Seconds over which the rate is taken."""
+LOG_INTERVAL_S = 10.0
+_RATE_WINDOW_S = 10.0
 
 
-class Progress:
-    """Counts what is done; cheap enough to be called for every case."""
+class ProgressLine:
+    """Counts completed cases; cheap enough to be called for each."""
 
     def __init__(self, total: int | None = None, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -36,14 +35,14 @@ class Progress:
         self._look: str | None = None
 
     def expect(self, more: int | None) -> None:
-        """So many more cases will come; None is not known."""
+        """Add to the number of expected cases; None is unknown."""
         self._total = None if self._total is None or more is None else self._total + more
 
-    def __call__(self, done: CaseDone | Tally | LookTaken) -> None:
-        if isinstance(done, LookTaken):
+    def __call__(self, done: CompletedCase | ProgressCount | LookReport) -> None:
+        if isinstance(done, LookReport):
             self._look = done.text
             return
-        tally = done if isinstance(done, Tally) else Tally.of(done)
+        tally = done if isinstance(done, ProgressCount) else ProgressCount.of(done)
         self.done += tally.done
         self.reused += tally.reused
         self.failed += tally.failed
@@ -52,12 +51,12 @@ class Progress:
             self.cost = (self.cost or 0.0) + tally.cost
 
     def line(self) -> str:
-        """All that is known, in one line."""
+        """The progress in one line."""
         rate = self._rate_now()
         of = "" if self._total is None else f" of {self._total:,}"
         parts = [f"{self.done:,}{of} done", f"{self.failed:,} failed", f"{self.errors:,} errors", f"{rate:,.1f}/s"]
         if self.reused:
-            parts.insert(1, f"{self.reused:,} there already")
+            parts.insert(1, f"{self.reused:,} reused")
         if self._total is not None and rate > 0:
             parts.append(f"{_duration((self._total - self.done) / rate)} left")
         if self.cost is not None:
@@ -66,10 +65,10 @@ class Progress:
         return line if self._look is None else f"{line}; {self._look}"
 
     def _rate_now(self) -> float:
-        """Cases that were worked on, over the last seconds: what was there already says nothing of what is to come."""
+        """Cases per second over the last window, without reused ones: they do not predict the remaining time."""
         now, worked = self._clock(), self.done - self.reused
         since, before = self._mark
-        if now - since >= _MOVING:
+        if now - since >= _RATE_WINDOW_S:
             self._rate, self._mark = (worked - before) / (now - since), (now, worked)
         if self._rate is not None:
             return self._rate
@@ -86,18 +85,18 @@ class Progress:
 
 
 class SharedProgress:
-    """One display for several runs that go on at the same time."""
+    """One display for concurrent runs."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: CliSettings) -> None:
         self._settings = settings
         self._display = ExitStack()
-        self._progress = Progress(0)
-        self._advance: Advance = lambda _: None
+        self._progress = ProgressLine(0)
+        self._advance: ProgressCallback = lambda _: None
         self._running = 0
 
     @contextmanager
-    def __call__(self, total: Callable[[], int | None]) -> Iterator[Advance]:
-        """Shows one more run."""
+    def __call__(self, total: Callable[[], int | None]) -> Iterator[ProgressCallback]:
+        """Add a run to the display."""
         more = total() if sys.stderr.isatty() and not self._settings.quiet else None
         self._progress.expect(more)
         if not self._running:
@@ -112,35 +111,35 @@ class SharedProgress:
 
 
 @contextmanager
-def shown(settings: Settings, total: Callable[[], int | None]) -> Iterator[Advance]:
-    """Shows the progress of what the block runs; ``total`` is asked only where somebody looks."""
-    looked_at = not settings.quiet and sys.stderr.isatty()
-    with _display(settings, Progress(total() if looked_at else None)) as advance:
+def show_progress(settings: CliSettings, total: Callable[[], int | None]) -> Iterator[ProgressCallback]:
+    """Show the progress of a run; ``total`` is computed only for a live display."""
+    live = not settings.quiet and sys.stderr.isatty()
+    with _display(settings, ProgressLine(total() if live else None)) as advance:
         yield advance
 
 
 @contextmanager
-def _display(settings: Settings, progress: Progress) -> Iterator[Advance]:
+def _display(settings: CliSettings, progress: ProgressLine) -> Iterator[ProgressCallback]:
     if settings.quiet:
         yield lambda _: None
     elif not sys.stderr.isatty():
         yield _lines(progress)
     else:
-        from rich.live import Live  # only for people
+        from rich.live import Live  # only in a terminal
 
         with Live(progress, console=console(settings, stderr=True), refresh_per_second=8, transient=True):
             yield progress
 
 
-def _lines(progress: Progress) -> Advance:
-    said = monotonic()
+def _lines(progress: ProgressLine) -> ProgressCallback:
+    printed_at = monotonic()
 
-    def advance(done: CaseDone | Tally | LookTaken) -> None:
-        nonlocal said
+    def advance(done: CompletedCase | ProgressCount | LookReport) -> None:
+        nonlocal printed_at
         progress(done)
         now = monotonic()
-        if now - said >= LINE_EVERY:
-            said = now
+        if now - printed_at >= LOG_INTERVAL_S:
+            printed_at = now
             click.echo(progress.line(), err=True)
 
     return advance

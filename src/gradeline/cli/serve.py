@@ -1,43 +1,48 @@
-"""``gradeline serve``: the evaluation service."""
+"""``gradeline serve`` and ``gradeline view``: the evaluation service, and its web interface for a moment."""
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from gradeline.cli.engines import engine_options
-from gradeline.cli.garbage import look_as_ever
-from gradeline.cli.settings import current_settings, global_options
+from gradeline.cli import restore_gc
+from gradeline.cli.options import current_settings, engine_options, global_options, secret_key_option
 
 if TYPE_CHECKING:
-    from gradeline.service.logs import JsonLines
     from gradeline.service.settings import RetentionRules, ServeSettings
+    from gradeline.service.telemetry import JsonFormatter
 
 
 @click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to serve on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any that is free.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--secret-key-file",
-    type=click.Path(path_type=Path),
-    help="Holds the secret that protects stored secrets and API keys. Default: the variable GRADELINE_SECRET_KEY.",
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="Port to listen on; 0 picks a free one.",
 )
+@secret_key_option
 @click.option(
     "--graders-dir",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Python graders are loaded from this folder, and from nowhere else.",
+    help="The only folder that Python graders are loaded from.",
 )
 @click.option(
     "--allow-agent-net",
     multiple=True,
     metavar="CIDR",
-    help="Agents may be called in this network, which is refused otherwise (10.1.0.0/16, host:port). Repeatable.",
+    help="Allow agents in this private network: 10.1.0.0/16 or host:port (repeatable).",
 )
-@click.option("--allow-target", multiple=True, metavar="KIND", help="Allow one more kind of target. Repeatable.")
-@click.option("--runs-at-once", type=click.IntRange(1, 64), default=4, show_default=True, help="Runs side by side.")
+@click.option("--allow-target", multiple=True, metavar="KIND", help="Allow another kind of target (repeatable).")
+@click.option(
+    "--runs-at-once", type=click.IntRange(1, 64), default=4, show_default=True, help="Maximum concurrent runs."
+)
 @click.option(
     "--max-concurrency",
     type=click.IntRange(1),
@@ -46,7 +51,7 @@ if TYPE_CHECKING:
     envvar="GRADELINE_MAX_CONCURRENCY",
     show_envvar=True,
     metavar="N",
-    help="Maximum calls in flight of one run, whatever asks for more.",
+    help="Maximum calls in flight per run; larger values are lowered.",
 )
 @click.option(
     "--trusted-proxy",
@@ -55,7 +60,7 @@ if TYPE_CHECKING:
     envvar="GRADELINE_TRUSTED_PROXIES",
     show_envvar=True,
     metavar="CIDR",
-    help="Take client addresses from X-Forwarded-For of this proxy (10.0.0.7, 10.0.0.0/24). Repeatable. Default: none.",
+    help="Trust X-Forwarded-For of this proxy: 10.0.0.7 or 10.0.0.0/24 (repeatable; default: none).",
 )
 @engine_options
 @click.option(
@@ -64,15 +69,17 @@ if TYPE_CHECKING:
     type=click.FloatRange(3, 3600),
     default=8.0,
     show_default=True,
-    help="Longest time to finish what is in flight on SIGTERM.",
+    help="Seconds to finish calls in flight on SIGTERM.",
 )
 @click.option("--delete-older-than", metavar="AGE", help="Delete runs that ended longer ago, hourly: 90d, 12h, 2w.")
-@click.option("--keep-runs", type=click.IntRange(0), metavar="N", help="With it or alone: keep the newest N runs.")
-@click.option("--keep-tag", multiple=True, metavar="TAG", help="Never delete runs of cases with this tag. Repeatable.")
+@click.option(
+    "--keep-runs", type=click.IntRange(0), metavar="N", help="Keep the newest N runs; delete the others, hourly."
+)
+@click.option("--keep-tag", multiple=True, metavar="TAG", help="Never delete runs of cases with this tag (repeatable).")
 @click.option(
     "--log-level",
     type=click.Choice(("debug", "info", "warning", "error")),
-    help="Of the JSON lines on standard error. Default: info, in a terminal warning.",
+    help="Level of the JSON logs on stderr (default: info; warning in a terminal).",
 )
 @global_options
 def serve(
@@ -86,9 +93,9 @@ def serve(
 ) -> None:
     """Serve the REST API and the web interface.
 
-    On 127.0.0.1 anybody on this machine may use it, until the first key is made with `gradeline keys create`. Any
-    other address needs a key. SIGTERM or Ctrl-C lets what is in flight finish, for up to --drain-seconds, while new
-    requests get 503; what is not finished is resumed by the next server.
+    On 127.0.0.1, every user of this machine has access until you create the first key with `gradeline keys create`.
+    Any other address requires a key. On SIGTERM or Ctrl-C, calls in flight get --drain-seconds to finish while new
+    requests get 503; the next server resumes unfinished runs.
 
     \b
     gradeline serve
@@ -98,7 +105,7 @@ def serve(
     """
     import logging
 
-    from gradeline.service.logs import log_to
+    from gradeline.service.telemetry import log_to
 
     lines = log_to(level=getattr(logging, (log_level or _default_level()).upper()))
     options["retention"] = _retention(delete_older_than, keep_runs, keep_tag)
@@ -117,23 +124,23 @@ def _retention(older_than: str | None, keep: int | None, tags: tuple[str, ...]) 
 def _settings(secret_key_file: Path | None, graders_dir: Path | None, options: dict[str, object]) -> ServeSettings:
     import msgspec
 
-    from gradeline.api.stores import default_store
-    from gradeline.service.master import read_secret_key
+    from gradeline.cli.stores import store_url
+    from gradeline.service.auth import read_secret_key
     from gradeline.service.settings import ServeSettings
 
-    made = msgspec.convert({**options, "store": current_settings().store or default_store()}, ServeSettings)
+    settings = msgspec.convert({**options, "store": store_url(current_settings())}, ServeSettings)
     return msgspec.structs.replace(
-        made, graders_dir=graders_dir and graders_dir.resolve(), secret_key=read_secret_key(secret_key_file)
+        settings, graders_dir=graders_dir and graders_dir.resolve(), secret_key=read_secret_key(secret_key_file)
     )
 
 
-def _serve(settings: ServeSettings, lines: JsonLines) -> None:
-    from gradeline.service.process import bind, require_keys, serve, url_of
-    from gradeline.service.state import build
+def _serve(settings: ServeSettings, lines: JsonFormatter) -> None:
+    from gradeline.service.server import bind, require_keys, serve, url_of
+    from gradeline.service.service import build_service
 
-    service = build(settings)
+    service = build_service(settings)
     lines.masked = service.secrets.masked
-    look_as_ever()
+    restore_gc()
     try:
         service.secrets.hide(service.secrets.values())
         require_keys(service)
@@ -149,16 +156,77 @@ def _serve(settings: ServeSettings, lines: JsonLines) -> None:
 def _announce(url: str, *, local: bool) -> None:
     settings = current_settings()
     if settings.json:
-        import json
-
         click.echo(json.dumps({"url": url, "local": local}))
     elif settings.quiet:
         click.echo(url)
     else:
         click.echo(f"gradeline is at {url}")
-        click.echo(f"{'no key is needed here' if local else 'a key is needed'}; API: {url}/api/docs; Ctrl-C stops it")
+        click.echo(f"{'no API key needed' if local else 'API key required'}; API: {url}/api/docs; stop with Ctrl-C")
     sys.stdout.flush()
 
 
 def _default_level() -> str:
     return "warning" if sys.stderr.isatty() else "info"
+
+
+_VIEW_HOST = "127.0.0.1"
+
+
+@click.command()
+@click.option("--no-browser", is_flag=True, help="Print the address without opening a browser.")
+@global_options
+def view(no_browser: bool) -> None:
+    """View the runs of a store in a browser.
+
+    Serves the web interface on a free local port and opens it; Ctrl-C stops it. If the store has API keys, the page
+    asks for one. Use `gradeline serve` for a permanent or shared service.
+
+    \b
+    gradeline view
+    gradeline view --no-browser --store runs.db
+    """
+    import logging
+
+    from gradeline.cli.stores import store_url
+    from gradeline.service.auth import read_secret_key
+    from gradeline.service.server import bind, require_keys, serve, url_of
+    from gradeline.service.service import build_service
+    from gradeline.service.settings import ServeSettings
+    from gradeline.service.telemetry import log_to
+
+    # a person browses, so requests are not worth a line
+    log_to(level=logging.WARNING)
+    store = store_url(current_settings())
+    service = build_service(ServeSettings(host=_VIEW_HOST, port=0, store=store, secret_key=read_secret_key(None)))
+    restore_gc()
+    try:
+        require_keys(service)
+        with bind(_VIEW_HOST, 0) as bound:
+            serve(service, bound, _opener(url_of(bound, _VIEW_HOST), browse=not no_browser))
+    finally:
+        service.stop()
+
+
+def _opener(url: str, *, browse: bool) -> Callable[[], None]:
+    """Called once the server is up. The browser starts in a thread: one in a terminal would block the server."""
+
+    def announce() -> None:
+        _announce_view(url)
+        if browse:
+            import webbrowser
+            from threading import Thread
+
+            Thread(target=webbrowser.open, args=(url,), name="gradeline-browser", daemon=True).start()
+
+    return announce
+
+
+def _announce_view(url: str) -> None:
+    settings = current_settings()
+    if settings.json:
+        click.echo(json.dumps({"url": url}))
+    elif settings.quiet:
+        click.echo(url)
+    else:
+        click.echo(f"gradeline is at {url}; stop with Ctrl-C")
+    sys.stdout.flush()

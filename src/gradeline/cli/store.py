@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradeline.cli.settings import current_settings, global_options
-from gradeline.cli.terminal import mebibytes
+from gradeline.cli.options import current_settings, global_options
+from gradeline.cli.terminal import TableColumn, console, mebibytes, print_message, print_table, safe_text
 from gradeline.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
     from gradeline.service.retention import RunDecision
     from gradeline.store import PostgresStorage, SqliteStorage, StoreMode
-    from gradeline.store.copying import TableCopy
+    from gradeline.store.backup import TableCopy
 
 EXIT_FAULTS = 1
 _PROGRESS_S = 2.0
@@ -45,18 +45,18 @@ def store() -> None:
 def backup(file: Path, overwrite: bool) -> None:
     """Write a verified copy of the store into FILE.
 
-    FILE is a SQLite store, also where the store is PostgreSQL: every command reads it with --store FILE. It appears
-    when the rows of every table were counted and compared by a digest, and the file was checked. Secrets in it are
-    encrypted; keep the secret key elsewhere.
+    FILE is a SQLite store, even if the store is PostgreSQL: every command reads it with --store FILE. It appears only
+    after the row count and digest of every table were compared and the file was checked. Secrets in it are encrypted;
+    keep the secret key elsewhere.
     """
-    from gradeline.service.parts import PARTS
-    from gradeline.store.copying import write_backup
+    from gradeline.service.service import PARTS
+    from gradeline.store.backup import write_backup
 
     if file.exists() and not overwrite:
         raise ConfigError(Problem("FILE", f"{file} exists; name another file, or replace it with --overwrite"))
     if not file.parent.is_dir():
         raise ConfigError(Problem("FILE", f"the folder {file.parent} does not exist; create it first"))
-    with _opened("read") as storage:
+    with _open("read") as storage:
         made = write_backup(storage.database, file, PARTS, _progress())
     size = file.stat().st_size
     _report(
@@ -71,10 +71,10 @@ def backup(file: Path, overwrite: bool) -> None:
 @click.option("--replace", is_flag=True, help="Delete everything in the store first.")
 @global_options
 def restore(file: Path, replace: bool) -> None:
-    """Copy a backup back into the store.
+    """Restore a backup into the store.
 
-    A store that is not empty is refused without --replace. The store is written in one transaction: interrupted, it is
-    as it was before.
+    A store that is not empty requires --replace. Everything is written in one transaction: if it is interrupted, the
+    store is unchanged.
     """
     settings = current_settings()
     from gradeline.cli.stores import store_url
@@ -88,12 +88,12 @@ def restore(file: Path, replace: bool) -> None:
 @click.option("--replace", is_flag=True, help="Delete everything in the destination first.")
 @global_options
 def migrate(source: str, destination: str, replace: bool) -> None:
-    """Copy the store SOURCE into the store DESTINATION, and verify it.
+    """Copy the store SOURCE into the store DESTINATION and verify it.
 
     Each is a path, sqlite:///path or postgresql://host/database. Everything is copied: cases, runs, responses, grades,
-    graders, events, labels, the ledger, keys, encrypted secrets, the audit log and the queue. Nothing in SOURCE
-    changes. What is written to it after the copy has begun is not copied: stop the service first. An interrupted copy
-    leaves DESTINATION as it was.
+    graders, events, labels, the ledger, keys, encrypted secrets, the audit log and the queue. SOURCE does not change.
+    Stop the service first: data written during the copy is not copied. An interrupted copy leaves DESTINATION
+    unchanged.
     """
     _copy(source, destination, replace=replace)
 
@@ -101,20 +101,20 @@ def migrate(source: str, destination: str, replace: bool) -> None:
 @store.command()
 @global_options
 def check() -> None:
-    """Check the store; the exit code is 1 where it has faults.
+    """Check the store for faults; the exit code is 1 if there are any.
 
-    Checks the database file (SQLite), references between tables, every counter against the rows that it counts, and
-    that every record can be read. Changes nothing.
+    Checks the database file (SQLite), the references between tables, every counter against its rows, and that every
+    record can be read. Changes nothing.
     """
-    from gradeline.store.checking import check_store
+    from gradeline.store.maintenance import check_store
 
-    with _opened("read") as storage:
+    with _open("read") as storage:
         report = check_store(storage.database, _progress())
         place = _place(storage)
     rows = sum(report.rows.values())
     state = f"{len(report.faults)} faults" if report.faults else "no faults"
     for note in report.notes:
-        _say(f"note: {note}")
+        print_message(f"note: {note}")
     _report(
         {"store": place, "rows": report.rows, "faults": report.faults, "notes": report.notes},
         f"{place}: {state} in {rows:,} rows of {len(report.rows)} tables",
@@ -125,14 +125,14 @@ def check() -> None:
 @store.command()
 @global_options
 def vacuum() -> None:
-    """Give the space of deleted rows back.
+    """Free the space of deleted rows.
 
-    Finishes interrupted deletions first. SQLite writes the whole file anew, for which it needs as much free disk space
-    again; runs wait meanwhile. PostgreSQL makes the space usable again and renews its statistics; nothing waits.
+    Finishes interrupted deletions first. SQLite rewrites the whole file: it needs the same amount of free disk space,
+    and runs wait. PostgreSQL makes the space reusable and updates its statistics without blocking.
     """
-    from gradeline.store.usage import size_of
+    from gradeline.store.maintenance import size_of
 
-    with _opened("existing") as storage:
+    with _open("existing") as storage:
         database = storage.database
         before, _ = database.snapshot(lambda transaction: size_of(transaction, database.dialect))
         storage.vacuum()
@@ -145,51 +145,51 @@ def vacuum() -> None:
 
 
 @store.command()
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Number of runs to show.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="Number of runs to show."
+)
 @global_options
 def usage(limit: int) -> None:
-    """Show how much each run takes, the largest first.
+    """Show the size of each run, largest first.
 
-    The bytes of a run are an estimate: its values without indexes and the database's overhead.
+    The size of a run is an estimate: the stored values without indexes and database overhead.
     """
-    from gradeline.store.usage import usage_of
+    from gradeline.store.maintenance import usage_of
 
     settings = current_settings()
-    with _opened("read") as storage:
+    with _open("read") as storage:
         found = usage_of(storage.database)
         place = _place(storage)
     if settings.json:
         runs = [{"id": run.id, "name": run.name, "rows": run.rows, "estimated_bytes": run.bytes} for run in found.runs]
         click.echo(json.dumps({"store": place, "bytes": found.bytes, "free_bytes": found.free_bytes, "runs": runs}))
         return
-    from gradeline.cli.tables import Column, print_table
-    from gradeline.cli.terminal import console, plain
 
     columns = (
-        Column("run", key=True),
-        Column("name", wraps=True),
-        Column("rows", right=True),
-        Column("about", right=True),
+        TableColumn("run", key=True),
+        TableColumn("name", wraps=True),
+        TableColumn("rows", right=True),
+        TableColumn("size (est.)", right=True),
     )
-    rows = [(run.id[:8], plain(run.name), f"{run.rows:,}", mebibytes(run.bytes)) for run in found.runs[:limit]]
+    rows = [(run.id[:8], safe_text(run.name), f"{run.rows:,}", mebibytes(run.bytes)) for run in found.runs[:limit]]
     print_table(console(settings), columns, rows)
     if not settings.quiet:
-        free = "" if found.free_bytes is None else f", of which {mebibytes(found.free_bytes)} are free"
+        free = "" if found.free_bytes is None else f", {mebibytes(found.free_bytes)} of it free"
         click.echo(f"{place}: {len(found.runs):,} runs, {mebibytes(found.bytes)} on disk{free}")
 
 
 @store.command()
-@click.option("--older-than", metavar="AGE", help="Delete runs that ended longer ago than this: 90d, 12h, 2w.")
+@click.option("--older-than", metavar="AGE", help="Delete runs that ended longer ago: 90d, 12h, 2w.")
 @click.option("--keep", type=click.IntRange(0), metavar="N", help="Keep the newest N runs.")
-@click.option("--keep-tag", multiple=True, metavar="TAG", help="Keep runs of cases with this tag. Repeatable.")
-@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
+@click.option("--keep-tag", multiple=True, metavar="TAG", help="Keep runs of cases with this tag (repeatable).")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted without deleting it.")
 @global_options
 def prune(older_than: str | None, keep: int | None, keep_tag: tuple[str, ...], dry_run: bool) -> None:
     """Delete old runs.
 
-    With --older-than and --keep, a run is deleted that is both old enough and not one of the newest. Always kept are
-    runs that have not ended, parents and baselines of kept runs, runs that kept runs replay, and runs with labels. The
-    reason is shown for each run.
+    With both --older-than and --keep, a run must be old enough and not among the newest to be deleted. Runs that have
+    not ended, parents and baselines of kept runs, runs that kept runs replay, and runs with labels are always kept.
+    The reason is shown for each run.
     """
     from gradeline.service.retention import decide
     from gradeline.service.retention import prune as prune_runs
@@ -197,7 +197,7 @@ def prune(older_than: str | None, keep: int | None, keep_tag: tuple[str, ...], d
 
     seconds = None if older_than is None else age_of(older_than, "--older-than")
     rules = RetentionRules(older_than_s=seconds, keep=keep, keep_tags=keep_tag)
-    with _opened("existing") as storage:
+    with _open("existing") as storage:
         decisions = decide(storage.database, rules) if dry_run else prune_runs(storage, rules)
         _show_decisions(decisions, dry_run=dry_run)
 
@@ -209,24 +209,24 @@ def _show_decisions(decisions: Iterator[RunDecision], *, dry_run: bool) -> None:
         found = [decision._asdict() for decision in decisions]
         click.echo(json.dumps({"dry_run": dry_run, "runs": found}, ensure_ascii=False))
         return
-    from gradeline.cli.terminal import harmless
+    from gradeline.report.formatting import visible
 
     deleted = kept = 0
     for one in decisions:
         deleted += one.deleted
         kept += not one.deleted
         if not settings.quiet:
-            click.echo(f"{word if one.deleted else 'kept'} {one.id[:8]} {harmless(one.name)}: {harmless(one.reason)}")
+            click.echo(f"{word if one.deleted else 'kept'} {one.id[:8]} {visible(one.name)}: {visible(one.reason)}")
     click.echo(f"{word} {deleted:,} run{'' if deleted == 1 else 's'}, kept {kept:,}")
 
 
 def _copy(source: str, destination: str, *, replace: bool) -> None:
-    from gradeline.service.parts import PARTS
-    from gradeline.store.copying import copy_store
+    from gradeline.service.service import PARTS
+    from gradeline.store.backup import copy_store
 
-    with _opened("read", source) as there, _opened("create", destination) as here:
+    with _open("read", source) as there, _open("create", destination) as here:
         if _same(there, here):
-            raise ConfigError(Problem("", f"the source and the destination are the same store: {_place(here)}"))
+            raise ConfigError(Problem("", f"source and destination are the same store: {_place(here)}"))
         copied = copy_store(there.database, here.database, PARTS, replace=replace, progress=_progress())
         places = _place(there), _place(here)
     _report(
@@ -236,8 +236,8 @@ def _copy(source: str, destination: str, *, replace: bool) -> None:
 
 
 @contextmanager
-def _opened(mode: StoreMode, url: str | None = None) -> Iterator[SqliteStorage | PostgresStorage]:
-    """The store that the URL names, else that of the command; `ConfigError` where it does not exist."""
+def _open(mode: StoreMode, url: str | None = None) -> Iterator[SqliteStorage | PostgresStorage]:
+    """The store at the URL, else the one of the command; `ConfigError` if it does not exist."""
     from gradeline.cli.stores import in_database, open_store, store_file, store_url
     from gradeline.store import InMemoryStorage
 
@@ -245,15 +245,15 @@ def _opened(mode: StoreMode, url: str | None = None) -> Iterator[SqliteStorage |
     with open_store(settings, mode) as storage:
         if isinstance(storage, InMemoryStorage):
             if store_url(settings) == "memory://":
-                raise ConfigError(Problem("store", "memory:// has nothing to work on; name a file or a database"))
+                raise ConfigError(Problem("store", "memory:// is always empty; name a file or a database"))
             place = store_file(settings) or "this database"
-            raise ConfigError(Problem("store", f"there is no store at {place}; name another with --store"))
+            raise ConfigError(Problem("store", f"no store at {place}; name another with --store"))
         yield in_database(storage)
 
 
 def _place(storage: SqliteStorage | PostgresStorage) -> str:
-    """Without user and password."""
-    return storage.place if hasattr(storage, "place") else str(storage.path)
+    """The location without user and password."""
+    return storage.location if hasattr(storage, "location") else str(storage.path)
 
 
 def _same(one: SqliteStorage | PostgresStorage, other: SqliteStorage | PostgresStorage) -> bool:
@@ -263,7 +263,7 @@ def _same(one: SqliteStorage | PostgresStorage, other: SqliteStorage | PostgresS
 
 
 def _progress() -> Callable[[str, int], None]:
-    """Reports the number of rows done every few seconds; a short task reports nothing."""
+    """Reports the rows done so far every few seconds."""
     settings = current_settings()
     last = monotonic()
 
@@ -271,25 +271,19 @@ def _progress() -> Callable[[str, int], None]:
         nonlocal last
         if not settings.quiet and monotonic() - last >= _PROGRESS_S:
             last = monotonic()
-            _say(f"{table}: {rows:,} rows")
+            print_message(f"{table}: {rows:,} rows")
 
     return report
-
-
-def _say(text: str) -> None:
-    from gradeline.cli.terminal import say
-
-    say(text)
 
 
 def _report(data: dict[str, object], line: str, faults: list[str] | None = None) -> None:
     if current_settings().json:
         click.echo(json.dumps(data, ensure_ascii=False))
     else:
-        from gradeline.cli.terminal import harmless
+        from gradeline.report.formatting import visible
 
         for fault in faults or ():
-            click.echo(f"fault: {harmless(fault)}")
+            click.echo(f"fault: {visible(fault)}")
         click.echo(line)
     if faults:
         raise click.exceptions.Exit(EXIT_FAULTS)

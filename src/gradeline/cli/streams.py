@@ -32,7 +32,7 @@ class GuardedOutput(io.RawIOBase):
         self._terminal = os.isatty(descriptor)
         self._discarding = False
         self.raise_when_closed = False
-        """Raise `BrokenPipeError` too: what is being written has no end in sight and no other purpose."""
+        """Raise `BrokenPipeError` too: a stream of data has no purpose without its reader."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         size = memoryview(data).nbytes
@@ -41,18 +41,18 @@ class GuardedOutput(io.RawIOBase):
                 raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
             return size
         try:
-            return self._written(data)
+            return self._write_blocking(data)
         except OSError as error:
             self._discarding = True
             closed = error.errno in _CLOSED or (self._terminal and error.errno == errno.EIO)
             if closed and self.raise_when_closed:
                 raise
             if self._required and not closed:
-                reason = f"{error.strerror}; the output is lost, write it to another place"
+                reason = f"{error.strerror}; the output is lost, write it elsewhere"
                 raise OSError(error.errno, reason, "standard output") from None
             return size
 
-    def _written(self, data: ReadableBuffer) -> int:
+    def _write_blocking(self, data: ReadableBuffer) -> int:
         while True:
             try:
                 return os.write(self._descriptor, data)
@@ -72,7 +72,7 @@ class GuardedOutput(io.RawIOBase):
 
 
 def guard_standard_streams() -> None:
-    """Replace ``sys.stdout`` and ``sys.stderr`` by guarded ones; open what the caller closed."""
+    """Replace ``sys.stdout`` and ``sys.stderr`` with guarded ones; reopen what the caller closed."""
     for descriptor in range(3):
         _open_if_closed(descriptor)
     if sys.stdin is None:
@@ -82,7 +82,7 @@ def guard_standard_streams() -> None:
 
 
 def _open_if_closed(descriptor: int) -> None:
-    """Else the next file that is opened, such as the store, takes the number and gets what is printed."""
+    """Otherwise the next opened file, such as the store, gets this descriptor and everything that is printed."""
     try:
         os.fstat(descriptor)
     except OSError:
@@ -121,4 +121,4 @@ def streaming_output() -> Iterator[TextIOWrapper]:
     finally:
         if isinstance(guarded, GuardedOutput):
             guarded.raise_when_closed = False
-        stream.detach()  # it must not close what it does not own
+        stream.detach()  # must not close the underlying buffer

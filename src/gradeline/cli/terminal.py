@@ -1,31 +1,32 @@
-"""What a person sees: tables and texts, with hostile text made harmless."""
+"""What commands print for people: console, messages, and tables with untrusted text made safe.
+
+A table keeps every name whole: where the terminal is too narrow for the columns, each row becomes a block.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from gradeline.cli.settings import Settings
+from gradeline.report.formatting import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-_BIDI = {*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C}
-_VISIBLE: dict[int, str] = {
-    **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"},
-    0x7F: "\u2421",
-    **{code: f"<{code:02X}>" for code in range(0x80, 0xA0)},
-    **{code: f"<{code:04X}>" for code in _BIDI},
-    **dict.fromkeys(range(55296, 57344), "�"),
-}
-_MIB = 1024 * 1024
+    from gradeline.cli.options import CliSettings
 
 OUTCOME_STYLES = {"pass": "green", "fail": "red", "error": "yellow", "skipped": "dim"}
 
+_MIB = 1024 * 1024
+_MIN_WIDTH = 12
+"""Narrowest readable width of a column that wraps, in characters."""
+_INDENT = 2
 
-def console(settings: Settings, *, stderr: bool = False) -> Console:
-    """Where output goes. Not a terminal: plain text, as wide as it needs."""
+
+def console(settings: CliSettings, *, stderr: bool = False) -> Console:
+    """The console for stdout or stderr; plain text of 120 columns where that is not a terminal."""
     from rich.console import Console  # 60 ms, only for commands that draw
 
     stream = sys.stderr if stderr else sys.stdout
@@ -33,27 +34,110 @@ def console(settings: Settings, *, stderr: bool = False) -> Console:
     return Console(stderr=stderr, no_color=settings.no_color or None, highlight=False, width=width, soft_wrap=False)
 
 
-def say(text: str) -> None:
-    """Tell a person something, above the live line where one is shown: that takes what is written to ``sys.stderr``,
-    which click would write past."""
+def print_message(text: str) -> None:
+    """Print a line to stderr, above the live progress line: rich redirects ``sys.stderr``, which click bypasses."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
 
 def mebibytes(size: int) -> str:
-    """A number of bytes for people."""
+    """A number of bytes as MiB or KiB."""
     return f"{size / _MIB:.1f} MiB" if size >= _MIB else f"{size / 1024:.1f} KiB"
 
 
-def harmless(text: str) -> str:
-    """Text from outside with control, escape and direction characters made visible."""
-    return text.translate(_VISIBLE)
+def single_line(text: str) -> str:
+    """Untrusted text with whitespace collapsed, so that it cannot imitate further lines of output."""
+    return " ".join(text.split())
 
 
-def plain(text: str, style: str = "", most: int = 400) -> Text:
-    """Text from outside for a table: harmless, never read as markup, cut when long."""
+def safe_text(text: str, style: str = "", most: int = 400) -> Text:
+    """Untrusted text for a table: escaped, never read as markup, truncated when long."""
     from rich.text import Text
 
     if len(text) > most:
         text = f"{text[:most]}… (+{len(text) - most:,} characters)"
-    return Text(harmless(text), style=style)
+    return Text(visible(text), style=style)
+
+
+class TableColumn(NamedTuple):
+    """A column of a table."""
+
+    title: str
+    right: bool = False
+    wraps: bool = False
+    """Wrap long texts; other columns are as wide as their widest cell."""
+    key: bool = False
+    """The column names the row and starts its block."""
+    most: int | None = None
+    """Maximum width in characters."""
+
+
+def print_table(
+    out: Console, columns: Sequence[TableColumn], rows: Iterable[Sequence[Text | str]], *, title: str = "", gap: int = 2
+) -> None:
+    """Print rows below column titles, or one block per row where the columns do not fit."""
+    from rich.text import Text  # 20 ms, only for people
+
+    cells = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
+    if title:
+        out.print(Text(title, "italic"))
+    if _fits(out.width, columns, cells, gap):
+        _print_rows(out, columns, cells, gap)
+    else:
+        for row in cells:
+            _print_block(out, columns, row)
+
+
+def _fits(width: int, columns: Sequence[TableColumn], rows: list[list[Text]], gap: int) -> bool:
+    needed = 0
+    for index, column in enumerate(columns):
+        widest = max([len(column.title), *(row[index].cell_len for row in rows)])
+        needed += gap + (min(widest, _MIN_WIDTH) if column.wraps else widest)
+    return needed <= width
+
+
+def _print_rows(out: Console, columns: Sequence[TableColumn], rows: list[list[Text]], gap: int) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, gap, 0, 0), header_style="bold")
+    for column in columns:
+        table.add_column(
+            column.title,
+            justify="right" if column.right else "left",
+            no_wrap=not column.wraps,
+            overflow="fold",
+            max_width=column.most,
+        )
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)
+
+
+def _print_block(out: Console, columns: Sequence[TableColumn], row: list[Text]) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    named = list(zip(columns, row, strict=True))
+    out.print(Text("  ").join(cell for column, cell in named if column.key and cell.plain), overflow="fold")
+    figures = [
+        Text.assemble(f"{column.title} " if column.title else "", cell)
+        for column, cell in named
+        if not column.key and not column.wraps and cell.plain
+    ]
+    texts = [cell for column, cell in named if not column.key and column.wraps and cell.plain]
+    for line in (*_lines(figures, out.width - _INDENT), *texts):
+        out.print(Padding(line, (0, 0, 0, _INDENT), expand=False), overflow="fold")
+
+
+def _lines(figures: Iterable[Text], width: int) -> Iterator[Text]:
+    """The figures joined into lines of at most ``width``, none of them broken."""
+    from rich.text import Text
+
+    line: list[Text] = []
+    for figure in figures:
+        if line and sum(one.cell_len + 2 for one in line) + figure.cell_len >= width:
+            yield Text(", ").join(line) + Text(",")
+            line = []
+        line.append(figure)
+    if line:
+        yield Text(", ").join(line)

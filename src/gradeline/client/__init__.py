@@ -1,33 +1,32 @@
-"""A client of the service: `Client` for code that waits, `AsyncClient` for an event loop, the same calls in both."""
+"""A client of the REST API: `Client` blocks, `AsyncClient` runs in an event loop; both have the same methods."""
 
 from __future__ import annotations
 
-from gradeline.client.asynchronous import AsyncClient
-from gradeline.client.blocking import Client
+from gradeline.client.async_client import AsyncClient
+from gradeline.client.client import Client
 from gradeline.client.errors import ApiError, ServiceUnreachableError, WaitTimeoutError
-from gradeline.client.shapes import (
+from gradeline.client.protocol import EvaluationEvent
+from gradeline.model import TestCase
+from gradeline.rest_types import (
     Bin,
     CaseChange,
-    Comparison,
     Evaluation,
-    Event,
-    Exchange,
-    Grader,
+    EvaluationComparison,
+    EvaluationPair,
+    EvaluationScore,
+    EvaluationSummary,
     GraderDifference,
-    Histograms,
+    GraderInfo,
     RankedEvaluation,
-    RankedPair,
-    RankedScore,
-    Ranking,
+    RankedEvaluations,
     Result,
     ResultDetail,
+    RunHistograms,
     Score,
-    Stopped,
-    Summary,
-    TestCase,
-    Trend,
-    TrendPoint,
-    Tried,
+    ShownExchange,
+    SuiteTrend,
+    SuiteTrendPoint,
+    TrialResult,
 )
 
 __all__ = [
@@ -36,26 +35,25 @@ __all__ = [
     "Bin",
     "CaseChange",
     "Client",
-    "Comparison",
     "Evaluation",
-    "Event",
-    "Exchange",
-    "Grader",
+    "EvaluationComparison",
+    "EvaluationEvent",
+    "EvaluationPair",
+    "EvaluationScore",
+    "EvaluationSummary",
     "GraderDifference",
-    "Histograms",
+    "GraderInfo",
     "RankedEvaluation",
-    "RankedPair",
-    "RankedScore",
-    "Ranking",
+    "RankedEvaluations",
     "Result",
     "ResultDetail",
+    "RunHistograms",
     "Score",
     "ServiceUnreachableError",
-    "Stopped",
-    "Summary",
+    "ShownExchange",
+    "SuiteTrend",
+    "SuiteTrendPoint",
     "TestCase",
-    "Trend",
-    "TrendPoint",
-    "Tried",
+    "TrialResult",
     "WaitTimeoutError",
 ]

@@ -1,4 +1,4 @@
-"""What can go wrong between a client and a service."""
+"""Errors that a client raises."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from gradeline.errors import GradelineError
 
 
 class ApiError(GradelineError):
-    """The service refused or failed; ``code`` is one of its error codes, such as ``NOT_FOUND``.
+    """An error response; ``code`` is one of the service's error codes, such as ``NOT_FOUND``.
 
-    An answer that is not the service's at all (a proxy's page) has the code ``UNEXPECTED_ANSWER``.
+    A response that did not come from the service, such as the page of a proxy, has the code ``UNEXPECTED_ANSWER``.
     """
 
     def __init__(
@@ -24,12 +24,12 @@ class ApiError(GradelineError):
         self.message = message
         self.details = details
         self.request_id = request_id
-        """By which the service's log finds the request."""
+        """Identifies the request in the service's log."""
 
 
 class ServiceUnreachableError(GradelineError):
-    """No answer came: nobody listens there, or the connection broke."""
+    """No response: nothing listens there, or the connection broke."""
 
 
 class WaitTimeoutError(GradelineError, TimeoutError):
-    """An evaluation was not done in the time that was given."""
+    """An evaluation did not end within the given time."""

@@ -3,6 +3,6 @@
 Nothing is put in place before `install` is called, and a real package that is installed always wins.
 """
 
-from gradeline.compat.finder import install, uninstall
+from gradeline.compat.stand_ins import install, uninstall
 
 __all__ = ["install", "uninstall"]

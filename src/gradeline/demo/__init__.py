@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gradeline.engine.grade import Case, UserGrader, grade_cases
+from gradeline.engine.grade import SubmittedCase, UserGrader, grade_cases
 from gradeline.extractors import create as create_extractor
 from gradeline.graders import default_extractor, from_definition, run_grader
 from gradeline.model import GradeContext, Record, Response, Sample
@@ -46,7 +46,7 @@ async def _grade_custom() -> list[Record]:
         graders = {
             entry.name: UserGrader(entry.reference, entry.fingerprint, timeout=0.5) for entry in manifest.entries
         }
-        cases = (Case(sample, submission) for sample, submission in read_cases(folder / "custom_cases.jsonl"))
+        cases = (SubmittedCase(sample, submission) for sample, submission in read_cases(folder / "custom_cases.jsonl"))
         return [record async for record in grade_cases(pool, graders, cases, "demo")]
 
 

@@ -5,20 +5,71 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from math import ceil, log
 from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
 
-from gradeline.engine.latency import Latencies
 from gradeline.errors import Outcome
 from gradeline.model import Columns, Counts, GradeColumns, GraderCounts, ResponseColumns, Run, RunGrader, Storage
 from gradeline.model.grade import PASS_SCORE
 from gradeline.model.run import OrderCounts, TurnRule
-from gradeline.stats import Interval, score_sums_interval, wilson
+from gradeline.stats import Interval, percentile, score_sums_interval, wilson
 from gradeline.verdict import OrderFinding, order_finding
-from gradeline.verdict.aggregation import interval_of
-from gradeline.verdict.columns import Column, groups_of
+from gradeline.verdict.evidence import ScoreColumn, groups_of, interval_of
+
+EXACT = 50_000
+_STEP = log(1.005)
+"""Beyond `EXACT` calls a percentile is right to half a per cent."""
+
+
+class Latencies:
+    """Mean and percentiles of milliseconds: exact for some calls, to half a per cent for any number."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._sum = 0.0
+        self._values = array("d")
+        self._steps: Counter[int] = Counter()
+
+    def extend(self, times: Sequence[float]) -> None:
+        """Add so many milliseconds."""
+        self._count += len(times)
+        self._sum = sum(times, self._sum)
+        if self._steps:
+            self._steps.update(map(_step, times))
+            return
+        self._values.extend(times)
+        if len(self._values) > EXACT:
+            self._steps.update(map(_step, self._values))
+            self._values = array("d")
+
+    def summary(self) -> dict[str, float] | None:
+        """None where there was no call."""
+        if not self._count:
+            return None
+        ordered = sorted(self._values)
+        shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+        return {"mean": self._sum / self._count, **{name: self._at(ordered, at) for name, at in shares.items()}}
+
+    def _at(self, ordered: list[float], share: float) -> float:
+        if ordered:
+            return percentile(ordered, share)
+        wanted, seen = ceil(share * (self._count - 1)) + 1, 0
+        for step in sorted(self._steps):
+            seen += self._steps[step]
+            if seen >= wanted:
+                break
+        return float(1.005**step) if step > _LEAST else 0.0
+
+
+_LEAST = -10_000
+
+
+def _step(ms: float) -> int:
+    """The power of 1.005 that is nearest; what took no time has one of its own."""
+    return round(log(ms) / _STEP) if ms > 1e-9 else _LEAST
 
 
 class GraderSummary(msgspec.Struct, frozen=True):
@@ -85,7 +136,7 @@ class Summary(msgspec.Struct, frozen=True):
 class Measured(NamedTuple):
     """What only the rows themselves tell: each grader's scores, how long the agent took, what it cost."""
 
-    columns: dict[str, Column]
+    columns: dict[str, ScoreColumn]
     latencies: Latencies
     self_reported: Counter[str]
     passes: dict[str, array[int]]
@@ -161,9 +212,11 @@ class _Scores:
         self._case = -1
         self._last = ""
 
-    def of(self, total: int, failed: int) -> dict[str, Column]:
+    def of(self, total: int, failed: int) -> dict[str, ScoreColumn]:
         return {
-            key: Column(scores, total, failed, self._cases[key], self._failed_cases, self.passes[key], self.clusters)
+            key: ScoreColumn(
+                scores, total, failed, self._cases[key], self._failed_cases, self.passes[key], self.clusters
+            )
             for key, scores in self._scores.items()
         }
 

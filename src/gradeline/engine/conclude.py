@@ -2,70 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
 
 from gradeline.engine.aggregate import Measured, Summary, complete, measure, order_findings, summarise, with_orders
-from gradeline.engine.pairing import paired
-from gradeline.errors import ConfigError
+from gradeline.engine.comparison import paired
+from gradeline.engine.definition import FAIL_FAST, Rules, run_data, stopped_data
 from gradeline.model import Counts, EarlyStopping, Record, Run, Storage
 from gradeline.verdict import (
     Gate,
-    Paired,
+    PairedScores,
     Verdict,
     baselines_of,
     decide,
     graders_of,
-    primary_graders,
-    read_gate,
 )
 
 INTERRUPTED = 130
-FAIL_FAST = "fail-fast: "
-"""Begins the reason of a run that ended at its first failure: that one is enough to know."""
 
 _EXIT_CODES = {"pass": 0, "fail": 1, "undecided": 3}
 _NOTHING_GRADED = 4
-_RUN_KEYS = ("id", "name", "suite", "status", "target", "group", "parent", "seed", "started_at", "completed_at")
-
-
-class Rules(Struct, frozen=True):
-    """How a run is judged, as the run keeps it: the gate as it was written, and what stands beside it."""
-
-    gate: Any = None
-    coverage_floor: float = 0.95
-    agent_errors: Literal["exclude", "fail"] = "exclude"
-    require_calibrated: bool = False
-    primary: tuple[str, ...] = ()
-    """The graders that decide a comparison, as the suite names them."""
-
-    @classmethod
-    def of(cls, run: Run) -> Rules:
-        """The rules a run was begun with; those of a suite without a gate where the run does not have them."""
-        try:
-            return msgspec.json.decode(run.definition or "", type=_Kept).rules
-        except ValueError:
-            return cls()
-
-    def read(self, run: Run) -> Gate | None:
-        """The gate over that run's graders."""
-        if self.gate is None:
-            return None
-        reading = read_gate(self.gate, tuple(run.graders))
-        if reading.problems:
-            raise ConfigError(reading.problems, "gate")
-        return reading.gate
-
-    def primary_of(self, run: Run, graders: Sequence[str]) -> tuple[str, ...]:
-        """The graders that decide a comparison: those the suite names, else those of its gate, else the first."""
-        return self.primary or primary_graders(self.read(run), graders)
-
-
-class _Kept(Struct, frozen=True):
-    rules: Rules = Rules()
 
 
 class RunReport(NamedTuple):
@@ -121,7 +79,7 @@ def measure_run(storage: Storage, run: Run, counts: Counts) -> Measured:
     return measure(run, storage.columns(run.id, named=run.repeats > 1 or bool(clusters)), counts, clusters)
 
 
-def _pairs(storage: Storage, run: Run, gate: Gate | None) -> dict[tuple[str, str], Paired]:
+def _pairs(storage: Storage, run: Run, gate: Gate | None) -> dict[tuple[str, str], PairedScores]:
     """For each baseline that the gate names, the scores of the cases that both runs have."""
     if gate is None:
         return {}
@@ -174,14 +132,3 @@ def _exit_code(verdict: Verdict, summary: Summary) -> int:
 def worst_of(codes: list[int]) -> int:
     """The exit code of several runs: the one that asks for a person first."""
     return next((code for code in (INTERRUPTED, 4, 2, 1, 3) if code in codes), 0)
-
-
-def run_data(run: Run) -> dict[str, Any]:
-    """A run as JSON shows it."""
-    return {key: getattr(run, key) for key in _RUN_KEYS} | stopped_data(run)
-
-
-def stopped_data(run: Run) -> dict[str, Any]:
-    """At which look a run ended early, as JSON shows it; empty where it did not."""
-    stopped = None if run.early is None else run.early.to_data()
-    return {} if stopped is None else {"stopped": stopped}

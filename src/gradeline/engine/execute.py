@@ -6,21 +6,111 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from msgspec.structs import replace
 
-from gradeline.engine.breaker import DEFAULT_LIMIT, ConnectionBreaker
+from gradeline.engine.definition import RunBudget
 from gradeline.engine.plan import Planned
-from gradeline.engine.stop import Stop
 from gradeline.errors import ProviderRefusedError, StoreError, response_policy
 from gradeline.failpoints import failpoint
 from gradeline.model import ErrorInfo, Response, Sample, Storage, Target, Usage
-from gradeline.model.copies import copy_sample, is_ours
+from gradeline.model.context import copy_sample, is_own_class
 from gradeline.model.protocols import StoreWriter
 
+
+class Stop:
+    """Whether a run is to end, and why. The first reason is the one that counts."""
+
+    def __init__(self, outer: Stop | None = None) -> None:
+        """``outer`` ends this run and others; what ends this run ends those too, except where it is decided."""
+        self.reason: str | None = None
+        self.failed = False
+        """The reason is a fault that a person must fix, so that the run has failed."""
+        self.decided = False
+        """The reason is that the run has its answer, so that it is complete."""
+        self._event = asyncio.Event()
+        self._outer = outer
+        self._inner: list[Stop] = []
+        if outer is not None:
+            outer._inner.append(self)
+            if outer.reason is not None:
+                self._receive(outer.reason, failed=outer.failed)
+
+    def set(self, reason: str, *, failed: bool = False) -> None:
+        if self.reason is not None:
+            return
+        if self._outer is not None:
+            self._outer.set(reason, failed=failed)
+        self._receive(reason, failed=failed)
+
+    def decide(self, reason: str) -> None:
+        """End this run only: its answer is known."""
+        self.decided = self.reason is None
+        self._receive(reason, failed=False)
+
+    def _receive(self, reason: str, *, failed: bool) -> None:
+        if self.reason is None:
+            self.reason = reason
+            self.failed = failed
+        self._event.set()
+        for one in self._inner:
+            one._receive(reason, failed=failed)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait so long, or until the run is to end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+
+
+DEFAULT_LIMIT = 20
+"""Connection failures in a row after which a run ends."""
+
+_UNREACHED = frozenset({"connect", "dns", "tls", "reset"})
+"""Types of failed calls to which the agent gave no answer at all."""
+
+
+class ConnectionBreaker:
+    """Counts connection failures in a row. Any other end of a call shows that the agent is there, and starts anew.
+
+    Calls that were in flight when the first of them failed are not counted, however many they are: an agent that is
+    restarted fails all of them at once.
+    """
+
+    def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
+        self._limit = limit
+        """0: never end."""
+        self._begun = 0
+        self._failed = 0
+        self._counted_from = 0
+
+    def begin(self) -> int:
+        """A number for a call that begins, which `end` takes."""
+        self._begun += 1
+        return self._begun
+
+    def end(self, call: int, error: ErrorInfo | None) -> str | None:
+        """Count how a call ended; why the run must end, where it must."""
+        if error is None or error.type not in _UNREACHED:
+            self._failed = 0
+            return None
+        if self._failed == 0:
+            self._counted_from = self._begun + 1
+            self._failed = 1
+        elif call >= self._counted_from:
+            self._failed += 1
+        if not self._limit or self._failed < self._limit:
+            return None
+        return (
+            f"the agent cannot be reached: {self._failed} calls in a row failed, the last one with {error.type}:"
+            f" {error.message}; check that the agent is running and that its address is right"
+        )
+
+
 if TYPE_CHECKING:
-    from gradeline.adapters.prices import Price
+    from gradeline.adapters.costs import Price
 
 _log = logging.getLogger("gradeline")
 
@@ -32,19 +122,12 @@ class Rate(NamedTuple):
     per: float
 
 
-class Budget(NamedTuple):
-    """What a run may spend in all; None is no limit."""
-
-    calls: int | None = None
-    cost: float | None = None
-
-
-class Pace(NamedTuple):
+class CallLimits(NamedTuple):
     """How the agent is asked."""
 
     concurrency: int = 15
     rate: Rate | None = None
-    budget: Budget = Budget()
+    budget: RunBudget = RunBudget()
     cache: bool = False
     """Take an answer that the store has to the same question."""
     connection_failures: int = DEFAULT_LIMIT
@@ -68,14 +151,14 @@ class Spending:
 
     def __init__(
         self,
-        budget: Budget,
+        budget: RunBudget,
         calls: int = 0,
         cost: float = 0.0,
         priced: Collection[str] = (),
         unpriced: Collection[str] = (),
     ) -> None:
         self._budget = budget
-        self._limited = budget != Budget()
+        self._limited = budget != RunBudget()
         self._calls = calls
         self._cost = cost
         self._known = cost > 0
@@ -128,14 +211,14 @@ class Spending:
         return f"{unknown}, so that the budget of {self._budget.cost:g} limits nothing; {remedy}"
 
 
-class Turns(Protocol):
+class RateLimiter(Protocol):
     """Keeps calls to a rate."""
 
     async def wait(self, stop: Stop) -> None:
         """Return when a call may be made, or when the run is to end."""
 
 
-class RatedTurns:
+class LocalRateLimiter:
     """Turns for the calls of this event loop."""
 
     def __init__(self, rate: Rate) -> None:
@@ -191,17 +274,19 @@ class FreeSlots:
         self._free += 1
 
 
-class Slots:
+class CallSlots:
     """The calls that may be in flight at the same time, and when each may begin."""
 
-    def __init__(self, concurrency: int, turns: Turns | None = None, breaker: ConnectionBreaker | None = None) -> None:
+    def __init__(
+        self, concurrency: int, turns: RateLimiter | None = None, breaker: ConnectionBreaker | None = None
+    ) -> None:
         self.free = FreeSlots(concurrency)
         self.turns = turns
         self.breaker = breaker or ConnectionBreaker()
 
     @classmethod
-    def of(cls, pace: Pace) -> Self:
-        turns = None if pace.rate is None else RatedTurns(pace.rate)
+    def of(cls, pace: CallLimits) -> Self:
+        turns = None if pace.rate is None else LocalRateLimiter(pace.rate)
         return cls(pace.concurrency, turns, ConnectionBreaker(pace.connection_failures))
 
 
@@ -213,7 +298,7 @@ class Executor:
         target: Target,
         storage: Storage,
         writer: StoreWriter,
-        slots: Slots,
+        slots: CallSlots,
         spending: Spending,
         stop: Stop,
         *,
@@ -230,7 +315,7 @@ class Executor:
         self._cache = cache
         self._spending = spending
         self._slots = slots
-        self._ours = is_ours(type(target))
+        self._ours = is_own_class(type(target))
         self.asking = 0
         """Calls that wait for their answer."""
 
@@ -285,7 +370,7 @@ class Executor:
         usage = response.usage
         if usage is None or usage.cost is not None:
             return response
-        from gradeline.adapters.wire import Tokens  # few runs are given prices
+        from gradeline.adapters.costs import Tokens  # few runs are given prices
 
         cost = price.cost(Tokens(usage.input_tokens, usage.output_tokens, usage.cached_tokens))
         return response if cost is None else replace(response, usage=replace(usage, cost=cost))

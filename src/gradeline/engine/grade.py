@@ -14,7 +14,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gradeline.engine.turns import Turn, by_turn_fingerprint, is_by_turn, joined_grade, joined_submission, turns_of
+from gradeline.engine.conversations import (
+    Turn,
+    by_turn_fingerprint,
+    is_by_turn,
+    joined_grade,
+    joined_submission,
+    turns_of,
+)
 from gradeline.errors import (
     BadReplyError,
     DataError,
@@ -28,16 +35,16 @@ from gradeline.errors import (
 )
 from gradeline.extractors import DeclaredExtractor
 from gradeline.extractors import create as create_extractor
-from gradeline.graders import DeclaredGrader, ask_grader, run_grader
+from gradeline.graders import DeclaredGrader, run_async_grader, run_grader
 from gradeline.graders.base import DEFAULT_EXTRACTOR
-from gradeline.graders.run import EMPTY_SUBMISSION, error_info, grade_of
+from gradeline.graders.grading import EMPTY_SUBMISSION, error_grade, result_grade
 from gradeline.model import (
-    AskingGrader,
+    AsyncGrader,
     ErrorInfo,
     Extractor,
     Grade,
     GradeContext,
-    Grader,
+    GraderProtocol,
     Record,
     Response,
     Sample,
@@ -46,7 +53,7 @@ from gradeline.model import (
     to_json,
 )
 from gradeline.model.config import canonical_options
-from gradeline.model.copies import copy_response, is_ours
+from gradeline.model.context import copy_response, is_own_class
 from gradeline.model.fingerprint import fingerprint
 from gradeline.model.response import total_usage
 from gradeline.model.run import TurnRule
@@ -97,7 +104,7 @@ class GraderUse(NamedTuple):
     """A column of a run's records: a grader, what it is given, and from which score on it passes."""
 
     key: str
-    grader: UserGrader | UserReward | Grader
+    grader: UserGrader | UserReward | GraderProtocol
     extractor: UserExtractor | Extractor
     pass_threshold: float | None = None
     baseline: Baseline | None = None
@@ -148,7 +155,7 @@ class Grading:
         self._renamed = {use.key: use.fingerprint for use in uses if use.fingerprint != use.grader.fingerprint}
         self._by_turn = {use.key: by_turn_fingerprint(use.fingerprint) for use in uses}
         self._rewards = {use.key: use for use in uses if isinstance(use.grader, UserReward)}
-        self._asking = {use.key: use.grader for use in uses if isinstance(use.grader, AskingGrader)}
+        self._asking = {use.key: use.grader for use in uses if isinstance(use.grader, AsyncGrader)}
         self._pool = pool
         self._keys = tuple(self._uses)
         self._all = list(self._uses.values())
@@ -160,7 +167,7 @@ class Grading:
     def waits(self) -> bool:
         """Whether a grade may have to be waited for: it is a model's word, or it comes from a worker."""
         return any(
-            isinstance(use.grader, UserGrader | UserReward | AskingGrader) or isinstance(use.extractor, UserExtractor)
+            isinstance(use.grader, UserGrader | UserReward | AsyncGrader) or isinstance(use.extractor, UserExtractor)
             for use in self._all
         )
 
@@ -257,7 +264,7 @@ class Grading:
         try:
             parts = turns_of(sample, response)
         except MissingDataError as error:
-            whole = [use for use in uses if isinstance(use.grader, Grader) and not use.grader.reads_submission]
+            whole = [use for use in uses if isinstance(use.grader, GraderProtocol) and not use.grader.reads_submission]
             unknown = {use.key: Graded(None, _error(use, error)) for use in uses}
             return unknown | await self._whole(sample, response, whole)
         turns = [await self._whole(*turn, uses) for turn in parts]
@@ -288,7 +295,7 @@ class Grading:
         if isinstance(other, Grade):
             return Graded(submission, other)
         ctx = GradeContext(turn.sample, submission, turn.response, baseline, baseline_submission=other)
-        return Graded(submission, await ask_grader(self._asking[use.key], ctx, pass_threshold=use.pass_threshold))
+        return Graded(submission, await run_async_grader(self._asking[use.key], ctx, pass_threshold=use.pass_threshold))
 
     async def _extracted(self, use: GraderUse, turn: Turn) -> str | Grade:
         """What the grader is given, or why there is no grade."""
@@ -383,7 +390,7 @@ def _submission(use: GraderUse, response: Response) -> str | Task:
         own = use.extractor
         return Task("extractor", own.reference, config=dict(own.config), timeout=own.timeout, memory=own.memory)
     extractor = use.extractor
-    if not is_ours(type(extractor)):
+    if not is_own_class(type(extractor)):
         return _extracted_by_plugin(extractor, response)
     try:
         return extractor.extract(response)
@@ -463,22 +470,25 @@ def _skipped(use: GraderUse) -> Grade:
 
 def _refused(use: GraderUse, reason: str) -> Grade:
     info = ErrorInfo("refused", clean_text(reason).text, grade_policy("refused").fault)
-    return Grade(use.grader.kind, use.grader.fingerprint, Outcome.ERROR, error=info)
+    return error_grade(use.grader.kind, use.grader.fingerprint, info)
 
 
 def _error(use: GraderUse, error: Exception) -> Grade:
-    return Grade(use.grader.kind, use.grader.fingerprint, Outcome.ERROR, error=error_info(error))
+    return error_grade(use.grader.kind, use.grader.fingerprint, error)
 
 
 def to_grade(result: TaskResult, kind: str, fingerprint: str, pass_threshold: float | None = None) -> Grade:
     """A worker's result as a record keeps it."""
-    error, latency_ms, output = result.error, result.latency_ms, result.output
+    error: Exception | ErrorInfo | None = result.error
+    latency_ms, output = result.latency_ms, result.output
     if result.result is not None:
         try:
-            return grade_of(kind, fingerprint, result.result, pass_threshold, latency_ms=latency_ms, output=output)
+            return result_grade(kind, fingerprint, result.result, pass_threshold, latency_ms=latency_ms, output=output)
         except DataError as fault:
-            error = ErrorInfo("bad_reply", str(fault), grade_policy("bad_reply").fault)
-    return Grade(kind, fingerprint, Outcome.ERROR, error=error, latency_ms=latency_ms, output=output)
+            error = fault
+    if error is None:
+        raise ValueError("a worker's result has neither a grade nor an error")
+    return error_grade(kind, fingerprint, error, latency_ms, output=output)
 
 
 def storable(graded: Mapping[str, Graded]) -> dict[str, Graded]:
@@ -497,11 +507,11 @@ def _unstorable(one: Graded) -> Exception | None:
 
 
 def _unkept(one: Graded, why: Exception) -> Graded:
-    error = error_info(BadReplyError(f"the grade cannot be stored: {type(why).__name__}: {why}"))
-    return Graded(None, Grade(one.grade.kind, one.grade.fingerprint, Outcome.ERROR, error=error))
+    error = BadReplyError(f"the grade cannot be stored: {type(why).__name__}: {why}")
+    return Graded(None, error_grade(one.grade.kind, one.grade.fingerprint, error))
 
 
-class Case(NamedTuple):
+class SubmittedCase(NamedTuple):
     """A sample with the submission to grade."""
 
     sample: Sample
@@ -509,7 +519,7 @@ class Case(NamedTuple):
 
 
 async def grade_cases(
-    pool: CodeRunner, graders: Mapping[str, UserGrader | Grader], cases: Iterable[Case], run: str
+    pool: CodeRunner, graders: Mapping[str, UserGrader | GraderProtocol], cases: Iterable[SubmittedCase], run: str
 ) -> AsyncIterator[Record]:
     """The records of the cases, in their order; as many are graded at once as the workers can take."""
     whole = _whole_answer()
@@ -527,7 +537,7 @@ async def grade_cases(
             task.cancel()
 
 
-async def _grade_case(grading: Grading, case: Case, run: str) -> Record:
+async def _grade_case(grading: Grading, case: SubmittedCase, run: str) -> Record:
     response = Response(text=case.submission)
     return as_record(run, case.sample, response, await grading.grade(case.sample, response))
 
@@ -540,7 +550,11 @@ def as_record(run: str, sample: Sample, response: Response, graded: Mapping[str,
 
 
 async def grade_once(
-    grader: Grader, extractor: Extractor, sample: Sample, response: Response, pass_threshold: float | None = None
+    grader: GraderProtocol,
+    extractor: Extractor,
+    sample: Sample,
+    response: Response,
+    pass_threshold: float | None = None,
 ) -> Graded:
     """The grade of one response, as a run gives it; workers are started only for what could hang here."""
     use = GraderUse(grader.kind, grader, extractor, pass_threshold)

@@ -14,23 +14,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
-from gradeline.engine.conclude import FAIL_FAST
-from gradeline.engine.execute import AGENT, Budget, Executor, Pace, Slots, Spending
+from gradeline.engine.definition import FAIL_FAST, RunBudget
+from gradeline.engine.execute import AGENT, CallLimits, CallSlots, Executor, Spending, Stop
 from gradeline.engine.grade import CaseRefusedError, Graded, GraderUse, Grading, storable
-from gradeline.engine.keeper import Keeper
-from gradeline.engine.phases import PhaseClock
-from gradeline.engine.plan import Planned, Work, plan
-from gradeline.engine.stop import Stop
-from gradeline.engine.tally import Advance, CaseDone
+from gradeline.engine.ownership import RunLock
+from gradeline.engine.plan import CompletedCase, Planned, ProgressCallback, Work, plan
 from gradeline.errors import ConfigError, Outcome, ProviderRefusedError, StoreError
 from gradeline.failpoints import failpoint
-from gradeline.model import AskingGrader, EarlyStopping, Grade, ResponseKey, Run, Sample, Storage, Target, quote
+from gradeline.model import AsyncGrader, EarlyStopping, Grade, ResponseKey, Run, Sample, Storage, Target, quote
 from gradeline.model.protocols import StoreWriter
 from gradeline.model.run import Counts
 from gradeline.usercode.pools import CodeRunner
 
 if TYPE_CHECKING:
-    from gradeline.adapters.prices import Price
+    from gradeline.adapters.costs import Price
 
 _log = logging.getLogger("gradeline")
 
@@ -66,7 +63,7 @@ class RunTask(NamedTuple):
     """Gives the cases in the order of the dataset, each time anew."""
     target: Target
     graders: tuple[GraderUse, ...]
-    pace: Pace = Pace()
+    pace: CallLimits = CallLimits()
     pool: CodeRunner | None = None
     retry_failed: bool = True
     """Ask again where the call failed."""
@@ -74,14 +71,14 @@ class RunTask(NamedTuple):
     """False: what was not answered is left out; a regrade never asks."""
     fail_fast: bool = False
     """End at the first case that does not pass."""
-    on_progress: Advance = lambda _: None
+    on_progress: ProgressCallback = lambda _: None
     looks: LooksTaken | None = None
     """The looks that may end it before all cases are asked."""
-    keeper: Keeper | None = None
+    keeper: RunLock | None = None
     """None: the run is kept for this process."""
     before: Counts | None = None
     """What the run held when this process took it."""
-    slots: Slots | None = None
+    slots: CallSlots | None = None
     """Where several tasks share them; None: those of the pace."""
     prepared_s: float = 0.0
     """Seconds that it took to make all this ready."""
@@ -119,7 +116,7 @@ class RunTask(NamedTuple):
     @property
     def asking_graders(self) -> set[str]:
         """The graders that ask models."""
-        return {use.key for use in self.graders if isinstance(use.grader, AskingGrader)}
+        return {use.key for use in self.graders if isinstance(use.grader, AsyncGrader)}
 
 
 class Pipeline:
@@ -129,7 +126,7 @@ class Pipeline:
         self._storage = storage
         self._writer = writer
         spending = spent_before(storage, task)
-        slots = task.slots or Slots.of(task.pace)
+        slots = task.slots or CallSlots.of(task.pace)
         self._executor = Executor(
             task.target, storage, writer, slots, spending, stop, cache=task.pace.cache, price=task.price
         )
@@ -169,7 +166,7 @@ class Pipeline:
         advance, fail_fast, stop = self._task.on_progress, self._task.fail_fast, self._stop
         for one in planned:
             if one.work is Work.REUSE:
-                case = CaseDone(one, None, {})
+                case = CompletedCase(one, None, {})
                 if self.done[Work.REUSE] % _REUSED_AT_ONCE == 0:
                     await asyncio.sleep(0)  # a long row of them must not keep everybody else waiting
             else:
@@ -192,7 +189,7 @@ class Pipeline:
             if stop.reason is not None:
                 return
 
-    async def _case(self, planned: Planned) -> CaseDone | None:
+    async def _case(self, planned: Planned) -> CompletedCase | None:
         """Ask, store, grade, store; None where the run was stopped before it was asked, or judged."""
         stored = self._storage.get_response(planned.key) if planned.work is Work.REGRADE else None
         response = await self._executor.execute(planned) if stored is None else stored
@@ -221,7 +218,7 @@ class Pipeline:
         stored_grades = await self._store_grades(planned.key, graded, paid=paid)
         clock.graded = perf_counter()
         failpoint("grade-queued")
-        return CaseDone(planned, response, stored_grades)
+        return CompletedCase(planned, response, stored_grades)
 
     def _count(self, key: str, grade: Grade) -> None:
         """Count what a judge was paid for a grade; one that was not asked was paid nothing."""
@@ -251,7 +248,7 @@ class Pipeline:
             raise
         return graded
 
-    def _stop_at_failure(self, case: CaseDone) -> None:
+    def _stop_at_failure(self, case: CompletedCase) -> None:
         name = f"case {quote(case.planned.key.case)}"
         if case.response is not None and case.response.error is not None:
             self._stop.set(f"{FAIL_FAST}{name}: the call failed ({case.response.error.type})")
@@ -282,7 +279,7 @@ def paid_parts(target: Target, graders: Iterable[GraderUse], *, asking: bool = T
     """All that is paid, by its name: whether its price is known; None where only the answers can show it."""
     pricing = getattr(target, "pricing", "reported") if asking else "free"
     agent = {} if pricing == "free" else {AGENT: {"priced": True, "unpriced": False}.get(pricing)}
-    return agent | {use.key: not unpriced_of(use) for use in graders if isinstance(use.grader, AskingGrader)}
+    return agent | {use.key: not unpriced_of(use) for use in graders if isinstance(use.grader, AsyncGrader)}
 
 
 def unpriced_of(use: GraderUse) -> tuple[str, ...]:
@@ -294,7 +291,7 @@ def unpriced_of(use: GraderUse) -> tuple[str, ...]:
 def spent_before(storage: Storage, task: RunTask) -> Spending:
     """The run's budget, and what of it earlier calls have spent."""
     budget = task.pace.budget
-    if budget == Budget():
+    if budget == RunBudget():
         return Spending(budget)
     calls, cost, unknown = 0, 0.0, 0
     for measure in storage.measures(task.run.id):
@@ -307,3 +304,22 @@ def spent_before(storage: Storage, task: RunTask) -> Spending:
         _log.warning("no cost is known for %d stored answers: they do not count towards the budget", unknown)
     priced = [name for name, known in parts.items() if known]
     return Spending(budget, calls, cost, priced, [name for name, known in parts.items() if known is False])
+
+
+class PhaseClock:
+    """When cases were executed and graded: set by the pipeline, read at its end."""
+
+    __slots__ = ("began", "executed", "graded", "grading")
+
+    def __init__(self) -> None:
+        self.began = self.executed = self.graded = perf_counter()
+        self.grading: float | None = None
+        """When the first response could be graded."""
+
+    @property
+    def execute_s(self) -> float:
+        return self.executed - self.began
+
+    @property
+    def grade_s(self) -> float:
+        return 0.0 if self.grading is None else self.graded - self.grading

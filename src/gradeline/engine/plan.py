@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
+from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from gradeline.engine.turns import by_turn_fingerprint, is_by_turn
-from gradeline.model import ResponseKey, Sample, StoredKey, sample_digest
+from gradeline.engine.conversations import by_turn_fingerprint, is_by_turn
+from gradeline.engine.grade import Graded
+from gradeline.errors import Outcome
+from gradeline.model import Response, ResponseKey, Sample, StoredKey, sample_digest
 
 
 class Work(StrEnum):
@@ -90,3 +93,59 @@ def planned_for(
     changed = [name for name in missing if name in found.fingerprints and name not in again]
     reason = f"changed: {', '.join(changed)}" if changed else f"not graded by {', '.join(missing)}"
     return Planned(key, sample, position, Work.REGRADE, reason, missing)
+
+
+class CompletedCase(Struct, frozen=True):
+    """A (case, repeat) that is done with."""
+
+    planned: Planned
+    response: Response | None
+    """None where all was there already."""
+    graded: Mapping[str, Graded]
+
+
+class ProgressCount(NamedTuple):
+    """What came of some cases."""
+
+    done: int = 0
+    reused: int = 0
+    """Of those, the ones that were there already."""
+    failed: int = 0
+    errors: int = 0
+    cost: float | None = None
+    """None: nobody said what anything cost."""
+
+    @classmethod
+    def of(cls, case: CompletedCase) -> ProgressCount:
+        if case.response is None:
+            return cls(done=1, reused=1)
+        costs = [
+            usage.cost
+            for usage in (case.response.usage, *(one.grade.usage for one in case.graded.values()))
+            if usage is not None and usage.cost is not None
+        ]
+        outcomes = {one.grade.outcome for one in case.graded.values()}
+        error = case.response.error is not None or Outcome.ERROR in outcomes
+        failed = not error and Outcome.FAIL in outcomes
+        return cls(1, 0, int(failed), int(error), sum(costs) if costs else None)
+
+    def plus(self, other: ProgressCount) -> ProgressCount:
+        """Of both."""
+        costs = [cost for cost in (self.cost, other.cost) if cost is not None]
+        return ProgressCount(
+            self.done + other.done,
+            self.reused + other.reused,
+            self.failed + other.failed,
+            self.errors + other.errors,
+            sum(costs) if costs else None,
+        )
+
+
+class LookReport(NamedTuple):
+    """A look at a run that may end early, in words."""
+
+    text: str
+
+
+ProgressCallback: TypeAlias = "Callable[[CompletedCase | ProgressCount | LookReport], None]"
+"""Who is told how far a run is: of each case here, of several at once where they are done elsewhere."""

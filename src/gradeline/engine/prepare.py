@@ -2,104 +2,185 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from msgspec import Struct
-from msgspec.json import decode, encode
+from msgspec.json import encode
 from msgspec.structs import replace
 
-from gradeline import extractors, graders, targets
-from gradeline.engine.baselines import answers_of
-from gradeline.engine.breaker import DEFAULT_LIMIT
-from gradeline.engine.carry_out import now
-from gradeline.engine.conclude import Rules
-from gradeline.engine.execute import AGENT, Budget, Pace, Rate
-from gradeline.engine.faults import Faults
-from gradeline.engine.grade import GraderUse, UserExtractor, UserGrader, UserReward
-from gradeline.engine.outside import EVERYWHERE, NotedEnvironment, Observer, Outside
+from gradeline.engine.access import (
+    UNRESTRICTED,
+    Access,
+    RecordingEnvironment,
+    WorkerObserver,
+)
+from gradeline.engine.components import (
+    REWARD,
+    baseline_responses,
+    baseline_runs,
+    build_grader_use,
+    build_reward_use,
+    build_target,
+    code_spec,
+    is_loaded,
+    needs_baseline,
+    run_prices,
+    target_spec,
+    with_baseline_run,
+)
+from gradeline.engine.definition import Rules, RunBudget, RunDefinition, RunOptions, requested_concurrency
+from gradeline.engine.execute import AGENT, DEFAULT_LIMIT, CallLimits, Rate
+from gradeline.engine.grade import GraderUse
+from gradeline.engine.lifecycle import now
 from gradeline.engine.pipeline import RunTask, paid_parts, unpriced_of
-from gradeline.engine.plugins import guard_grader, guard_target, is_plugin_grader, is_plugin_target, plugin_code
 from gradeline.errors import ConfigError, Problem
-from gradeline.graders.adapt import AdaptedGrader
-from gradeline.model import AskingGrader, Extractor, Grader, ResponseKey, Run, RunGrader, Sample, Storage, quote
-from gradeline.model.bound_secret import SecretSet
+from gradeline.model import (
+    AsyncGrader,
+    Run,
+    RunGrader,
+    Sample,
+    Storage,
+    quote,
+)
 from gradeline.model.resources import EgressPolicy, Resources
+from gradeline.model.secrets import SecretSet
 from gradeline.suite.clusters import cluster_warnings
 from gradeline.suite.dataset import open_dataset
 from gradeline.suite.environment import read_environment
 from gradeline.suite.near_duplicates import LOOKED_AT, near_duplicate_warning
-from gradeline.suite.spec import GraderSpec, Suite, TargetSpec
+from gradeline.suite.places import PlacedError, SuiteProblem
+from gradeline.suite.read import SuiteFileError, locate
+from gradeline.suite.spec import CodeReference, GraderSpec, Suite
 from gradeline.targets.base import DeclaredTarget
-from gradeline.usercode.agent_factories import ROLE as FACTORY
-from gradeline.usercode.loader import SETUP, TARGET, CodeSpec, Entry, LoadError, Reserved, Wanted, load
-from gradeline.usercode.memory import target_memory
+from gradeline.usercode.loader import SETUP, TARGET, CodeSpec, Entry, LoadError, LoadFault, Reserved, Wanted
+from gradeline.usercode.pool import WorkerPool
 from gradeline.usercode.pools import CodeRunner, WorkerPools
-from gradeline.usercode.sources import user_folders
 from gradeline.verdict import graders_of
 
-if TYPE_CHECKING:
-    from gradeline.adapters.prices import Prices
+T = TypeVar("T")
 
-REWARD = "reward_composer"
-LETTA = frozenset({"letta_agent", "letta_code"})
+
+class ProblemCollector:
+    """Collects what is wrong with a suite step by step, so that one error can report all of it."""
+
+    def __init__(self, suite: Suite) -> None:
+        self._suite = suite
+        self._errors: list[ConfigError] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._errors)
+
+    @contextmanager
+    def collected(self) -> Iterator[None]:
+        """What is wrong within is kept, and the next step can still be taken."""
+        try:
+            yield
+        except ConfigError as error:
+            self._errors.append(error)
+
+    def report(self) -> None:
+        """Raise what was collected, if anything was."""
+        if not self._errors:
+            return
+        first = self._errors[0]
+        if len(self._errors) == 1 and not isinstance(first, LoadError):
+            raise first
+        found = [problem for error in self._errors for problem in placed_problems(error, self._suite)]
+        raise PlacedError(_in_order(found))
+
+
+def placed_problems(error: ConfigError, suite: Suite | None) -> list[SuiteProblem]:
+    """The faults of an error, each with its file and line as far as they are known."""
+    references = () if suite is None else suite.references
+    file = next((reference.file for reference in references), "")
+    if isinstance(error, PlacedError):
+        known = list(error.placed)
+        return [one if one.file else locate(Problem(one.path, one.message), file) for one in known]
+    if isinstance(error, LoadError):
+        return list(_code_problems(error.faults, references))
+    return [locate(problem, file) for problem in error.problems]
+
+
+async def read_with_code(read: Callable[[], T]) -> T:
+    """Read a suite; where it is wrong, the faults of the code that it names are reported too."""
+    try:
+        return read()
+    except SuiteFileError as error:
+        found = error
+    spec = _code_of(found.folder, found.references)
+    if spec is None:
+        raise found
+    try:
+        async with WorkerPool(spec, size=1) as pool:
+            await pool.start()
+    except LoadError as error:
+        code = _code_problems(error.faults, found.references)
+        raise PlacedError(_in_order([*found.placed, *code])) from None
+    except ConfigError:
+        pass  # this system cannot run code; what is wrong in the file is reported all the same
+    raise found
+
+
+def _code_of(folder: Path, references: Sequence[CodeReference]) -> CodeSpec | None:
+    own = [reference for reference in references if reference.origin is None]
+    if not own:
+        return None
+    target = next((reference.name for reference in own if reference.role == TARGET), "")
+    return CodeSpec(
+        str(folder),
+        tuple(Wanted(reference.role, reference.name) for reference in own if reference.role != SETUP),
+        next((reference.name for reference in own if reference.role == SETUP), None),
+        (target.rpartition(":")[0],) if ".py:" in target else (),
+        tuple(
+            Reserved(reference.role, reference.name, reference.origin)
+            for reference in references
+            if reference.origin is not None
+        ),
+    )
+
+
+def _code_problems(faults: Iterable[LoadFault], references: Sequence[CodeReference]) -> Iterator[SuiteProblem]:
+    """Faults of code with the key path that names it; a file that several keys need is reported once."""
+    by_name = {(reference.role, reference.name): reference for reference in reversed(references)}
+    seen: dict[tuple[str | None, int | None, str], SuiteProblem] = {}
+    for fault in faults:
+        named = by_name.get((fault.role, fault.reference))
+        path = fault.reference if named is None else named.path
+        if fault.file is not None or named is None:
+            problem = SuiteProblem(fault.file or "", fault.line or 0, 0, path, fault.message)
+        else:
+            problem = SuiteProblem(named.file, named.line, named.column, path, fault.message)
+        key = (fault.file or fault.reference, fault.line, fault.message)
+        if key not in seen or not seen[key].path:
+            seen[key] = problem
+    yield from seen.values()
+
+
+def _in_order(problems: Iterable[SuiteProblem]) -> list[SuiteProblem]:
+    """Those of the suite's own file first: only that has columns.
+
+    A fault of the code that the file has too is left out: both are checked for names that a built-in has.
+    """
+    found = list(problems)
+    own = next((problem.file for problem in found if problem.column), "")
+    known = {(one.path, one.message) for one in found if one.file == own}
+    kept = [one for one in found if one.file == own or (one.path, one.message) not in known]
+    return sorted(kept, key=lambda one: (one.file != own, one.file, one.line, one.column))
+
+
+if TYPE_CHECKING:
+    from gradeline.adapters.costs import Prices
+
 _QUICKLY_READ = 5_000_000
 _MOST_WORKERS = 32
 
 
 ReadSamples: TypeAlias = "Callable[[], Iterable[Sample]]"
 """Gives the cases of a run, anew each time."""
-
-
-class Choice(NamedTuple):
-    """What of a suite is to be run, and how."""
-
-    limit: int | None = None
-    tags: tuple[str, ...] = ()
-    samples: tuple[str, ...] = ()
-    graders: tuple[str, ...] = ()
-    repeats: int | None = None
-    concurrency: int | None = None
-    model: str | None = None
-    cached: str | None = None
-    """A folder of letta's results that answers instead of the agent."""
-    overrides: tuple[str, ...] = ()
-    """``key=value`` texts that stand over what the suite file says."""
-    budget: Budget | None = None
-    comparing: bool = True
-    """Whether graders that need a baseline are used; without them a gate over them is not judged."""
-    models: tuple[str, ...] = ()
-    """Those that are run one after the other, as a group; ``model`` is the run's own."""
-    output: str | None = None
-    """A folder that gets letta's result files at the end."""
-    prices: tuple[str, ...] = ()
-    """``0.15/0.60`` or ``MODEL=0.15/0.60``: what tokens cost, in US dollars per million."""
-
-
-class Definition(Struct, frozen=True):
-    """What a run was asked to do, as the run keeps it."""
-
-    suite: str
-    """The file."""
-    choice: Choice
-    rules: Rules = Rules()
-    baselines: dict[str, str] = {}
-    """The run that each grader compares with, where it compares."""
-    document: dict[str, Any] | None = None
-    """The suite itself, where there is no file; the run then has its cases stored from the beginning."""
-
-    @classmethod
-    def of(cls, run: Run) -> Definition:
-        """What that run was asked to do, or `ConfigError` where it does not say."""
-        try:
-            return decode(run.definition or "", type=cls)
-        except ValueError:
-            raise ConfigError(Problem(run.id, "the run does not say which suite it is of")) from None
 
 
 @runtime_checkable
@@ -109,17 +190,17 @@ class Closable(Protocol):
     async def aclose(self) -> None: ...
 
 
-class Prepared(NamedTuple):
+class PreparedRun(NamedTuple):
     """A suite that is ready to run."""
 
     suite: Suite
-    choice: Choice
+    choice: RunOptions
     target: DeclaredTarget[Any]
     graders: tuple[GraderUse, ...]
     pool: CodeRunner
     rules: Rules
     baselines: Mapping[str, str] = {}
-    environment: NotedEnvironment = NotedEnvironment({})
+    environment: RecordingEnvironment = RecordingEnvironment({})
     policy: EgressPolicy | None = None
     notes: tuple[str, ...] = ()
     """What was found while it was made ready, and a person should know."""
@@ -129,7 +210,7 @@ class Prepared(NamedTuple):
     """The table with the user's prices over it; None where the user gave none."""
     secrets: SecretSet | None = None
     """The secrets whose markers are in the suite and in the variables."""
-    observer: Observer = Observer()
+    observer: WorkerObserver = WorkerObserver()
 
     def samples(self) -> Iterator[Sample]:
         """The chosen cases, read anew each time."""
@@ -284,51 +365,28 @@ class Prepared(NamedTuple):
     def definition(self, document: dict[str, Any] | None = None) -> str:
         """What the run keeps of it; a ``document`` is the suite that is in no file."""
         file = str(self.suite.file) if document is None else ""
-        return encode(Definition(file, self.choice, self.rules, dict(self.baselines), document)).decode()
+        return encode(RunDefinition(file, self.choice, self.rules, dict(self.baselines), document)).decode()
 
     def task(self, run: Run) -> RunTask:
-        price = None if self.prices is None else self.prices.given(self.target.model)
+        price = None if self.prices is None else self.prices.user_price(self.target.model)
         task = RunTask(run, self.samples, self.target, self.graders, self.pace(), self.pool)
         return task._replace(prepared_s=self.prepared_s, price=price)
 
-    def pace(self) -> Pace:
+    def pace(self) -> CallLimits:
         options = self.target.options
         rate = getattr(options, "rate", None)
-        return Pace(
+        return CallLimits(
             requested_concurrency(self.suite, self.choice).calls,
             None if rate is None else Rate(rate.calls, rate.seconds),
-            self.choice.budget or Budget(self.suite.budget.calls, self.suite.budget.cost),
+            self.choice.budget or RunBudget(self.suite.budget.calls, self.suite.budget.cost),
             self.suite.cache,
             # stored answers reach no agent: a failed call among them does not show that one is down now
             getattr(options, "stop_after_connection_failures", DEFAULT_LIMIT) if self.target.timed else 0,
         )
 
 
-class RequestedConcurrency(NamedTuple):
-    """The calls in flight that a run asks for, and where that is written."""
-
-    calls: int
-    path: str
-
-    def check(self, most: int) -> None:
-        """`ConfigError` where it asks for more than it may."""
-        if self.calls > most:
-            reason = f"{self.calls:,} calls in flight are more than the maximum of {most:,}; use {most:,} or fewer"
-            raise ConfigError(Problem(self.path, reason))
-
-
-def requested_concurrency(suite: Suite, choice: Choice) -> RequestedConcurrency:
-    """The choice decides, else the target, else the suite."""
-    own = suite.target.config.get("concurrency")
-    if choice.concurrency:
-        return RequestedConcurrency(choice.concurrency, "concurrency")
-    if isinstance(own, int) and own > 0:
-        return RequestedConcurrency(own, "target.concurrency")
-    return RequestedConcurrency(suite.concurrency, "concurrency")
-
-
 def _judges(use: GraderUse) -> tuple[str, ...]:
-    return use.grader.judges if isinstance(use.grader, AskingGrader) else ()
+    return use.grader.judges if isinstance(use.grader, AsyncGrader) else ()
 
 
 def _unchanged(dataset: Iterator[Sample], source: object, before: object) -> Iterator[Sample]:
@@ -360,14 +418,14 @@ def _state(source: object) -> tuple[int, int, int] | None:
 @asynccontextmanager
 async def prepare(
     suite: Suite,
-    choice: Choice,
+    choice: RunOptions,
     storage: Storage | None = None,
     *,
     set_up: bool = True,
     asking: bool = True,
     baselines: Mapping[str, str] | None = None,
-    outside: Outside = EVERYWHERE,
-) -> AsyncIterator[Prepared]:
+    outside: Access = UNRESTRICTED,
+) -> AsyncIterator[PreparedRun]:
     """Load, make and open everything a run of the suite needs; `ConfigError` for what is wrong.
 
     Without ``set_up`` the suite's setup function is loaded and not called: it may need what a check must not touch.
@@ -377,10 +435,10 @@ async def prepare(
     """
     started = perf_counter()
     chosen = _chosen(suite, choice)
-    target_spec = _target_spec(suite, choice)
+    target_options = target_spec(suite, choice)
     async with AsyncExitStack() as stack:
-        spec = _code(suite, chosen, target_spec)
-        faults = Faults(suite)
+        spec = code_spec(suite, chosen, target_options)
+        faults = ProblemCollector(suite)
         requested = requested_concurrency(suite, choice)
         with faults.collected():
             requested.check(outside.max_concurrency)
@@ -392,30 +450,30 @@ async def prepare(
                 entries = (await pool.start()).entries
         loaded = {(entry.role, entry.reference): entry for entry in entries}
         values = read_environment(suite.folder).values if outside.environment is None else outside.environment
-        environment = NotedEnvironment(values)
+        environment = RecordingEnvironment(values)
         outside = outside._replace(environment=environment)
-        prices = _prices(suite, choice)
+        prices = run_prices(suite, choice)
         resources = Resources(suite.folder, outside.environment, outside.policy, prices, outside.secrets)
         compared: dict[str, str] = {}
         if storage is not None:
             with faults.collected():
-                compared = _baselines(chosen, baselines or {}, storage)
+                compared = baseline_runs(chosen, baselines or {}, storage)
         uses: list[GraderUse] = []
         for grader in chosen:
-            if _is_loaded(grader, loaded):
+            if is_loaded(grader, loaded):
                 with faults.collected():
-                    uses.append(_use(_settled(grader, compared), loaded, resources))
+                    uses.append(build_grader_use(with_baseline_run(grader, compared), loaded, resources))
         for use in uses:
             if isinstance(use.grader, Closable):
                 stack.push_async_callback(use.grader.aclose)
         if storage is not None:
-            answers = {key: answers_of(storage, run) for key, run in compared.items()}
+            answers = {key: baseline_responses(storage, run) for key, run in compared.items()}
             uses = [use._replace(baseline=answers.get(use.key)) for use in uses]
         if suite.reward is not None and (REWARD, suite.reward) in loaded:
-            uses.append(_reward_use(suite, suite.reward, loaded))
+            uses.append(build_reward_use(suite, suite.reward, loaded))
         target: DeclaredTarget[Any] | None = None
         with faults.collected():
-            target = _made_target(suite, target_spec, pool, loaded, storage, resources)
+            target = build_target(suite, target_options, pool, loaded, storage, resources)
         notes: list[str] = []
         if suite.setup is not None and set_up and target is not None and not faults:
             notes += await _set_up(suite, suite.setup, choice, loaded, pool, target)
@@ -433,7 +491,7 @@ async def prepare(
         rules = _rules(suite, storage if choice.comparing else None)
         if not choice.comparing:
             rules = replace(rules, gate=None)
-        yield Prepared(
+        yield PreparedRun(
             suite,
             choice,
             target,
@@ -451,37 +509,10 @@ async def prepare(
         )
 
 
-def _is_loaded(spec: GraderSpec, loaded: Mapping[tuple[str, str], Entry]) -> bool:
-    """Whether the code that a grader needs could be loaded."""
-    own = [("grader", spec.function)] if spec.function is not None else []
-    if spec.extractor not in extractors.registry:
-        own.append(("extractor", spec.extractor))
-    return all(one in loaded for one in own)
-
-
-def _made_target(
-    suite: Suite,
-    spec: TargetSpec,
-    pool: WorkerPools,
-    loaded: dict[tuple[str, str], Entry],
-    storage: Storage | None,
-    resources: Resources,
-) -> DeclaredTarget[Any] | None:
-    """The target, not opened yet; None where its code could not be loaded."""
-    function = str(spec.config.get("function"))
-    if spec.kind == "python" and spec.config.get("isolation") != "none" and (TARGET, function) not in loaded:
-        return None
-    given = _given(suite, spec, pool, loaded, storage, resources.environment or {})
-    with plugin_code(resources.policy, is_plugin_target(spec.kind)):
-        target = targets.create(spec.kind, _target_config(suite, spec), spec.secrets, **given).bind(resources)
-    guard_target(target, resources.policy)
-    return target
-
-
 async def _set_up(
     suite: Suite,
     function: str,
-    choice: Choice,
+    choice: RunOptions,
     loaded: Mapping[tuple[str, str], Entry],
     pool: WorkerPools,
     target: DeclaredTarget[Any],
@@ -495,7 +526,7 @@ async def _set_up(
     return []
 
 
-def _check_rows(suite: Suite, choice: Choice) -> None:
+def _check_rows(suite: Suite, choice: RunOptions) -> None:
     """`ConfigError` for a row that is wrong; of a large dataset the run itself reports it."""
     source = suite.dataset
     if isinstance(source, Path) and source.stat().st_size > _QUICKLY_READ:
@@ -527,46 +558,14 @@ def _with_baselines(gate: Any, storage: Storage) -> Any:
     return found
 
 
-def _baselines(chosen: list[GraderSpec], given: Mapping[str, str], storage: Storage) -> dict[str, str]:
-    """The run that each grader compares with, by its id: what ``latest`` means must not change while a run goes on."""
-    found: dict[str, str] = {}
-    for spec in chosen:
-        if not compares(spec):
-            continue
-        name = given.get(spec.key) or spec.config.get("baseline")
-        if not name:
-            reason = (
-                "names no run to compare with; write baseline: RUN there, use --baseline RUN, or choose the other"
-                " graders with --grader"
-            )
-            raise ConfigError(Problem(f"graders.{spec.key}.baseline", reason))
-        found[spec.key] = storage.find_run(str(name)).id
-    return found
-
-
-def compares(spec: GraderSpec) -> bool:
-    """Whether the grader looks at a baseline's answer too."""
-    if spec.function is not None:
-        return False
-    declaration = graders.registry.get(spec.kind)
-    return issubclass(declaration, graders.DeclaredGrader) and "baseline" in declaration.needs
-
-
-def _settled(spec: GraderSpec, baselines: Mapping[str, str]) -> GraderSpec:
-    """The grader with the run it compares with by its id, which then is part of its fingerprint."""
-    if spec.key not in baselines:
-        return spec
-    return replace(spec, config={**spec.config, "baseline": baselines[spec.key]})
-
-
-def _chosen(suite: Suite, choice: Choice) -> list[GraderSpec]:
+def _chosen(suite: Suite, choice: RunOptions) -> list[GraderSpec]:
     known = {spec.key: spec for spec in suite.graders}
     unknown = [key for key in choice.graders if key not in known]
     if unknown:
         raise ConfigError(Problem("--grader", f"no grader {unknown[0]!r} in the suite; it has {', '.join(known)}"))
     chosen = [spec for spec in suite.graders if not choice.graders or spec.key in choice.graders]
     if not choice.comparing:
-        return [spec for spec in chosen if not compares(spec)]
+        return [spec for spec in chosen if not needs_baseline(spec)]
     if suite.gate is not None:
         missing = set(graders_of(suite.gate, suite.columns)) - {spec.key for spec in chosen} - {suite.reward_key}
         if missing:
@@ -575,122 +574,8 @@ def _chosen(suite: Suite, choice: Choice) -> list[GraderSpec]:
     return chosen
 
 
-def _target_spec(suite: Suite, choice: Choice) -> TargetSpec:
-    """The target as this run asks it: with its model, or letta's stored results in its place."""
-    if choice.cached is not None:
-        config: dict[str, Any] = {"cached": choice.cached}
-        return TargetSpec(kind="replay", config=config if choice.model is None else {**config, "model": choice.model})
-    if choice.model is None:
-        return suite.target
-    config = {**suite.target.config, "model": choice.model}
-    return TargetSpec(kind=suite.target.kind, config=config, secrets=suite.target.secrets)
-
-
-def _code(suite: Suite, chosen: list[GraderSpec], target: TargetSpec) -> CodeSpec | None:
-    """The user code that the workers load; None where there is none."""
-    wanted = [Wanted("grader", spec.function, spec.memory) for spec in chosen if spec.function is not None]
-    wanted += [
-        Wanted("extractor", spec.extractor, spec.memory) for spec in chosen if spec.extractor not in extractors.registry
-    ]
-    if suite.reward is not None:
-        wanted.append(Wanted(REWARD, suite.reward))
-    exclude: tuple[str, ...] = ()
-    if target.kind == "python":
-        function = str(target.config.get("function"))
-        exclude = (function.rpartition(":")[0],) if ".py:" in function else ()
-        if target.config.get("isolation") != "none":
-            wanted.append(Wanted(TARGET, function, target_memory(target.config.get("memory"))))
-    if target.kind in LETTA and target.config.get("agent_script") is not None:
-        wanted.append(Wanted(FACTORY, str(target.config["agent_script"])))
-    if not wanted and suite.setup is None:
-        return None
-    keys = {spec.key for spec in chosen}
-    reserved = tuple(
-        Reserved(reference.role, reference.name, reference.origin)
-        for reference in suite.references
-        if reference.origin is not None and reference.grader in keys
-    )
-    return CodeSpec(str(suite.folder), tuple(wanted), suite.setup, exclude, reserved)
-
-
-def _use(spec: GraderSpec, loaded: dict[tuple[str, str], Entry], resources: Resources) -> GraderUse:
-    grader: Grader | UserGrader
-    if spec.function is not None:
-        grader = UserGrader(
-            spec.function, loaded["grader", spec.function].fingerprint, spec.timeout, memory=spec.memory
-        )
-    else:
-        grader = bound_grader(spec.kind, spec.config, resources, f"graders.{spec.key}")
-    extractor: Extractor | UserExtractor
-    if spec.extractor in extractors.registry:
-        extractor = extractors.create(spec.extractor, spec.extractor_config)
-    else:
-        entry = loaded["extractor", spec.extractor]
-        extractor = UserExtractor(spec.extractor, entry.fingerprint, spec.extractor_config, spec.timeout, spec.memory)
-    return GraderUse(spec.key, grader, extractor, spec.pass_threshold, turns=spec.turns, noise=spec.noise)
-
-
-def bound_grader(kind: str, config: Mapping[str, Any], resources: Resources, place: str = "") -> Grader:
-    """A grader that is ready to be used with these resources; ``place`` leads the problems of a `ConfigError`."""
-    with plugin_code(resources.policy, is_plugin_grader(kind)):
-        grader = graders.create(kind, config)
-        try:
-            bound = grader.bind(resources) if isinstance(grader, graders.DeclaredGrader | AdaptedGrader) else grader
-        except ConfigError as error:
-            raise ConfigError([problem.within(place) if place else problem for problem in error.problems]) from None
-    guard_grader(bound, resources.policy, kind)
-    return bound
-
-
-def _reward_use(suite: Suite, function: str, loaded: dict[tuple[str, str], Entry]) -> GraderUse:
-    reward = UserReward(function, loaded[REWARD, function].fingerprint)
-    return GraderUse(suite.reward_key, reward, extractors.create("last_assistant"))
-
-
-def _given(
-    suite: Suite,
-    spec: TargetSpec,
-    pool: WorkerPools,
-    loaded: dict[tuple[str, str], Entry],
-    storage: Storage | None,
-    environment: Mapping[str, str],
-) -> dict[str, Any]:
-    """What a target takes beside its config."""
-    config = spec.config
-    if spec.kind == "python":
-        function = str(config["function"])
-        if config.get("isolation") == "none":
-            here, code = _load_here(suite.folder, function)
-            return {"function": here, "code": code, "folders": user_folders(suite.folder)}
-        return {"pool": pool, "code": loaded[TARGET, function].fingerprint}
-    if spec.kind == "command":
-        return {"folder": suite.folder}
-    if spec.kind in LETTA:
-        factory = loaded.get((FACTORY, str(config.get("agent_script"))))
-        return {
-            "folder": suite.folder,
-            "environment": environment,
-            "pool": pool,
-            "code": "" if factory is None else factory.fingerprint,
-            "cleanup": suite.cleanup,
-        }
-    if spec.kind == "replay" and config.get("run") and storage is not None:
-        return {"responses": _stored_responses(storage, str(config["run"]))}
-    return {}
-
-
-def _target_config(suite: Suite, spec: TargetSpec) -> dict[str, Any]:
-    """The target's options, with the files they name."""
-    config = dict(spec.config)
-    if spec.kind == "replay":
-        for key in ("responses", "cached"):
-            if config.get(key):
-                config[key] = str(suite.folder / str(config[key]))
-    return config
-
-
 def _budget_notes(
-    suite: Suite, choice: Choice, target: DeclaredTarget[Any], uses: list[GraderUse], *, asking: bool
+    suite: Suite, choice: RunOptions, target: DeclaredTarget[Any], uses: list[GraderUse], *, asking: bool
 ) -> Iterator[str]:
     """What a limit on the cost does not cover; `ConfigError` where it covers nothing."""
     limit = suite.budget.cost if choice.budget is None else choice.budget.cost
@@ -711,48 +596,3 @@ def _budget_notes(
         return
     place = "budget.cost" if choice.budget is None else "--budget"
     raise ConfigError(Problem(place, f"{unpriced}, so a budget of {limit:g} would limit nothing; {remedy}"))
-
-
-def _prices(suite: Suite, choice: Choice) -> Prices | None:
-    """The table with the user's prices over it; None where the user gave none."""
-    if not suite.prices and not choice.prices:
-        return None
-    from gradeline.adapters.prices import Prices, assumed_prices, flat_price  # few runs are given prices
-
-    own = {
-        model: flat_price(price.input, price.output, price.cached_input, price.cache_write)
-        for model, price in suite.prices.items()
-    }
-    by_model, assumed = assumed_prices(choice.prices)
-    return Prices.load().updated(Prices(own={**own, **by_model}, assumed=assumed))
-
-
-def _load_here(folder: Path, reference: str) -> tuple[Callable[..., Any], str]:
-    """The function and the fingerprint of its code."""
-    with _exits_raised():
-        loaded = load(CodeSpec(str(folder), (Wanted(TARGET, reference),)), interruptible=True)
-    if loaded.manifest.faults:
-        raise LoadError(loaded.manifest.faults)
-    return loaded.function(TARGET, reference), loaded.manifest.entries[0].fingerprint
-
-
-@contextmanager
-def _exits_raised() -> Iterator[None]:
-    """Code that ends the process while it is loaded is reported, as code that calls ``sys.exit`` is."""
-    leave, process = os._exit, os.getpid()
-
-    def exit_or_raise(status: int) -> NoReturn:
-        if os.getpid() != process:  # a child that the code forked
-            leave(status)
-        raise SystemExit(status)
-
-    os._exit = exit_or_raise
-    try:
-        yield
-    finally:
-        os._exit = leave
-
-
-def _stored_responses(storage: Storage, wanted: str) -> Callable[[Sample], Any]:
-    run = storage.find_run(wanted)
-    return lambda sample: storage.get_response(ResponseKey(run.id, sample.case_key, 0))

@@ -11,24 +11,24 @@ import msgspec
 from msgspec import Struct
 
 from gradeline import graders
-from gradeline.adapters.prices import Price, assumed_prices, flat_price
-from gradeline.engine.conclude import Rules, measured_summary
-from gradeline.engine.pairing import is_same_grader, overlap, paired_scores, read_scores
-from gradeline.engine.prepare import Choice, requested_concurrency
+from gradeline.adapters.costs import Price, assumed_prices, flat_price
+from gradeline.engine.comparison import is_same_grader, overlap, paired_scores, read_scores
+from gradeline.engine.conclude import measured_summary
+from gradeline.engine.definition import Rules, RunOptions, requested_concurrency
 from gradeline.engine.trend import runs_of_suite
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import Run, Storage, quote
 from gradeline.stats import cases_to_decide, minimum_detectable_effect
-from gradeline.stats.changes import change_of
 from gradeline.stats.distributions import normal_quantile
-from gradeline.stats.widths import cases_for_half_width, labels_for_kappa, labels_for_rate
+from gradeline.stats.paired import score_change
+from gradeline.stats.power import cases_for_half_width, labels_for_kappa, labels_for_rate
 from gradeline.suite.dataset import open_dataset
 from gradeline.suite.spec import Suite
 from gradeline.verdict import primary_graders
-from gradeline.verdict.columns import case_score
-from gradeline.verdict.comparison import MARGIN
-from gradeline.verdict.logical import Gate
-from gradeline.verdict.simple import SimpleGate, bound_of, key_or_first
+from gradeline.verdict.evidence import case_score
+from gradeline.verdict.gates import Gate
+from gradeline.verdict.paired_decision import MARGIN
+from gradeline.verdict.score_gates import SimpleGate, bound_of, key_or_first
 
 POWER = 0.8
 _SIZES = (50, 100, 200, 500, 1_000, 2_000, 5_000)
@@ -246,7 +246,7 @@ def _spread(storage: Storage, runs: Sequence[Run], baseline: Run | None, key: st
         before = read_scores(storage, other, [key])
         pairs = paired_scores(before, scores, overlap(before, scores), key)
         changes = [
-            change_of(first, second, noise)
+            score_change(first, second, noise)
             for first, second in zip(
                 (case_score(tries, errors) for tries in pairs.baseline),
                 (case_score(tries, errors) for tries in pairs.candidate),
@@ -319,7 +319,7 @@ class _Needs:
 
     def __init__(self, suite: Suite, usage: _Usage) -> None:
         self._suite, self._usage = suite, usage
-        self.concurrency = requested_concurrency(suite, Choice()).calls
+        self.concurrency = requested_concurrency(suite, RunOptions()).calls
         self.judges = [spec.key for spec in suite.graders if spec.function is None and _asks(spec.kind)]
 
     def of(self, cases: int) -> Need:

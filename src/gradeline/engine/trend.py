@@ -10,12 +10,13 @@ import msgspec
 from msgspec import Struct
 
 from gradeline.engine.aggregate import GraderSummary
-from gradeline.engine.compare import target_differences
-from gradeline.engine.conclude import Rules, measured_summary, run_data
-from gradeline.engine.many import all_runs
-from gradeline.errors import ConfigError, Problem, closest
+from gradeline.engine.comparison import target_differences
+from gradeline.engine.conclude import measured_summary
+from gradeline.engine.definition import Rules, run_data
+from gradeline.engine.ranking import all_runs
+from gradeline.errors import ConfigError, Problem, closest_match
 from gradeline.model import Run, RunGrader, Storage, quote
-from gradeline.stats.changes import Range
+from gradeline.stats.paired import Range
 
 LAST = 20
 
@@ -93,7 +94,7 @@ def runs_of_suite(storage: Storage, suite: str) -> list[Run]:
 def _hint(suite: str, known: Sequence[str]) -> str:
     if not known:
         return "it holds no runs yet; start one with: gradeline run SUITE"
-    close = closest(suite, known)
+    close = closest_match(suite, known)
     if close is not None:
         return f"did you mean {quote(close)}?"
     return f"there are runs of {', '.join(map(quote, islice(known, 5)))}{' and others' if len(known) > 5 else ''}"
@@ -103,7 +104,7 @@ def _unknown_grader(suite: str, grader: str | None, runs: Sequence[Run]) -> Conf
     known = list(dict.fromkeys(key for run in runs for key in run.graders))
     if not known:
         return ConfigError(Problem("grader", f"the runs of {quote(suite)} have no grader"))
-    close = closest(str(grader), known)
+    close = closest_match(str(grader), known)
     hint = f"did you mean {quote(close)}?" if close else f"they have {', '.join(map(quote, known))}"
     return ConfigError(Problem("grader", f"no run of {quote(suite)} has a grader {quote(grader)}; {hint}"))
 

@@ -1,6 +1,5 @@
 """Extractors: pure functions from a response to the submission that is graded, each declared once."""
 
-from gradeline.extractors.base import DeclaredExtractor
-from gradeline.extractors.registry import create, extract, registry
+from gradeline.extractors.base import DeclaredExtractor, create, extract, registry
 
 __all__ = ["DeclaredExtractor", "create", "extract", "registry"]

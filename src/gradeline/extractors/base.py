@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from importlib import import_module
+from typing import Annotated, Any, TypeVar
 
-from gradeline.errors import UngradableError
-from gradeline.model import Config, Message, Response, clean_text
-from gradeline.model.declared import Declared
+from gradeline.errors import NeedsIsolationError, UngradableError
+from gradeline.model import Config, Extractor, Message, Response, clean_text, described
+from gradeline.model.registry import Declaration, NoOptions, Registry
 
 C = TypeVar("C", bound=Config)
 
 
-class DeclaredExtractor(Declared[C]):
+class DeclaredExtractor(Declaration[C]):
     """An extractor with a kind and typed options; implement `extract`.
 
     Unlike a grader it reads its config strictly: a submission taken out by other options than
@@ -53,3 +54,99 @@ def compact_json(value: object) -> str:
     except (TypeError, ValueError) as error:
         raise UngradableError(f"cannot be written as JSON: {error}") from None
     return clean_text(text).text
+
+
+class JoinConfig(Config, frozen=True):
+    """Options of `AllAssistantExtractor` and `LastTurnExtractor`."""
+
+    separator: Annotated[str, described("The text between two messages.")] = "\n"
+
+
+class LastAssistantExtractor(DeclaredExtractor[NoOptions]):
+    """Takes the last message of the assistant, whichever turn it stands in."""
+
+    kind = "last_assistant"
+    name = "Last assistant message"
+
+    def extract(self, response: Response) -> str:
+        if response.trajectory is None:
+            return response.text or ""
+        texts = assistant_texts(response.steps.messages())
+        return texts[-1] if texts else ""
+
+
+class FirstAssistantExtractor(DeclaredExtractor[NoOptions]):
+    """Takes the first message of the assistant."""
+
+    kind = "first_assistant"
+    name = "First assistant message"
+
+    def extract(self, response: Response) -> str:
+        texts = assistant_texts(response.steps.messages())
+        return texts[0] if texts else ""
+
+
+class AllAssistantExtractor(DeclaredExtractor[JoinConfig]):
+    """Joins all messages of the assistant, over all turns."""
+
+    kind = "all_assistant"
+    name = "All assistant messages"
+
+    def extract(self, response: Response) -> str:
+        return self.options.separator.join(assistant_texts(response.steps.messages()))
+
+
+class LastTurnExtractor(DeclaredExtractor[JoinConfig]):
+    """Joins the assistant's messages of the last turn; finds nothing where that turn has none."""
+
+    kind = "last_turn"
+    name = "Last turn"
+
+    def extract(self, response: Response) -> str:
+        turns = response.steps.turns
+        return self.options.separator.join(assistant_texts(turns[-1])) if turns else ""
+
+
+BUILTINS = {
+    "last_assistant": "gradeline.extractors.base:LastAssistantExtractor",
+    "first_assistant": "gradeline.extractors.base:FirstAssistantExtractor",
+    "all_assistant": "gradeline.extractors.base:AllAssistantExtractor",
+    "last_turn": "gradeline.extractors.base:LastTurnExtractor",
+    "pattern": "gradeline.extractors.text:PatternExtractor",
+    "after_marker": "gradeline.extractors.text:AfterMarkerExtractor",
+    "tool_arguments": "gradeline.extractors.trajectory:ToolArgumentsExtractor",
+    "tool_output": "gradeline.extractors.trajectory:ToolOutputExtractor",
+    "memory_block": "gradeline.extractors.trajectory:MemoryBlockExtractor",
+    "json": "gradeline.extractors.text:JsonExtractor",
+    "tool_calls": "gradeline.extractors.trajectory:ToolCallsExtractor",
+    "full_trajectory": "gradeline.extractors.trajectory:FullTrajectoryExtractor",
+}
+
+GROUP = "gradeline.extractors"
+
+registry: Registry[DeclaredExtractor[Any]] = Registry(
+    "extractor", DeclaredExtractor, BUILTINS, GROUP, lambda _, declaration: declaration.describe()
+)
+
+
+def create(kind: str, config: Mapping[str, Any] | None = None) -> Extractor:
+    """An extractor of that kind, ready to extract.
+
+    Raises `ConfigError`, a `ValueError`, that names every fault in the config by its path.
+    """
+    return registry.get(kind)(config)
+
+
+def extract(kind: str, response: Response | str, config: Mapping[str, Any] | None = None) -> str:
+    """The submission in a response, or in the text of an agent that only answered; empty where nothing was found.
+
+    What could take too long in this process is extracted by a worker process, and waited for.
+    """
+    if isinstance(response, str):
+        response = Response(text=response)
+    try:
+        return create(kind, config).extract(response)
+    except NeedsIsolationError:
+        isolated: Any = import_module("gradeline.usercode.isolated")  # a higher layer, which starts processes
+        found: str = isolated.extract(kind, config or {}, response)
+        return found

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 from gradeline.errors import NeedsIsolationError, Problem, TooLargeError
-from gradeline.extractors.base import DeclaredExtractor, assistant_texts
+from gradeline.extractors.base import DeclaredExtractor, assistant_texts, compact_json
 from gradeline.model import Config, Response, clean_text, described, quote
 from gradeline.parsing.isolation import is_killable
+from gradeline.parsing.jmespath import BadPathError, JmesPath
+from gradeline.parsing.json_text import NotJsonError, find_json
 from gradeline.parsing.patterns import MAX_MATCHES, Pattern, compile_python_pattern, compile_re
 
 
@@ -31,7 +33,7 @@ class PatternConfig(Config, frozen=True):
         try:
             groups = _count_groups(self.pattern)
         except re.error as error:
-            yield Problem("pattern", f"{quote(self.pattern)} is no regular expression: {error}")
+            yield Problem("pattern", f"{quote(self.pattern)} is not a valid regular expression: {error}")
             return
         if self.group > groups:
             yield Problem("group", f"the pattern has {_counted(groups)}, got {self.group}")
@@ -125,3 +127,43 @@ def _count_groups(pattern: str) -> int:
 
 def _counted(groups: int) -> str:
     return {0: "no groups", 1: "one group"}.get(groups, f"{groups} groups")
+
+
+class JsonConfig(Config, frozen=True):
+    """Options of `JsonExtractor`."""
+
+    path: Annotated[str, described("The JMESPath of the value; '@' is all of the JSON.")] = "@"
+
+    def faults(self) -> Iterator[Problem]:
+        try:
+            JmesPath(self.path)
+        except BadPathError as error:
+            yield Problem("path", str(error))
+
+
+class JsonExtractor(DeclaredExtractor[JsonConfig]):
+    """Takes a value out of the JSON in the last assistant message: the whole text, a code fence, or in the prose.
+
+    A text is taken as it is, any other value as compact JSON text. Null, and no JSON at all,
+    mean that nothing was found.
+    """
+
+    kind = "json"
+    name = "JSON value"
+
+    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+        super().__init__(config)
+        self._path = JmesPath(self.options.path)
+
+    def extract(self, response: Response) -> str:
+        texts = assistant_texts(response.steps.messages())
+        if not texts:
+            return ""
+        try:
+            data = find_json(texts[-1])
+        except NotJsonError:
+            return ""
+        value = self._path.search(data)
+        if value is None:
+            return ""
+        return value if isinstance(value, str) else compact_json(value)

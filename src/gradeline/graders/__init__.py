@@ -1,11 +1,9 @@
 """Graders: pure functions from a submission to a score, each declared once."""
 
-from gradeline.graders.adapt import as_grader
-from gradeline.graders.base import DeclaredGrader, Grader
+from gradeline.graders.base import DeclaredGrader, Grader, as_grader
+from gradeline.graders.grading import error_grade, grade, run_async_grader, run_grader
 from gradeline.graders.registry import create, default_extractor, from_definition, registry
-from gradeline.graders.run import ask_grader, error_grade, grade, run_grader
-from gradeline.graders.string_match import StringMatchGrader
-from gradeline.graders.true_false import TrueFalseGrader
+from gradeline.graders.text_match import StringMatchGrader, TrueFalseGrader
 
 __all__ = [
     "DeclaredGrader",
@@ -13,12 +11,12 @@ __all__ = [
     "StringMatchGrader",
     "TrueFalseGrader",
     "as_grader",
-    "ask_grader",
     "create",
     "default_extractor",
     "error_grade",
     "from_definition",
     "grade",
     "registry",
+    "run_async_grader",
     "run_grader",
 ]

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from copy import copy
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, overload
 
 import msgspec
 
-from gradeline.errors import DataError, GraderError, NeedsIsolationError, Problem
-from gradeline.model import Config, GradeContext, GradeResult, Need, Sample, clean_data, clean_text, quote
+from gradeline.errors import BadReplyError, ConfigError, DataError, GraderError, NeedsIsolationError, Problem
+from gradeline.model import (
+    Config,
+    GradeContext,
+    GradeResult,
+    GraderProtocol,
+    Need,
+    Sample,
+    clean_data,
+    clean_text,
+    fingerprint,
+    quote,
+)
 from gradeline.model.config import canonical_options
-from gradeline.model.declared import Declared
+from gradeline.model.context import copy_context
+from gradeline.model.grade import plain_scalar
+from gradeline.model.registry import Declaration
 from gradeline.model.resources import Resources
-from gradeline.model.text import plain_str
+from gradeline.model.text import plain_str, quote_typed
 
 C = TypeVar("C", bound=Config)
 
@@ -32,7 +47,7 @@ DEFAULT_EXTRACTOR = "last_assistant"
 _MISSING: Any = object()
 
 
-class Remark(NamedTuple):
+class ConfigIssue(NamedTuple):
     """What the files around a grader show about its options; a fatal one keeps it from being used."""
 
     problem: Problem
@@ -73,7 +88,7 @@ class Grader:
         raise NotImplementedError(f"{type(self).__name__} must override grade()")
 
 
-class DeclaredGrader(Declared[C], Grader):
+class DeclaredGrader(Declaration[C], Grader):
     """A grader with a kind and typed options; implement `result`.
 
     Called with a `GradeContext`, `grade` gives a `GradeResult` or raises a `GraderError`; `result` raises
@@ -100,7 +115,7 @@ class DeclaredGrader(Declared[C], Grader):
         self.grader_id = grader_id or self.kind
         super().__init__(config)
 
-    def remarks(self, folder: Path, case: Sample | None) -> Iterator[Remark]:  # noqa: ARG002 - few have any
+    def remarks(self, folder: Path, case: Sample | None) -> Iterator[ConfigIssue]:  # noqa: ARG002 - few have any
         """What is wrong or odd with the options there, as far as files tell; ``case`` is one of those to grade."""
         return iter(())
 
@@ -201,11 +216,92 @@ def as_text(value: object) -> str | None:
         return quote(value)
 
 
-def verdict(holds: bool, rationale: str, metadata: dict[str, Any] | None = None) -> GradeResult:
+def binary_result(holds: bool, rationale: str, metadata: dict[str, Any] | None = None) -> GradeResult:
     """A grade that is all or nothing."""
     return GradeResult(1.0 if holds else 0.0, rationale, metadata or {}, holds)
 
 
-def without_originals(details: dict[str, Any]) -> dict[str, Any]:
+def drop_originals(details: dict[str, Any]) -> dict[str, Any]:
     """The details of a text grader less both texts, which the record holds already."""
     return {key: value for key, value in details.items() if key not in ("expected_original", "actual_original")}
+
+
+class AdaptedGrader:
+    """A user's `Grader` subclass, whichever of the two shapes its ``grade`` has."""
+
+    needs: frozenset[Need] = frozenset()
+    max_chars = LINEAR_CHARS
+    reads_submission = True
+
+    def __init__(self, grader: Grader, kind: str) -> None:
+        self._grader = grader
+        self._takes_context = _takes_context(grader)
+        self.kind = kind
+
+    def bind(self, resources: Resources) -> AdaptedGrader:
+        """As `Grader.bind`."""
+        return AdaptedGrader(self._grader.bind(resources), self.kind)
+
+    @property
+    def grader_id(self) -> str:
+        return self._grader.grader_id
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Covers the bytes of the defining file and the config."""
+        try:
+            source = Path(inspect.getfile(type(self._grader))).read_bytes().hex()
+        except (OSError, TypeError):
+            source = None
+        config = clean_data(self._grader.config, "config")
+        return fingerprint("grader", self.kind, type(self._grader).__qualname__, source, config)
+
+    def grade(self, ctx: GradeContext, /) -> GradeResult:
+        if self._takes_context:
+            return as_result(self._grader.grade(copy_context(ctx)))
+        return as_result(self._grader.grade(ctx.submission, ctx.expected))
+
+
+def as_grader(grader: Grader, kind: str | None = None) -> GraderProtocol:
+    """Any grader as the engine calls it."""
+    if isinstance(grader, DeclaredGrader):
+        return grader
+    return AdaptedGrader(grader, kind or grader.grader_id)
+
+
+def as_result(value: object) -> GradeResult:
+    """What a grader's function returned, as a `GradeResult`, or `BadReplyError`."""
+    if type(value) is GradeResult:
+        return value
+    try:
+        if isinstance(value, GradeResult):  # a subclass may have left out the checks
+            return GradeResult(value.score, value.rationale, value.metadata, value.passed)
+        value = plain_scalar(value)
+        if isinstance(value, Mapping):
+            details: Mapping[str, Any] = value.get("details") or {}
+            passed: Any = value.get("passed")
+            return GradeResult(value["score"], details.get("reason"), dict(details), passed)
+        if isinstance(value, bool):
+            return GradeResult(1.0 if value else 0.0, passed=value)
+        if isinstance(value, int | float):
+            return GradeResult(value)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadReplyError(f"the grader returned {quote(value)}: {error}") from error
+    raise BadReplyError(f"the grader returned {quote_typed(value)}; return a GradeResult with a score from 0.0 to 1.0")
+
+
+def _takes_context(grader: Grader) -> bool:
+    signature = inspect.signature(grader.grade)
+    for arguments, takes_context in (((None, None), False), ((None,), True)):
+        try:
+            signature.bind(*arguments)
+        except TypeError:
+            continue
+        return takes_context
+    place: Any = type(grader)
+    raise ConfigError(
+        Problem(
+            f"{place.__module__}.{place.__qualname__}.grade{signature}",
+            "must take (actual, expected) or (ctx)",
+        )
+    )

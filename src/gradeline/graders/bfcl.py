@@ -20,13 +20,13 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from gradeline.errors import UngradableError
 from gradeline.model import quote
-from gradeline.parsing.jsonvalues import json_key
+from gradeline.parsing.json_text import json_key
 
-Why = Literal["missing", "unexpected", "type", "value"]
+MismatchReason = Literal["missing", "unexpected", "type", "value"]
 """What can be wrong with an argument."""
 
 
-class Rule(Protocol):
+class ArgumentRule(Protocol):
     """What may be given for one argument."""
 
     @property
@@ -36,18 +36,18 @@ class Rule(Protocol):
     def size(self) -> int:
         """How many comparisons one value may take."""
 
-    def mismatch(self, given: Given, /) -> Why | None: ...
+    def mismatch(self, given: ArgumentValue, /) -> MismatchReason | None: ...
 
 
 class Signature(NamedTuple):
     """An expected call: the rules of its arguments, and the arguments that must be given."""
 
     name: str
-    rules: Mapping[str, Rule]
+    rules: Mapping[str, ArgumentRule]
     required: Sequence[str] = ()
 
 
-class Given:
+class ArgumentValue:
     """A value as the agent gave it; what comparing it needs is worked out once."""
 
     def __init__(self, value: Any) -> None:
@@ -67,12 +67,12 @@ class Given:
         return frozenset(map(type, self.value))
 
     @cached_property
-    def items(self) -> list[Given]:
-        return [Given(item) for item in self.value]
+    def items(self) -> list[ArgumentValue]:
+        return [ArgumentValue(item) for item in self.value]
 
     @cached_property
-    def fields(self) -> dict[str, Given]:
-        return {name: Given(item) for name, item in self.value.items()}
+    def fields(self) -> dict[str, ArgumentValue]:
+        return {name: ArgumentValue(item) for name, item in self.value.items()}
 
 
 class Functions:
@@ -124,7 +124,7 @@ class Undeclared:
     def __init__(self, allowed: Sequence[Any]) -> None:
         self.optional = "" in allowed
 
-    def mismatch(self, _: Given) -> Why | None:
+    def mismatch(self, _: ArgumentValue) -> MismatchReason | None:
         return "unexpected"
 
 
@@ -159,7 +159,7 @@ class Typed:
         for entries in self._dict_lists:
             yield from entries
 
-    def mismatch(self, given: Given) -> Why | None:
+    def mismatch(self, given: ArgumentValue) -> MismatchReason | None:
         declared = self._declared
         kind = float if declared is float and given.type is int else given.type
         if kind is declared:
@@ -172,10 +172,10 @@ class Typed:
             return "type"
         return None if self._allows(given, exactly) else "value"
 
-    def _items_fit(self, given: Given) -> bool:
+    def _items_fit(self, given: ArgumentValue) -> bool:
         return self._item_types is None or any(types is None or given.item_types <= types for types in self._item_types)
 
-    def _allows(self, given: Given, exactly: bool) -> bool:
+    def _allows(self, given: ArgumentValue, exactly: bool) -> bool:
         if exactly or self._declared not in (str, list, dict):
             return given.key in self._exact
         if self._declared is dict:
@@ -202,7 +202,7 @@ class _Fields:
                 self._optional.add(name)
         self.size = 1 + len(self._keys)
 
-    def allow(self, given: Given) -> bool:
+    def allow(self, given: ArgumentValue) -> bool:
         if given.type is not dict:
             return False
         known = 0

@@ -8,13 +8,12 @@ from collections.abc import Iterator, Mapping, Sized
 from typing import Annotated, Any, Literal, NamedTuple
 
 from gradeline.errors import ConfigError, Problem, TooLargeError, UngradableError
-from gradeline.graders.base import DeclaredGrader, verdict
-from gradeline.graders.matching import maximum_matching
+from gradeline.graders.base import DeclaredGrader, binary_result
+from gradeline.graders.bipartite import maximum_matching
 from gradeline.model import Config, GradeContext, GradeResult, described, quote
 from gradeline.parsing.isolation import needs_worker, too_costly
-from gradeline.parsing.jsontext import NotJsonError, parse_fenced_json, parse_json
-from gradeline.parsing.jsonvalues import levels
-from gradeline.parsing.schemas import SchemaError, compile_schema
+from gradeline.parsing.json_schema import SchemaError, compile_schema
+from gradeline.parsing.json_text import NotJsonError, levels, parse_fenced_json, parse_json
 
 MAX_DEPTH = 100
 """How deep an expectation may nest: the comparison descends as deep, and the stack is finite."""
@@ -46,7 +45,7 @@ class JsonMatchGrader(DeclaredGrader[JsonMatchConfig]):
 
     kind = "json_match"
     name = "JSON match"
-    scoring_guide = "1.0 when the data match, else 0.0; a response that is no JSON scores 0.0."
+    scoring_guide = "1.0 when the data match, else 0.0; a response that is not JSON scores 0.0."
 
     def result(self, ctx: GradeContext) -> GradeResult:
         expected = _expected_json(ctx.expected)
@@ -61,8 +60,10 @@ class JsonMatchGrader(DeclaredGrader[JsonMatchConfig]):
         except RecursionError:
             raise UngradableError("the stack is too full to compare values nested this deep") from None
         if difference is not None:
-            return verdict(False, str(difference), {"path": difference.where})
-        return verdict(True, "The response holds the expected data" if subset else "The response is the expected data")
+            return binary_result(False, str(difference), {"path": difference.where})
+        return binary_result(
+            True, "The response holds the expected data" if subset else "The response is the expected data"
+        )
 
 
 _LINEAR = " (patterns run on a linear engine: no lookaround, no backreferences)"
@@ -113,10 +114,10 @@ class JsonSchemaGrader(DeclaredGrader[JsonSchemaConfig]):
             return _not_json(error)
         try:
             if self._schema.is_valid(value, len(ctx.submission)):
-                return verdict(True, "The response is valid")
+                return binary_result(True, "The response is valid")
         except SchemaError as error:
             raise UngradableError(str(error)) from None
-        return verdict(False, "\n".join(self._schema.errors(value)))
+        return binary_result(False, "\n".join(self._schema.errors(value)))
 
 
 def _expected_json(truth: str | None) -> Any:
@@ -125,14 +126,14 @@ def _expected_json(truth: str | None) -> Any:
     try:
         expected = parse_json(truth)
     except NotJsonError as error:
-        raise UngradableError(f"the ground_truth {quote(truth)} is no JSON: {error}") from None
+        raise UngradableError(f"the ground_truth {quote(truth)} is not JSON: {error}") from None
     if len(levels(expected, MAX_DEPTH + 1)) > MAX_DEPTH:
         raise UngradableError(f"the ground_truth is nested more than {MAX_DEPTH} levels deep")
     return expected
 
 
 def _not_json(error: NotJsonError) -> GradeResult:
-    return verdict(False, f"The response is not JSON: {error}")
+    return binary_result(False, f"The response is not JSON: {error}")
 
 
 Path = tuple[str | int, ...]

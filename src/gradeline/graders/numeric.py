@@ -8,7 +8,7 @@ from sys import float_info
 from typing import Annotated, Any
 
 from gradeline.errors import UngradableError
-from gradeline.graders.base import DeclaredGrader, verdict
+from gradeline.graders.base import DeclaredGrader, binary_result
 from gradeline.model import Config, GradeContext, GradeResult, described, quote
 from gradeline.parsing.numbers import NumberTooLargeError, find_number, show_number
 
@@ -54,10 +54,10 @@ class NumericGrader(DeclaredGrader[NumericConfig]):
         number = _read(ctx.submission, "submission")
         shown = {"expected": show_number(expected)}
         if number is None:
-            return verdict(False, f"no number found, expected {shown['expected']}", shown)
+            return binary_result(False, f"no number found, expected {shown['expected']}", shown)
         shown["number"] = show_number(number)
         allowed = self._tolerance * abs(expected) if self.options.relative else self._tolerance
-        return verdict(
+        return binary_result(
             abs(number - expected) <= allowed,
             f"got {shown['number']}, expected {shown['expected']}{self._bounds()}",
             shown,

@@ -7,29 +7,27 @@ from inspect import cleandoc
 from typing import Any
 
 from gradeline.errors import ConfigError, Problem
-from gradeline.graders.adapt import as_grader
-from gradeline.graders.base import DEFAULT_EXTRACTOR, DeclaredGrader, Grader
-from gradeline.model import Grader as GraderProtocol
-from gradeline.model import quote
+from gradeline.graders.base import DEFAULT_EXTRACTOR, DeclaredGrader, Grader, as_grader
+from gradeline.model import GraderProtocol, quote
 from gradeline.model.registry import Registry
 
 BUILTINS = {
-    "true-false": "gradeline.graders.true_false:TrueFalseGrader",
-    "string-match": "gradeline.graders.string_match:StringMatchGrader",
+    "true-false": "gradeline.graders.text_match:TrueFalseGrader",
+    "string-match": "gradeline.graders.text_match:StringMatchGrader",
     "custom-rules": "gradeline.graders.rules:RulesGrader",
-    "exact_match": "gradeline.graders.letta:ExactMatchGrader",
-    "contains": "gradeline.graders.letta:ContainsGrader",
-    "regex_match": "gradeline.graders.letta:RegexMatchGrader",
-    "ascii_printable_only": "gradeline.graders.letta:AsciiPrintableOnlyGrader",
+    "exact_match": "gradeline.letta.graders:ExactMatchGrader",
+    "contains": "gradeline.letta.graders:ContainsGrader",
+    "regex_match": "gradeline.letta.graders:RegexMatchGrader",
+    "ascii_printable_only": "gradeline.letta.graders:AsciiPrintableOnlyGrader",
     "numeric": "gradeline.graders.numeric:NumericGrader",
     "json_match": "gradeline.graders.json_data:JsonMatchGrader",
     "json_schema": "gradeline.graders.json_data:JsonSchemaGrader",
-    "similarity": "gradeline.graders.similarity:SimilarityGrader",
-    "rouge": "gradeline.graders.similarity:RougeGrader",
+    "similarity": "gradeline.graders.text_match:SimilarityGrader",
+    "rouge": "gradeline.graders.text_match:RougeGrader",
     "tool_calls": "gradeline.graders.tool_calls:ToolCallsGrader",
     "trajectory": "gradeline.graders.trajectory:TrajectoryGrader",
-    "latency": "gradeline.graders.latency:LatencyGrader",
-    "cost": "gradeline.graders.cost:CostGrader",
+    "latency": "gradeline.graders.limits:LatencyGrader",
+    "cost": "gradeline.graders.limits:CostGrader",
     # Judges stand above graders, and are imported when one is asked for.
     "model_judge": "gradeline.judges.model_judge:ModelJudge",
     "panel": "gradeline.judges.panel:PanelGrader",
@@ -37,7 +35,7 @@ BUILTINS = {
     "baseline": "gradeline.judges.baseline_judge:BaselineJudge",
     "embedding": "gradeline.judges.embedding_grader:EmbeddingGrader",
     # Stands beside the targets, whose client of letta's it asks by.
-    "letta_judge": "gradeline.targets.letta_judge:LettaJudge",
+    "letta_judge": "gradeline.letta.judge:LettaJudge",
 }
 
 ALIASES = {

@@ -10,12 +10,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 from msgspec import UNSET, UnsetType
 
 from gradeline.errors import TooLargeError, UngradableError
-from gradeline.graders.base import DeclaredGrader, verdict
-from gradeline.graders.bfcl import Functions, Given, Signature, Why, plain_name
-from gradeline.graders.matching import maximum_matching
+from gradeline.graders.base import DeclaredGrader, binary_result
+from gradeline.graders.bfcl import ArgumentValue, Functions, MismatchReason, Signature, plain_name
+from gradeline.graders.bipartite import maximum_matching
 from gradeline.model import Config, GradeContext, GradeResult, described, quote
-from gradeline.parsing.jsontext import NotJsonError, parse_json
-from gradeline.parsing.jsonvalues import json_key
+from gradeline.parsing.json_text import NotJsonError, json_key, parse_json
 
 Mode = Literal["strict", "unordered", "subset", "superset"]
 
@@ -79,10 +78,10 @@ class ToolCallsGrader(DeclaredGrader[ToolCallsConfig]):
         try:
             made = _read_made(ctx.submission, plain)
         except _NotCallsError as fault:
-            return verdict(False, str(fault), {"matched": 0, "expected": len(truth), "made": 0})
+            return binary_result(False, str(fault), {"matched": 0, "expected": len(truth), "made": 0})
         comparison = _Comparison(truth, expected, made)
         holds = comparison.holds(mode)
-        return verdict(
+        return binary_result(
             holds,
             comparison.success(mode) if holds else comparison.failure(mode),
             {"matched": len(comparison.pairs), "expected": len(truth), "made": len(made)},
@@ -101,7 +100,7 @@ class _MadeCall(NamedTuple):
 
     name: str
     plain: str
-    arguments: Mapping[str, Given] | None
+    arguments: Mapping[str, ArgumentValue] | None
     sent: object
 
 
@@ -109,7 +108,7 @@ class _Mismatch(NamedTuple):
     """The argument that keeps a call from being the expected one."""
 
     argument: str
-    why: Why
+    why: MismatchReason
 
 
 class _ExpectedCall:
@@ -119,7 +118,7 @@ class _ExpectedCall:
         self.name, self._rules, self._required = signature
         self.size = 1 + len(self._required) + sum(rule.size for rule in self._rules.values())
 
-    def mismatch(self, arguments: Mapping[str, Given]) -> _Mismatch | None:
+    def mismatch(self, arguments: Mapping[str, ArgumentValue]) -> _Mismatch | None:
         """What keeps a call of this name with these arguments from being the expected one."""
         for argument in self._required:
             if argument not in arguments:
@@ -149,7 +148,7 @@ class _Exact:
         self.optional = "" in allowed
         self._keys = frozenset(map(json_key, allowed))
 
-    def mismatch(self, given: Given) -> Why | None:
+    def mismatch(self, given: ArgumentValue) -> MismatchReason | None:
         return None if given.key in self._keys else "value"
 
 
@@ -271,7 +270,7 @@ def _read_made(submission: str, plain: Callable[[str], str]) -> list[_MadeCall]:
             raise _NotCallsError(f"Call {number} of the submission is not a call with a name: {_show(call)}")
         name, sent = call["name"], call.get("arguments", {})
         arguments = _as_object(sent)
-        given = None if arguments is None else {argument: Given(value) for argument, value in arguments.items()}
+        given = None if arguments is None else {argument: ArgumentValue(value) for argument, value in arguments.items()}
         made.append(_MadeCall(name, plain(name), given, sent))
     return made
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gradeline.judges.exact import ExactMatchJudge
     from gradeline.judges.llm import LLMJudge
     from gradeline.judges.paired import BaselineGrader, PairedGrader, SideFailed
-    from gradeline.judges.replies import EmptyReply, InvalidReply, RefusedReply, ReplyError, TruncatedReply
+    from gradeline.judges.reply_parsing import EmptyReply, InvalidReply, RefusedReply, ReplyError, TruncatedReply
     from gradeline.model.llm import GradingResult, Judge
 
 __all__ = [
@@ -49,17 +49,17 @@ __all__ = [
 _HOMES = {
     "BaselineGrader": "gradeline.judges.paired",
     "EmbeddingSimilarityJudge": "gradeline.judges.embedding",
-    "EmptyReply": "gradeline.judges.replies",
+    "EmptyReply": "gradeline.judges.reply_parsing",
     "ExactMatchJudge": "gradeline.judges.exact",
     "GradingResult": "gradeline.model.llm",
-    "InvalidReply": "gradeline.judges.replies",
+    "InvalidReply": "gradeline.judges.reply_parsing",
     "Judge": "gradeline.model.llm",
     "LLMJudge": "gradeline.judges.llm",
     "PairedGrader": "gradeline.judges.paired",
-    "RefusedReply": "gradeline.judges.replies",
-    "ReplyError": "gradeline.judges.replies",
+    "RefusedReply": "gradeline.judges.reply_parsing",
+    "ReplyError": "gradeline.judges.reply_parsing",
     "SideFailed": "gradeline.judges.paired",
-    "TruncatedReply": "gradeline.judges.replies",
+    "TruncatedReply": "gradeline.judges.reply_parsing",
 }
 
 

@@ -9,9 +9,7 @@ from typing import Annotated, Any, Literal
 from gradeline.adapters import create_embeddings
 from gradeline.adapters.registry import OFFLINE
 from gradeline.errors import Problem
-from gradeline.judges.embedding import EmbeddingSimilarityJudge
-from gradeline.judges.exact import ExactMatchJudge
-from gradeline.judges.grader import (
+from gradeline.judges.base import (
     VERSION_DIGITS,
     Failed,
     JudgeGrader,
@@ -20,10 +18,12 @@ from gradeline.judges.grader import (
     put_question,
     usage_shown,
 )
+from gradeline.judges.embedding import EmbeddingSimilarityJudge
+from gradeline.judges.exact import ExactMatchJudge
 from gradeline.judges.llm import RUBRIC_HASH, LLMJudge
 from gradeline.judges.options import DEFAULT_TIMEOUT_S, ApiKeyEnv, BaseUrl, Model, Provider, model_faults
 from gradeline.judges.pairwise import baseline_text
-from gradeline.model import Config, GradeContext, GradeResult, Judged, described, fingerprint
+from gradeline.model import Config, GradeContext, GradeResult, MeteredResult, described, fingerprint
 from gradeline.model.llm import EmbeddingAdapter, LLMAdapter, LLMResponse, RunConfig
 
 _OF_THE_MODEL = ("model", "base_url", "api_key_env", "seed")
@@ -137,20 +137,20 @@ class BaselineJudge(JudgeGrader[BaselineConfig]):
             case_sensitive=self.options.case_sensitive, normalize_whitespace=self.options.normalize_whitespace
         )
 
-    async def judged(self, ctx: GradeContext) -> Judged:
+    async def judged(self, ctx: GradeContext) -> MeteredResult:
         baseline, candidate = LLMResponse(baseline_text(ctx)), LLMResponse(ctx.submission)
         asked = ctx.sample.input if isinstance(ctx.sample.input, str) else "\n".join(ctx.sample.input)
         config = RunConfig(model="", timeout_s=self.options.timeout)
         if self.options.judge != "llm":
             result = await self._judge.ajudge(baseline, candidate, prompt=asked, run_config=config)
-            return Judged(GradeResult(result.quality_score, result.notes, {"judge": result.grader_id}))
+            return MeteredResult(GradeResult(result.quality_score, result.notes, {"judge": result.grader_id}))
         judge = LLMJudge(self._adapter, seed=self.options.seed, model=self.options.model)
         question = judge.question(asked, baseline, candidate)
         answered = await put_question(
             self._adapter, self._place, self._access, question, judge.config(config), judge.read
         )
         if isinstance(answered, Failed):
-            return Judged(answered.error, answered.usage)
+            return MeteredResult(answered.error, answered.usage)
         metadata: dict[str, Any] = {
             "judge": judge.grader_id,
             "model": answered.model,
@@ -159,4 +159,4 @@ class BaselineJudge(JudgeGrader[BaselineConfig]):
         notes = notes_shown([answered])
         if notes:
             metadata["notes"] = notes
-        return Judged(GradeResult(answered.value.score, answered.value.notes, metadata), answered.usage)
+        return MeteredResult(GradeResult(answered.value.score, answered.value.notes, metadata), answered.usage)

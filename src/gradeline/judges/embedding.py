@@ -10,9 +10,9 @@ from math import fsum, hypot, isfinite
 from operator import mul
 from typing import SupportsFloat, cast
 
-from gradeline.adapters import blocking
+from gradeline.adapters import sync
 from gradeline.errors import UngradableError
-from gradeline.judges.naming import require_name
+from gradeline.judges.calls import require_name
 from gradeline.model.fingerprint import fingerprint
 from gradeline.model.llm import EmbeddingAdapter, GradingResult, LLMResponse, RunConfig
 from gradeline.model.text import quote
@@ -51,7 +51,7 @@ class EmbeddingSimilarityJudge:
     ) -> GradingResult:
         """Compares the two texts; `ValueError` where the adapter's vectors are no vectors."""
         adapter, texts = self.embedding_adapter, [baseline_response.content, candidate_response.content]
-        vectors = adapter.embed(texts) if hasattr(adapter, "embed") else blocking.run(_embedded(adapter, texts))
+        vectors = adapter.embed(texts) if hasattr(adapter, "embed") else sync.run(_embedded(adapter, texts))
         return self._result(vectors, baseline_response, candidate_response)
 
     async def ajudge(

@@ -10,14 +10,13 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from gradeline.adapters import create_embeddings
-from gradeline.adapters.access import CallerRefused
-from gradeline.adapters.failures import ModelError
+from gradeline.adapters.errors import CallerRefused, ModelError
 from gradeline.adapters.registry import OFFLINE
 from gradeline.errors import ConfigError, Problem, UngradableError
+from gradeline.judges.base import JudgeGrader, Place, not_asked
 from gradeline.judges.embedding import cosine_of_two
-from gradeline.judges.grader import JudgeGrader, Place, not_asked
 from gradeline.judges.options import DEFAULT_TIMEOUT_S, ApiKeyEnv, BaseUrl, model_faults
-from gradeline.model import Config, GradeContext, GradeResult, Judged, described, fingerprint
+from gradeline.model import Config, GradeContext, GradeResult, MeteredResult, described, fingerprint
 from gradeline.model.config import canonical_options
 from gradeline.model.llm import EmbeddingAdapter
 
@@ -134,14 +133,14 @@ class EmbeddingGrader(JudgeGrader[EmbeddingConfig]):
             return super().result(ctx)
         return self._graded(self._adapter.embed(_texts(ctx)))
 
-    async def judged(self, ctx: GradeContext) -> Judged:
+    async def judged(self, ctx: GradeContext) -> MeteredResult:
         texts = _texts(ctx)
         try:
             vectors = await self._access.call(lambda: self._adapter.aembed(texts))
         except (ModelError, CallerRefused) as error:
             failed = not_asked(error, self._adapter.adapter_id, self._place)
-            return Judged(failed.error, failed.usage)
-        return Judged(self._graded(vectors))
+            return MeteredResult(failed.error, failed.usage)
+        return MeteredResult(self._graded(vectors))
 
     def _graded(self, vectors: list[list[float]]) -> GradeResult:
         name = self._adapter.adapter_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradeline.judges.naming import require_name
+from gradeline.judges.calls import require_name
 from gradeline.model.fingerprint import fingerprint
 from gradeline.model.llm import GradingResult, LLMResponse, RunConfig
 

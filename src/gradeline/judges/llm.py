@@ -8,10 +8,9 @@ from hashlib import sha256
 from typing import Any
 
 from gradeline.adapters.chat import ChatRequest
-from gradeline.judges.asking import ask, ask_sync
-from gradeline.judges.fence import Fence
-from gradeline.judges.naming import require_name
-from gradeline.judges.replies import Verdict, read_verdict, require_reply
+from gradeline.judges.calls import ask, ask_sync, require_name
+from gradeline.judges.fencing import Fence
+from gradeline.judges.reply_parsing import Verdict, read_verdict, require_reply
 from gradeline.model.fingerprint import fingerprint
 from gradeline.model.llm import Budget, GradingResult, LLMAdapter, LLMResponse, RunConfig
 from gradeline.model.trajectory import Message

@@ -10,12 +10,8 @@ from typing import Any, NamedTuple
 
 from gradeline.adapters.chat import ChatRequest, ChatResponse
 from gradeline.errors import ConfigError, MissingDataError, Problem, UngradableError
-from gradeline.graders.base import Remark, as_text
-from gradeline.judges.asking import Answered
-from gradeline.judges.expected import ALTERNATIVES, Expected, expected_score
-from gradeline.judges.fence import Fence
-from gradeline.judges.forms import ChecklistForm, Form, Item, PatternForm, ScoreForm
-from gradeline.judges.grader import (
+from gradeline.graders.base import ConfigIssue, as_text
+from gradeline.judges.base import (
     Failed,
     JudgeGrader,
     Place,
@@ -25,6 +21,9 @@ from gradeline.judges.grader import (
     together,
     usage_shown,
 )
+from gradeline.judges.calls import Answered
+from gradeline.judges.expected import ALTERNATIVES, Expected, expected_score
+from gradeline.judges.fencing import Fence
 from gradeline.judges.options import (
     DEFAULT_SAMPLES,
     ApiKeyEnv,
@@ -45,11 +44,12 @@ from gradeline.judges.prompts import (
     judge_prompt,
     mentions_submission,
     placeholders,
+    shipped_rubric,
     with_submission,
 )
-from gradeline.judges.replies import PatternReply, Verdict, require_reply
-from gradeline.judges.shipped import shipped_rubric
-from gradeline.model import GradeContext, GradeResult, Judged, Message, Sample, fingerprint
+from gradeline.judges.reply_formats import ChecklistForm, Form, Item, PatternForm, ScoreForm
+from gradeline.judges.reply_parsing import PatternReply, Verdict, require_reply
+from gradeline.model import GradeContext, GradeResult, Message, MeteredResult, Sample, fingerprint
 from gradeline.model.config import canonical_options
 from gradeline.model.grade import PASS_SCORE
 from gradeline.model.llm import Budget, LLMAdapter, LLMResponse, RunConfig
@@ -135,7 +135,7 @@ class ModelJudge(JudgeGrader[ModelJudgeConfig]):
     def make_ready(self) -> None:
         collected(lambda: self.rubric, lambda: self._adapter)
 
-    def remarks(self, folder: Path, case: Sample | None) -> Iterator[Remark]:
+    def remarks(self, folder: Path, case: Sample | None) -> Iterator[ConfigIssue]:
         yield from prompt_remarks(self.options, folder, case)
 
     @cached_property
@@ -163,7 +163,7 @@ class ModelJudge(JudgeGrader[ModelJudgeConfig]):
         require(rubric, case)
         return rubric, case
 
-    async def judged(self, ctx: GradeContext) -> Judged:
+    async def judged(self, ctx: GradeContext) -> MeteredResult:
         rubric, case = self.question(ctx)
         count = (self.options.samples or DEFAULT_SAMPLES) if self.options.scoring == "samples" else 1
         outcomes = await together(self._asked(rubric, case, number) for number in range(count))
@@ -171,9 +171,9 @@ class ModelJudge(JudgeGrader[ModelJudgeConfig]):
         answers: list[Answered[Verdict]] = []
         for outcome in outcomes:
             if isinstance(outcome, Failed):
-                return Judged(outcome.error, usage)
+                return MeteredResult(outcome.error, usage)
             answers.append(outcome)
-        return Judged(self._graded(rubric, case, answers), usage)
+        return MeteredResult(self._graded(rubric, case, answers), usage)
 
     async def _asked(self, rubric: Rubric, case: Case, number: int) -> Answered[Verdict] | Failed:
         prompt = judge_prompt(rubric.text, case, rubric.form.instruction, Fence())
@@ -308,39 +308,41 @@ def unfilled(text: str, case: Case) -> list[dict[str, str]]:
     return [{"what": f"{{{name}}}", "why": why} for name in placeholders(text) if name not in known]
 
 
-def prompt_remarks(options: PromptOptions, folder: Path, case: Sample | None) -> Iterator[Remark]:
+def prompt_remarks(options: PromptOptions, folder: Path, case: Sample | None) -> Iterator[ConfigIssue]:
     """What a look at the files shows: a missing one, and a rubric whose placeholders are not as they may be meant."""
     source = "prompt" if options.prompt_path is None else "prompt_path"
     try:
         text = rubric_of(options, folder).text
     except ConfigError as error:
-        yield from (Remark(problem, fatal=True) for problem in error.problems)
+        yield from (ConfigIssue(problem, fatal=True) for problem in error.problems)
         return
     if options.prompt is not None or options.prompt_path is not None:
         yield from placeholder_remarks(text, source, options.rubric_vars, case)
     yield from system_prompt_remarks(options.system_prompt)
 
 
-def system_prompt_remarks(text: str | None) -> Iterator[Remark]:
+def system_prompt_remarks(text: str | None) -> Iterator[ConfigIssue]:
     """The parts of a case that a system prompt names: it is sent as it is."""
     for name in placeholders(text or ""):
         if name in RESERVED:
-            yield Remark(Problem("system_prompt", f"{{{name}}} is not filled in here; use it in the rubric"))
+            yield ConfigIssue(Problem("system_prompt", f"{{{name}}} is not filled in here; use it in the rubric"))
 
 
 def placeholder_remarks(
     text: str, source: str, given: dict[str, Any] | list[str], case: Sample | None
-) -> Iterator[Remark]:
+) -> Iterator[ConfigIssue]:
     """What may not be meant in a rubric's placeholders; ``source`` is the option that holds it."""
     if not mentions_submission(text):
-        yield Remark(Problem(source, NOT_MENTIONED))
+        yield ConfigIssue(Problem(source, NOT_MENTIONED))
     known = {*RESERVED, *given, *(case.rubric_vars if case is not None else ())}
     for name in placeholders(text):
         if name not in known:
             told = f"{{{name}}} is no placeholder and stays as it is, unless a case has {name!r} in its rubric_vars"
-            yield Remark(Problem(source, told))
+            yield ConfigIssue(Problem(source, told))
     for name in doubled(text):
-        yield Remark(Problem(source, f"{{{{{name}}}}} is literal text here; write {{{name}}} for the case's {name}"))
+        yield ConfigIssue(
+            Problem(source, f"{{{{{name}}}}} is literal text here; write {{{name}}} for the case's {name}")
+        )
 
 
 def _by_logprobs(form: Form, response: LLMResponse) -> Expected:

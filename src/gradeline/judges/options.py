@@ -11,9 +11,8 @@ from urllib.parse import urlsplit
 from msgspec import Meta, field
 
 from gradeline.errors import ConfigError, Problem
-from gradeline.judges.prompts import RESERVED
-from gradeline.judges.replies import PatternReply
-from gradeline.judges.shipped import shipped_rubric
+from gradeline.judges.prompts import RESERVED, shipped_rubric
+from gradeline.judges.reply_parsing import PatternReply
 from gradeline.model import Config, described, quote
 from gradeline.model.llm import Budget, RunConfig
 

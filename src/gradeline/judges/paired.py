@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from gradeline.adapters import blocking
-from gradeline.adapters.base import ChatAdapter
+from gradeline.adapters import sync
+from gradeline.adapters.chat import ChatAdapter
 from gradeline.errors import BadReplyError, GradelineError
-from gradeline.judges.asking import complete, complete_sync
+from gradeline.judges.calls import complete, complete_sync
 from gradeline.model.llm import GradingResult, Judge, LLMAdapter, LLMResponse, RunConfig
 from gradeline.model.text import quote
 
@@ -62,13 +62,13 @@ class PairedGrader:
         the caller's thread: nothing says that they may be used from two.
         """
         if isinstance(baseline_adapter, ChatAdapter) and isinstance(candidate_adapter, ChatAdapter):
-            baseline, candidate = blocking.run(_both(baseline_adapter, candidate_adapter, prompt, run_config))
+            baseline, candidate = sync.run(_both(baseline_adapter, candidate_adapter, prompt, run_config))
         else:
             baseline = _one_sync(baseline_adapter, prompt, run_config)
             candidate = _one_sync(candidate_adapter, prompt, run_config)
         first, second = _answers(baseline, candidate)
         if not hasattr(self.judge, "judge"):
-            result = blocking.run(self.judge.ajudge(first, second, prompt=prompt, run_config=run_config))
+            result = sync.run(self.judge.ajudge(first, second, prompt=prompt, run_config=run_config))
         else:
             result = self.judge.judge(first, second, prompt=prompt, run_config=run_config)
         return _checked(self.judge, result)

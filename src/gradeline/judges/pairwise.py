@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import field
 
 from gradeline.adapters.chat import ChatRequest
 from gradeline.errors import ORDER_DECIDED, ConfigError, GraderError, MissingDataError, Problem
-from gradeline.graders.base import Remark
-from gradeline.judges.asking import Answered
-from gradeline.judges.fence import Fence
-from gradeline.judges.forms import RATIONALE, object_schema
-from gradeline.judges.grader import (
+from gradeline.graders.base import ConfigIssue
+from gradeline.judges.base import (
     VERSION_DIGITS,
     Failed,
     JudgeGrader,
@@ -26,6 +23,8 @@ from gradeline.judges.grader import (
     together,
     usage_shown,
 )
+from gradeline.judges.calls import Answered
+from gradeline.judges.fencing import Fence
 from gradeline.judges.model_judge import case_of, sample_rubric, system_prompt_remarks
 from gradeline.judges.options import (
     ApiKeyEnv,
@@ -43,7 +42,6 @@ from gradeline.judges.options import (
     one_source,
     reserved_names,
 )
-from gradeline.judges.orders import TIE, BothOrders, winner_of
 from gradeline.judges.prompts import (
     GROUND_TRUTH,
     INPUT,
@@ -54,11 +52,76 @@ from gradeline.judges.prompts import (
     mentions_submission,
     sections_prompt,
 )
-from gradeline.judges.replies import InvalidReply, bounded_notes, read_object, read_score, require_reply
-from gradeline.model import GradeContext, GradeResult, Judged, Message, Sample, described, fingerprint, quote
+from gradeline.judges.reply_formats import RATIONALE, object_schema
+from gradeline.judges.reply_parsing import InvalidReply, bounded_notes, read_object, read_score, require_reply
+from gradeline.model import GradeContext, GradeResult, Message, MeteredResult, Sample, described, fingerprint, quote
 from gradeline.model.config import canonical_options
 from gradeline.model.llm import Budget, LLMAdapter, LLMResponse
 from gradeline.model.response import total_usage, usage_of_calls
+
+Winner = Literal["candidate", "baseline", "tie"]
+Position = Literal["first", "second"]
+
+TIE = 0.5
+"""The score of a tie, and the least score that passes: not worse."""
+_TINY = 1e-9
+"""Differences of decimal scores miss 0 by less."""
+
+
+class BothOrders(NamedTuple):
+    """By how much the candidate was preferred, from -1 to 1: shown first, and shown second.
+
+    None is an order without a verdict: it prefers nobody, and agrees with no verdict.
+    """
+
+    candidate_first: float | None
+    candidate_second: float | None
+
+    @property
+    def difference(self) -> float:
+        """The mean over both orders."""
+        return ((self.candidate_first or 0.0) + (self.candidate_second or 0.0)) / 2
+
+    @property
+    def score(self) -> float | None:
+        """From 0, where the baseline is all that is better, over 0.5 for a tie, to 1.
+
+        None where the order decided, or where an order has no verdict.
+        """
+        return None if self.flipped or self.candidate_first is None else (1 + self.difference) / 2
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether the candidate is not worse; None without a score."""
+        return None if self.score is None else self.score >= TIE - _TINY
+
+    @property
+    def winner(self) -> Winner:
+        return winner_of(self.difference)
+
+    @property
+    def flipped(self) -> bool:
+        """Whether the two verdicts are not the same."""
+        first, second = (
+            None if difference is None else winner_of(difference)
+            for difference in (self.candidate_first, self.candidate_second)
+        )
+        return first != second
+
+    @property
+    def favoured(self) -> Position | None:
+        """The position that decided: of the answer that was shown first, or second. None where neither did."""
+        if self.candidate_first is None or self.candidate_second is None or not self.flipped:
+            return None
+        return "first" if self.candidate_first > self.candidate_second else "second"
+
+
+def winner_of(difference: float) -> Winner:
+    """Whom a difference of scores speaks for."""
+    if abs(difference) < _TINY:
+        return "tie"
+    return "candidate" if difference > 0 else "baseline"
+
 
 SCHEMA_NAME = "PairResponse"
 FIRST, SECOND, WINNER = "score_first", "score_second", "winner"
@@ -176,15 +239,15 @@ class PairwiseGrader(JudgeGrader[PairwiseConfig]):
     def make_ready(self) -> None:
         collected(lambda: self._text, lambda: self._adapter)
 
-    def remarks(self, folder: Path, case: Sample | None) -> Iterator[Remark]:  # noqa: ARG002 - no case is needed
+    def remarks(self, folder: Path, case: Sample | None) -> Iterator[ConfigIssue]:  # noqa: ARG002 - no case is needed
         try:
             text = self._read(folder)
         except ConfigError as error:
-            yield from (Remark(problem, fatal=True) for problem in error.problems)
+            yield from (ConfigIssue(problem, fatal=True) for problem in error.problems)
             return
         if mentions_submission(text):
             source = "prompt" if self.options.prompt_path is None else "prompt_path"
-            yield Remark(Problem(source, f"{{{SUBMISSION}}} is not filled in here; both answers are appended"))
+            yield ConfigIssue(Problem(source, f"{{{SUBMISSION}}} is not filled in here; both answers are appended"))
         yield from system_prompt_remarks(self.options.system_prompt)
 
     @cached_property
@@ -204,11 +267,11 @@ class PairwiseGrader(JudgeGrader[PairwiseConfig]):
     def _adapter(self) -> LLMAdapter:
         return self._given or self._place.adapter(self.resources)
 
-    async def judged(self, ctx: GradeContext) -> Judged:
+    async def judged(self, ctx: GradeContext) -> MeteredResult:
         other = baseline_text(ctx)
         if other == ctx.submission:
             same = {"winner": "tie", "difference": 0.0, "flipped": False, "identical": True}
-            return Judged(GradeResult(TIE, "both gave the same text; no judge was asked", same, True))
+            return MeteredResult(GradeResult(TIE, "both gave the same text; no judge was asked", same, True))
         case = case_of(ctx, self.options.rubric_vars)
         rubric = sample_rubric(ctx.sample, self.resources.folder) or self._text
         shown = [(case.submission, other), (other, case.submission)]
@@ -217,9 +280,9 @@ class PairwiseGrader(JudgeGrader[PairwiseConfig]):
         answers: list[Answered[PairVerdict]] = []
         for outcome in outcomes:
             if isinstance(outcome, Failed):
-                return Judged(outcome.error, usage)
+                return MeteredResult(outcome.error, usage)
             answers.append(outcome)
-        return Judged(self._graded(rubric, answers), usage)
+        return MeteredResult(self._graded(rubric, answers), usage)
 
     async def _asked(self, rubric: str, case: Case, first: str, second: str) -> Answered[PairVerdict] | Failed:
         options = self.options

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -11,15 +12,47 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from gradeline.errors import ConfigError, GraderError, Problem
-from gradeline.graders.base import Remark
-from gradeline.judges.families import family, one_family
-from gradeline.judges.grader import JudgeGrader, together
+from gradeline.graders.base import ConfigIssue
+from gradeline.judges.base import JudgeGrader, together
 from gradeline.judges.model_judge import ModelJudge, prompt_remarks
 from gradeline.judges.options import ApiKeyEnv, BaseUrl, Model, PromptOptions, Provider, model_faults
-from gradeline.model import Config, GradeContext, GradeResult, Judged, Sample, described, fingerprint
+from gradeline.model import Config, GradeContext, GradeResult, MeteredResult, Sample, described, fingerprint
 from gradeline.model.config import canonical_options
 from gradeline.model.llm import Budget, LLMAdapter
 from gradeline.model.response import total_usage
+
+_FAMILIES: Mapping[str, str] = {
+    "gpt": "openai",
+    "chatgpt": "openai",
+    "o": "openai",
+    "claude": "anthropic",
+    "gemini": "google",
+    "gemma": "google",
+    "llama": "meta",
+    "mistral": "mistral",
+    "mixtral": "mistral",
+    "ministral": "mistral",
+    "magistral": "mistral",
+    "codestral": "mistral",
+    "command": "cohere",
+    "phi": "microsoft",
+}
+"""By the first word of a model's name; a word that is not here is a family of its own."""
+_WORD = re.compile(r"[a-z]+")
+
+
+def family(judge: str) -> str:
+    """The family of a model (``claude-sonnet-4``) or of an adapter's id (``openai:gpt-6-luna``)."""
+    model = judge.partition(":")[2] or judge
+    word = _WORD.search(model.rpartition("/")[2].lower())
+    return _FAMILIES.get(word[0], word[0]) if word else judge
+
+
+def one_family(judges: Iterable[str]) -> str | None:
+    """The family that all of them are of; None where there are several."""
+    found = {family(judge) for judge in judges}
+    return found.pop() if len(found) == 1 else None
+
 
 _OWN = ("judges", "aggregation", "quorum")
 """Options of the panel that are none of its members'."""
@@ -132,12 +165,12 @@ class PanelGrader(JudgeGrader[PanelConfig]):
         for member in self._members:
             await member.aclose()
 
-    def remarks(self, folder: Path, case: Sample | None) -> Iterator[Remark]:
+    def remarks(self, folder: Path, case: Sample | None) -> Iterator[ConfigIssue]:
         yield from prompt_remarks(self.options, folder, case)
         shared = one_family(self.judges)
         if shared is not None:
             told = f"all judges are of the family {shared}, and share its biases; add one of another family"
-            yield Remark(Problem("judges", told))
+            yield ConfigIssue(Problem("judges", told))
 
     @cached_property
     def _members(self) -> tuple[ModelJudge, ...]:
@@ -151,7 +184,7 @@ class PanelGrader(JudgeGrader[PanelConfig]):
             members.append(judge)
         return tuple(members)
 
-    async def judged(self, ctx: GradeContext) -> Judged:
+    async def judged(self, ctx: GradeContext) -> MeteredResult:
         rubric, _ = self._members[0].question(ctx)
         words = await together(member.agrade(ctx) for member in self._members)
         usage = total_usage(word.usage for word in words)
@@ -168,10 +201,10 @@ class PanelGrader(JudgeGrader[PanelConfig]):
         if failed and len(scores) < (self.options.quorum or len(words)):
             reasons = "; ".join(f"{judge}: {error}" for judge, error in failed)
             message = f"{len(failed)} of {len(words)} judges gave no score: {reasons}"
-            return Judged(PanelError(message, failed[0][1].type), usage)
-        return Judged(self._graded(words, scores, rubric.pass_score), usage)
+            return MeteredResult(PanelError(message, failed[0][1].type), usage)
+        return MeteredResult(self._graded(words, scores, rubric.pass_score), usage)
 
-    def _graded(self, words: Sequence[Judged], scores: Sequence[float], pass_score: float) -> GradeResult:
+    def _graded(self, words: Sequence[MeteredResult], scores: Sequence[float], pass_score: float) -> GradeResult:
         score = fmean(scores) if self.options.aggregation == "mean" else median(scores)
         members = [_shown(judge, word.result) for judge, word in zip(self.judges, words, strict=True)]
         metadata: dict[str, Any] = {

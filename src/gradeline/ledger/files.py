@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import IO
 
 from gradeline.errors import ConfigError, Problem
-from gradeline.model.codec import to_json
 from gradeline.model.observation import Observation
-
-_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+from gradeline.model.record import to_json
+from gradeline.model.text import escape_formula
 
 
 def write_file(path: Path, observations: Iterable[Observation]) -> int:
@@ -49,7 +48,7 @@ def _write_csv(file: IO[bytes], observations: Iterable[Observation]) -> int:
 def _cell(value: object) -> str:
     if value is None:
         return ""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULAS) else str(value)
+    return escape_formula(value) if isinstance(value, str) else str(value)
 
 
 @contextmanager

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradeline.engine.prepare import Definition
+from gradeline.engine.definition import RunDefinition
 from gradeline.ledger.paired import response_digest
 from gradeline.ledger.quality import QualityLedger
 from gradeline.model import Grade, LLMResponse, Record, Response, ResponseKey, Run, RunGrader, Storage
-from gradeline.model.observation import Observation, judged_key, new_observation, prompt_key
+from gradeline.model.observation import Observation, judgement_key, new_observation, prompt_key
 
 FAMILY = "task_family"
 """The metadata of a case that says which kind of task it is."""
@@ -24,7 +24,7 @@ def record_run(storage: Storage, run: Run) -> int:
 
 def observations_of(storage: Storage, run: Run) -> Iterator[Observation]:
     """The observations in a run, in the order of its records."""
-    compared = {key: storage.find_run(name) for key, name in Definition.of(run).baselines.items()}
+    compared = {key: storage.find_run(name) for key, name in RunDefinition.of(run).baselines.items()}
     for record in storage.records(run.id):
         for key, baseline in compared.items():
             grade = record.grades.get(key)
@@ -47,7 +47,7 @@ def _observation(storage: Storage, run: Run, record: Record, key: str, grade: Gr
         cost=None if record.response.usage is None else record.response.usage.cost,
         latency_ms=record.response.latency_ms,
         observed_at=run.started_at,
-        idempotency_key=judged_key(run.id, record.case, record.repeat, key),
+        idempotency_key=judgement_key(run.id, record.case, record.repeat, key),
         case_key=prompt_key(record.sample.input),
     )
 

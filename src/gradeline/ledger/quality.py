@@ -11,7 +11,7 @@ from weakref import finalize
 
 import msgspec
 
-from gradeline.errors import ConfigError, Problem, closest
+from gradeline.errors import ConfigError, Problem, closest_match
 from gradeline.ledger.files import write_file
 from gradeline.ledger.paired import observation_of
 from gradeline.ledger.rows import QualityRow, row_of
@@ -248,7 +248,7 @@ def _read(given: Observation | Mapping[str, Any], place: int, problems: list[Pro
 
 
 def _unknown(name: str) -> str:
-    close = closest(name, _GIVEN)
+    close = closest_match(name, _GIVEN)
     return "an observation has no such field; " + (
         f"did you mean {close!r}?" if close else f"it has {', '.join(_GIVEN)}"
     )

@@ -1,15 +1,13 @@
-"""The nouns: what flows from suite to report, and the protocols at each seam."""
+"""Data types from suite to report, and the protocols of targets, extractors, graders and stores."""
 
 from gradeline.errors import Fault, Outcome
-from gradeline.model.case import TestCase
-from gradeline.model.codec import digest_of, from_json, sample_digest, to_json
 from gradeline.model.config import Config, config_schema, described, read_struct
 from gradeline.model.context import GradeContext, Need
 from gradeline.model.fingerprint import canonical_json, case_digest, fingerprint
 from gradeline.model.grade import Grade, GradeResult
 from gradeline.model.llm import EmbeddingAdapter, GradingResult, Judge, LLMAdapter, LLMResponse, RunConfig
-from gradeline.model.protocols import AskingGrader, Extractor, Grader, Judged, Storage, Target
-from gradeline.model.record import GradeKey, Record, ResponseKey
+from gradeline.model.protocols import AsyncGrader, Extractor, GraderProtocol, MeteredResult, Storage, Target
+from gradeline.model.record import GradeKey, Record, ResponseKey, digest_of, from_json, sample_digest, to_json
 from gradeline.model.response import ErrorInfo, Response, Usage
 from gradeline.model.run import (
     Columns,
@@ -24,12 +22,12 @@ from gradeline.model.run import (
     RunGrader,
     StoredKey,
 )
-from gradeline.model.sample import Sample
+from gradeline.model.sample import Sample, TestCase
 from gradeline.model.text import clean_data, clean_text, quote
 from gradeline.model.trajectory import Message, Role, ToolCall, Trajectory, Turn
 
 __all__ = [
-    "AskingGrader",
+    "AsyncGrader",
     "Columns",
     "Config",
     "Counts",
@@ -44,15 +42,15 @@ __all__ = [
     "GradeKey",
     "GradeMeasure",
     "GradeResult",
-    "Grader",
     "GraderCounts",
+    "GraderProtocol",
     "GradingResult",
     "Judge",
-    "Judged",
     "LLMAdapter",
     "LLMResponse",
     "Measure",
     "Message",
+    "MeteredResult",
     "Need",
     "Outcome",
     "Record",

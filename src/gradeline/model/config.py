@@ -1,6 +1,6 @@
-"""Typed options: declared once as a struct, read with every fault named at once.
+"""Typed options: declared once as a struct, read with all faults reported at once.
 
-The struct gives the YAML form, the defaults, the JSON Schema and the listing.
+The struct defines the YAML form, the defaults, the JSON Schema and the listing.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, Union,
 
 import msgspec
 
-from gradeline.errors import DataError, Problem, closest
+from gradeline.errors import DataError, Problem, closest_match
 from gradeline.model.text import clean_data, quote
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of a grader or an extractor. Subclass it; annotate fields with `described`."""
+    """The options of a grader or extractor. Subclass it and annotate the fields with `described`."""
 
     def faults(self) -> Iterator[Problem]:
-        """What is wrong though each option alone is right. Paths are relative to the config."""
+        """Faults in the combination of valid options. Paths are relative to the config."""
         yield from ()
 
     @classmethod
     def amend_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
-        """The JSON Schema with what the struct alone does not say; most say everything."""
+        """Extend the JSON Schema by rules that the struct does not express."""
         return schema
 
 
 C = TypeVar("C", bound=msgspec.Struct)
 Reader = Callable[[object, str, list[Problem]], object]
-"""Reads one field by hand: takes the value and its path, adds to the problems, gives the field's value."""
+"""Reads one field: takes the value, its path and the list of problems to append to; returns the field's value."""
 
 
 class Reading(NamedTuple, Generic[C]):
     """Options read from data.
 
-    Faulty options hold their defaults; a required one that is missing or faulty leaves no options.
+    Invalid options have their defaults; if a required one is missing or invalid, ``options`` is None.
     """
 
     options: C | None
@@ -47,9 +47,9 @@ class Reading(NamedTuple, Generic[C]):
 
 
 def described(text: str, *, expected: str | None = None, **constraints: Any) -> msgspec.Meta:
-    """Metadata of an option: its help text and its bounds (``ge``, ``le``, ``min_length``, …).
+    """Metadata of an option: help text and bounds (``ge``, ``le``, ``min_length``, …).
 
-    ``expected`` says what a faulty value should have been, where the type's own words do not.
+    ``expected`` replaces the type's description in the message for an invalid value.
     """
     return msgspec.Meta(description=text, extra={"expected": expected} if expected else None, **constraints)
 
@@ -57,9 +57,9 @@ def described(text: str, *, expected: str | None = None, **constraints: Any) -> 
 def read_struct(
     kind: type[C], data: object, path: str = "config", readers: Mapping[str, Reader] | None = None
 ) -> Reading[C]:
-    """Read a mapping into a struct, field by field, so that all faults are found in one go.
+    """Read a mapping into a struct field by field, so that all faults are found at once.
 
-    Keys that begin with ``x-`` are the user's own. The tag of a tagged struct is not a field.
+    Keys that begin with ``x-`` are ignored. The tag of a tagged struct is not a field.
     """
     problems: list[Problem] = []
     if not isinstance(data, Mapping):
@@ -93,10 +93,9 @@ def read_struct(
 
 
 def canonical_options(options: object) -> Any:
-    """The one form in which options are stored and fingerprinted.
+    """The form in which options are stored and fingerprinted.
 
-    Defaults are left out, so spelling one out changes nothing; changing a default means a new
-    version of its grader.
+    Defaults are omitted, so writing one out changes nothing; changing a default requires a new version of the grader.
     """
     if isinstance(options, msgspec.Struct):
         tag = options.__struct_config__.tag
@@ -118,7 +117,7 @@ def _default(field: msgspec.structs.FieldInfo) -> object:
 
 
 def config_schema(kind: type[Config]) -> dict[str, Any]:
-    """The JSON Schema of a config, self-contained."""
+    """The self-contained JSON Schema of a config."""
     schema = msgspec.json.schema(kind)
     definitions = schema.pop("$defs", {})
     name = str(schema.pop("$ref", "")).rsplit("/", 1)[-1]
@@ -133,10 +132,10 @@ def config_schema(kind: type[Config]) -> dict[str, Any]:
 
 
 def _unknown_key(key: str, fields: Mapping[str, object]) -> str:
-    close = closest(key, fields)
+    close = closest_match(key, fields)
     if close:
         return f"unknown option; did you mean {close!r}?"
-    return f"unknown option; known are {', '.join(fields)}" if fields else "unknown option; there are none"
+    return f"unknown option; use one of {', '.join(fields)}" if fields else "unknown option; no options are supported"
 
 
 class _Field(NamedTuple):
@@ -144,7 +143,7 @@ class _Field(NamedTuple):
     type: Any
     required: bool
     holder: type[msgspec.Struct]
-    """A struct of this one field: msgspec keeps what it knows of a type with the struct it stands in."""
+    """A struct with only this field: msgspec caches type information per struct."""
 
 
 @cache
@@ -181,7 +180,7 @@ def _explain(kind: object, value: object, path: str, error: Exception) -> Proble
     choices = _choices(kind)
     expected = _expected(kind)
     if choices and not where:
-        close = closest(value, choices) if isinstance(value, str) else None
+        close = closest_match(value, choices) if isinstance(value, str) else None
         what = f"expected one of {', '.join(choices)}" + (f" (did you mean {close!r}?)" if close else "")
     elif expected:
         what = f"expected {expected}"

@@ -1,4 +1,4 @@
-"""Digests of what decides a result, so that like is compared with like."""
+"""Fingerprints: digests of the configuration that determines a result."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _canonical = msgspec.json.Encoder(order="deterministic")
 
 
 def canonical_json(value: object) -> bytes:
-    """One spelling for equal data: keys sorted, no spaces."""
+    """The same bytes for equal data: keys sorted, no spaces."""
     return _canonical.encode(value)
 
 
 def fingerprint(*parts: object) -> str:
-    """128 bits of SHA-256 over the parts' canonical JSON. Secrets are never a part."""
+    """128 bits of SHA-256 over the canonical JSON of the parts. Never pass secrets."""
     return sha256(canonical_json(parts)).hexdigest()[:_LENGTH]
 
 
 def case_digest(sample: Sample) -> str:
-    """Changes when a case is edited; its id and its tags are not its content."""
+    """Digest of the content of a case, without id and tags; changes when the case is edited."""
     return fingerprint(
         "case",
         1,

@@ -1,4 +1,4 @@
-"""What a grader returns for a submission, and how a record keeps it."""
+"""Grades: what a grader returns (`GradeResult`) and what a record stores (`Grade`)."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from gradeline.model.response import ErrorInfo, Usage
 from gradeline.model.text import quote, quote_typed
 
 PASS_SCORE = 0.5
-"""The score from which a grade passes when neither grader nor suite says otherwise."""
+"""Default pass threshold."""
 
 _PASS, _FAIL, _ERROR = Outcome.PASS, Outcome.FAIL, Outcome.ERROR
-"""An enumeration looks its members up each time, and a grade is made for every case."""
+"""Cached: enum lookups are slow, and every case has a grade."""
 _MAX_DEPTH = 200
 _PLAIN = frozenset({str, int, bool, NoneType})
-_FILLED: Any = None
-"""Stands for a default that ``__post_init__`` works out; an explicit None works alike."""
+_COMPUTED: Any = None
+"""Placeholder for a default set in ``__post_init__``, which replaces an explicit None too."""
 
 
 def valid_score(score: object) -> float:
-    """``score`` as a float in 0..1, or `ValueError` that names it."""
+    """``score`` as a float in 0..1; `ValueError` for anything else."""
     if type(score) is float:
         value = score
     elif isinstance(score, Real) and not isinstance(score, bool):
@@ -42,7 +42,7 @@ def valid_score(score: object) -> float:
 
 
 def is_field_error(error: BaseException) -> bool:
-    """Whether an exception is about a wrong field of a `GradeResult`, and not user code's own."""
+    """Whether an exception was raised by the validation of `GradeResult`, not by user code."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -50,14 +50,14 @@ def is_field_error(error: BaseException) -> bool:
 
 
 def plain_scalar(value: Any) -> Any:
-    """A NumPy scalar as the Python number, bool or string that it holds; anything else unchanged."""
+    """Convert a NumPy scalar to a Python number, bool or string; return anything else unchanged."""
     if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
         return value.item()
     return value
 
 
 def _is_plain(data: dict[str, Any]) -> bool:
-    """Whether all values are finite numbers, strings, lists of them and the like, as they mostly are; a quick check."""
+    """A quick check for the usual case: finite numbers, strings and lists of them."""
     for value in data.values():
         kind = type(value)
         if kind in _PLAIN or (kind is float and isfinite(value)):
@@ -68,7 +68,7 @@ def _is_plain(data: dict[str, Any]) -> bool:
 
 
 def _plain_metadata(value: Any, path: str, depth: int) -> Any:
-    """The value with NumPy scalars converted; the same object where nothing had to be."""
+    """The value with NumPy scalars converted; the same object if nothing changed."""
     kind = type(value)
     value = plain_scalar(value)
     if isinstance(value, float):
@@ -94,19 +94,18 @@ def _plain_metadata(value: Any, path: str, depth: int) -> Any:
 
 
 class GradeResult(msgspec.Struct, frozen=True):
-    """Score in 0..1, why, and whatever else is worth keeping. Raises `ValueError` that names a wrong field.
+    """Score in 0..1, rationale and metadata. Raises `ValueError` that names an invalid field.
 
-    ``passed`` defaults to ``score >= 0.5``. ``metadata={"error": ...}`` is only metadata: the score counts.
-    A score of None means that the grader has none to give: the outcome is ``error``, with the rationale as its
-    message, and ``passed`` is None too.
+    ``passed`` defaults to ``score >= 0.5``. ``metadata={"error": ...}`` is only metadata: the score counts. A score of
+    None means no score: the outcome is ``error`` with the rationale as its message, and ``passed`` is None too.
     """
 
     score: float | None
     rationale: str | None = None
-    metadata: dict[str, Any] = _FILLED
+    metadata: dict[str, Any] = _COMPUTED
     passed: bool | None = None
 
-    if TYPE_CHECKING:  # metadata may be left out, but is never None afterwards
+    if TYPE_CHECKING:  # metadata is optional, but never None afterwards
 
         def __init__(
             self,
@@ -135,57 +134,57 @@ class GradeResult(msgspec.Struct, frozen=True):
 
     @property
     def status(self) -> str:
-        """``"pass"``, ``"fail"``, or ``"error"`` without a score."""
+        """``"pass"``, ``"fail"``, or ``"error"`` if there is no score."""
         return "error" if self.score is None else "pass" if self.passed else "fail"
 
     def _valid_score(self) -> float | None:
-        given = plain_scalar(self.score)
-        if given is None:
+        value = plain_scalar(self.score)
+        if value is None:
             return None
         try:
-            score = valid_score(given)
+            score = valid_score(value)
         except ValueError as error:
             raise ValueError(f"{error}{self._swapped()}") from None
         msgspec.structs.force_setattr(self, "score", score)
         return score
 
     def _swapped(self) -> str:
-        """The remedy where score and rationale are in each other's place."""
+        """The remedy if score and rationale are swapped."""
         rationale: object = self.rationale
         if isinstance(self.score, str) and isinstance(rationale, Real) and not isinstance(rationale, bool):
             return f"; the score comes first: GradeResult({quote(rationale)}, {quote(self.score)})"
         return ""
 
     def _set_rationale(self) -> None:
-        given = plain_scalar(self.rationale)
-        if not isinstance(given, str):
-            raise ValueError(f"rationale must be a string or None, got {quote_typed(given)}")
-        msgspec.structs.force_setattr(self, "rationale", str.__str__(given))
+        value = plain_scalar(self.rationale)
+        if not isinstance(value, str):
+            raise ValueError(f"rationale must be a string or None, got {quote_typed(value)}")
+        msgspec.structs.force_setattr(self, "rationale", str.__str__(value))
 
     def _set_metadata(self) -> None:
-        given: object = self.metadata
-        if type(given) is dict and _is_plain(given):
+        value: object = self.metadata
+        if type(value) is dict and _is_plain(value):
             return
-        if not isinstance(given, Mapping):
-            raise ValueError(f"metadata must be a mapping or None, got {quote_typed(given)}")
-        metadata = _plain_metadata(given, "metadata", 0)
-        if metadata is not given:
+        if not isinstance(value, Mapping):
+            raise ValueError(f"metadata must be a mapping or None, got {quote_typed(value)}")
+        metadata = _plain_metadata(value, "metadata", 0)
+        if metadata is not value:
             msgspec.structs.force_setattr(self, "metadata", metadata)
 
     def _set_passed(self, score: float | None) -> None:
-        given = plain_scalar(self.passed)
-        if given is not True and given is not False:
+        passed = plain_scalar(self.passed)
+        if passed is not True and passed is not False:
             raise ValueError(f"passed must be True, False or None, got {quote_typed(self.passed)}")
         if score is None:
-            raise ValueError(f"passed must be None where score is None, got {given}")
-        msgspec.structs.force_setattr(self, "passed", given)
+            raise ValueError(f"passed must be None if score is None, got {passed}")
+        msgspec.structs.force_setattr(self, "passed", passed)
 
 
 class Grade(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
-    """What became of one (sample, grader), as stored.
+    """The grade of one case by one grader, as stored.
 
-    ``pass`` and ``fail`` have a score; ``error`` has none and says why; ``skipped`` has neither
-    score nor pass, because the agent's call failed and there was nothing to grade.
+    ``pass`` and ``fail`` have a score; ``error`` has an error instead; ``skipped`` has neither, because the agent call
+    failed and there was nothing to grade.
     """
 
     kind: str
@@ -194,13 +193,13 @@ class Grade(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
     score: float | None = None
     passed: bool | None = None
     rationale: str | None = None
-    metadata: dict[str, Any] = _FILLED
+    metadata: dict[str, Any] = _COMPUTED
     error: ErrorInfo | None = None
     latency_ms: float | None = None
     output: str | None = None
-    """What the grader's code printed, as far as it is kept."""
+    """What the grader's code printed, possibly truncated."""
     usage: Usage | None = None
-    """What a judge used for it."""
+    """Usage of the judge."""
 
     def __post_init__(self) -> None:
         if self.metadata is None:
@@ -208,15 +207,15 @@ class Grade(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
         outcome = self.outcome
         scored = outcome is _PASS or outcome is _FAIL
         if scored is not (self.score is not None):
-            raise ValueError(f"a grade with outcome {outcome.value!r} and score {self.score!r} cannot be")
+            raise ValueError(f"invalid grade: outcome {outcome.value!r} with score {self.score!r}")
         if self.passed is not ((outcome is _PASS) if scored else None):
-            raise ValueError(f"a grade with outcome {outcome.value!r} and passed {self.passed!r} cannot be")
+            raise ValueError(f"invalid grade: outcome {outcome.value!r} with passed {self.passed!r}")
         if (outcome is _ERROR) is not (self.error is not None):
-            raise ValueError(f"a grade with outcome {self.outcome.value!r} {'has' if self.error else 'lacks'} an error")
+            raise ValueError(f"invalid grade: outcome {outcome.value!r} {'with' if self.error else 'without'} an error")
 
     @property
     def self_reported_error(self) -> bool:
-        """A scored grade whose own metadata speaks of an error: counted, never excluded."""
+        """A scored grade whose metadata has an error: counted, never excluded."""
         return self.score is not None and bool(self.metadata.get("error"))
 
 

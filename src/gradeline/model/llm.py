@@ -1,4 +1,4 @@
-"""What is said to and by a language model, and the protocols of those who speak with one."""
+"""Requests to and responses of language models, and the protocols of adapters and judges."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from gradeline.model.trajectory import ToolCall
 
 @runtime_checkable
 class Budget(Protocol):
-    """Says no before a call is sent that would pass a limit."""
+    """Refuses a call that would exceed a limit before it is sent."""
 
     def admit(self, *, tokens: int, cost: float | None) -> None:
-        """Take the estimate of one call off the budget, or raise."""
+        """Reserve the estimate of one call, or raise."""
 
     def settle(self, usage: Usage) -> None:
-        """Replace an estimate by what the call really used."""
+        """Replace an estimate by the actual usage."""
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """How a model is to be called."""
+    """Parameters of a model call."""
 
     model: str
     temperature: float | None = None
@@ -41,7 +41,7 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class LLMResponse:
-    """What a model answered. Unknown is None, never 0."""
+    """The response of a model. Unknown is None, never 0."""
 
     content: str
     model: str | None = None
@@ -54,7 +54,7 @@ class LLMResponse:
 
 @dataclass(frozen=True)
 class GradingResult:
-    """A judge's word on a candidate beside its baseline; both responses are always kept."""
+    """A judge's verdict on a candidate against its baseline, with both responses."""
 
     quality_score: float
     notes: str
@@ -70,7 +70,7 @@ class GradingResult:
 
 @runtime_checkable
 class LLMAdapter(Protocol):
-    """Speaks one provider's language."""
+    """Calls the models of one provider."""
 
     adapter_id: str
 
@@ -81,7 +81,7 @@ class LLMAdapter(Protocol):
 
 @runtime_checkable
 class EmbeddingAdapter(Protocol):
-    """Turns texts into vectors."""
+    """Computes embedding vectors of strings."""
 
     adapter_id: str
 

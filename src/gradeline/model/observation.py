@@ -1,4 +1,4 @@
-"""One entry of the quality ledger: what a grader said of a candidate beside its baseline."""
+"""Observations: the entries of the quality ledger, each a grader's score of a candidate against a baseline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import msgspec
 
-from gradeline.errors import ConfigError, Problem, closest
+from gradeline.errors import ConfigError, Problem, closest_match
 from gradeline.model.fingerprint import fingerprint
 from gradeline.model.grade import valid_score
 from gradeline.model.text import clean_text, quote
@@ -21,17 +21,17 @@ CALIBRATION_STATES: tuple[CalibrationState, ...] = get_args(CalibrationState)
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=1):
-    """What a grader said once, when, and what the candidate's answer cost. `new_observation` makes a sound one."""
+    """One score of a candidate against a baseline. `new_observation` validates the fields."""
 
     id: int = 0
-    """Given by the store, counting from 1 in the order of arrival; 0 before that."""
+    """Assigned by the store in order of arrival, from 1; 0 before that."""
     task_family: str
     baseline_adapter: str
     candidate_adapter: str
     grader_id: str
     grader_fingerprint: str
     score: float | None
-    """None: no verdict. It counts against the coverage and nowhere else."""
+    """None: no verdict, which only lowers the coverage."""
     baseline_digest: str
     candidate_digest: str
     cost: float | None = None
@@ -39,14 +39,14 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema",
     latency_ms: float | None = None
     calibration_state: CalibrationState = "uncalibrated"
     observed_at: str
-    """UTC to the microsecond and always as long, so that the order of the texts is that of the times."""
+    """UTC with microseconds and of fixed length, so that strings sort by time."""
     idempotency_key: str
     case_key: str | None = None
-    """The case that was answered, whatever the time; None: unknown, and then it is a case of its own."""
+    """Key of the case; None: unknown, and the observation counts as its own case."""
 
 
 class ObservationFilter(NamedTuple):
-    """Which observations are meant: those that have all that is named here."""
+    """Selects observations that match all given fields."""
 
     task_family: str | None = None
     candidate_adapter: str | None = None
@@ -55,22 +55,18 @@ class ObservationFilter(NamedTuple):
     grader_fingerprint: str | None = None
     calibration_state: str | None = None
 
-    def chosen(self) -> dict[str, str]:
-        """What is asked for, by the field of an `Observation`."""
+    def criteria(self) -> dict[str, str]:
+        """The fields to match, by name."""
         return {name: value for name, value in zip(self._fields, self, strict=True) if value is not None}
-
-    def admits(self, observation: Observation) -> bool:
-        """Whether an observation is among those meant."""
-        return all(getattr(observation, name) == value for name, value in self.chosen().items())
 
 
 EVERYTHING = ObservationFilter()
 
 
 class ObservationSums(NamedTuple):
-    """What one judge observed of one adapter against one baseline in one task family, in sums.
+    """Sums over the observations of one judge on one adapter against one baseline in one task family.
 
-    A case counts once, with the mean of its scores, however often it was observed.
+    A case counts once, with the mean of its scores.
     """
 
     task_family: str
@@ -80,14 +76,14 @@ class ObservationSums(NamedTuple):
     total: int
     """Observations."""
     scored: int
-    """Observations that have a score."""
+    """Observations with a score."""
     cases: int
-    """Cases that have a score."""
+    """Cases with a score."""
     score_sum: float
-    """Of the cases' means."""
+    """Sum of the means of the cases."""
     score_squares: float
     latest: str
-    """When the newest was observed."""
+    """Time of the newest observation."""
 
 
 def new_observation(
@@ -107,12 +103,12 @@ def new_observation(
     idempotency_key: str | None = None,
     case_key: str | None = None,
 ) -> Observation:
-    """An observation as it is stored, or `ConfigError` with everything that is wrong with it.
+    """A valid observation; `ConfigError` lists all faults.
 
-    ``observed_at`` is now where it is None. Without an idempotency key, an observation whose time is given is known by
-    all of its content; one whose time is not given is one of its own. Without a case key it is a case of its own.
+    ``observed_at`` defaults to now. Without an idempotency key, the key is a digest of the content if a time is given,
+    else random. Without a case key the observation counts as its own case.
     """
-    check = _Check()
+    check = _Validator()
     observation = Observation(
         task_family=check.name("task_family", task_family),
         baseline_adapter=check.name("baseline_adapter", baseline_adapter),
@@ -130,7 +126,7 @@ def new_observation(
         case_key=None if case_key is None else check.name("case_key", case_key),
     )
     if check.problems:
-        raise ConfigError(check.problems, "the observation cannot be kept")
+        raise ConfigError(check.problems, "invalid observation")
     if idempotency_key is not None:
         return observation
     key = uuid4().hex if observed_at is None else fingerprint("observation", _content(observation))
@@ -142,26 +138,26 @@ _Caseless = msgspec.defstruct("_Caseless", _WITHOUT_CASE, tag_field="schema", ta
 
 
 def _content(observation: Observation) -> msgspec.Struct:
-    """What tells it from others; an unknown case does not, so that keys of earlier releases stay the same."""
+    """The content that identifies it; an unknown case is omitted, to keep the keys of earlier releases."""
     if observation.case_key is not None:
         return observation
     return _Caseless(*(getattr(observation, name) for name in _WITHOUT_CASE))
 
 
-def judged_key(run: str, case: str, repeat: int, grader: str) -> str:
-    """The idempotency key of what a grader of a run said of a pair."""
+def judgement_key(run: str, case: str, repeat: int, grader: str) -> str:
+    """The idempotency key of a run's grade of a pair."""
     return fingerprint("judged", run, case, repeat, grader)
 
 
 def prompt_key(prompt: str | Sequence[str]) -> str:
-    """The case key of what was asked, where the case has no other: a digest of the prompt, or of all its turns."""
+    """The case key of a case without one: a digest of the prompt or of all its turns."""
     turns = [prompt] if isinstance(prompt, str) else prompt
     return fingerprint("prompt", [clean_text(turn).text for turn in turns])
 
 
 def calibration_state(state: object) -> CalibrationState:
-    """The state that is meant, or `ConfigError` with those there are."""
-    check = _Check()
+    """A valid calibration state; `ConfigError` lists the known ones."""
+    check = _Validator()
     known = check.state(state)
     if check.problems:
         raise ConfigError(check.problems)
@@ -169,12 +165,12 @@ def calibration_state(state: object) -> CalibrationState:
 
 
 def utc_text(moment: datetime) -> str:
-    """A time as observations hold it."""
+    """A time in the format of observations."""
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
-class _Check:
-    """Takes values one by one and gathers what is wrong with them."""
+class _Validator:
+    """Validates fields one by one and collects the problems."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
@@ -182,13 +178,13 @@ class _Check:
     def name(self, path: str, value: object) -> str:
         if isinstance(value, str) and value.strip():
             return clean_text(value).text
-        self._wrong(path, f"expected a name that is not empty, got {quote(value)}")
+        self._report(path, f"expected a non-empty string, got {quote(value)}")
         return ""
 
     def text(self, path: str, value: object) -> str:
         if isinstance(value, str):
             return clean_text(value).text
-        self._wrong(path, f"expected a text, got {quote(value)}")
+        self._report(path, f"expected a string, got {quote(value)}")
         return ""
 
     def score(self, value: object) -> float | None:
@@ -197,7 +193,7 @@ class _Check:
         try:
             return valid_score(value)
         except ValueError as error:
-            self._wrong("score", f"{error}; None says that there is no verdict")
+            self._report("score", f"{error}; use None for no verdict")
             return None
 
     def amount(self, path: str, value: object) -> float | None:
@@ -210,16 +206,16 @@ class _Check:
                 number = -1.0
             if isfinite(number) and number >= 0.0:
                 return number
-        self._wrong(path, f"expected a finite number that is not negative, or None for unknown, got {quote(value)}")
+        self._report(path, f"expected a finite number from 0, or None for unknown, got {quote(value)}")
         return None
 
     def state(self, value: object) -> CalibrationState:
         for state in CALIBRATION_STATES:
             if value == state:
                 return state
-        close = closest(value, CALIBRATION_STATES) if isinstance(value, str) else None
-        hint = f"did you mean {close!r}?" if close else f"there are {', '.join(CALIBRATION_STATES)}"
-        self._wrong("calibration_state", f"no state {quote(value)}; {hint}")
+        close = closest_match(value, CALIBRATION_STATES) if isinstance(value, str) else None
+        hint = f"did you mean {close!r}?" if close else f"use one of {', '.join(CALIBRATION_STATES)}"
+        self._report("calibration_state", f"unknown state {quote(value)}; {hint}")
         return "uncalibrated"
 
     def time(self, value: object) -> str:
@@ -229,11 +225,11 @@ class _Check:
             moment = datetime.fromisoformat(value) if isinstance(value, str) else value
             if isinstance(moment, datetime) and moment.tzinfo is not None:
                 return utc_text(moment)
-        except (ValueError, OverflowError):  # no time, or one whose UTC lies outside the years 1 to 9999
+        except (ValueError, OverflowError):  # invalid, or outside the years 1 to 9999 in UTC
             pass
-        remedy = "write ISO 8601 with a zone, such as 2026-01-15T10:00:00Z"
-        self._wrong("observed_at", f"{quote(value)} is no time with a zone; {remedy}")
+        remedy = "use ISO 8601 with a time zone, such as 2026-01-15T10:00:00Z"
+        self._report("observed_at", f"invalid time {quote(value)}; {remedy}")
         return ""
 
-    def _wrong(self, path: str, message: str) -> None:
+    def _report(self, path: str, message: str) -> None:
         self.problems.append(Problem(path, message))

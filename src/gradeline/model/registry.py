@@ -1,27 +1,115 @@
-"""Names to declarations: a table of import strings for the built-ins, entry points for the rest."""
+"""Declarations (kind, version, typed options) and the registry that finds them by name."""
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from inspect import cleandoc
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, get_args, get_origin
 
 from gradeline.errors import ConfigError, Problem, UnknownNameError
+from gradeline.model.config import Config, Reader, Reading, canonical_options, config_schema, read_struct
+from gradeline.model.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+_log = logging.getLogger("gradeline")
+
+C = TypeVar("C", bound=Config)
 T = TypeVar("T")
 
+
+class NoOptions(Config, frozen=True):
+    """No options."""
+
+
+class Declaration(Generic[C]):
+    """Base class of graders, extractors and targets: subclass it with the config struct as the type argument.
+
+    The class is the listing entry (`describe`); an instance has options. Reading is lenient: an invalid option falls
+    back to its default and `validate_config` reports it, while `check` refuses it. A missing or invalid required option
+    always raises.
+    """
+
+    kind: ClassVar[str]
+    name: ClassVar[str]
+    version: ClassVar[int] = 1
+    """Part of the fingerprint; increased whenever the same config may give a different result."""
+    noun: ClassVar[str]
+    readers: ClassVar[Mapping[str, Reader]] = {}
+    """Custom readers of options, see `read_struct`."""
+    _config_type: ClassVar[type[Config]] = NoOptions
+
+    config: Mapping[str, Any]
+    options: C
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for base in getattr(cls, "__orig_bases__", ()):
+            origin = get_origin(base)
+            if isinstance(origin, type) and issubclass(origin, Declaration):
+                config_type = get_args(base)[0]
+                if isinstance(config_type, type):
+                    cls._config_type = config_type
+
+    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+        self.config = {} if config is None else config
+        self._reading = self.read(self.config)
+        if self._reading.options is None:
+            raise ConfigError(self._reading.problems, self.kind)
+        self.options = self._reading.options
+
+    @classmethod
+    def read(cls, config: object, path: str = "config") -> Reading[C]:
+        """The options in a config and all faults."""
+        reading: Reading[Any] = read_struct(cls._config_type, config, path, cls.readers)
+        return reading
+
+    @classmethod
+    def check(cls, config: object) -> None:
+        """Raise `ConfigError` with all faults of a config, unknown keys included."""
+        reading = cls.read({} if config is None else config)
+        if reading.problems or reading.unknown:
+            raise ConfigError([*reading.problems, *reading.unknown], cls.kind)
+
+    def validate_config(self) -> bool:
+        """Whether the config is valid; faults are logged. Unknown keys only warn."""
+        for problem in self._reading.unknown:
+            _log.warning("%s %r: %s", self.noun, self.kind, problem)
+        for problem in self._reading.problems:
+            _log.error("%s %r: %s", self.noun, self.kind, problem)
+        return not self._reading.problems
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of kind, version and options; writing out a default does not change it."""
+        return fingerprint(self.noun, self.kind, self.version, canonical_options(self.options))
+
+    @classmethod
+    def describe(cls) -> dict[str, Any]:
+        """The listing entry."""
+        return {
+            "id": cls.kind,
+            "name": cls.name,
+            "description": cleandoc(cls.__doc__ or "").split("\n\n")[0].replace("\n", " "),
+            "type": cls.kind,
+            "config_schema": config_schema(cls._config_type),
+            "version": cls.version,
+            "fingerprint": fingerprint(cls.noun, cls.kind, cls.version),
+        }
+
+
 _METADATA = (".dist-info", ".egg-info")
-"""What the folders of installed packages' metadata end with."""
+"""Suffixes of the metadata folders of installed packages."""
 
 
 class Registry(Generic[T]):
-    """Finds declarations by name. Nothing is imported before it is asked for."""
+    """Finds declarations by name: built-ins by import string, plugins by entry point. Imports on first use."""
 
     def __init__(
         self,
@@ -38,17 +126,17 @@ class Registry(Generic[T]):
         self._group = group
 
     def names(self) -> list[str]:
-        """All names, built-ins first in their own order."""
+        """All names, built-ins first in the order of their table."""
         return [*self._builtins, *sorted(self._plugins())]
 
     def is_builtin(self, name: str) -> bool:
-        """Whether the declaration of that name is gradeline's own; others come from installed packages."""
+        """Whether the name is a built-in; others come from installed packages."""
         return name in self._builtins
 
     def get(self, name: str) -> type[T]:
-        """The declaration of that name, or `UnknownNameError` that offers the closest.
+        """The declaration of that name; `UnknownNameError` suggests the closest one.
 
-        A name that a built-in and a plugin have, or two plugins, is refused: either could be meant.
+        A name shared by a built-in and a plugin, or by two plugins, is refused as ambiguous.
         """
         where = self._builtins.get(name)
         plugins = self._plugins()
@@ -64,13 +152,13 @@ class Registry(Generic[T]):
         return self._load(points[0])
 
     def origin(self, name: str) -> str:
-        """What a known name is, for messages: ``built-in grader``, or ``grader of polite-graders 1.0``."""
+        """The origin for messages: ``built-in grader`` or ``grader of polite-graders 1.0``."""
         if name in self._builtins:
             return f"built-in {self._noun}"
         return f"{self._noun} of {_distribution(self._plugins()[name][0])}"
 
     def list(self) -> list[dict[str, Any]]:
-        """What there is: one entry a declaration, with its options as JSON Schema."""
+        """One entry per declaration, with its options as JSON Schema."""
         return [self._describe(name, self.get(name)) for name in self.names()]
 
     def __iter__(self) -> Iterator[type[T]]:
@@ -80,10 +168,10 @@ class Registry(Generic[T]):
         return name in self._builtins or name in self._plugins()
 
     def _plugins(self) -> dict[str, tuple[EntryPoint, ...]]:
-        """The entry points by name; one that is installed twice counts once."""
+        """Entry points by name; duplicates of the same value count once."""
         if self._group not in _installed_groups(tuple(sys.path)):
             return {}
-        from importlib.metadata import entry_points  # slow to import: only where a package has such entry points
+        from importlib.metadata import entry_points  # slow to import; only needed if a package has such entry points
 
         found: dict[str, tuple[EntryPoint, ...]] = {}
         for point in entry_points(group=self._group):
@@ -114,15 +202,15 @@ class Registry(Generic[T]):
 
 
 def _distribution(point: EntryPoint) -> str:
-    """The package an entry point comes from, with its version."""
+    """Package and version of an entry point."""
     return "an unknown package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
 
 
 @lru_cache(maxsize=4)
 def _installed_groups(path: tuple[str, ...]) -> frozenset[str]:
-    """The groups of gradeline's that installed packages have entry points for.
+    """The ``gradeline.*`` entry point groups of installed packages.
 
-    Reads the files themselves: `importlib.metadata` takes longer to import than most commands take in all.
+    Reads the files directly: importing `importlib.metadata` takes longer than most commands.
     """
     found: set[str] = set()
     for entry in path:
@@ -138,7 +226,7 @@ def _installed_groups(path: tuple[str, ...]) -> frozenset[str]:
 
 def _groups_in(path: str) -> Iterator[str]:
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - a Path for each installed package takes longer than reading
+        with open(path, "rb") as file:  # noqa: PTH123 - creating a Path takes longer than reading
             text = file.read()
     except OSError:
         return

@@ -1,4 +1,4 @@
-"""What graders and targets may use of the place they run in."""
+"""Resources that graders and targets receive from the run: folder, environment, egress policy, secrets."""
 
 from __future__ import annotations
 
@@ -7,33 +7,32 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from gradeline.model.bound_secret import SecretSet
+from gradeline.model.secrets import SecretSet
 
 
 class EgressPolicy(Protocol):
-    """Decides before every connection, for each address that a host name resolved to."""
+    """Decides before each connection, for every address a host name resolves to."""
 
     def check(self, host: str, address: str, port: int) -> str | None:
-        """Why this address may not be reached, or None where it may."""
+        """Why this address may not be reached; None if it may."""
 
 
 class Resources(NamedTuple):
     """Passed to the ``bind`` of every grader and target, built-in or plugin, before it is used."""
 
     folder: Path | None = None
-    """Where relative paths begin; None: the current folder."""
+    """Base of relative paths; None: the current folder."""
     environment: Mapping[str, str] | None = None
-    """The variables that hold keys; None: those of this process."""
+    """Variables with API keys; None: those of this process."""
     policy: EgressPolicy | None = None
-    """Which addresses may be reached; None: any."""
+    """Addresses that may be reached; None: any."""
     prices: Any = None
-    """What models cost (`gradeline.adapters.Prices`); None: those of the table."""
-
+    """Model prices (`gradeline.adapters.Prices`); None: the built-in table."""
     secrets: SecretSet | None = None
-    """The secrets whose markers are in the options and in the environment; the transport fills them in."""
+    """Secrets whose markers are in options and environment; the transport inserts the values."""
 
     def transport(self) -> Any:
-        """A new `gradeline.transport.Transport` that keeps to the policy; open it with ``async with``."""
+        """A new `gradeline.transport.Transport` under the policy; open it with ``async with``."""
         transport: Any = import_module("gradeline.transport")  # a higher layer, and it loads aiohttp
         policy = () if self.policy is None else (self.policy,)
         return transport.Transport(*policy, secrets=self.secrets)

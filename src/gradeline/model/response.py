@@ -1,4 +1,4 @@
-"""What the agent gave back: an answer, or a typed error."""
+"""The response of an agent: an answer or a typed error, and its usage."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 def total_usage(parts: Iterable[Usage | None]) -> Usage | None:
-    """What several calls used; a sum with an unknown part is unknown. A part that is None is a call that was not made;
-    None where none was. For calls that were all made: `usage_of_calls`.
+    """Total usage of several calls; None if all parts are None, which stands for a call that was not made.
+
+    A sum with an unknown part is unknown. For calls that were all made use `usage_of_calls`.
     """
     used = [part for part in parts if part is not None]
     if not used:
@@ -40,7 +41,7 @@ def total_usage(parts: Iterable[Usage | None]) -> Usage | None:
 
 
 def usage_of_calls(parts: Iterable[Usage | None]) -> Usage | None:
-    """What several calls used that were all made; one whose usage is unknown (None) leaves the sums unknown."""
+    """Total usage of calls that were all made; one of unknown usage (None) makes the sums unknown."""
     total = total_usage(part or Usage() for part in parts)
     return None if total == Usage() else total
 
@@ -60,12 +61,12 @@ UNKNOWN_TOOL_USE = (
 UNKNOWN_TOOL_RESULTS = (
     "the response reports tool calls without their results, so it is unknown what they returned and whether they "
     "failed; report the results too (http and command: map trajectory under the target's response:; python: messages "
-    "of role tool in the trajectory), or choose checks that need no results, such as forbidden_tools"
+    "of role tool in the trajectory), or use checks that need no results, such as forbidden_tools"
 )
 
 
 class ErrorInfo(msgspec.Struct, frozen=True):
-    """An error as a record keeps it."""
+    """An error as stored in a record."""
 
     type: str
     message: str
@@ -74,11 +75,10 @@ class ErrorInfo(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
-    """One agent call, committed on arrival.
+    """The result of one agent call.
 
-    A success has a text (an empty one is still an answer); anything else has an ``error``.
-    ``cleaned`` says that the text held characters that no store can keep, which were replaced. ``output`` is what
-    an agent that is Python code printed.
+    A success has a text, which may be empty; anything else has an ``error``. ``cleaned``: the text had characters that
+    cannot be stored and were replaced. ``output``: what a Python agent printed.
     """
 
     status: ResponseStatus = "success"
@@ -96,13 +96,13 @@ class Response(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
 
     @property
     def steps(self) -> Trajectory:
-        """What the agent wrote, as a trajectory that ends with the text. For tool calls: `tool_use`."""
+        """The trajectory, ending with the text. For tool calls use `tool_use`."""
         if self.trajectory is not None:
             return self.trajectory.answered(self.text or "")
         return Trajectory.of_turn_texts((self.text,)) if self.text else Trajectory(tools_known=False)
 
     def tool_use(self) -> Trajectory:
-        """The steps with all tool calls; `MissingDataError` with the remedy where they are unknown."""
+        """The steps with all tool calls; `MissingDataError` with the remedy if they are unknown."""
         if self.trajectory is None or not self.trajectory.tools_known:
             raise MissingDataError(UNKNOWN_TOOL_USE)
         return self.steps

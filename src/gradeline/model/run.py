@@ -1,4 +1,4 @@
-"""A run, and what it comes to so far."""
+"""Runs, their counts, and their results in numbers."""
 
 from __future__ import annotations
 
@@ -11,74 +11,74 @@ from gradeline.errors import Outcome
 from gradeline.model.record import ResponseKey
 
 TurnRule = Literal["all", "mean"]
-"""When a conversation passes that is graded turn by turn: every turn passes, or the mean reaches the threshold."""
+"""When a conversation graded turn by turn passes: every turn passes, or the mean reaches the threshold."""
 
 RunStatus = Literal["pending", "running", "completed", "failed", "cancelled", "interrupted"]
-"""``interrupted`` is not stored: a store gives it to a run whose owner is gone when the run is read."""
+"""``interrupted`` is not stored: the store reports it for a run whose owner is gone."""
 
 
 class RunGrader(msgspec.Struct, frozen=True):
-    """A grader of a run: what it was, so that like is compared with like."""
+    """A grader of a run, for comparing like with like."""
 
     kind: str
     fingerprint: str
     judges: tuple[str, ...] = ()
-    """The models that its scores come from."""
+    """The models that score."""
     pass_threshold: float | None = None
-    """The score from which a grade passes; None: the grader decides."""
+    """Minimum score that passes; None: the grader decides."""
     turns: TurnRule | None = None
-    """When a conversation passes; None in runs of versions in which only the mean decided."""
+    """When a conversation passes; None in runs of versions that only used the mean."""
     both_orders: bool = False
-    """Whether its judge is shown two answers in both orders, and has no score where they disagree."""
+    """Whether the judge sees two answers in both orders, with no score if the verdicts disagree."""
     judge_id: str = ""
-    """The judge of pairs and its version, whichever run it compares with; empty where it compares with none."""
+    """Judge of pairs and its version, independent of the baseline; empty for other graders."""
     noise: float = 0.0
-    """A smaller change of a case's score counts as same where this run is compared with a baseline."""
+    """Smaller changes of a case's score count as same in comparisons with a baseline."""
 
 
 class EarlyStopping(msgspec.Struct, frozen=True):
-    """The looks at a run that ends as soon as its comparison with a baseline is decided.
+    """The state of a run that stops as soon as its comparison with a baseline is decided.
 
-    Its cases are in random order. ``n`` of the ``of`` cases that it has in common with the baseline were done at the
-    last look, and ``place`` of all its cases: what comes after them in the order of the run was not looked at.
+    Its cases are in random order. At the last interim look, ``n`` of the ``of`` cases in common with the baseline were
+    done, and ``place`` of all its cases: later cases of the run were not included.
     """
 
     baseline: str
     of: int
     cases: int
-    """All cases of the run, whether they were asked or not."""
+    """All cases of the run, called or not."""
     graders: int = 1
     """The graders that share the error rate."""
     look: int = 0
-    """0: none was taken yet."""
+    """Number of the last look; 0: none yet."""
     n: int = 0
     place: int = 0
     all_cases: bool = False
-    """The rest is asked too, so that no look decides any more."""
+    """All cases are run after all, so looks no longer decide."""
     obstacle: str | None = None
-    """Why the run is not looked at: it asks all cases, in the order of the dataset."""
+    """Why early stopping is off: the run calls all cases, in the order of the dataset."""
 
     @property
     def decides(self) -> bool:
-        """Whether the run is judged by its looks."""
+        """Whether the looks decide."""
         return not self.all_cases and self.obstacle is None
 
     @property
     def stopped(self) -> bool:
-        """Whether cases were left out because the answer was known."""
+        """Whether cases were skipped because the comparison was decided."""
         return self.decides and 0 < self.n < self.of
 
     def to_data(self) -> dict[str, int] | None:
-        """As JSON shows it; None where no case was left out."""
+        """The JSON form; None if no case was skipped."""
         return {"look": self.look, "n": self.n, "of": self.of} if self.stopped else None
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=1):
     """One suite, one target variant, one set of graders.
 
-    Times are ISO 8601 texts in UTC. ``total`` is cases x repeats where that is known.
-    ``definition`` is the suite as JSON text, so that the run can be resumed; ``owner`` names the
-    process that runs it as ``host:pid:start``, see `gradeline.store.owner`. An empty id is filled in by ``save_run``.
+    Times are ISO 8601 strings in UTC. ``total`` is cases x repeats if known. ``definition`` is the suite as JSON, for
+    resuming; ``owner`` is the process that runs it, as ``host:pid:start`` (`gradeline.store.leases`). ``save_run``
+    replaces an empty id.
     """
 
     id: str = ""
@@ -99,20 +99,20 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=1):
     definition: str | None = None
     owner: str | None = None
     early: EarlyStopping | None = None
-    """Where it may end before all its cases are asked."""
+    """Set if the run may stop early."""
     warnings: tuple[str, ...] = ()
-    """What a person should know of its suite and its cases, found before it began."""
+    """Warnings about suite and cases, found before the start."""
 
     @property
     def calls_saved(self) -> int:
-        """The calls of the agent that an early end left out; 0 where it asked all, or grades the answers of another."""
+        """Agent calls saved by early stopping; 0 for a run that regrades another."""
         if self.early is None or not self.early.stopped or self.status != "completed" or self.parent is not None:
             return 0
         return self.early.cases * self.repeats - (self.total or 0)
 
 
 class GraderCounts(msgspec.Struct, frozen=True):
-    """What one grader said so far: how often which outcome, and the moments of its scores."""
+    """Outcome counts and score sums of one grader."""
 
     outcomes: dict[str, int]
     score_sum: float
@@ -120,31 +120,31 @@ class GraderCounts(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """What a run holds: its responses by status, its grades by grader. Every status and outcome is listed."""
+    """Responses by status and grades by grader. Every status and outcome is listed."""
 
     responses: dict[str, int]
     graders: dict[str, GraderCounts]
 
 
 class OrderCounts(NamedTuple):
-    """Of one grader, the grades without a score because the order of two answers decided: in favour of which one."""
+    """Grades of one grader without a score because the order of two answers decided, by the favoured position."""
 
     first: int
     second: int
 
 
 class GradeMeasure(NamedTuple):
-    """A grade in numbers."""
+    """The numbers of a grade."""
 
     outcome: Outcome
     score: float | None
     self_reported_error: bool
     cost: float | None = None
-    """What a judge was paid for it, where that is known."""
+    """Cost of the judge, if known."""
 
 
 class Measure(NamedTuple):
-    """One (case, repeat) of a run in numbers: what summaries and comparisons need of a record."""
+    """The numbers of one (case, repeat), for summaries and comparisons."""
 
     case: str
     repeat: int
@@ -153,13 +153,13 @@ class Measure(NamedTuple):
     cost: float | None
     grades: dict[str, GradeMeasure]
     digest: str
-    """Tells an edited case from the one it was; empty where it was not asked for."""
+    """Detects edited cases; empty if not requested."""
     cluster: str | None = None
-    """The cluster of the case, where it has one and digests were asked for."""
+    """Cluster of the case, if any and if digests were requested."""
 
 
 class ResponseColumns(NamedTuple):
-    """Responses in numbers, as many in each column."""
+    """The numbers of responses, in columns of equal length."""
 
     cases: Sequence[str] = ()
     statuses: Sequence[str] = ()
@@ -168,11 +168,11 @@ class ResponseColumns(NamedTuple):
     digests: Sequence[str] = ()
     """As in `Measure`."""
     positions: Sequence[int] = ()
-    """The place of each case in the run."""
+    """Position of each case in the run."""
 
 
 class GradeColumns(NamedTuple):
-    """Grades in numbers, as many in each column."""
+    """The numbers of grades, in columns of equal length."""
 
     cases: Sequence[str] = ()
     graders: Sequence[str] = ()
@@ -183,19 +183,19 @@ class GradeColumns(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Some cases of a run in numbers, column by column: a tenth of what a `Measure` of each would take."""
+    """The numbers of some cases in columns, in a tenth of the memory of one `Measure` per case."""
 
     responses: ResponseColumns
     grades: GradeColumns
 
 
 class StoredKey(NamedTuple):
-    """What is there already of one (run, case, repeat): the response's status and the fingerprint of each grade."""
+    """What is stored for one (run, case, repeat): response status and fingerprint of each grade."""
 
     key: ResponseKey
     status: str
     fingerprints: dict[str, str]
     digest: str
-    """Tells an edited case from the one that was asked."""
+    """Detects edited cases."""
     errors: frozenset[str] = frozenset()
-    """The graders that failed; not those whose judge gave a verdict in both orders, and another one in each."""
+    """Graders that failed, except judges whose verdicts differ between the two orders."""

@@ -1,4 +1,4 @@
-"""A sample: one row of a dataset or one stored test case."""
+"""Cases: a row of a dataset (`Sample`) and a test case in the store (`TestCase`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 
 class Sample(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
-    """What the agent is asked, and what is expected of it."""
+    """One case: the input of the agent and the expected value."""
 
     id: int | str
     input: str | list[str]
@@ -22,14 +22,13 @@ class Sample(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
     rubric: str | None = None
     rubric_path: str | None = None
     cluster: str | UnsetType | None = UNSET
-    """What this case has in common with others, such as their document: cases of one cluster are not independent.
+    """Name of the cluster, such as a shared document: cases of one cluster are not independent.
 
-    Unset (false, and not stored), the case is a cluster of its own. It is not part of what is asked: a case whose
-    cluster changes is not an edited one.
+    Unset (falsy, not stored): the case is its own cluster. Changing the cluster does not count as editing the case.
     """
 
     def __post_init__(self) -> None:
-        # an explicit None is an empty mapping; written out, since a sample is made for every row of a dataset
+        # an explicit None is an empty mapping; unrolled because it runs for every row of a dataset
         if self.metadata is None:
             msgspec.structs.force_setattr(self, "metadata", {})
         if self.agent_args is None:
@@ -43,5 +42,23 @@ class Sample(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
 
     @property
     def case_key(self) -> str:
-        """The case's name in its suite: ids 1 and "1" are the same case."""
+        """The case's key in its suite: ids 1 and "1" are the same case."""
         return str(self.id)
+
+
+class TestCase(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=1):
+    """A test case of the service: an input and its expected output."""
+
+    __test__ = False  # keeps pytest from collecting it
+
+    id: str
+    input: str
+    expected_output: str
+    description: str | None = None
+    tags: tuple[str, ...] = ()
+    created_at: str | None = None
+    modified_at: str | None = None
+
+    def sample(self) -> Sample:
+        """The test case as a `Sample`."""
+        return Sample(id=self.id, input=self.input, ground_truth=self.expected_output, tags=self.tags)

@@ -1,1 +1,1 @@
-"""Reading hostile text: JSON, numbers, regular expressions, each bounded in time and depth."""
+"""Parsers for untrusted input: JSON, JSON Schema, JMESPath, numbers, patterns, all bounded in time and depth."""

@@ -1,8 +1,8 @@
-"""How much work on untrusted data this process may do itself.
+"""Which work on untrusted data must run in a worker process.
 
-The time of JSON Schema, JMESPath, patterns and text distances depends on data that anyone may have written. Before
-each evaluation an upper bound of its time is estimated. Up to `MOST_NS` it runs here; beyond that only a worker
-process may run it, which is killed at a deadline and has a memory limit.
+The time of JSON Schema, JMESPath, patterns and string distances depends on untrusted data. Before each evaluation its
+time is estimated by an upper bound. Up to `MOST_NS` it runs in this process; beyond that only in a worker process,
+which has a deadline and a memory limit.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ from __future__ import annotations
 from gradeline.errors import NeedsIsolationError
 
 MOST_NS = 50_000_000
-"""Nanoseconds that one evaluation may take, at worst, in a process that serves others as well."""
+"""Maximum nanoseconds of one evaluation in a process that is not a worker."""
 
 
 class _Process:
-    """What is known of the process this runs in."""
-
     killable = False
 
 
@@ -23,7 +21,7 @@ _process = _Process()
 
 
 def trust_process() -> None:
-    """Declare this process a worker, which is killed when it takes too long: everything may run here."""
+    """Declare this process a worker, which has a deadline: everything may run here."""
     _process.killable = True
 
 

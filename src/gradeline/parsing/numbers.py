@@ -1,4 +1,4 @@
-"""The number an answer comes down to."""
+"""Find the number that is the answer in a text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
-# Repetitions are bounded or possessive: answers are hostile, and these must stay linear in them.
+# repetitions are bounded or possessive, to stay linear in untrusted text
 _MARKER = re.compile(
     r"\\boxed\s{0,9}\{|####|(?m:^[ \t]{0,9})A:|(?i:\banswer[*_`]{0,3}\s{0,9}(?:is\b|[:=]))",
 )
@@ -26,25 +26,24 @@ _NUMBER = re.compile(
 )
 _DIGIT = re.compile(r"\d")
 _MAX_LEAD = 4
-"""How many characters of a number may stand before its first digit: -$-.5"""
+"""Maximum characters before the first digit of a number, as in -$-.5."""
 _LATEX_FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*(-?\d+)\s*\}\s*\{\s*(\d+)\s*\}")
 _LATEX_NOISE = re.compile(r"\\[,!;: ]|\\\$|\{,\}|\\text\s*\{")
 _MAX_DIGITS = 3000
 _MAX_EXPONENT = 400
-"""Together below the 4,300 digits that Python turns into text."""
+"""Together below the 4,300 digits that Python converts to a string."""
 _MAX_SHOWN = 60
 
 
 class NumberTooLargeError(ValueError):
-    """More digits than a number in an answer has."""
+    """A number with too many digits or too large an exponent."""
 
 
 def find_number(text: str) -> Fraction | None:
-    """The first number after the last answer marker, else the last number; None where there is none.
+    """The first number after the last answer marker, else the last number; None if there is none.
 
-    Knows thousands separators, currency signs, decimals, exponents, fractions and mixed
-    numbers. A percent sign does not scale. A division by zero is not a number: where it is the
-    answer, there is none.
+    Supports thousands separators, currency signs, decimals, exponents, fractions and mixed numbers. A percent sign does
+    not scale. A division by zero is not a number.
     """
     if "\\" in text or "{,}" in text:
         text = _LATEX_FRACTION.sub(_plain_fraction, text)
@@ -60,7 +59,7 @@ def find_number(text: str) -> Fraction | None:
 
 
 def _numbers(text: str, position: int = 0) -> Iterator[re.Match[str]]:
-    """All numbers from a position on. Digits are looked for first: that is ten times as fast in prose."""
+    """All numbers from a position. Searching for digits first is ten times faster in prose."""
     while digit := _DIGIT.search(text, position):
         match = _NUMBER.search(text, max(position, digit.start() - _MAX_LEAD))
         if match is None:
@@ -70,7 +69,7 @@ def _numbers(text: str, position: int = 0) -> Iterator[re.Match[str]]:
 
 
 def show_number(number: Fraction) -> str:
-    """A number as a person would write it; of a very long one the beginning."""
+    """A readable number, truncated if very long."""
     shown = _exact(number)
     return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}… ({len(shown):,} characters)"
 
@@ -87,7 +86,7 @@ def _exact(number: Fraction) -> str:
 
 
 def _plain_fraction(found: re.Match[str]) -> str:
-    # The space makes 1\frac{1}{2} a mixed number; a sign must stay next to its number.
+    # the space makes 1\frac{1}{2} a mixed number; a sign must stay next to its number
     signed = found.string.endswith(("-", "−", "+"), 0, found.start())
     return f"{'' if signed else ' '}{found[1]}/{found[2]} "
 

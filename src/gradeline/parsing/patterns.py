@@ -1,7 +1,7 @@
-"""Regular expressions that cannot hang: RE2, and the patterns written for Python's ``re``.
+"""Regular expressions with bounded time: RE2 patterns, and patterns written for Python's ``re``.
 
-A pattern of ours is an RE2 pattern. A pattern of a letta suite was written for ``re``; it runs
-on RE2 where both are known to give the same answer, and asks for a killable worker where not.
+Rules use RE2 patterns. Patterns of letta suites and extractors are written for ``re``: they run on RE2 if both engines
+give the same result, else in a worker process. Also Unicode normalization in linear time (`nfc`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from functools import lru_cache
 from threading import Lock
 from time import perf_counter_ns
 from typing import NamedTuple, Protocol, cast
+from unicodedata import normalize
 
 from gradeline.errors import NeedsIsolationError, TooLargeError
-from gradeline.model import quote
+from gradeline.model import clean_text, quote
 from gradeline.parsing.isolation import MOST_NS, is_killable, needs_worker, too_costly
 
 _MAX_PATTERN = 10_000
 MAX_MATCHES = 200_000
-"""How many matches of one pattern are looked at: RE2 takes 4 µs for each."""
+"""Maximum matches of one pattern: RE2 takes 4 µs for each."""
 
 
 class Match(Protocol):
@@ -30,7 +31,7 @@ class Match(Protocol):
 
 
 class Pattern(Protocol):
-    """What RE2 and ``re`` have in common."""
+    """The common interface of RE2 and ``re``."""
 
     @property
     def groups(self) -> int: ...
@@ -40,18 +41,18 @@ class Pattern(Protocol):
 
 
 class PatternError(ValueError):
-    """A pattern that cannot be used; the message quotes it and says why."""
+    """Invalid pattern; the message quotes it and says why."""
 
 
 _STATE_NS = 30
-"""What RE2 takes for one character and one state of a pattern, once its cache of states is full."""
+"""Time of RE2 per character and pattern state once its state cache is full."""
 
 
-class _Bounded:
-    """An RE2 pattern that raises `NeedsIsolationError` for a text that it may take too long for.
+class _BoundedPattern:
+    """An RE2 pattern that raises `NeedsIsolationError` if a text may take too long.
 
-    RE2 is linear in the text, times the size of the pattern. To find all matches is quadratic in the text: the search
-    for each may read to the end of it.
+    A search is linear in the text times the size of the pattern. Finding all matches is quadratic in the text, because
+    each search may read to the end.
     """
 
     def __init__(self, pattern: str, compiled: Pattern) -> None:
@@ -71,10 +72,10 @@ class _Bounded:
 
     def finditer(self, text: str, /) -> Iterator[Match]:
         self._check(len(text))
-        began = perf_counter_ns()
+        started = perf_counter_ns()
         for match in self._compiled.finditer(text):
             yield match
-            if too_costly(perf_counter_ns() - began):
+            if too_costly(perf_counter_ns() - started):
                 raise needs_worker(f"the search for all matches of {quote(self._pattern)}")
 
     def _check(self, chars: int) -> None:
@@ -84,11 +85,11 @@ class _Bounded:
 
 _STATE_TOKEN = re.compile(r"\\.|\[(?:\\.|[^\]\\])*+\]|\{(\d{1,9})(,?)(\d{0,9})\}|.", re.DOTALL)
 _CLASS_STATES = 10.0
-"""States of a character class; those of Unicode have more, of which few are looked at for one character."""
+"""States of a character class; Unicode classes have more, but few are visited per character."""
 
 
 def pattern_states(pattern: str) -> float:
-    """About how many states a regular expression has: what is repeated n times counts n times."""
+    """Approximate number of states of a regular expression; n repetitions count n times."""
     groups = [0.0]
     last = 0.0
     for token in _STATE_TOKEN.finditer(pattern):
@@ -111,14 +112,14 @@ def pattern_states(pattern: str) -> float:
 
 @lru_cache(maxsize=512)
 def compile_pattern(pattern: str) -> Pattern:
-    """An RE2 pattern, or `PatternError`."""
-    return _Bounded(pattern, compile_trusted_pattern(pattern))
+    """Compile an RE2 pattern; `PatternError` if it is invalid."""
+    return _BoundedPattern(pattern, compile_trusted_pattern(pattern))
 
 
 @lru_cache(maxsize=512)
 def compile_trusted_pattern(pattern: str) -> Pattern:
-    """An RE2 pattern that is known to be quick on every text, or `PatternError`."""
-    import re2  # 10 ms that most commands never need
+    """Compile an RE2 pattern without a time bound, for patterns known to be fast on every text."""
+    import re2  # takes 10 ms, and most commands never need it
 
     if len(pattern) > _MAX_PATTERN:
         raise PatternError(_too_long(pattern))
@@ -130,14 +131,14 @@ def compile_trusted_pattern(pattern: str) -> Pattern:
         reason = error.args[0] if error.args else "refused"
         if isinstance(reason, bytes):
             reason = reason.decode(errors="replace")
-        raise PatternError(f"{quote(pattern)} is no RE2 pattern: {reason}{_remedy(pattern)}") from None
+        raise PatternError(f"{quote(pattern)} is not a valid RE2 pattern: {reason}{_remedy(pattern)}") from None
     except UnicodeEncodeError:
-        raise PatternError(f"{quote(pattern)} is no RE2 pattern: lone surrogates are not text") from None
+        raise PatternError(f"{quote(pattern)} is not a valid RE2 pattern: lone surrogates are not text") from None
     return compiled
 
 
 def matches(pattern: Pattern, text: str) -> Iterator[Match]:
-    """The matches of a pattern one after the other; empty ones are none. `TooLargeError` past `MAX_MATCHES`."""
+    """The non-empty matches of a pattern; `TooLargeError` after `MAX_MATCHES`."""
     found = 0
     for match in pattern.finditer(text):
         if match.group():
@@ -175,7 +176,7 @@ _CLASSES_INSIDE = {
 }
 _ANYTHING = frozenset({r"[\s\S]", r"[\S\s]", r"[\d\D]", r"[\D\d]", r"[\w\W]", r"[\W\w]"})
 _SAFE_ESCAPES = frozenset("Aabfnrtvx")
-"""Letters behind a backslash that RE2 reads as ``re`` does. ``\\B`` is none: at the empty text they differ."""
+"""Escapes that RE2 and ``re`` read alike. Not ``\\B``: they differ on the empty string."""
 
 _TOKEN = re.compile(
     r"""
@@ -195,29 +196,29 @@ _TOKEN = re.compile(
 _SET_PART = re.compile(r"\\(?:x[0-9a-fA-F]{2}|.)|.", re.DOTALL)
 _LEADING_FLAGS = re.compile(r"\(\?[ims]+\)")
 _FOREIGN_WORD_CHAR = re.compile(r"[^\W\x00-\x7f]|\u0345")
-"""A word character beyond ASCII, and the one mark that is a letter in another case."""
+"""A non-ASCII word character, and the one mark that is a letter in another case."""
 
 
 class _Translation(NamedTuple):
-    """A pattern for RE2, and when RE2 answers with it as ``re`` does."""
+    """A pattern for RE2, and the conditions under which RE2 gives the same result as ``re``."""
 
     pattern: str
     before_newline: str
-    """The same for a text that ends in a newline, before which a ``$`` of ``re`` stands too."""
+    """The pattern for a text that ends in a newline, where ``$`` of ``re`` also matches before it."""
     classes: bool
-    """It holds a class such as ``\\w``, of which each engine has its own Unicode tables."""
+    """It has a class such as ``\\w``, for which the engines have different Unicode tables."""
     words: bool
-    """It tells words apart or ignores case, where RE2 knows ASCII alone."""
+    """It has word boundaries or ignores case, where RE2 only supports ASCII."""
     ends: bool
-    """It holds a ``$`` that stands before a last newline."""
+    """It has a ``$`` that matches before a final newline."""
     ends_midway: bool
     """Something may follow such a ``$``."""
     empty_loop: bool
-    """A group is repeated that may match nothing: what such a group captures differs."""
+    """A repeated group may match the empty string: the engines capture differently."""
 
 
 class _Group:
-    """A group while it is read. It is solid when no alternative of it matches the empty text."""
+    """A group during parsing. It is solid if none of its alternatives matches the empty string."""
 
     def __init__(self) -> None:
         self.solid = True
@@ -231,7 +232,7 @@ class _Group:
 
 @lru_cache(maxsize=512)
 def _translate(pattern: str) -> _Translation:
-    """Raises `NeedsIsolationError` for what RE2 may read differently."""
+    """Raises `NeedsIsolationError` for a pattern that RE2 may read differently."""
     leading = _LEADING_FLAGS.match(pattern)
     flags = leading[0] if leading else ""
     if "i" in flags and not pattern.isascii():
@@ -310,33 +311,32 @@ def _set(pattern: str, text: str) -> str:
         elif letter.isalnum() and letter not in _SAFE_ESCAPES:
             raise _isolate(pattern)
         else:
-            out.append(f"\\{part}" if part in ("[", "]") else part)  # re knows no [:classes:]
+            out.append(f"\\{part}" if part in ("[", "]") else part)  # re has no [:classes:]
     return "".join(out) + "]"
 
 
 def _repeats(token: re.Match[str] | None) -> bool:
-    """Whether what stands before the token may match more than once."""
+    """Whether the preceding item may match more than once."""
     return token is not None and token.lastgroup == "repeat" and token["times"] != "?"
 
 
 def _may_skip(token: re.Match[str] | None) -> bool:
-    """Whether what stands before the token may be left out."""
+    """Whether the preceding item is optional."""
     return token is not None and token.lastgroup == "repeat" and token["times"] != "+"
 
 
 def _isolate(pattern: str) -> NeedsIsolationError:
     return NeedsIsolationError(
-        f"the pattern {quote(pattern)} means something only Python's re knows (lookaround, backreference, inline "
-        "flag); it may hang, so it runs in a worker process alone"
+        f"the pattern {quote(pattern)} uses a feature of Python's re only (lookaround, backreference, inline flag) and "
+        "may hang; only a worker process may run it"
     )
 
 
 def compile_python_pattern(pattern: str, text: str, *, consuming: bool) -> Pattern:
-    """A pattern of Python's ``re``, ready for ``text``, with the answer ``re`` would give.
+    """Compile a pattern of Python's ``re`` for ``text``, with the same result as ``re``.
 
-    ``consuming`` says that the matched text itself is wanted, not only whether there is a match.
-    Raises ``re.error`` for what is no pattern at all, `NeedsIsolationError` for what only ``re``
-    can answer.
+    ``consuming``: the matched text itself is needed, not only whether there is a match. Raises ``re.error`` for an
+    invalid pattern, `NeedsIsolationError` if only ``re`` can run it.
     """
     try:
         return _compile_for_re2(pattern, text, consuming=consuming)
@@ -365,7 +365,7 @@ def _compile_for_re2(pattern: str, text: str, *, consuming: bool) -> Pattern:
 
 
 def _same_characters(text: str, translation: _Translation) -> bool:
-    """Whether both engines see the same in each character of the text."""
+    """Whether both engines classify each character of the text alike."""
     if text.isascii():
         return True
     distinct = "".join(sorted(set(text)))
@@ -383,19 +383,30 @@ def _same_characters(text: str, translation: _Translation) -> bool:
 
 @lru_cache(maxsize=512)
 def compile_re(pattern: str) -> Pattern:
-    """A pattern for Python's ``re`` itself, which may hang: only for a worker process."""
+    """Compile a pattern with Python's ``re``, which may hang: only for worker processes."""
     with warnings.catch_warnings(action="ignore"):
         return cast(Pattern, re.compile(pattern))
 
 
-_quiet = Lock()
-"""Warnings are switched off for the whole process at a time."""
+_warnings_lock = Lock()
+"""`catch_warnings` affects the whole process."""
 
 
 @lru_cache(maxsize=512)
 def _check_python_pattern(pattern: str) -> None:
     try:
-        with _quiet, warnings.catch_warnings(action="ignore"):  # "possible nested set" and the like
+        with _warnings_lock, warnings.catch_warnings(action="ignore"):  # "possible nested set" and the like
             re.compile(pattern)
     except (RecursionError, OverflowError, ValueError) as error:
         raise re.error(str(error) or "nested too deeply") from None
+
+
+def nfc(text: str) -> str:
+    """Unicode NFC in linear time.
+
+    Python sorts combining marks in quadratic time, so a text with a run of more than 30 marks, Unicode's own limit, is
+    returned unchanged.
+    """
+    if text.isascii() or compile_trusted_pattern(r"\p{M}{31}").search(clean_text(text).text):
+        return text
+    return normalize("NFC", text)

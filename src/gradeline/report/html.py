@@ -11,36 +11,152 @@ from typing import IO
 from gradeline import __version__
 from gradeline.engine.aggregate import GraderSummary
 from gradeline.engine.conclude import RunReport
-from gradeline.report.html_cases import MARKS, cases_section
-from gradeline.report.html_charts import (
+from gradeline.report.formatting import (
+    MISSING,
+    case_count,
+    costs,
+    count_noun,
+    coverage,
+    decimal,
+    duration,
+    headline,
+    interval,
+    one_line,
+    outcome_counts,
+    percent,
+    percent_interval,
+    reasons,
+    truncate,
+)
+from gradeline.report.html_elements import (
+    Html,
+    element,
     interval_plot,
     latency_histogram,
     outcome_bar,
     scale_labels,
     scale_of,
     score_histogram,
+    together,
 )
-from gradeline.report.html_elements import Html, element, together
-from gradeline.report.overview import ErrorTally, GroupName, Overview, look_over
-from gradeline.report.visible import cut
-from gradeline.report.wording import (
-    MISSING,
-    cases_of,
-    costs,
-    counted,
-    coverage,
-    decimal,
-    duration,
-    headline,
-    interval,
-    reasons,
-    share,
-    share_interval,
-    tallies,
+from gradeline.report.overview import (
+    CaseGroup,
+    CaseGroupName,
+    ErrorCount,
+    Overview,
+    ReportedCase,
+    ReportedGrade,
+    scan_records,
 )
 from gradeline.verdict import GateResult
 
-LIMITS: dict[GroupName, int] = {"failed": 300, "errors": 90, "calls": 90, "low": 20}
+_TEASER = 160
+_GROUPS: dict[CaseGroupName, tuple[str, str]] = {
+    "failed": ("Failed", "The lowest scores first."),
+    "errors": ("Could not be graded", "No grader failed these, but one broke: they have no score from it."),
+    "calls": ("No answer", "The agent's call failed: there was nothing to grade, and nothing counts as zero."),
+    "low": ("Passed, with less than a full score", "The lowest scores first."),
+}
+MARKS = {"pass": "✓", "fail": "✕", "error": "!", "skipped": "–"}
+
+
+def cases_section(seen: Overview, *, repeated: bool) -> Iterator[Html]:
+    """The groups of cases, each with how many are left out; ``repeated`` says that a case has several answers."""
+    groups = {name: group for name, group in seen.groups.items() if group.total}
+    if not groups:
+        return
+    yield Html('<section aria-labelledby="cases">')
+    yield element("h2", "Cases to read", id="cases")
+    first = True
+    for name, group in groups.items():
+        yield _group_heading(name, group)
+        for case in group.cases:
+            # one open case shows what is in all of them
+            yield _case(case, opened=first, repeated=repeated)
+            first = False
+    yield Html("</section>")
+
+
+def _group_heading(name: CaseGroupName, group: CaseGroup) -> Html:
+    title, explained = _GROUPS[name]
+    shown = f"{explained} {len(group.cases):,} of {group.total:,} shown." if group.left_out else explained
+    heading = element("h3", title, " ", element("span", f"{group.total:,}", class_="count"))
+    return element("div", heading, element("p", shown, class_="note"), class_="group")
+
+
+def _case(case: ReportedCase, *, opened: bool, repeated: bool) -> Html:
+    name = element("bdi", truncate(case.case, _KEY), class_="case")
+    repeat = element("span", f"repeat {case.repeat}", class_="repeat") if repeated else Html("")
+    chips = [_chip(grade) for grade in case.grades] or [element("span", "no grade", class_="chip chip-skipped")]
+    teaser = element("bdi", one_line(next(iter(case.input), ""), _TEASER), class_="teaser")
+    line = element("summary", name, repeat, element("span", *chips, class_="chips"), teaser)
+    texts = element("div", *_texts(case), class_="texts")
+    # what needs a person's eye stands before what passed
+    grades = sorted(case.grades, key=lambda grade: grade.outcome == "pass")
+    return element("details", line, element("div", texts, *map(_grade, grades), class_="body"), open=opened)
+
+
+def _chip(grade: ReportedGrade) -> Html:
+    said = grade.outcome if grade.score is None else decimal(grade.score)
+    mark = element("span", MARKS[grade.outcome], aria_hidden="true")
+    label = f"{grade.outcome}: " if grade.score is not None else ""
+    spoken = element("span", label, class_="unseen")
+    return element(
+        "span", mark, " ", truncate(grade.grader, _KEY), " ", spoken, said, class_=f"chip chip-{grade.outcome}"
+    )
+
+
+def _texts(case: ReportedCase) -> Iterator[Html]:
+    yield _turns("Input", case.input)
+    if case.expected:
+        yield _turns("Expected", case.expected)
+    if case.error is not None:
+        told = f"{case.error.type}, fault: {case.error.fault}\n{case.error.message}"
+        yield _block("The call failed", told)
+        if case.error.traceback:
+            yield _block("Traceback", case.error.traceback)
+    if case.answer is not None or case.error is None:
+        taken = f" after {duration(case.latency_ms)}" if case.latency_ms is not None else ""
+        yield _block(f"Answer{taken}", case.answer or "")
+    if case.tool_calls:
+        yield _block(count_noun(len(case.tool_calls), "tool call"), "\n".join(case.tool_calls))
+    if case.output:
+        yield _block("Printed by the agent", case.output)
+
+
+def _turns(title: str, texts: tuple[str, ...]) -> Html:
+    if len(texts) == 1:
+        return _block(title, texts[0])
+    return together(*(_block(f"{title}, turn {index}", text) for index, text in enumerate(texts, start=1)))
+
+
+def _grade(grade: ReportedGrade) -> Html:
+    """What one grader said, as far as it said more than its score."""
+    parts: list[Html] = []
+    if grade.submission is not None:
+        parts.append(_block("Graded text", grade.submission))
+    if grade.rationale:
+        parts.append(_block("Rationale", grade.rationale))
+    if grade.error is not None:
+        parts.append(_block(f"{grade.error.type}, fault: {grade.error.fault}", grade.error.message))
+        if grade.error.traceback:
+            parts.append(_block("Traceback", grade.error.traceback))
+    if grade.output:
+        parts.append(_block("Printed by the grader", grade.output))
+    if not parts:
+        return Html("")
+    return element("div", element("div", _chip(grade)), element("div", *parts, class_="texts"), class_="grade")
+
+
+def _block(title: str, text: str) -> Html:
+    heading = element("h4", title)
+    if not text:
+        return element("div", heading, element("p", "empty", class_="note"), class_="text")
+    # a parser drops the line end behind <pre>, so the text's own first one stays
+    return element("div", heading, element("pre", Html("\n"), text, dir="auto", tabindex="0"), class_="text")
+
+
+LIMITS: dict[CaseGroupName, int] = {"failed": 300, "errors": 90, "calls": 90, "low": 20}
 """How many cases of each group are shown in full."""
 
 _LONGEST = 8_000
@@ -51,7 +167,7 @@ _OPERATORS = {"gt": ">", "gte": "≥", "lt": "<", "lte": "≤", "eq": "="}
 
 def write_html(file: IO[str], report: RunReport) -> None:
     """Write the page as UTF-8. The same run gives the same bytes; the worst cases are shown, the others counted."""
-    seen = look_over(report.records(), report.run.graders, LIMITS, _LONGEST)
+    seen = scan_records(report.records(), report.run.graders, LIMITS, _LONGEST)
     for piece in _page(report, seen):
         file.write(piece)
         file.write("\n")
@@ -59,7 +175,7 @@ def write_html(file: IO[str], report: RunReport) -> None:
 
 def _page(report: RunReport, seen: Overview) -> Iterator[str]:
     style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-    title = f"{headline(report).word}: {cut(report.run.name, _KEY)}"
+    title = f"{headline(report).word}: {truncate(report.run.name, _KEY)}"
     yield '<!doctype html>\n<html lang="en">\n<head>'
     yield element("meta", charset="utf-8")
     yield element("meta", http_equiv="Content-Security-Policy", content=_policy(style))
@@ -87,9 +203,9 @@ def _policy(style: str) -> str:
 
 def _masthead(report: RunReport) -> Html:
     run = report.run
-    name = element("h1", element("bdi", cut(run.name, _KEY)))
+    name = element("h1", element("bdi", truncate(run.name, _KEY)))
     when = run.completed_at or run.started_at
-    parts = [f"suite {cut(run.suite, _KEY)}"] if run.suite != run.name else []
+    parts = [f"suite {truncate(run.suite, _KEY)}"] if run.suite != run.name else []
     parts += [run.status, *([_moment(when)] if when else [])]
     return element("header", element("div", name, element("p", " · ".join(parts), class_="note")))
 
@@ -130,7 +246,7 @@ def _told_by(gates: tuple[GateResult, ...]) -> Iterator[str]:
 
 def _gate(gate: GateResult) -> Html:
     subject = " ".join(part for part in (gate.metric_key or gate.kind.replace("_", " "), gate.aggregation) if part)
-    said = f"{cut(subject, _KEY)} {_OPERATORS.get(gate.op, gate.op)} {gate.value:g}"
+    said = f"{truncate(subject, _KEY)} {_OPERATORS.get(gate.op, gate.op)} {gate.value:g}"
     seen = decimal(gate.observed) if gate.observed is None or gate.observed >= 0 else f"{gate.observed:.3f}"
     within = f" ({interval(gate.observed_ci)})" if gate.observed_ci else ""
     numbers = [number for number in (gate.observed, gate.value, *(gate.observed_ci or ())) if number is not None]
@@ -158,9 +274,9 @@ def _facts(report: RunReport) -> Iterator[Html]:
     summary, run = report.summary, report.run
     answered, asked = summary.responses.get("success", 0), sum(summary.responses.values())
     repeats = f"{run.repeats} repeats each" if run.repeats > 1 else "asked once each"
-    clusters = "" if summary.clusters is None else f"in {counted(summary.clusters, 'cluster')}, "
-    yield _fact("Cases", f"{cases_of(report):,}", clusters + repeats)
-    failed = [counted(count, status) for status, count in summary.responses.items() if count and status != "success"]
+    clusters = "" if summary.clusters is None else f"in {count_noun(summary.clusters, 'cluster')}, "
+    yield _fact("Cases", f"{case_count(report):,}", clusters + repeats)
+    failed = [count_noun(count, status) for status, count in summary.responses.items() if count and status != "success"]
     yield _fact("Answered", f"{answered:,} of {asked:,}", ", ".join(failed) or "no call failed")
     if summary.graders:
         yield _fact("Scored", *coverage(report))
@@ -199,13 +315,13 @@ def _graders(report: RunReport) -> Iterator[Html]:
 
 def _grader_row(key: str, column: GraderSummary) -> Html:
     name = together(
-        element("bdi", cut(key, _KEY), class_="key"),
+        element("bdi", truncate(key, _KEY), class_="key"),
         element("small", ", ".join((column.kind, *column.notes))),
     )
-    mean, rate = decimal(column.mean), share(column.pass_rate)
-    mean_within, rate_within = interval(column.mean_ci), share_interval(column.pass_rate_ci)
-    title = f"mean score of {cut(key, _KEY)}: {mean}, 95 % interval {mean_within}"
-    counts = tallies(column)
+    mean, rate = decimal(column.mean), percent(column.pass_rate)
+    mean_within, rate_within = interval(column.mean_ci), percent_interval(column.pass_rate_ci)
+    title = f"mean score of {truncate(key, _KEY)}: {mean}, 95 % interval {mean_within}"
+    counts = outcome_counts(column)
     return element(
         "tr",
         element("th", name, scope="row", role="rowheader"),
@@ -214,7 +330,7 @@ def _grader_row(key: str, column: GraderSummary) -> Html:
         _cell("Pass rate", element("strong", rate), element("small", rate_within)),
         element(
             "td",
-            outcome_bar(f"outcomes of {cut(key, _KEY)}, {column.total:,} in all", counts),
+            outcome_bar(f"outcomes of {truncate(key, _KEY)}, {column.total:,} in all", counts),
             element("span", *_legend(column), class_="legend"),
             class_="outcomes",
             role="cell",
@@ -229,7 +345,7 @@ def _cell(label: str, *children: Html) -> Html:
 
 
 def _legend(column: GraderSummary) -> Iterator[Html]:
-    for outcome, count in tallies(column):
+    for outcome, count in outcome_counts(column):
         if count:
             swatch = element("span", MARKS.get(outcome, "·"), class_=f"mark mark-{outcome}", aria_hidden="true")
             yield element("span", swatch, f" {count:,} {outcome}")
@@ -249,15 +365,15 @@ def _figures(report: RunReport, seen: Overview) -> Iterator[Html]:
     for key, column in report.summary.graders.items():
         bins = seen.scores[key]
         if sum(bins):
-            name = cut(key, _KEY)
-            beside = f"{counted(sum(bins), 'score')} of {column.total:,}"
+            name = truncate(key, _KEY)
+            beside = f"{count_noun(sum(bins), 'score')} of {column.total:,}"
             yield _figure(name, beside, score_histogram(f"scores of {name} from 0 to 1", bins))
     latency = report.summary.latency_ms
     if latency is not None:
         marks = {f"{name} {duration(latency[name])}": latency[name] for name in ("p50", "p95")}
         chart = latency_histogram("time to answer, on a logarithmic scale", seen.latencies, marks)
         if chart is not None:
-            beside = f"{counted(sum(seen.latencies), 'answered call')}, log scale"
+            beside = f"{count_noun(sum(seen.latencies), 'answered call')}, log scale"
             yield _figure("Answer time", beside, chart)
 
 
@@ -266,7 +382,7 @@ def _figure(name: str, beside: str, chart: Html) -> Html:
     return element("figure", caption, chart)
 
 
-def _errors(errors: list[ErrorTally]) -> Iterator[Html]:
+def _errors(errors: list[ErrorCount]) -> Iterator[Html]:
     if not errors:
         return
     titles = ("Count", "Error", "Where", "Fault", "First message")
@@ -276,7 +392,7 @@ def _errors(errors: list[ErrorTally]) -> Iterator[Html]:
             "tr",
             element("td", f"{one.times:,}", class_="count"),
             element("td", element("code", one.kind.type)),
-            element("td", "agent's call" if one.kind.grader is None else f"grader {cut(one.kind.grader, _KEY)}"),
+            element("td", "agent's call" if one.kind.grader is None else f"grader {truncate(one.kind.grader, _KEY)}"),
             element("td", one.kind.fault),
             element("td", element("bdi", one.example), class_="message"),
         )
@@ -304,12 +420,14 @@ def _about(report: RunReport) -> Html:
         "Written by": f"gradeline {__version__}",
     }
     listed = [
-        element("div", element("dt", name), element("dd", element("bdi", cut(value, 500))))
+        element("div", element("dt", name), element("dd", element("bdi", truncate(value, 500))))
         for name, value in facts.items()
         if value
     ]
     prints = [
-        element("div", element("dt", f"Fingerprint of {cut(key, _KEY)}"), element("dd", column.fingerprint or MISSING))
+        element(
+            "div", element("dt", f"Fingerprint of {truncate(key, _KEY)}"), element("dd", column.fingerprint or MISSING)
+        )
         for key, column in report.summary.graders.items()
     ]
     heading = element("h2", "About this run", id="about")

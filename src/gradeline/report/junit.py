@@ -8,9 +8,8 @@ from typing import IO
 
 from gradeline.engine.conclude import RunReport
 from gradeline.errors import Outcome
-from gradeline.report.rows import Row, rows
-from gradeline.report.visible import cut, visible
-from gradeline.report.wording import reasons
+from gradeline.report.formatting import reasons, truncate, visible
+from gradeline.report.table import ResultRow, result_rows
 
 _MESSAGE = 500
 _BODY = 4_000
@@ -32,7 +31,7 @@ def write_junit(file: IO[str], report: RunReport) -> None:
     for name, value in _properties(report):
         file.write(f"<property{_attributes(name=name, value=value)}/>\n")
     file.write("</properties>\n")
-    for row in rows(report.records(), run.graders):
+    for row in result_rows(report.records(), run.graders):
         file.write(_test(row, run.suite, repeated=run.repeats > 1))
     file.write("</testsuite>\n</testsuites>\n")
 
@@ -59,7 +58,7 @@ def _properties(report: RunReport) -> Iterator[tuple[str, str]]:
             yield "orders", f"{key}: {column.orders.sentence}"
 
 
-def _test(row: Row, suite: str, *, repeated: bool) -> str:
+def _test(row: ResultRow, suite: str, *, repeated: bool) -> str:
     record = row.record
     name = f"{record.case}#{record.repeat}" if repeated else record.case
     latency = record.response.latency_ms
@@ -69,25 +68,27 @@ def _test(row: Row, suite: str, *, repeated: bool) -> str:
     return f"{opening}>{result}</testcase>\n" if result else f"{opening}/>\n"
 
 
-def _result(row: Row) -> str:
+def _result(row: ResultRow) -> str:
     grade, error = row.grade, row.error
     if grade is not None and grade.outcome is Outcome.PASS:
         return ""
     if grade is not None and grade.outcome is Outcome.FAIL:
         said = f"score {grade.score:g}" + (f": {grade.rationale}" if grade.rationale else "")
-        return f"<failure{_attributes(message=cut(said, _MESSAGE), type='fail')}>{_escaped(_evidence(row))}</failure>"
+        return (
+            f"<failure{_attributes(message=truncate(said, _MESSAGE), type='fail')}>{_escaped(_evidence(row))}</failure>"
+        )
     if grade is not None and grade.error is not None:
         told = grade.error
-        head = _attributes(message=cut(told.message, _MESSAGE), type=told.type)
+        head = _attributes(message=truncate(told.message, _MESSAGE), type=told.type)
         return f"<error{head}>{_escaped(_evidence(row))}</error>"
     if error is not None:
         why = f"the agent's call failed ({error.type}, fault: {error.fault}): {error.message}"
-        return f"<skipped{_attributes(message=cut(why, _MESSAGE))}/>"
+        return f"<skipped{_attributes(message=truncate(why, _MESSAGE))}/>"
     why = "not graded yet" if grade is None else "there was nothing to grade"
     return f"<skipped{_attributes(message=why)}/>"
 
 
-def _evidence(row: Row) -> str:
+def _evidence(row: ResultRow) -> str:
     """What a person needs to see why: the error's place, or the texts that were compared."""
     record, grade = row.record, row.grade
     error = None if grade is None else grade.error
@@ -99,7 +100,7 @@ def _evidence(row: Row) -> str:
         "expected": record.sample.ground_truth,
         "submission": record.submissions.get(row.grader),
     }
-    return "\n".join(f"{name}: {cut(_joined(value), _BODY)}" for name, value in parts.items() if value is not None)
+    return "\n".join(f"{name}: {truncate(_joined(value), _BODY)}" for name, value in parts.items() if value is not None)
 
 
 def _joined(value: str | list[str]) -> str:

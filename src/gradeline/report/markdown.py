@@ -12,23 +12,31 @@ from pathlib import Path
 
 from gradeline.engine.aggregate import GraderSummary
 from gradeline.engine.conclude import RunReport
-from gradeline.report.overview import CaseSeen, ErrorTally, GradeSeen, Group, GroupName, Overview, look_over
-from gradeline.report.visible import one_line
-from gradeline.report.wording import (
+from gradeline.report.formatting import (
     MISSING,
-    cases_of,
+    case_count,
     clustering_of,
     costs,
-    counted,
+    count_noun,
     coverage,
     decimal,
     duration,
     headline,
     interval,
+    one_line,
+    outcome_counts,
+    percent,
+    percent_interval,
     reasons,
-    share,
-    share_interval,
-    tallies,
+)
+from gradeline.report.overview import (
+    CaseGroup,
+    CaseGroupName,
+    ErrorCount,
+    Overview,
+    ReportedCase,
+    ReportedGrade,
+    scan_records,
 )
 
 LONGEST_COMMENT = 65_536
@@ -43,7 +51,7 @@ _HEADING = 2
 """The lines of a table before its rows."""
 _COUNTS = ("pass", "fail", "error", "skipped")
 _SIGNS = {"pass": "✅", "fail": "❌", "undecided": "⚠️", "none": "➖"}
-_GROUPS: dict[GroupName, str] = {
+_GROUPS: dict[CaseGroupName, str] = {
     "failed": "failed",
     "errors": "could not be graded",
     "calls": "got no answer",
@@ -61,8 +69,8 @@ def markdown(report: RunReport, worst: int = 10) -> str:
 
     Never longer than a comment may be. Text of agents and suites stays text: it makes no markup, link or mention.
     """
-    limits: dict[GroupName, int] = dict.fromkeys(_GROUPS, worst)
-    seen = look_over(report.records(), report.run.graders, limits, longest=_CELL)
+    limits: dict[CaseGroupName, int] = dict.fromkeys(_GROUPS, worst)
+    seen = scan_records(report.records(), report.run.graders, limits, longest=_CELL)
     parts = [*_opening(report), *_graders(report.summary.graders), *_errors(seen.errors)]
     room = LONGEST_COMMENT - _ROOM_FOR_THE_END - sum(len(part) + 1 for part in parts)
     rows = [_case_row(case, repeated=report.run.repeats > 1) for case in _first_cases(seen, worst)]
@@ -115,7 +123,7 @@ def _opening(report: RunReport) -> Iterator[str]:
     told = reasons(report)
     yield from (f"- {words(reason, 300)}" for reason in told[:_MOST_REASONS])
     if len(told) > _MOST_REASONS:
-        yield f"- and {counted(len(told) - _MOST_REASONS, 'more reason')}"
+        yield f"- and {count_noun(len(told) - _MOST_REASONS, 'more reason')}"
     if told:
         yield ""
     yield " · ".join(_facts(report))
@@ -125,7 +133,7 @@ def _opening(report: RunReport) -> Iterator[str]:
 def _facts(report: RunReport) -> Iterator[str]:
     summary, run = report.summary, report.run
     repeats = f" × {run.repeats}" if run.repeats > 1 else ""
-    yield str(clustering_of(report) or counted(cases_of(report), "case")) + repeats
+    yield str(clustering_of(report) or count_noun(case_count(report), "case")) + repeats
     scored, of_all = coverage(report)
     yield f"{scored} scored ({_inert(of_all, _CELL)})"
     if summary.latency_ms is not None:
@@ -144,10 +152,10 @@ def _graders(columns: dict[str, GraderSummary]) -> Iterator[str]:
             code(key, _KEY),
             decimal(column.mean),
             interval(column.mean_ci),
-            share(column.pass_rate),
-            share_interval(column.pass_rate_ci),
+            percent(column.pass_rate),
+            percent_interval(column.pass_rate_ci),
             f"{column.scored:,} of {column.total:,}",
-            *(f"{tally.number:,}" for tally in tallies(column) if tally.outcome in _COUNTS),
+            *(f"{tally.number:,}" for tally in outcome_counts(column) if tally.outcome in _COUNTS),
         )
         for key, column in columns.items()
     )
@@ -158,11 +166,11 @@ def _graders(columns: dict[str, GraderSummary]) -> Iterator[str]:
         yield from (*notes, "")
 
 
-def _errors(errors: list[ErrorTally]) -> Iterator[str]:
+def _errors(errors: list[ErrorCount]) -> Iterator[str]:
     if not errors:
         return
     total = sum(one.times for one in errors)
-    yield f"**{counted(total, 'error')}**, in no mean and no rate:"
+    yield f"**{count_noun(total, 'error')}**, in no mean and no rate:"
     yield ""
     rows = (
         (
@@ -177,15 +185,15 @@ def _errors(errors: list[ErrorTally]) -> Iterator[str]:
     yield from table(("count", "error", "where", "fault", "first message"), rows, frozenset({"count"}))
     if len(errors) > _MOST_ERRORS:
         yield ""
-        yield f"and {counted(len(errors) - _MOST_ERRORS, 'more kind')} of error"
+        yield f"and {count_noun(len(errors) - _MOST_ERRORS, 'more kind')} of error"
     yield ""
 
 
-def _first_cases(seen: Overview, most: int) -> list[CaseSeen]:
+def _first_cases(seen: Overview, most: int) -> list[ReportedCase]:
     return [case for group in seen.groups.values() for case in group.cases][:most]
 
 
-def _worst(groups: dict[GroupName, Group], rows: Iterable[Sequence[str]], room: int) -> Iterator[str]:
+def _worst(groups: dict[CaseGroupName, CaseGroup], rows: Iterable[Sequence[str]], room: int) -> Iterator[str]:
     """The cases to read first, as many as there is room for."""
     lines = list(table(("case", "result", "input", "expected", "answer", "why"), rows))
     while len(lines) > _HEADING and sum(len(line) + 1 for line in lines) > room:
@@ -195,12 +203,12 @@ def _worst(groups: dict[GroupName, Group], rows: Iterable[Sequence[str]], room: 
         yield from ("", *lines, "", "</details>")
 
 
-def _counts(groups: dict[GroupName, Group]) -> str:
+def _counts(groups: dict[CaseGroupName, CaseGroup]) -> str:
     told = [f"{group.total:,} {_GROUPS[name]}" for name, group in groups.items() if group.total]
     return "Worst cases: " + ", ".join(told)
 
 
-def _case_row(case: CaseSeen, *, repeated: bool) -> tuple[str, ...]:
+def _case_row(case: ReportedCase, *, repeated: bool) -> tuple[str, ...]:
     name = f"{case.case}#{case.repeat}" if repeated else case.case
     results = [_result(grade) for grade in case.grades if grade.outcome != "pass" or (grade.score or 0.0) < 1.0]
     return (
@@ -213,7 +221,7 @@ def _case_row(case: CaseSeen, *, repeated: bool) -> tuple[str, ...]:
     )
 
 
-def _result(grade: GradeSeen) -> str:
+def _result(grade: ReportedGrade) -> str:
     shown = grade.outcome if grade.score is None else f"{grade.outcome} {decimal(grade.score)}"
     return f"{code(grade.grader, _KEY)} {shown}"
 
@@ -222,7 +230,7 @@ def _turns(texts: tuple[str, ...]) -> str:
     return code("\n".join(texts)) if texts else MISSING
 
 
-def _why(case: CaseSeen) -> str | None:
+def _why(case: ReportedCase) -> str | None:
     """The first thing that explains it: the call's error, the word of a grader that failed it, a grader's error."""
     told = [grade.rationale for grade in case.grades if grade.outcome == "fail" and grade.rationale]
     errors = [case.error, *(grade.error for grade in case.grades)]

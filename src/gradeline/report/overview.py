@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple
 
 from gradeline.errors import Outcome
 from gradeline.model import ErrorInfo, Grade, Record, Response
-from gradeline.report.visible import cut
+from gradeline.report.formatting import truncate
 
-GroupName = Literal["failed", "errors", "calls", "low"]
+CaseGroupName = Literal["failed", "errors", "calls", "low"]
 """Cases that a grader failed; without a fail, those a grader broke on; failed calls; passes short of a full score."""
 
 SCORE_BINS = 20
@@ -30,7 +30,7 @@ _MOST_CALLS = 20
 _CALL = 500
 
 
-class GradeSeen(NamedTuple):
+class ReportedGrade(NamedTuple):
     """A grade of a case worth reading. ``submission`` is there where it is not the whole answer."""
 
     grader: str
@@ -43,7 +43,7 @@ class GradeSeen(NamedTuple):
     """What the grader's code printed."""
 
 
-class CaseSeen(NamedTuple):
+class ReportedCase(NamedTuple):
     """A case worth reading, its texts cut, its grades in the order of the run's graders."""
 
     case: str
@@ -54,15 +54,15 @@ class CaseSeen(NamedTuple):
     tool_calls: tuple[str, ...]
     error: ErrorInfo | None
     latency_ms: float | None
-    grades: tuple[GradeSeen, ...]
+    grades: tuple[ReportedGrade, ...]
     output: str | None = None
     """What the agent's code printed."""
 
 
-class Group(NamedTuple):
+class CaseGroup(NamedTuple):
     """The worst cases of a kind, and how many there are of it in all."""
 
-    cases: list[CaseSeen]
+    cases: list[ReportedCase]
     total: int
 
     @property
@@ -78,7 +78,7 @@ class ErrorKind(NamedTuple):
     fault: str
 
 
-class ErrorTally(NamedTuple):
+class ErrorCount(NamedTuple):
     """How often a kind of error came, and the first one's message."""
 
     kind: ErrorKind
@@ -89,16 +89,16 @@ class ErrorTally(NamedTuple):
 class Overview(NamedTuple):
     """What one pass over the records tells beside the summary."""
 
-    groups: dict[GroupName, Group]
-    errors: list[ErrorTally]
+    groups: dict[CaseGroupName, CaseGroup]
+    errors: list[ErrorCount]
     scores: dict[str, list[int]]
     """Per grader how many scores fall into each of ``SCORE_BINS`` equal parts of 0..1."""
     latencies: list[int]
     """How many answered calls fall below the first of ``LATENCY_EDGES``, between each two, and above the last."""
 
 
-def look_over(
-    records: Iterable[Record], graders: Iterable[str], limits: Mapping[GroupName, int], longest: int
+def scan_records(
+    records: Iterable[Record], graders: Iterable[str], limits: Mapping[CaseGroupName, int], longest: int
 ) -> Overview:
     """Read the records once. ``limits`` says how many cases of a group are kept, ``longest`` how much of a text."""
     scores = {key: [0] * SCORE_BINS for key in graders}
@@ -122,7 +122,7 @@ def _bin_of(score: float) -> int:
     return min(SCORE_BINS - 1, int(score * SCORE_BINS + 1e-9))
 
 
-def _group_of(record: Record) -> GroupName | None:
+def _group_of(record: Record) -> CaseGroupName | None:
     if record.response.error is not None:
         return "calls"
     outcomes = {grade.outcome for grade in record.grades.values()}
@@ -141,7 +141,7 @@ class _Worst:
         self._limit = limit
         self._graders = graders
         self._longest = longest
-        self._heap: list[tuple[float, float, int, CaseSeen]] = []
+        self._heap: list[tuple[float, float, int, ReportedCase]] = []
         self._count = 0
 
     def take(self, record: Record) -> None:
@@ -154,10 +154,12 @@ class _Worst:
         elif self._heap and rank > self._heap[0][:3]:
             heapq.heapreplace(self._heap, (*rank, self._seen(record)))
 
-    def group(self) -> Group:
-        return Group([entry[3] for entry in sorted(self._heap, key=lambda entry: entry[:3], reverse=True)], self._count)
+    def group(self) -> CaseGroup:
+        return CaseGroup(
+            [entry[3] for entry in sorted(self._heap, key=lambda entry: entry[:3], reverse=True)], self._count
+        )
 
-    def _seen(self, record: Record) -> CaseSeen:
+    def _seen(self, record: Record) -> ReportedCase:
         ordered = {key: record.grades[key] for key in self._graders if key in record.grades}
         grades = (_grade_seen(record, key, grade, self._longest) for key, grade in ordered.items())
         return _case_seen(record, tuple(grades), self._longest)
@@ -181,58 +183,58 @@ class _Errors:
             if kind not in self._counts and len(self._counts) >= _MOST_ERROR_KINDS:
                 kind = ErrorKind(kind.grader, "other types", kind.fault)
             self._counts[kind] = self._counts.get(kind, 0) + 1
-            self._examples.setdefault(kind, cut(message, _EXAMPLE))
+            self._examples.setdefault(kind, truncate(message, _EXAMPLE))
 
-    def tallies(self) -> list[ErrorTally]:
+    def tallies(self) -> list[ErrorCount]:
         """The most frequent first."""
-        tallies = [ErrorTally(kind, count, self._examples[kind]) for kind, count in self._counts.items()]
+        tallies = [ErrorCount(kind, count, self._examples[kind]) for kind, count in self._counts.items()]
         return sorted(tallies, key=lambda one: (-one.times, one.kind.grader or "", one.kind.type, one.kind.fault))
 
 
 def _errors_of(record: Record) -> Iterator[tuple[ErrorKind, str]]:
     if record.response.error is not None:
         error = record.response.error
-        yield ErrorKind(None, cut(error.type, _TYPE), error.fault), error.message
+        yield ErrorKind(None, truncate(error.type, _TYPE), error.fault), error.message
     for key, grade in record.grades.items():
         if grade.error is not None:
-            yield ErrorKind(key, cut(grade.error.type, _TYPE), grade.error.fault), grade.error.message
+            yield ErrorKind(key, truncate(grade.error.type, _TYPE), grade.error.fault), grade.error.message
 
 
-def _case_seen(record: Record, grades: tuple[GradeSeen, ...], longest: int) -> CaseSeen:
+def _case_seen(record: Record, grades: tuple[ReportedGrade, ...], longest: int) -> ReportedCase:
     response, sample = record.response, record.sample
-    return CaseSeen(
+    return ReportedCase(
         record.case,
         record.repeat,
         _turns(sample.input, longest),
         _turns(sample.ground_truth, longest),
-        None if response.text is None else cut(response.text, longest),
+        None if response.text is None else truncate(response.text, longest),
         tuple(_calls(response)),
         _cut_error(response.error, longest),
         response.latency_ms,
         grades,
-        None if response.output is None else cut(response.output, longest),
+        None if response.output is None else truncate(response.output, longest),
     )
 
 
-def _grade_seen(record: Record, key: str, grade: Grade, longest: int) -> GradeSeen:
+def _grade_seen(record: Record, key: str, grade: Grade, longest: int) -> ReportedGrade:
     submission = record.submissions.get(key)
     if submission == record.response.text:
         submission = None
-    return GradeSeen(
+    return ReportedGrade(
         key,
         grade.outcome,
         grade.score,
-        None if grade.rationale is None else cut(grade.rationale, longest),
+        None if grade.rationale is None else truncate(grade.rationale, longest),
         _cut_error(grade.error, longest),
-        None if submission is None else cut(submission, longest),
-        None if grade.output is None else cut(grade.output, longest),
+        None if submission is None else truncate(submission, longest),
+        None if grade.output is None else truncate(grade.output, longest),
     )
 
 
 def _turns(text: str | list[str] | None, longest: int) -> tuple[str, ...]:
     if text is None or isinstance(text, str):
-        return () if text is None else (cut(text, longest),)
-    turns = [cut(turn, longest // max(1, min(len(text), _MOST_TURNS))) for turn in text[:_MOST_TURNS]]
+        return () if text is None else (truncate(text, longest),)
+    turns = [truncate(turn, longest // max(1, min(len(text), _MOST_TURNS))) for turn in text[:_MOST_TURNS]]
     if len(text) > _MOST_TURNS:
         turns.append(f"… ({len(text) - _MOST_TURNS:,} more turns)")
     return tuple(turns)
@@ -245,11 +247,11 @@ def _calls(response: Response) -> Iterator[str]:
         if index == _MOST_CALLS:
             yield "… (more calls)"
             return
-        yield cut(f"{call.name} {call.arguments}", _CALL)
+        yield truncate(f"{call.name} {call.arguments}", _CALL)
 
 
 def _cut_error(error: ErrorInfo | None, longest: int) -> ErrorInfo | None:
     if error is None:
         return None
-    traceback = None if error.traceback is None else cut(error.traceback, longest)
-    return ErrorInfo(error.type, cut(error.message, longest), error.fault, traceback)
+    traceback = None if error.traceback is None else truncate(error.traceback, longest)
+    return ErrorInfo(error.type, truncate(error.message, longest), error.fault, traceback)

@@ -13,7 +13,7 @@ import msgspec
 
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import Record, RunGrader
-from gradeline.report.rows import Row, rows
+from gradeline.report.table import ResultRow, result_rows
 
 COLUMNS = {
     "run": "VARCHAR",
@@ -67,7 +67,7 @@ def write_parquet(path: Path, records: Iterable[Record], graders: Mapping[str, R
 
     See `write_rows` for what it needs and raises.
     """
-    write_rows(path, COLUMNS, map(_cells, rows(records, graders)))
+    write_rows(path, COLUMNS, map(_cells, result_rows(records, graders)))
 
 
 def write_rows(path: Path, columns: Mapping[str, str], cells: Iterable[Sequence[object]]) -> None:
@@ -135,7 +135,7 @@ def _identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _cells(row: Row) -> tuple[object, ...]:
+def _cells(row: ResultRow) -> tuple[object, ...]:
     """In the order of `COLUMNS`."""
     record, grade, error = row.record, row.grade, row.error
     response, sample = record.response, record.sample

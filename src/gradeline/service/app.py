@@ -11,44 +11,28 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp
 
 from gradeline import __version__
-from gradeline.service.drain import RefuseWhileDraining
-from gradeline.service.errors_http import answer_errors
 from gradeline.service.event_streams import EventStreams
-from gradeline.service.guard import Guard
-from gradeline.service.head import HeadAsGet
-from gradeline.service.headers import SecurityHeaders
-from gradeline.service.limits import BodyLimits, Crowd, Limits, TrialPool
-from gradeline.service.logs import Observed
+from gradeline.service.limits import BodyLimitMiddleware, ConcurrencyLimitMiddleware, RequestLimits, TrialPool
+from gradeline.service.middleware import AuthMiddleware, DrainMiddleware, HeadMiddleware, SecurityHeadersMiddleware
 from gradeline.service.openapi import operations_of
-from gradeline.service.routes import (
-    audit,
-    compare,
-    evaluations,
-    events,
-    graders,
-    labels,
-    results,
-    secrets,
-    session,
-    system,
-    test_cases,
-    trials,
-)
-from gradeline.service.state import Service
+from gradeline.service.responses import add_error_handlers
+from gradeline.service.routes import admin, compare, evaluations, graders, results, system, test_cases
+from gradeline.service.service import Service
+from gradeline.service.telemetry import AccessLogMiddleware
 
 # Routes of fixed paths come before those with an id in their place.
 ROUTERS: tuple[APIRouter, ...] = (
     system.router,
-    session.router,
-    secrets.router,
-    audit.router,
+    admin.session_router,
+    admin.secrets_router,
+    admin.audit_router,
     test_cases.router,
     graders.router,
     compare.router,
-    events.router,
-    labels.router,
+    evaluations.events_router,
+    results.labels_router,
     results.router,
-    trials.router,
+    evaluations.trials_router,
     evaluations.router,
 )
 _IMPORT = "/api/test-cases/import"
@@ -75,7 +59,7 @@ def create_app(service: Service) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.service = service
-    answer_errors(app)
+    add_error_handlers(app)
     for router in ROUTERS:
         # one flat list: the guard searches it as the router does
         app.router.routes.extend(router.routes)
@@ -84,17 +68,17 @@ def create_app(service: Service) -> FastAPI:
     return app
 
 
-def application(service: Service, limits: Limits | None = None) -> ASGIApp:
+def application(service: Service, limits: RequestLimits | None = None) -> ASGIApp:
     """All of it, as a server runs it: what is outermost here sees a request first."""
-    limits = limits or Limits()
+    limits = limits or RequestLimits()
     settings = service.settings
     routes = create_app(service)
     routes.state.streams = EventStreams(service.keys, service.sessions, limits)
     routes.state.trials = TrialPool(limits)
     # a large file is read and stored for minutes: not in the threads that others wait for
     routes.state.import_threads = CapacityLimiter(limits.imports)
-    app: ASGIApp = BodyLimits(routes, limits, settings.max_body, {_IMPORT: settings.max_import})
-    app = Guard(app, routes.router.routes, service, limits)
+    app: ASGIApp = BodyLimitMiddleware(routes, limits, settings.max_body, {_IMPORT: settings.max_import})
+    app = AuthMiddleware(app, routes.router.routes, service, limits)
     routes.state.guard = app
-    app = RefuseWhileDraining(Crowd(HeadAsGet(app), limits), service)
-    return SecurityHeaders(Observed(app, service.metrics))
+    app = DrainMiddleware(ConcurrencyLimitMiddleware(HeadMiddleware(app), limits), service)
+    return SecurityHeadersMiddleware(AccessLogMiddleware(app, service.metrics))

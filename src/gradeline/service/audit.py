@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from gradeline.service.caller import Caller
-from gradeline.service.moments import moment
-from gradeline.store.database import Database, Dialect, Row, Transaction, migrate
+from gradeline.rest_types import utc_timestamp
+from gradeline.service.requests import MAX_NUMBER, PageRequest, decode_cursor, encode_cursor
+from gradeline.store.database import Database, Dialect, Row, Transaction, Value, migrate
+
+if TYPE_CHECKING:
+    from gradeline.service.auth import Caller
 
 SELECT_ENTRIES = "SELECT n, at, key_id, request_id, action, subject, details, address FROM audit_log"
 
@@ -35,7 +38,7 @@ def _addresses(transaction: Transaction, _: Dialect) -> None:
     transaction.run("ALTER TABLE audit_log ADD COLUMN address TEXT")
 
 
-STEPS = (_tables, _addresses)
+AUDIT_STEPS = (_tables, _addresses)
 
 
 class AuditEntry(Struct, frozen=True):
@@ -68,7 +71,7 @@ class Audit:
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
-        migrate(database, "audit", STEPS)
+        migrate(database, "audit", AUDIT_STEPS)
 
     def recorder(self, caller: Caller, action: str) -> Recorder:
         """Records that the caller does this, such as ``secret.put``. Details are JSON and hold no secret."""
@@ -77,7 +80,7 @@ class Audit:
             transaction.run(
                 "INSERT INTO audit_log (at, key_id, request_id, action, subject, details, address)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                moment(self._clock()),
+                utc_timestamp(self._clock()),
                 caller.key_id,
                 caller.request_id,
                 action,
@@ -107,3 +110,67 @@ def read_entry(row: Row) -> AuditEntry:
     """An entry from a row of `SELECT_ENTRIES`."""
     n, at, key_id, request_id, action, subject, details, address = row
     return AuditEntry(n, at, key_id, request_id, action, subject, json.loads(details), address)
+
+
+LOCAL_ACTOR = "local"
+"""The actor of what was done without a key: in local mode, or with the command line."""
+
+
+def _indexes(transaction: Transaction, _: Dialect) -> None:
+    """A page by a rare actor costs no more than one by a frequent one."""
+    transaction.run("CREATE INDEX audit_log_by_actor ON audit_log (key_id, n)")
+    transaction.run("CREATE INDEX audit_log_by_action ON audit_log (action, n)")
+
+
+AUDIT_INDEX_STEPS = (_indexes,)
+
+
+class AuditFilter(NamedTuple):
+    """Which entries are wanted; None: any."""
+
+    actor: str | None = None
+    action: str | None = None
+
+
+class AuditPage(Struct, frozen=True, kw_only=True):
+    """Some entries of the log. How many there are in all is not counted."""
+
+    entries: list[AuditEntry]
+    count: int
+    next_cursor: str | None
+
+
+class AuditList:
+    """Reads the log of a store; `Audit` must have made it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        migrate(database, "audit_list", AUDIT_INDEX_STEPS)
+
+    def page(self, where: AuditFilter, page: PageRequest) -> AuditPage:
+        """A page of entries, the newest first."""
+        before = decode_cursor(page.cursor, int)[0] if page.cursor is not None else MAX_NUMBER
+        clauses, values = _conditions(where)
+        rows = self._database.read(
+            f"{SELECT_ENTRIES} WHERE n < ?{clauses} ORDER BY n DESC LIMIT ? OFFSET ?",
+            before,
+            *values,
+            page.limit + 1,
+            page.skip,
+        )
+        entries = [read_entry(row) for row in rows[: page.limit]]
+        following = encode_cursor(entries[-1].n) if len(rows) > page.limit else None
+        return AuditPage(entries=entries, count=len(entries), next_cursor=following)
+
+
+def _conditions(where: AuditFilter) -> tuple[str, list[Value]]:
+    clauses, values = "", list[Value]()
+    if where.actor == LOCAL_ACTOR:
+        clauses += " AND key_id IS NULL"
+    elif where.actor is not None:
+        clauses += " AND key_id = ?"
+        values.append(where.actor)
+    if where.action is not None:
+        clauses += " AND action = ?"
+        values.append(where.action)
+    return clauses, values

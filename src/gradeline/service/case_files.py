@@ -16,11 +16,11 @@ from typing import BinaryIO, NamedTuple, TypeAlias
 
 import msgspec
 
-from gradeline.model.case import TestCase
-from gradeline.model.codec import to_json
-from gradeline.model.text import quote
+from gradeline.model.record import to_json
+from gradeline.model.sample import TestCase
+from gradeline.model.text import escape_formula, quote
 from gradeline.service.audit import Recorder, unrecorded
-from gradeline.service.failures import ApiError, Code
+from gradeline.service.errors import Code, ServiceError
 from gradeline.service.test_cases import FIELDS, REQUIRED, TestCases, faults_of, new_case, shown
 from gradeline.store.database import Transaction
 
@@ -31,7 +31,6 @@ MAX_ROW = 1_000_000
 
 _OWN = ("id", "created_at", "modified_at")
 """Fields of an export that an import lets stand: an imported case gets its own."""
-_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
 _TAG_SEPARATOR = ";"
 _BLOCK = 65_536
 _ROWS_AT_ONCE = 200
@@ -54,14 +53,14 @@ class RowFault(NamedTuple):
     message: str
 
 
-class Row(NamedTuple):
+class CaseRow(NamedTuple):
     """The fields of a case as a file has them, not checked yet."""
 
     line: int
     fields: Mapping[str, object]
 
 
-_Read: TypeAlias = Row | RowFault
+_Read: TypeAlias = CaseRow | RowFault
 
 
 def import_cases(
@@ -71,7 +70,7 @@ def import_cases(
     created_by: str | None = None,
     record: Recorder = unrecorded,
 ) -> int:
-    """Store all cases of a file, or `ApiError` with every bad row and nothing stored. Gives their number."""
+    """Store all cases of a file, or `ServiceError` with every bad row and nothing stored. Gives their number."""
     faults: list[RowFault] = []
     bad = 0
     with TemporaryFile() as staged:
@@ -79,7 +78,7 @@ def import_cases(
             found = [read] if isinstance(read, RowFault) else _faults(read)
             bad += len(found)
             faults += found[: MAX_TOLD - len(faults)]
-            if isinstance(read, Row) and not bad:
+            if isinstance(read, CaseRow) and not bad:
                 case = new_case(read.fields)
                 staged.write(f"{case.id}{to_json(case)}\n".encode())
         if bad:
@@ -103,19 +102,19 @@ def export_cases(cases: Iterable[TestCase], kind: FileKind) -> Iterator[bytes]:
             yield b"".join(msgspec.json.encode(shown(case)) + b"\n" for case in chunk)
 
 
-def _refused(faults: Sequence[RowFault], bad: int) -> ApiError:
+def _refused(faults: Sequence[RowFault], bad: int) -> ServiceError:
     first = faults[0]
     rest = "" if bad == 1 else f"; there are {bad:,} faults"
     if bad > MAX_TOLD:
         rest += f" (the first {MAX_TOLD} are told)"
-    return ApiError(
+    return ServiceError(
         Code.INVALID_INPUT,
         f"Nothing was imported; line {first.line:,}: {first.message}{rest}",
         details={"errors": [fault._asdict() for fault in faults]},
     )
 
 
-def _faults(row: Row) -> list[RowFault]:
+def _faults(row: CaseRow) -> list[RowFault]:
     return [RowFault(row.line, fault.field, fault.message) for fault in faults_of(row.fields)]
 
 
@@ -192,7 +191,7 @@ def _json_row(text: bytes, line: int) -> _Read:
         return RowFault(line, None, f"is no valid JSON: {error}")
     if not isinstance(value, dict):
         return RowFault(line, None, f"must be a JSON object, got {quote(value, 60)}")
-    return Row(line, {name: item for name, item in value.items() if name not in _OWN})
+    return CaseRow(line, {name: item for name, item in value.items() if name not in _OWN})
 
 
 def _csv_rows(lines: _Lines) -> Iterator[_Read]:
@@ -216,7 +215,7 @@ def _header_faults(names: Sequence[str]) -> Iterator[RowFault]:
     known = (*FIELDS, *_OWN)
     for name in dict.fromkeys(names):
         if name not in known:
-            yield RowFault(1, name, f"Column {quote(name, 60)} is unknown; known are {', '.join(FIELDS)}")
+            yield RowFault(1, name, f"Column {quote(name, 60)} is unknown; use one of {', '.join(FIELDS)}")
         elif names.count(name) > 1:
             yield RowFault(1, name, f"Column '{name}' stands there twice; keep one")
     for name in REQUIRED:
@@ -235,16 +234,17 @@ def _csv_row(names: Sequence[str], cells: Sequence[str], line: int) -> _Read:
     if "tags" in fields:
         tags = str(fields["tags"])
         fields["tags"] = [tag.strip() for tag in tags.split(_TAG_SEPARATOR)] if tags else []
-    return Row(line, fields)
+    return CaseRow(line, fields)
 
 
 def _cells(case: TestCase) -> tuple[str, ...]:
     tags = _TAG_SEPARATOR.join(case.tags)
-    return tuple(_defused(text) for text in (case.input, case.expected_output, case.description or "", tags))
+    return tuple(_escaped(text) for text in (case.input, case.expected_output, case.description or "", tags))
 
 
-def _defused(text: str) -> str:
-    return f"'{text}" if text.startswith(_FORMULAS) else text
+def _escaped(text: str) -> str:
+    """Reversible: a text that begins with an apostrophe gets one more."""
+    return f"'{text}" if text.startswith(("'", "\n")) else escape_formula(text)
 
 
 def _csv_text(rows: Iterable[Sequence[str]]) -> bytes:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 
 from gradeline.model import Record, Run, Sample, case_digest, from_json
-from gradeline.service.result_shapes import Result
+from gradeline.rest_types import Result
 from gradeline.service.run_rows import source_of
 from gradeline.store.database import Database, Value
-from gradeline.store.owner import observed_run
+from gradeline.store.leases import observed_run
 
 RUNS_SEARCHED = 1_000
 """How many of the newest runs are looked at."""

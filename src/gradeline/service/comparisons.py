@@ -3,117 +3,110 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from gradeline.engine.compare import Comparison, compare
-from gradeline.engine.conclude import Rules
-from gradeline.engine.pairing import RunScores, read_scores
+from gradeline.engine.comparison import Comparison, RunScores, compare, read_scores
+from gradeline.engine.definition import Rules
+from gradeline.engine.ranking import ComparedRun, ManyComparison, RunScore, compare_many
+from gradeline.engine.trend import TrendPoint, trend
 from gradeline.model import Run, Storage
-from gradeline.service.excerpts import NOTHING, Excerpts
-from gradeline.stats.changes import change_of
-from gradeline.verdict.columns import AgentErrors, case_score
-from gradeline.verdict.comparison import MARGIN, Decision, Drop, GraderComparison
+from gradeline.rest_types import (
+    CaseChange,
+    ChangeKind,
+    Comparability,
+    EvaluationComparison,
+    EvaluationPair,
+    EvaluationScore,
+    GraderDifference,
+    RankedEvaluation,
+    RankedEvaluations,
+    SuiteTrend,
+    SuiteTrendPoint,
+)
+from gradeline.service.run_rows import source_of
+from gradeline.stats.paired import score_change
+from gradeline.store.database import Database, Value
+from gradeline.verdict.evidence import AgentErrors, case_score
+from gradeline.verdict.paired_decision import MARGIN, GraderComparison
+from gradeline.verdict.ranking import PairDifference
+
+LONGEST = 200
+"""Characters of an excerpt."""
+
+_READ = 2 * LONGEST
+"""More than is shown: blanks are put together."""
+_AT_ONCE = 500
+
+# of an input of several turns the first one
+_COLUMNS: Mapping[Literal["sqlite", "postgresql"], tuple[str, str]] = {
+    "sqlite": (
+        "coalesce(json_extract(samples.sample, '$.input[0]'), json_extract(samples.sample, '$.input'))",
+        "json_extract(responses.response, '$.text')",
+    ),
+    "postgresql": (
+        "coalesce(samples.sample::json #>> '{input,0}', samples.sample::json ->> 'input')",
+        "responses.response::json ->> 'text'",
+    ),
+}
+
+
+class Excerpt(NamedTuple):
+    """What was asked and answered; None where there is nothing."""
+
+    input: str | None
+    output: str | None
+
+
+NOTHING = Excerpt(None, None)
+
+
+class Excerpts:
+    """Reads excerpts from a store."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def of(self, run: str, cases: Sequence[str]) -> dict[str, Excerpt]:
+        """The excerpts of a run's cases, of their first repeat; a run that regrades has those of its parent."""
+        if not cases:
+            return {}
+        source = source_of(self._database.read, run)
+        asked, answered = _COLUMNS[self._database.dialect.name]
+        found: dict[str, Excerpt] = {}
+        for start in range(0, len(cases), _AT_ONCE):
+            some: list[Value] = list(cases[start : start + _AT_ONCE])
+            rows = self._database.read(
+                f"""SELECT samples.case_key, substr({asked}, 1, ?), substr({answered}, 1, ?)
+                FROM samples LEFT JOIN responses ON responses.run = samples.run
+                    AND responses.case_key = samples.case_key AND responses.repeat = 0
+                WHERE samples.run = ? AND samples.case_key IN ({", ".join("?" * len(some))})""",  # noqa: S608 - made of constants
+                _READ,
+                _READ,
+                source,
+                *some,
+            )
+            found |= {case: Excerpt(one_line(first), one_line(second)) for case, first, second in rows}
+        return found
+
+
+def one_line(text: str | None) -> str | None:
+    """The beginning of a text, blanks put together, cut with a mark where there is more."""
+    if text is None:
+        return None
+    line = " ".join(text.split())
+    whole = len(line) <= LONGEST and len(text) < _READ
+    return line if whole else f"{line[: LONGEST - 1]}…"
+
 
 MOST_CASES = 10_000
 """Cases that are listed one by one; those that changed come first in line."""
 
-Change = Literal["improved", "worse", "mixed", "same", "missing", "edited"]
-_KINDS: tuple[Change, ...] = ("improved", "worse", "mixed", "same", "missing", "edited")
+_KINDS: tuple[ChangeKind, ...] = ("improved", "worse", "mixed", "same", "missing", "edited")
 
 _Means: TypeAlias = dict[str, float | None]
 """The mean score of a case over its repeats, by grader."""
-
-
-class Comparability(Struct, frozen=True):
-    """Whether like would be compared with like. The reasons also tell what else differs."""
-
-    comparable: bool
-    reasons: tuple[str, ...]
-
-
-class GraderDifference(Struct, frozen=True, kw_only=True):
-    """What one grader says: candidate minus baseline over the n cases that have a score in both runs.
-
-    With ``noise``, the difference is the mean of the changes that count; the two means are those of the scores.
-    """
-
-    difference: float | None
-    low: float | None
-    high: float | None
-    decision: Decision
-    n: int
-    reasons: tuple[str, ...]
-    """Why it is undecided, and what is certain all the same."""
-    cases_to_decide: int | None
-    """The number of cases in all that settles it 4 times of 5 if both runs are equally good."""
-    coverage: float | None
-    """The share of the baseline's cases, without edited ones, that have a score in both runs."""
-    bounds_low: float | None
-    """The difference over all cases of the baseline with each missing score at its worst."""
-    bounds_high: float | None
-    """The same with each missing score at its best."""
-    baseline: float | None
-    candidate: float | None
-    p_value: float | None
-    p_adjusted: float | None
-    test: str | None
-    """``mcnemar_mid_p``, ``sign_flip_exact`` or ``paired_t``."""
-    noise_threshold: float | None
-    """A smaller mean difference is what chance makes of changes such as these."""
-    noise: float
-    """The suite's threshold for this grader: a smaller change of a case counts as same."""
-    within_noise: int
-    """The cases that count as same only because of it."""
-    skewed: bool
-    """Whether some changes are so much larger than the others that Student's t is unreliable."""
-    largest_drops: tuple[Drop, ...]
-    """The cases that fell most, at most 5."""
-    improved: int
-    worse: int
-    same: int
-    missing: int
-    clusters: int | None = None
-    """The clusters of the n cases, which are the unit of the interval; null where no case has one."""
-
-
-class CaseChange(Struct, frozen=True, kw_only=True):
-    """One case. ``mixed``: some graders say better, some worse; ``missing``: no grader scored it in both runs."""
-
-    test_case_id: str
-    change: Change
-    changes: dict[str, Change]
-    """The same by grader; a change below the grader's noise is ``same``."""
-    baseline: dict[str, float | None]
-    """The mean score over the repeats, by grader; null where there is none."""
-    candidate: dict[str, float | None]
-    input: str | None = None
-    """The beginning of what was asked, at most 200 characters, on one line."""
-    baseline_output: str | None = None
-    """That of the answer at the first repeat; null where there was none."""
-    candidate_output: str | None = None
-
-
-class Compared(Struct, frozen=True, kw_only=True):
-    """Candidate against baseline. Runs that are not comparable have neither graders nor cases, unless forced."""
-
-    baseline_id: str
-    candidate_id: str
-    comparability: Comparability
-    margin: float
-    decision: Decision | None
-    sentence: str | None
-    """The decision with the graders behind it, and what is known of the others."""
-    primary: tuple[str, ...]
-    """The graders that decide; any other can only veto, by a significant loss."""
-    warnings: tuple[str, ...]
-    """What to know of the cases and graders of either run, such as near duplicates without a cluster."""
-    graders: dict[str, GraderDifference]
-    cases: list[CaseChange]
-    case_counts: dict[str, int]
-    cases_omitted: int
 
 
 def compared(
@@ -124,7 +117,7 @@ def compared(
     *,
     margin: float = MARGIN,
     force: bool = False,
-) -> Compared:
+) -> EvaluationComparison:
     """The comparison of two stored runs, paired by case."""
     found = compare(storage, baseline, candidate, margin=margin, force=force)
     changes = _changes(storage, found) if found.graders else []
@@ -132,7 +125,7 @@ def compared(
     for change in changes:
         counts[change.change] += 1
     listed = _with_texts(_first(changes), excerpts, baseline.id, candidate.id)
-    return Compared(
+    return EvaluationComparison(
         baseline_id=baseline.id,
         candidate_id=candidate.id,
         comparability=Comparability(found.comparable, found.reasons),
@@ -220,23 +213,103 @@ def _case_changes(
 
 
 def _case_change(case: str, before: _Means, after: _Means, noise: Mapping[str, float], edited: bool) -> CaseChange:
-    changes: dict[str, Change] = {
+    changes: dict[str, ChangeKind] = {
         key: "edited" if edited else _direction(score, after[key], noise.get(key, 0.0)) for key, score in before.items()
     }
     change = "edited" if edited else _of_all(frozenset(changes.values()))
     return CaseChange(test_case_id=case, change=change, changes=changes, baseline=before, candidate=after)
 
 
-def _direction(before: float | None, after: float | None, noise: float) -> Change:
+def _direction(before: float | None, after: float | None, noise: float) -> ChangeKind:
     if before is None or after is None:
         return "missing"
-    change = change_of(before, after, noise)
+    change = score_change(before, after, noise)
     return "improved" if change > 0.0 else "worse" if change < 0.0 else "same"
 
 
-def _of_all(changes: frozenset[Change]) -> Change:
+def _of_all(changes: frozenset[ChangeKind]) -> ChangeKind:
     """What all graders say of a case together."""
     if {"improved", "worse"} <= changes:
         return "mixed"
-    order: tuple[Change, ...] = ("improved", "worse", "same")
+    order: tuple[ChangeKind, ...] = ("improved", "worse", "same")
     return next((change for change in order if change in changes), "missing")
+
+
+def ranked(storage: Storage, runs: list[Run], *, margin: float = MARGIN, force: bool = False) -> RankedEvaluations:
+    """The comparison of three or more stored runs."""
+    found = compare_many(storage, runs, margin=margin, force=force)
+    return RankedEvaluations(
+        comparability=Comparability(found.comparable, found.reasons),
+        margin=margin,
+        cases=found.cases,
+        left_out=found.left_out,
+        edited=found.edited,
+        primary=found.primary,
+        noise={key: grader.noise for key, grader in found.graders.items()},
+        warnings=found.warnings,
+        best=tuple(one.run.id for one in found.best),
+        sentence=found.sentence,
+        evaluations=tuple(_evaluation(found, one) for one in found.ordered),
+        pairs={key: tuple(map(_pair, grader.pairs)) for key, grader in found.graders.items()},
+    )
+
+
+def _evaluation(found: ManyComparison, one: ComparedRun) -> RankedEvaluation:
+    return RankedEvaluation(
+        evaluation_id=one.run.id,
+        name=one.run.name,
+        cost_per_case=one.cost_per_case,
+        cost_unknown=one.cost_unknown,
+        latency_ms=one.latency_ms,
+        on_front=one.on_front,
+        scores={key: _score(grader.runs[one.run.id]) for key, grader in found.graders.items()},
+    )
+
+
+def _score(score: RunScore) -> EvaluationScore:
+    low, high = score.mean_ci or (None, None)
+    best, worst = score.rank or (None, None)
+    return EvaluationScore(
+        mean=score.mean, low=low, high=high, rank_best=best, rank_worst=worst, scored=score.scored, total=score.total
+    )
+
+
+def _pair(pair: PairDifference) -> EvaluationPair:
+    low, high = pair.difference_ci
+    return EvaluationPair(
+        baseline_id=pair.baseline,
+        candidate_id=pair.candidate,
+        difference=pair.difference,
+        low=low,
+        high=high,
+        p_value=pair.p_value,
+        p_adjusted=pair.p_adjusted,
+        decision=pair.decision,
+        winner_id=pair.winner,
+    )
+
+
+def suite_trend(storage: Storage, suite: str, grader: str | None, last: int) -> SuiteTrend:
+    """The trend of stored runs; `ConfigError` for an unknown suite or grader."""
+    found = trend(storage, suite, grader=grader, last=last)
+    return SuiteTrend(suite=found.suite, grader=found.grader, runs=found.runs, points=tuple(map(_point, found.points)))
+
+
+def _point(point: TrendPoint) -> SuiteTrendPoint:
+    low, high = point.mean_ci or (None, None)
+    return SuiteTrendPoint(
+        evaluation_id=point.run.id,
+        name=point.run.name,
+        started_at=point.run.started_at,
+        mean=point.mean,
+        low=low,
+        high=high,
+        scored=point.scored,
+        total=point.total,
+        cost=point.cost["agent"],
+        cost_unknown=point.cost_unknown,
+        latency_ms=point.latency_ms,
+        segment=point.segment,
+        changes=point.changes,
+        reasons=point.reasons,
+    )

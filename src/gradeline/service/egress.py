@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from urllib.parse import SplitResult, urlsplit
 
 from gradeline.model import quote
-from gradeline.service.failures import ApiError, Code
-from gradeline.service.metrics import LabelledCounter
+from gradeline.service.errors import Code, ServiceError
+from gradeline.service.telemetry import LabelledCounter
 from gradeline.transport.egress import PublicOnly
-from gradeline.transport.redact import safe_url
+from gradeline.transport.redaction import safe_url
 
 _LOOPBACK = ("127.0.0.0/8", "::1/128")
 _LONGEST = 2048
@@ -51,7 +51,7 @@ class ServiceEgress:
         return self._at_home if self._local() else self._with_keys
 
     def check_url(self, url: str, field: str = "agent_endpoint_url") -> None:
-        """Refuse a URL that no call may use: `ApiError` INVALID_URL or URL_NOT_ALLOWED. Nothing is dialled.
+        """Refuse a URL that no call may use: `ServiceError` INVALID_URL or URL_NOT_ALLOWED. Nothing is dialled.
 
         A name that cannot be resolved now is let through: every connection is checked again.
         """
@@ -67,7 +67,7 @@ class ServiceEgress:
             reason = self.settled().check(host, address, port)
             if reason is not None:
                 self.refusals.add("request")
-                raise ApiError(
+                raise ServiceError(
                     Code.URL_NOT_ALLOWED,
                     f"Field {field!r}: {safe_url(url)} may not be called: {reason} (--allow-agent-net)",
                 )
@@ -101,8 +101,8 @@ def _texts(tree: object, place: str) -> Iterator[tuple[str, str]]:
 def _parts(url: str, field: str) -> SplitResult:
     """The parts of a URL that a call could use."""
 
-    def wrong(reason: str) -> ApiError:
-        return ApiError(Code.INVALID_URL, f"Field {field!r}: {reason}")
+    def wrong(reason: str) -> ServiceError:
+        return ServiceError(Code.INVALID_URL, f"Field {field!r}: {reason}")
 
     if len(url) > _LONGEST:
         raise wrong(f"a URL has at most {_LONGEST:,} characters")

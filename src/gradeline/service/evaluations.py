@@ -11,81 +11,45 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from gradeline.engine.advice import command
-from gradeline.engine.carry_out import now
-from gradeline.engine.early import asking_all_cases, designed, in_order_of, obstacle_warning, seeded, stops_early
-from gradeline.engine.prepare import Choice, Definition, Prepared, prepare
-from gradeline.engine.suites import against, ending_early, regrade_warnings
+from gradeline.engine.definition import RunDefinition, RunOptions, command
+from gradeline.engine.early_stopping import (
+    in_run_order,
+    include_all_cases,
+    obstacle_warning,
+    plan_looks,
+    stops_early,
+    with_seed,
+)
+from gradeline.engine.lifecycle import now
+from gradeline.engine.orchestrate import regrade_warnings, with_baseline_gate, with_early_stopping
+from gradeline.engine.prepare import PreparedRun, prepare
 from gradeline.errors import ConfigError
 from gradeline.model import Run, Sample, quote, sample_digest
+from gradeline.rest_types import Evaluation
 from gradeline.service.audit import Recorder, unrecorded
-from gradeline.service.caller import Caller
+from gradeline.service.auth import Caller
 from gradeline.service.egress import ServiceEgress
+from gradeline.service.errors import Code, ServiceError, not_found
 from gradeline.service.events import STOPPED, Events
-from gradeline.service.failures import ApiError, Code, not_found
 from gradeline.service.held import CANCELLED
-from gradeline.service.idempotency import IdempotencyKeys
-from gradeline.service.paging import Page
+from gradeline.service.requests import IdempotencyKeys, PageRequest
 from gradeline.service.run_list import RunFilter, RunList
-from gradeline.service.run_rows import ENDED, Progress, insert_run, insert_samples, read_run, source_of
+from gradeline.service.run_rows import ENDED, insert_run, insert_samples, read_run, source_of
 from gradeline.service.runner import Runner
 from gradeline.service.secrets import Secrets
 from gradeline.service.settings import ServeSettings
 from gradeline.service.suite_yaml import suite_yaml
-from gradeline.service.suites_of import MOST_RESULTS, Asked, Made, SuiteMaker, refused
-from gradeline.service.summaries import Figure
+from gradeline.service.suites_of import MOST_RESULTS, BuiltSuite, EvaluationRequest, SuiteBuilder, refused
 from gradeline.service.verdicts import Verdicts
-from gradeline.service.world import check_document, outside_of, secrets_of, suite_for_run, within_maximum
-from gradeline.store.database import Database, Transaction
+from gradeline.service.world import check_document, run_access, secrets_of, suite_for_run, within_maximum
+from gradeline.store.database import Database, SharedStorage, Transaction
+from gradeline.store.maintenance import usage_of_run
 from gradeline.store.rows import new_run_id
-from gradeline.store.shared import SharedStorage
-from gradeline.store.usage import usage_of_run
 
 DEFAULT_TIMEOUT_S = 30.0
 """Of a call of an agent over HTTP for which nobody said another one."""
 _RETRY = {"Retry-After": "5"}
 _TAKEN_UP = "is resumed by the service itself; nothing has to be done"
-
-
-class Evaluation(Struct, frozen=True, kw_only=True):
-    """A run: what was asked for, and what became of it."""
-
-    id: str
-    name: str
-    status: str
-    agent_endpoint_url: str | None
-    target: dict[str, Any]
-    test_case_ids: list[str] | None
-    """As they were given; null where the cases were chosen otherwise, and in lists."""
-    tag: str | None
-    grader_ids: list[str]
-    repeats: int
-    concurrency: int | None
-    timeout_s: float | None
-    baseline_id: str | None
-    stop_early: bool = False
-    """Whether it was asked to end as soon as its comparison with the baseline is decided."""
-    stopped: dict[str, int] | None = None
-    """Where it ended early: the number of the last look, and after how many of how many cases."""
-    calls_saved: int = 0
-    """The calls of the agent that the early end left out; `resume` with `all` makes them."""
-    warnings: tuple[str, ...] = ()
-    """What to know of its suite and its cases, such as near duplicates without a cluster."""
-    started_at: str | None
-    completed_at: str | None
-    result_count: int
-    error_message: str | None
-    group: str | None
-    parent: str | None
-    pass_rates: dict[str, Figure] | UnsetType = UNSET
-    """In lists: how many of its scores each grader let pass. Repeats of a case have no interval there."""
-    progress: Progress | UnsetType = UNSET
-    held_by_service: bool | UnsetType = UNSET
-    """The service works on it, or takes it up again by itself when it is interrupted; not in lists."""
-    verdict: dict[str, Any] | UnsetType | None = UNSET
-    """By the suite's gate, once the run is completed."""
-    comparison: dict[str, Any] | UnsetType | None = UNSET
-    """With ``baseline_id``, once the run is completed."""
 
 
 class RunStorage(Struct, frozen=True):
@@ -114,7 +78,7 @@ class _AnotherWasFasterError(Exception):
 
 
 class Evaluations:
-    """Starts runs, and lets them go on, end and be deleted. `ApiError` says what cannot be done."""
+    """Starts runs, and lets them go on, end and be deleted. `ServiceError` says what cannot be done."""
 
     def __init__(
         self,
@@ -125,7 +89,7 @@ class Evaluations:
         secrets: Secrets,
         events: Events,
         runner: Runner,
-        maker: SuiteMaker,
+        maker: SuiteBuilder,
     ) -> None:
         self._settings = settings
         self._storage = storage
@@ -141,7 +105,7 @@ class Evaluations:
         self._elsewhere = Verdicts(storage)
 
     def start(
-        self, asked: Asked, caller: Caller, key: str | None = None, record: Recorder = unrecorded
+        self, asked: EvaluationRequest, caller: Caller, key: str | None = None, record: Recorder = unrecorded
     ) -> tuple[Evaluation, bool]:
         """Start a run, and say whether it was started before by the same request."""
         body = msgspec.to_builtins(asked)
@@ -167,7 +131,7 @@ class Evaluations:
         transaction: Transaction,
         runs: Sequence[Run],
         samples: Sequence[Sample],
-        asked: Asked,
+        asked: EvaluationRequest,
         request: tuple[str, str | None, object],
         record: Recorder,
     ) -> None:
@@ -176,7 +140,7 @@ class Evaluations:
         kept = msgspec.json.encode(replace(asked, suite=None, target=None)).decode()
         for run in runs:
             insert_run(transaction, run)
-            insert_samples(transaction, run.id, in_order_of(run, samples))
+            insert_samples(transaction, run.id, in_run_order(run, samples))
             self._queue.add(transaction, run, kept)
             record(transaction, run.id, {"name": run.name})
         caller, key, body = request
@@ -187,9 +151,9 @@ class Evaluations:
     def _require_room(self, waiting: int) -> None:
         if waiting >= self._settings.queue_limit:
             message = f"{waiting:,} evaluations wait already; try again later"
-            raise ApiError(Code.RATE_LIMITED, message, headers=_RETRY)
+            raise ServiceError(Code.RATE_LIMITED, message, headers=_RETRY)
 
-    def _new_runs(self, asked: Asked, caller: Caller) -> tuple[list[Run], list[Sample]]:
+    def _new_runs(self, asked: EvaluationRequest, caller: Caller) -> tuple[list[Run], list[Sample]]:
         made = self._maker.made(asked, caller)
         baseline = None
         if asked.baseline_id is not None:
@@ -197,7 +161,7 @@ class Evaluations:
             if baseline is None:
                 unknown = f"no evaluation {quote(asked.baseline_id, 60)}"
                 errors = [{"field": "baseline_id", "message": unknown}]
-                raise ApiError(Code.INVALID_INPUT, f"Field 'baseline_id': {unknown}", details={"errors": errors})
+                raise ServiceError(Code.INVALID_INPUT, f"Field 'baseline_id': {unknown}", details={"errors": errors})
         lead = "suite" if asked.suite is not None else ""
         try:
             runs = asyncio.run(self._prepared_runs(made, baseline, stop_early=asked.stop_early))
@@ -205,36 +169,36 @@ class Evaluations:
         except ConfigError as error:
             raise refused(error, lead) from None
 
-    async def _prepared_runs(self, made: Made, baseline: Run | None, *, stop_early: bool) -> list[Run]:
+    async def _prepared_runs(self, made: BuiltSuite, baseline: Run | None, *, stop_early: bool) -> list[Run]:
         """A run for each model; everything is made ready once, so that what is wrong is found before it is stored."""
         document = made.document
         secrets = secrets_of(document, self._secrets)
         suite = suite_for_run(document, secrets, self._settings)
         baselines: dict[str, str] = {}
         if baseline is not None:
-            suite = against(suite, baseline)
+            suite = with_baseline_gate(suite, baseline)
             baselines = {spec.key: baseline.id for spec in suite.graders if not spec.config.get("baseline")}
         if stop_early:
-            suite = ending_early(suite)
+            suite = with_early_stopping(suite)
         if baseline is not None or stop_early:
             document = {**document, "gate": suite.shown["gate"]}
         models: tuple[str | None, ...] = suite.target.models or (None,)
         group = new_run_id() if len(models) > 1 else None
-        outside = outside_of(secrets, self._egress, self._settings.max_concurrency)
+        outside = run_access(secrets, self._egress, self._settings.max_concurrency)
         runs = []
         for model in models:
-            choice = Choice(tags=() if made.tag is None else (made.tag,), model=model)
+            choice = RunOptions(tags=() if made.tag is None else (made.tag,), model=model)
             async with prepare(suite, choice, self._storage, baselines=baselines, outside=outside) as prepared:
                 _check_cases(prepared, made.samples)
                 name = suite.name if group is None else f"{suite.name} [{model}]"
                 new = prepared.new_run(name, group=group, warnings=prepared.warnings(lambda: made.samples))
                 total = len(made.samples) * new.repeats
                 if total > MOST_RESULTS:
-                    raise ApiError(Code.INVALID_INPUT, f"{total:,} results are too many; at most {MOST_RESULTS:,}")
+                    raise ServiceError(Code.INVALID_INPUT, f"{total:,} results are too many; at most {MOST_RESULTS:,}")
                 new = replace(new, id=new_run_id(), total=total, definition=prepared.definition(document))
                 if stops_early(new):
                     digests = {sample.case_key: sample_digest(sample) for sample in made.samples}
-                    new = designed(self._storage, seeded(new), digests)
+                    new = plan_looks(self._storage, with_seed(new), digests)
                 runs.append(new)
         return runs
 
@@ -255,7 +219,7 @@ class Evaluations:
             raise not_found("evaluation", run)
         return RunStorage(found.rows, found.bytes)
 
-    def page(self, page: Page, wanted: RunFilter) -> EvaluationPage:
+    def page(self, page: PageRequest, wanted: RunFilter) -> EvaluationPage:
         """A part of the list, the newest first."""
         found = self._list.page(page, wanted)
         ids = [run.id for run in found.runs]
@@ -273,9 +237,9 @@ class Evaluations:
     def suite(self, run_id: str) -> str:
         """The run's suite as YAML, with its cases in it."""
         run = self._required(run_id)
-        document = Definition.of(run).document if run.definition else None
+        document = RunDefinition.of(run).document if run.definition else None
         if document is None:
-            raise ApiError(Code.NOT_FOUND, f"The evaluation {quote(run_id, 60)} keeps no suite: it has a file")
+            raise ServiceError(Code.NOT_FOUND, f"The evaluation {quote(run_id, 60)} keeps no suite: it has a file")
         return suite_yaml(document, self._storage.samples(source_of(self._database.read, run_id)))
 
     def cancel(self, run_id: str, record: Recorder = unrecorded) -> Evaluation:
@@ -359,7 +323,7 @@ class Evaluations:
         return self.get(run_id)
 
     def _check_secrets(self, run: Run, caller: Caller) -> None:
-        document = Definition.of(run).document if run.definition else None
+        document = RunDefinition.of(run).document if run.definition else None
         if document is not None and run.status in STOPPED:
             check_document(document, self._secrets, caller, asking=run.parent is None)
 
@@ -382,7 +346,7 @@ class Evaluations:
             raise refused(error) from None
         total = self._events.standing(run_id).progress.answered
         run = replace(new, id=new_run_id(), total=total, target=parent.target)
-        asked = Asked(grader_ids=list(map(_plain, grader_ids)), name=name)
+        asked = EvaluationRequest(grader_ids=list(map(_plain, grader_ids)), name=name)
 
         def work(transaction: Transaction) -> None:
             self._require_room(self._queue.waiting(transaction.run))
@@ -396,7 +360,7 @@ class Evaluations:
 
     def _regraded(self, parent: Run, graders: dict[str, Any]) -> dict[str, Any]:
         """The parent's suite with other graders; a gate over the former ones would not hold for them."""
-        document = Definition.of(parent).document if parent.definition else None
+        document = RunDefinition.of(parent).document if parent.definition else None
         if document is None:
             document = {"name": parent.suite, "target": {"kind": "replay", "run": parent.id}, "dataset": []}
         return {**{key: value for key, value in document.items() if key not in ("gate", "reward")}, "graders": graders}
@@ -404,8 +368,8 @@ class Evaluations:
     async def _prepared_regrade(self, parent: Run, document: dict[str, Any], name: str | None) -> Run:
         secrets = secrets_of(document, self._secrets, asking=False)
         suite = suite_for_run(document, secrets, self._settings)
-        outside = outside_of(secrets, self._egress, self._settings.max_concurrency)
-        choice = within_maximum(Choice(repeats=parent.repeats), suite, self._settings)
+        outside = run_access(secrets, self._egress, self._settings.max_concurrency)
+        choice = within_maximum(RunOptions(repeats=parent.repeats), suite, self._settings)
         async with prepare(suite, choice, self._storage, asking=False, outside=outside) as prepared:
             warnings = regrade_warnings(self._storage, prepared, parent)
             new = prepared.new_run(name or parent.name, parent=parent.id, warnings=warnings)
@@ -421,7 +385,7 @@ class Evaluations:
         try:
             self._storage.delete_run(run_id, lambda transaction: record(transaction, run_id))
         except ConfigError as error:
-            raise ApiError(Code.CONFLICT, str(error)) from None
+            raise ServiceError(Code.CONFLICT, str(error)) from None
         self._events.changed(run_id)
 
     def _required(self, run_id: str) -> Run:
@@ -431,7 +395,7 @@ class Evaluations:
         return run
 
 
-def _check_cases(prepared: Prepared, samples: Sequence[Sample]) -> None:
+def _check_cases(prepared: PreparedRun, samples: Sequence[Sample]) -> None:
     for sample in samples:
         problems = prepared.target.problems_with(sample)
         if problems:
@@ -445,22 +409,22 @@ def _no_job(run: Run, *options: str) -> str:
 
 def _asking_all_cases(run: Run) -> Run:
     try:
-        return asking_all_cases(run)
+        return include_all_cases(run)
     except ConfigError:
         parent = quote(run.parent)
         why = f"grades the answers of {parent}; resume that evaluation with all its cases, then regrade it"
         raise _conflict(run, why) from None
 
 
-def _conflict(run: Run, why: str) -> ApiError:
-    return ApiError(Code.CONFLICT, f"The evaluation {quote(run.id)} is {run.status} and {why}")
+def _conflict(run: Run, why: str) -> ServiceError:
+    return ServiceError(Code.CONFLICT, f"The evaluation {quote(run.id)} is {run.status} and {why}")
 
 
 def _plain(entry: str | Mapping[str, Any]) -> str | dict[str, Any]:
     return entry if isinstance(entry, str) else dict(entry)
 
 
-def _timeout_s(run: Run, asked: Asked) -> float | None:
+def _timeout_s(run: Run, asked: EvaluationRequest) -> float | None:
     """What bounds each call of the agent; None where the target has another way to say it."""
     said = asked.timeout_s if asked.timeout_s is not None else run.target.get("timeout")
     if isinstance(said, int | float):
@@ -474,8 +438,8 @@ def _warnings(run: Run) -> tuple[str, ...]:
     return run.warnings if obstacle is None else (*run.warnings, obstacle)
 
 
-def _shown(run: Run, asked: Asked | None, results: int) -> Evaluation:
-    asked = asked or Asked()
+def _shown(run: Run, asked: EvaluationRequest | None, results: int) -> Evaluation:
+    asked = asked or EvaluationRequest()
     url = run.target.get("url")
     return Evaluation(
         id=run.id,

@@ -12,10 +12,8 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from gradeline.errors import StoreError
-from gradeline.service.caller import Caller
-from gradeline.service.keys import Keys
-from gradeline.service.limits import Limits, too_many
-from gradeline.service.sessions import Sessions
+from gradeline.service.auth import ApiKeys, Caller, Sessions
+from gradeline.service.limits import RequestLimits, too_many
 
 CHECK_S = 1.0
 """How often the keys and sessions of open streams are looked up, all of them in one query each."""
@@ -27,7 +25,7 @@ _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 class EventStreams:
     """The open streams of one event loop. A stream counts for its key and for its address."""
 
-    def __init__(self, keys: Keys, sessions: Sessions, limits: Limits) -> None:
+    def __init__(self, keys: ApiKeys, sessions: Sessions, limits: RequestLimits) -> None:
         self._keys = keys
         self._sessions = sessions
         self._limits = limits

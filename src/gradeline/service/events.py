@@ -8,18 +8,116 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import aclosing, suppress
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
 
 from gradeline.errors import StoreError
-from gradeline.service.event_log import Event, EventLog
-from gradeline.service.failures import not_found
+from gradeline.service.errors import not_found
 from gradeline.service.run_rows import ENDED, Standing, standing
-from gradeline.store.database import Database
+from gradeline.store.database import Database, Dialect, Transaction, Value, migrate
+
+Kind = Literal["snapshot", "progress", "result", "status", "done"]
+
+_AT_ONCE = 100
+
+
+class RunEvent(NamedTuple):
+    """One event of a run."""
+
+    n: int
+    kind: str
+    data: str
+    """JSON."""
+
+
+class Happened(NamedTuple):
+    """What is to be written into the log; what has the same ``once`` is there already."""
+
+    kind: Kind
+    data: Any
+    once: str | None = None
+
+
+def _events(transaction: Transaction, _: Dialect) -> None:
+    transaction.run(
+        "CREATE TABLE run_events (run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE, n BIGINT NOT NULL,"
+        " kind TEXT NOT NULL, once TEXT, data TEXT NOT NULL, PRIMARY KEY (run, n), UNIQUE (run, once))"
+    )
+
+
+EVENT_STEPS = (_events,)
+
+
+class EventLog:
+    """The logs of all runs that the service has worked on. A run's row in ``jobs`` counts its events.
+
+    Whoever writes holds that row until the transaction ends, so that events become visible in their order.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        migrate(database, "events", EVENT_STEPS)
+
+    def append(self, transaction: Transaction, run: str, happened: Sequence[Happened]) -> None:
+        """Add to a run's log, where it has one."""
+        rows = transaction.run("UPDATE jobs SET last_event = last_event WHERE run = ? RETURNING last_event", run)
+        if not rows:
+            return
+        known = _known(transaction, run, [one.once for one in happened if one.once is not None])
+        new = [one for one in happened if one.once is None or one.once not in known]
+        last: int = rows[0][0]
+        values: list[tuple[Value, ...]] = [
+            (run, n, one.kind, one.once, msgspec.json.encode(one.data).decode()) for n, one in enumerate(new, last + 1)
+        ]
+        for chunk in _chunks(values):
+            places = ", ".join(["(?, ?, ?, ?, ?)"] * len(chunk))
+            transaction.run(
+                f"INSERT INTO run_events (run, n, kind, once, data) VALUES {places}",  # noqa: S608 - made of constants
+                *(value for row in chunk for value in row),
+            )
+        transaction.run("UPDATE jobs SET last_event = ? WHERE run = ?", last + len(new), run)
+
+    def after(self, run: str, n: int, limit: int) -> list[RunEvent]:
+        """The next events behind a position."""
+        rows = self._database.read(
+            "SELECT n, kind, data FROM run_events WHERE run = ? AND n > ? ORDER BY n LIMIT ?", run, n, limit
+        )
+        return [RunEvent(*row) for row in rows]
+
+    def last(self, runs: Iterable[str]) -> dict[str, int]:
+        """The position of the last event of each run that has a log."""
+        wanted = list(runs)
+        found: dict[str, int] = {}
+        for chunk in _chunks(wanted):
+            places = ", ".join("?" * len(chunk))
+            rows = self._database.read(
+                f"SELECT run, last_event FROM jobs WHERE run IN ({places})",  # noqa: S608 - made of constants
+                *chunk,
+            )
+            found.update(dict(rows))
+        return found
+
+
+def _known(transaction: Transaction, run: str, onces: Sequence[str]) -> set[str]:
+    found: set[str] = set()
+    for chunk in _chunks(onces):
+        places = ", ".join("?" * len(chunk))
+        rows = transaction.run(
+            f"SELECT once FROM run_events WHERE run = ? AND once IN ({places})",  # noqa: S608 - made of constants
+            run,
+            *chunk,
+        )
+        found.update(once for (once,) in rows)
+    return found
+
+
+def _chunks(items: Sequence[Any]) -> Iterable[Sequence[Any]]:
+    return (items[start : start + _AT_ONCE] for start in range(0, len(items), _AT_ONCE))
+
 
 STOPPED = ENDED | {"interrupted"}
 """No process works on the run. One that the service holds is taken up again by itself when it is interrupted."""
@@ -75,7 +173,7 @@ class Events:
 
     async def follow(
         self, run: str, last_id: str | None = None, *, heartbeat_s: float = HEARTBEAT_S
-    ) -> AsyncIterator[Event | Beat]:
+    ) -> AsyncIterator[RunEvent | Beat]:
         """The events behind ``last_id``, as they come, until the run is done; an unknown one starts with a snapshot."""
         batches = self.batches(run, last_id, heartbeat_s=heartbeat_s)
         async with aclosing(batches):
@@ -87,7 +185,7 @@ class Events:
 
     async def batches(
         self, run: str, last_id: str | None = None, *, heartbeat_s: float = HEARTBEAT_S
-    ) -> AsyncGenerator[list[Event]]:
+    ) -> AsyncGenerator[list[RunEvent]]:
         """The same, with what is there at the same time in one list; an empty one is a `Beat`."""
         self.readers += 1
         feed = self._joined(run)
@@ -104,7 +202,7 @@ class Events:
 
     async def _logged(
         self, run: str, feed: _Feed, last_id: str | None, heartbeat_s: float
-    ) -> AsyncIterator[list[Event]]:
+    ) -> AsyncIterator[list[RunEvent]]:
         at = await run_in_threadpool(self._place, run, last_id)
         while not self._closed:
             if at is None or feed.is_far_ahead_of(at):
@@ -125,16 +223,16 @@ class Events:
             if now is None:
                 return  # it was deleted
             if now.is_over and at == now.last_event:
-                yield [Event(at, "done", _told(now))]  # the command line worked on it, which writes no log
+                yield [RunEvent(at, "done", _told(now))]  # the command line worked on it, which writes no log
                 return
             yield []
 
-    async def _without_log(self, now: Standing) -> AsyncIterator[list[Event]]:
+    async def _without_log(self, now: Standing) -> AsyncIterator[list[RunEvent]]:
         """What can be told of a run that the command line works on."""
-        yield [Event(0, "snapshot", _told(now))]
+        yield [RunEvent(0, "snapshot", _told(now))]
         while not self._closed:
             if now.is_over:
-                yield [Event(0, "done", _told(now))]
+                yield [RunEvent(0, "done", _told(now))]
                 return
             await asyncio.sleep(_POLL_S)
             before, found = now, await run_in_threadpool(standing, self._database.read, now.run.id)
@@ -142,7 +240,7 @@ class Events:
                 return
             now = found
             if now.progress != before.progress:
-                yield [Event(0, "progress", msgspec.json.encode(now.progress).decode())]
+                yield [RunEvent(0, "progress", msgspec.json.encode(now.progress).decode())]
 
     def is_over(self, run: str, last_id: str | None) -> bool:
         """Whether a reader has seen all that will ever be there."""
@@ -156,14 +254,14 @@ class Events:
         last = self.log.last([run]).get(run)
         return int(last_id) if last is not None and 0 <= int(last_id) <= last else None
 
-    def _snapshot(self, run: str) -> Event:
+    def _snapshot(self, run: str) -> RunEvent:
         """How the run stands, with the position of the last event that is in it.
 
         Of a run that is done the last event is left out, so that a reader is told of it too.
         """
         now = self.standing(run)
         last = now.last_event or 0
-        return Event(max(last - 1, 0) if now.run.status in ENDED else last, "snapshot", _told(now))
+        return RunEvent(max(last - 1, 0) if now.run.status in ENDED else last, "snapshot", _told(now))
 
     def _is_last(self, run: str, n: int) -> bool:
         """Whether nothing stands behind this event: a run that was resumed goes on after its first end."""
@@ -227,13 +325,13 @@ class _Feed:
         self.version = 0
         self.last: int | None = None
         """The position that was looked at; None before the first look."""
-        self._recent: deque[Event] = deque(maxlen=_SHARED)
+        self._recent: deque[RunEvent] = deque(maxlen=_SHARED)
         self._changed = asyncio.Event()
 
     def is_far_ahead_of(self, n: int) -> bool:
         return self.last is not None and self.last - n > _FAR_BEHIND
 
-    def tell(self, events: list[Event]) -> None:
+    def tell(self, events: list[RunEvent]) -> None:
         """Hand on what was found; nothing wakes the readers alone."""
         self._recent.extend(events)
         if events:
@@ -242,7 +340,7 @@ class _Feed:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def behind(self, n: int) -> list[Event]:
+    def behind(self, n: int) -> list[RunEvent]:
         """The events after a position, where the next one is at hand."""
         if not self._recent or self._recent[0].n > n + 1:
             return []

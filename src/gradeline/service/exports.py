@@ -3,22 +3,186 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from enum import StrEnum
-from typing import IO, NamedTuple
+from io import TextIOBase
+from pathlib import Path
+from queue import Empty, Full, Queue
+from tempfile import TemporaryDirectory
+from threading import Event, Thread
+from time import monotonic
+from typing import IO, NamedTuple, cast
 
 import msgspec
 
 from gradeline.engine.conclude import RunReport, conclude
-from gradeline.model import Record, Run, Storage, to_json
-from gradeline.report.csv_table import write_csv
+from gradeline.errors import ConfigError
+from gradeline.model import Record, Run, RunGrader, Storage, to_json
 from gradeline.report.html import write_html
 from gradeline.report.junit import write_junit
-from gradeline.service.failures import ApiError, Code
+from gradeline.report.parquet import require_duckdb, write_parquet
+from gradeline.report.table import write_csv
+from gradeline.service.errors import Code, ServiceError
 from gradeline.service.labels import Labels, labelled
-from gradeline.service.parquet import parquet_chunks
 from gradeline.service.results import EXPORTS_AT_ONCE, Results
-from gradeline.service.streams import Chunks, streamed
+
+CHUNK = 64 * 1024
+"""Characters that are handed over together."""
+_WAITING = 8
+"""Chunks that may wait for a slow reader."""
+_POLL_SECONDS = 0.5
+STALL_SECONDS = 120.0
+"""A reader that takes nothing for so long is gone."""
+
+
+class ReaderGoneError(Exception):
+    """Nobody reads what is written: there is no use in going on."""
+
+
+class ByteStream(Iterator[bytes]):
+    """The bytes of a file, of which the first are there already. Read them to their end, or close them."""
+
+    def __init__(self, chunks: Generator[bytes, None, None]) -> None:
+        # a generator that was begun tidies up when it is closed; one that was not would do nothing
+        self._first: bytes | None = next(chunks, b"")
+        self._chunks = chunks
+
+    def __next__(self) -> bytes:
+        first, self._first = self._first, None
+        return next(self._chunks) if first is None else first
+
+    def close(self) -> None:
+        """Let go of whatever makes them; nothing is wrong with closing twice."""
+        self._chunks.close()
+
+
+class _Failed:
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+_END = object()
+
+
+class _Pipe(TextIOBase):
+    """The file that a renderer writes to, in a thread of its own."""
+
+    def __init__(self) -> None:
+        self.chunks: Queue[object] = Queue(_WAITING)
+        self.gone = Event()
+        self._parts: list[str] = []
+        self._size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str, /) -> int:
+        self._parts.append(text)
+        self._size += len(text)
+        if self._size >= CHUNK:
+            self.hand_over()
+        return len(text)
+
+    def hand_over(self) -> None:
+        if self._parts:
+            # half a surrogate pair cannot be written as UTF-8, and nothing that is stored has one
+            self.put("".join(self._parts).encode(errors="replace"))
+            self._parts.clear()
+            self._size = 0
+
+    def put(self, item: object) -> None:
+        deadline = monotonic() + STALL_SECONDS
+        while True:
+            if self.gone.is_set() or monotonic() > deadline:
+                raise ReaderGoneError
+            try:
+                return self.chunks.put(item, timeout=_POLL_SECONDS)
+            except Full:
+                continue
+
+
+def streamed(write: Callable[[IO[str]], None], done: Callable[[], None]) -> ByteStream:
+    """What ``write`` writes, as UTF-8, while it writes it; ``done`` is called at the end, whatever that is.
+
+    An error of ``write`` is raised here, after all that came before it. The first chunk is there when this returns,
+    so that what fails at once fails before anything was sent.
+    """
+    pipe = _Pipe()
+    Thread(target=_written, args=(pipe, write, done), name="export", daemon=True).start()
+    return ByteStream(_chunks(pipe))
+
+
+def _chunks(pipe: _Pipe) -> Generator[bytes, None, None]:
+    try:
+        while (item := pipe.chunks.get()) is not _END:
+            if isinstance(item, _Failed):
+                raise item.error
+            if isinstance(item, bytes):
+                yield item
+    finally:
+        pipe.gone.set()
+        _drain(pipe)
+
+
+def _drain(pipe: _Pipe) -> None:
+    """Makes room for a writer that waits, so that it sees at once that nobody reads."""
+    try:
+        while True:
+            pipe.chunks.get_nowait()
+    except Empty:
+        pass
+
+
+def _written(pipe: _Pipe, write: Callable[[IO[str]], None], done: Callable[[], None]) -> None:
+    end: object = _END
+    try:
+        write(cast("IO[str]", pipe))
+        pipe.hand_over()
+    except ReaderGoneError:
+        return
+    except BaseException as error:
+        end = _Failed(error)
+    finally:
+        done()
+    try:
+        pipe.put(end)
+    except ReaderGoneError:
+        return
+
+
+_CHUNK = 256 * 1024
+
+
+def parquet_chunks(records: Iterable[Record], graders: Mapping[str, RunGrader], done: Callable[[], None]) -> ByteStream:
+    """The bytes of the file (`gradeline.report.parquet`).
+
+    It is whole on disk before the first byte is given; ``done`` is called at the end, whatever that is.
+    """
+    with ExitStack() as opened:
+        opened.callback(done)
+        _require_duckdb()
+        made = Path(opened.enter_context(TemporaryDirectory(prefix="gradeline-parquet-"))) / "results.parquet"
+        write_parquet(made, records, graders)
+        return ByteStream(_read(made, opened.pop_all()))
+
+
+def _require_duckdb() -> None:
+    try:
+        require_duckdb()
+    except ConfigError:
+        raise ServiceError(
+            Code.INVALID_INPUT,
+            "Parameter 'format' is 'parquet', which this server cannot write: install DuckDB there with"
+            " pip install 'gradeline[export]', or take another format",
+        ) from None
+
+
+def _read(path: Path, opened: ExitStack) -> Generator[bytes, None, None]:
+    with opened, path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk
+
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 60
@@ -56,7 +220,7 @@ class Export(NamedTuple):
 
     name: str
     content_type: str
-    chunks: Chunks
+    chunks: ByteStream
 
 
 class Exports:
@@ -75,7 +239,7 @@ class Exports:
         """
         run = self._results.run(evaluation_id)
         if not self._slots.acquire(blocking=False):
-            raise ApiError(
+            raise ServiceError(
                 Code.RATE_LIMITED,
                 f"{EXPORTS_AT_ONCE} exports are being made; try again when one of them is done",
                 headers={"Retry-After": _RETRY_SECONDS},

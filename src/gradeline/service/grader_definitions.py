@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ast
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from inspect import cleandoc
+from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gradeline import graders
+from gradeline.api.threads import wait_for
 from gradeline.errors import ConfigError, DataError, Problem
 from gradeline.graders.registry import ALIASES, registry
-from gradeline.model import Grader, clean_data, clean_text, quote
+from gradeline.model import GraderProtocol, clean_data, clean_text, quote
 from gradeline.service.egress import ServiceEgress
-from gradeline.service.failures import ApiError, Code
+from gradeline.service.errors import Code, ServiceError
 from gradeline.service.judge_places import places_of, remote_faults
+from gradeline.usercode.loader import CodeSpec, Entry, Wanted
+from gradeline.usercode.pool import WorkerPool
 
 MAX_NAME = 100
 MAX_DESCRIPTION = 500
@@ -28,7 +40,7 @@ PYTHON = "python"
 _ID_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
 
 
-class Draft(NamedTuple):
+class GraderDraft(NamedTuple):
     """A definition that was found right."""
 
     name: str
@@ -38,21 +50,21 @@ class Draft(NamedTuple):
     fingerprint: str
 
 
-def read_definition(fields: Mapping[str, object], egress: ServiceEgress | None) -> Draft:
-    """A definition: ``{name, description?, type or kind, config?, rules?}``, or `ApiError`."""
+def read_definition(fields: Mapping[str, object], egress: ServiceEgress | None) -> GraderDraft:
+    """A definition: ``{name, description?, type or kind, config?, rules?}``, or `ServiceError`."""
     name, description = fields.get("name"), fields.get("description")
     if name is None:
-        raise ApiError(Code.MISSING_FIELD, "Field 'name' is required")
+        raise ServiceError(Code.MISSING_FIELD, "Field 'name' is required")
     own_name = checked_text("name", name, MAX_NAME)
     own_description = None
     if description is not None:
         own_description = checked_text("description", description, MAX_DESCRIPTION, least=0)
     kind = _checked_kind(fields)
     config = checked_config(_whole_config(fields))
-    return Draft(own_name, own_description, kind, config, made(kind, config, egress).fingerprint)
+    return GraderDraft(own_name, own_description, kind, config, made(kind, config, egress).fingerprint)
 
 
-def made(kind: str, config: Mapping[str, Any], egress: ServiceEgress | None) -> Grader:
+def made(kind: str, config: Mapping[str, Any], egress: ServiceEgress | None) -> GraderProtocol:
     """The grader of a definition from outside; all that is wrong with it is told at once."""
     try:
         grader = graders.create(kind, config)
@@ -60,7 +72,7 @@ def made(kind: str, config: Mapping[str, Any], egress: ServiceEgress | None) -> 
     except ConfigError as error:
         problems = list(error.problems)
     if problems:
-        raise refused(Code.INVALID_GRADER, problems)
+        raise problems_error(Code.INVALID_GRADER, problems)
     if egress is not None:
         for place in places_of(grader):
             if place.base_url is not None:
@@ -76,27 +88,29 @@ def _whole_config(fields: Mapping[str, object]) -> Mapping[str, Any]:
     if rules is None:
         return dict(config)
     if "rules" in config:
-        raise refused(Code.INVALID_GRADER, [Problem("rules", "stands both beside and inside 'config'; keep one")])
+        raise problems_error(
+            Code.INVALID_GRADER, [Problem("rules", "stands both beside and inside 'config'; keep one")]
+        )
     return {**config, "rules": rules}
 
 
 def _checked_kind(fields: Mapping[str, object]) -> str:
     named = [str(fields[key]) for key in ("type", "kind") if fields.get(key) is not None]
     if not named:
-        raise ApiError(Code.MISSING_FIELD, "Field 'type' is required: the kind of the grader, such as custom-rules")
+        raise ServiceError(Code.MISSING_FIELD, "Field 'type' is required: the kind of the grader, such as custom-rules")
     if len(set(named)) > 1:
         problem = Problem("kind", f"{quote(named[1], 60)} is not the type {quote(named[0], 60)}; keep one")
-        raise refused(Code.INVALID_GRADER, [problem])
+        raise problems_error(Code.INVALID_GRADER, [problem])
     kind = ALIASES.get(named[0], named[0])
     if kind == PYTHON:
         problem = Problem("type", "Python graders are files of the operator's folder; see --graders-dir")
-        raise refused(Code.INVALID_GRADER, [problem])
+        raise problems_error(Code.INVALID_GRADER, [problem])
     try:
         known = not clean_text(kind).changed and registry.get(kind)
     except ConfigError as error:
-        raise refused(Code.INVALID_GRADER, [problem.within("type") for problem in error.problems]) from None
+        raise problems_error(Code.INVALID_GRADER, [problem.within("type") for problem in error.problems]) from None
     if not known:
-        raise refused(Code.INVALID_GRADER, [Problem("type", f"no grader of the kind {quote(kind, 60)}")])
+        raise problems_error(Code.INVALID_GRADER, [Problem("type", f"no grader of the kind {quote(kind, 60)}")])
     return kind
 
 
@@ -105,13 +119,13 @@ def checked_config(config: Mapping[str, Any]) -> dict[str, Any]:
     try:
         cleaned: dict[str, Any] = clean_data(config, "config")
     except DataError as error:
-        raise ApiError(Code.INVALID_INPUT, f"Field 'config': {error}") from None
+        raise ServiceError(Code.INVALID_INPUT, f"Field 'config': {error}") from None
     if cleaned != config:
-        raise ApiError(Code.INVALID_INPUT, "Field 'config' holds NUL or half a surrogate pair; leave it out")
+        raise ServiceError(Code.INVALID_INPUT, "Field 'config' holds NUL or half a surrogate pair; leave it out")
     size = len(msgspec.json.encode(cleaned).decode())
     if size > MAX_CONFIG:
         told = f"Field 'config' must have at most {MAX_CONFIG:,} characters as JSON, it has {size:,}"
-        raise ApiError(Code.INVALID_LENGTH, told)
+        raise ServiceError(Code.INVALID_LENGTH, told)
     return cleaned
 
 
@@ -120,27 +134,178 @@ def checked_id(wanted: object) -> str:
     grader = checked_text("id", wanted, MAX_NAME)
     if grader == UNSAVED or not _ID_CHARACTERS.issuperset(grader):
         told = f"Field 'id' must be of the letters a to z, digits, '-', '_' and '.', and not {UNSAVED!r}"
-        raise ApiError(Code.INVALID_INPUT, f"{told}; got {quote(grader, 60)}")
+        raise ServiceError(Code.INVALID_INPUT, f"{told}; got {quote(grader, 60)}")
     return grader
 
 
 def checked_text(field: str, text: object, most: int, least: int = 1) -> str:
     """The text, if it keeps the rules of every text in a request."""
     if not isinstance(text, str):
-        raise ApiError(Code.INVALID_INPUT, f"Field '{field}' must be a text, got {quote(text, 60)}")
+        raise ServiceError(Code.INVALID_INPUT, f"Field '{field}' must be a text, got {quote(text, 60)}")
     if not least <= len(text) <= most:
         told = f"Field '{field}' must have {least} to {most:,} characters, it has {len(text):,}"
-        raise ApiError(Code.INVALID_LENGTH, told)
+        raise ServiceError(Code.INVALID_LENGTH, told)
     if text and not text.strip():
-        raise ApiError(Code.INVALID_INPUT, f"Field '{field}' must not be blank")
+        raise ServiceError(Code.INVALID_INPUT, f"Field '{field}' must not be blank")
     if clean_text(text).changed:
-        raise ApiError(Code.INVALID_INPUT, f"Field '{field}' holds NUL or half a surrogate pair; leave it out")
+        raise ServiceError(Code.INVALID_INPUT, f"Field '{field}' holds NUL or half a surrogate pair; leave it out")
     return text
 
 
-def refused(code: Code, problems: Sequence[Problem]) -> ApiError:
+def problems_error(code: Code, problems: Sequence[Problem]) -> ServiceError:
     """An error with all problems, each by its path."""
     first = problems[0]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     errors = [{"field": problem.path, "message": problem.message} for problem in problems]
-    return ApiError(code, f"{first}{more}", details={"errors": errors})
+    return ServiceError(code, f"{first}{more}", details={"errors": errors})
+
+
+_ROLE = "grader"
+_MARKED = re.compile(r"^[ \t]*@(?:\w+\.)*grader\b", re.MULTILINE)
+_State = tuple[tuple[str, int, int], ...]
+
+
+class PythonGrader(Struct, frozen=True, kw_only=True):
+    """A function of a file, or a file that cannot be loaded: ``error`` says why then."""
+
+    id: str
+    reference: str
+    """``file.py:function``, as the workers know it."""
+    place: str = ""
+    """``file.py:line``"""
+    description: str = ""
+    fingerprint: str = ""
+    error: str | None = None
+
+
+class GraderFolder:
+    """The graders of a folder, loaded in worker processes; loaded anew when a file of it was changed.
+
+    None of its code ever runs in this process. Thread-safe.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = None if folder is None else Path(os.path.realpath(folder))
+        self._lock = Lock()
+        self._state: _State | None = None
+        self._found: dict[str, PythonGrader] = {}
+
+    def graders(self) -> dict[str, PythonGrader]:
+        """What there is, by id, in the order of the files' names."""
+        if self.folder is None:
+            return {}
+        with self._lock:
+            state = _state(self.folder)
+            if state != self._state:
+                self._found = {one.id: one for one in _loaded(self.folder)}
+                self._state = state
+            return dict(self._found)
+
+    def code(self, references: Iterable[str]) -> CodeSpec:
+        """What a worker pool loads to run these graders."""
+        return CodeSpec(str(self.folder), tuple(Wanted(_ROLE, reference) for reference in references))
+
+
+def _state(folder: Path) -> _State:
+    """What tells that a file was written to; helpers count too, for graders import them."""
+    seen = []
+    for path in sorted(folder.rglob("*.py")):
+        try:
+            stat = path.stat()
+        except OSError:
+            continue
+        seen.append((str(path), stat.st_mtime_ns, stat.st_size))
+    return tuple(seen)
+
+
+def _loaded(folder: Path) -> list[PythonGrader]:
+    files = [path.name for path in sorted(folder.glob("*.py")) if _holds_graders(path)]
+    if not files:
+        return []
+    try:
+        found = [_grader(folder, entry) for entry in _entries(folder, files)]
+    except ConfigError:
+        # one bad file must not hide the others
+        found = [one for file in files for one in _of_file(folder, file)]
+    return list(_unambiguous(found))
+
+
+def _of_file(folder: Path, file: str) -> list[PythonGrader]:
+    try:
+        return [_grader(folder, entry) for entry in _entries(folder, [file])]
+    except ConfigError as error:
+        return [PythonGrader(id=file, reference=file, error=_without_folder(str(error).strip(), folder))]
+
+
+def _entries(folder: Path, files: Sequence[str]) -> tuple[Entry, ...]:
+    spec = CodeSpec(str(folder), tuple(Wanted(_ROLE, f"{file}:*") for file in files))
+
+    async def load() -> tuple[Entry, ...]:
+        async with WorkerPool(spec, size=1) as pool:
+            return (await pool.start()).entries
+
+    return wait_for(lambda _: load())
+
+
+def _grader(folder: Path, entry: Entry) -> PythonGrader:
+    return PythonGrader(
+        id=entry.name,
+        reference=entry.reference,
+        place=f"{Path(entry.file).name}:{entry.line}",
+        description=_docstring(folder / entry.file, entry.line),
+        fingerprint=entry.fingerprint,
+    )
+
+
+def _unambiguous(found: Iterable[PythonGrader]) -> Iterator[PythonGrader]:
+    """A name that two functions have, or that is a built-in's, names neither of them."""
+    found = list(found)
+    times = Counter(one.id for one in found)
+    for one in found:
+        if times[one.id] > 1:
+            places = " and ".join(other.place for other in found if other.id == one.id)
+            reason = f"{times[one.id]} functions are marked as grader {one.id!r}: {places}; rename all but one"
+            yield _faulty(one, reason)
+        elif one.error is None and (builtin := ALIASES.get(one.id, one.id)) in registry:
+            reason = (
+                f"the {registry.origin(builtin)} {one.id!r} has the name of this function ({one.place});"
+                f' rename the function, for instance @grader(name="my_{one.id}")'
+            )
+            yield _faulty(one, reason)
+        else:
+            yield one
+
+
+def _faulty(one: PythonGrader, error: str) -> PythonGrader:
+    return replace(one, id=one.reference, error=error)
+
+
+def _holds_graders(path: Path) -> bool:
+    """Whether the text marks a grader; a helper that marks none is no concern of ours."""
+    return path.is_file() and not path.name.startswith(".") and _MARKED.search(_text(path)) is not None
+
+
+def _docstring(path: Path, line: int) -> str:
+    """The first paragraph of what the function at that line says of itself; the file is read, never run."""
+    try:
+        tree = ast.parse(_text(path))
+    except (SyntaxError, ValueError, RecursionError):
+        return ""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
+            if first <= line <= node.lineno:
+                return cleandoc(ast.get_docstring(node) or "").split("\n\n")[0].replace("\n", " ")
+    return ""
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _without_folder(text: str, folder: Path) -> str:
+    """Where the folder lies on the server is nobody's business."""
+    return text.replace(f"{folder}{os.sep}", "").replace(str(folder), "the folder of graders")

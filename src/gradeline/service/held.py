@@ -12,28 +12,28 @@ from typing import Any
 
 import msgspec
 
-from gradeline.engine.compare import compare
-from gradeline.engine.conclude import Rules, conclude
-from gradeline.engine.keeper import OpenWriter
-from gradeline.engine.stop import Stop
+from gradeline.engine.comparison import compare
+from gradeline.engine.conclude import conclude
+from gradeline.engine.definition import Rules
+from gradeline.engine.execute import Stop
+from gradeline.engine.ownership import WriterFactory
 from gradeline.errors import ConfigError, Outcome, StoreError
 from gradeline.model import ResponseKey, Run, Storage, canonical_json
 from gradeline.model.protocols import StoreWriter
-from gradeline.service.event_log import EventLog, Happened
+from gradeline.rest_types import result_id
+from gradeline.service.events import EventLog, Happened
 from gradeline.service.queue import Claim, LostClaimError, Queue
-from gradeline.service.result_shapes import result_id
 from gradeline.service.run_rows import standing
-from gradeline.store.database import Transaction
-from gradeline.store.rows import GradeRow, ResponseRow, Row
-from gradeline.store.shared import SharedStorage
+from gradeline.store.database import SharedStorage, Transaction
+from gradeline.store.rows import GradeRow, RecordRow, ResponseRow
 
 CANCELLED = "cancelled by request"
 
 _MOST_REMEMBERED = 10_000
 
 
-class HeldRun:
-    """Keeps a run for the engine as long as its claim holds; see `gradeline.engine.keeper.Keeper`."""
+class ClaimedRun:
+    """Keeps a run for the engine as long as its claim holds; see `gradeline.engine.ownership.RunLock`."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class HeldRun:
     def writer(self) -> StoreWriter:
         return self._storage.writer(self._beside)
 
-    def writer_elsewhere(self) -> OpenWriter:
+    def writer_elsewhere(self) -> WriterFactory:
         return partial(_claimed_writer, claim=self.claim, lease_s=self._queue.lease_s)
 
     def end(self, cause: BaseException | None = None, **changes: Any) -> Run:
@@ -107,7 +107,7 @@ class HeldRun:
         self._told(run.id)
         return run
 
-    def _beside(self, transaction: Transaction, rows: Sequence[Row]) -> None:
+    def _beside(self, transaction: Transaction, rows: Sequence[RecordRow]) -> None:
         try:
             self._queue.require(transaction, self.claim)
         except LostClaimError:
@@ -120,7 +120,7 @@ class HeldRun:
         self._log.append(transaction, self.claim.run, happened)
         self._told(self.claim.run)
 
-    def _results(self, rows: Sequence[Row]) -> list[Happened]:
+    def _results(self, rows: Sequence[RecordRow]) -> list[Happened]:
         """An event for each case that was graded; all grades of one case are in one batch."""
         graded: dict[tuple[str, int], list[GradeRow]] = {}
         for row in rows:
@@ -177,10 +177,10 @@ def _claimed_writer(storage: Storage, *, claim: Claim, lease_s: float) -> StoreW
     if not isinstance(storage, SharedStorage):
         raise StoreError("only a store in a database can be written to from elsewhere")
     log = EventLog(storage.database)
-    return HeldRun(storage, Queue(storage.database, log, lease_s), log, claim).writer()
+    return ClaimedRun(storage, Queue(storage.database, log, lease_s), log, claim).writer()
 
 
-def give_back_quietly(held: HeldRun) -> None:
+def give_back_quietly(held: ClaimedRun) -> None:
     """Let the run wait again, where the store lets that happen; else its lease runs out."""
     held.released = True
     with suppress(StoreError):

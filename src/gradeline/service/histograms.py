@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import floor, inf, log10, nextafter
 
-from msgspec import Struct
-
 from gradeline.model import Run, Storage
+from gradeline.rest_types import Bin, RunHistograms
 from gradeline.service.findings import Findings
 from gradeline.service.run_rows import source_of
 from gradeline.service.summaries import Summaries
@@ -18,27 +17,6 @@ _BINS = 10
 _STEPS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 """Where an axis of latencies ends, but for the power of ten."""
 _DIGITS = 12
-
-
-class Bin(Struct, frozen=True, kw_only=True):
-    """How many values there are from ``low`` to ``high``, both included: as ends of a filter they find exactly those.
-
-    No number lies between the ``high`` of a bin and the ``low`` of the next.
-    """
-
-    low: float
-    high: float
-    count: int
-
-
-class RunHistograms(Struct, frozen=True, kw_only=True):
-    """How scores and latencies are spread over a whole run."""
-
-    evaluation_id: str
-    scores: dict[str, list[Bin]]
-    """By grader, from 0 to 1; what has no score is not here."""
-    latency_ms: list[Bin]
-    """Of successful responses; the last bin goes from near the 99th percentile to the longest. Empty: there is none."""
 
 
 def _create_histograms(transaction: Transaction, _: Dialect) -> None:

@@ -17,8 +17,8 @@ from yarl import URL
 from gradeline.adapters.registry import PROVIDERS, Provider, provider_url
 from gradeline.errors import Problem
 from gradeline.graders.base import DeclaredGrader
-from gradeline.model import Grader
-from gradeline.model.bound_secret import BoundSecret, Scheme
+from gradeline.model import GraderProtocol
+from gradeline.model.secrets import BoundSecret, Scheme
 
 _SAME = {"google": "gemini"}
 _OWN_KEYS = frozenset(name for provider in PROVIDERS.values() for name in provider.key_names)
@@ -63,7 +63,7 @@ def model_url(provider: str, base_url: str | None) -> str:
     return base_url or ("" if found is None else provider_url(found, os.environ))
 
 
-def places_of(grader: Grader) -> Iterator[JudgePlace]:
+def places_of(grader: GraderProtocol) -> Iterator[JudgePlace]:
     """Where the judges of a grader are called; nowhere for a grader without any."""
     if not isinstance(grader, DeclaredGrader):
         return
@@ -90,7 +90,7 @@ def places_in(tree: object, path: str) -> Iterator[JudgePlace]:
             yield from places_in(item, f"{path}[{number}]")
 
 
-def remote_faults(grader: Grader) -> Iterator[Problem]:
+def remote_faults(grader: GraderProtocol) -> Iterator[Problem]:
     """What a suite file may contain and a definition over REST may not."""
     if not isinstance(grader, DeclaredGrader):
         return

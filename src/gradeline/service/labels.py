@@ -11,11 +11,10 @@ from msgspec.structs import asdict
 
 from gradeline.errors import Outcome
 from gradeline.model import Grade, Record, Run, case_digest, clean_text, digest_of, to_json
+from gradeline.rest_types import ResultDetail, result_id, utc_timestamp
 from gradeline.service.audit import Recorder, unrecorded
-from gradeline.service.failures import ApiError, Code, not_found
-from gradeline.service.moments import moment
-from gradeline.service.paging import Page, decode_cursor, encode_cursor
-from gradeline.service.result_shapes import ResultDetail, result_id
+from gradeline.service.errors import Code, ServiceError, not_found
+from gradeline.service.requests import PageRequest, decode_cursor, encode_cursor
 from gradeline.store.database import Database, Dialect, Row, Transaction, migrate
 
 Verdict = Literal["pass", "fail"]
@@ -44,7 +43,7 @@ def _tables(transaction: Transaction, dialect: Dialect) -> None:
     transaction.run("CREATE INDEX labels_of_run ON labels (run, n)")
 
 
-STEPS = (_tables,)
+LABEL_STEPS = (_tables,)
 
 
 class Opinion(NamedTuple):
@@ -116,7 +115,7 @@ class Labels:
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
-        migrate(database, "labels", STEPS)
+        migrate(database, "labels", LABEL_STEPS)
 
     def put(
         self,
@@ -134,7 +133,7 @@ class Labels:
             said.score,
             said.reason,
             author,
-            moment(self._clock()),
+            utc_timestamp(self._clock()),
             grade.outcome.value,
             grade.score,
             grade.fingerprint,
@@ -165,9 +164,9 @@ class Labels:
     def withdraw(
         self, run: Run, record: Record, grader: str, author: str | None, record_act: Recorder = unrecorded
     ) -> None:
-        """Take a label back; `ApiError` NOT_FOUND where there is none. The history keeps both."""
+        """Take a label back; `ServiceError` NOT_FOUND where there is none. The history keeps both."""
         key = (run.id, record.case, record.repeat, grader)
-        now = moment(self._clock())
+        now = utc_timestamp(self._clock())
 
         def add(transaction: Transaction) -> bool:
             found = transaction.run(f"{_SELECT} AND case_key = ? AND repeat = ? AND grader = ?", *key)
@@ -212,7 +211,7 @@ class Labels:
             for grader, verdict, score, reason, author, at in rows
         ]
 
-    def page(self, run: str, page: Page) -> LabelPage:
+    def page(self, run: str, page: PageRequest) -> LabelPage:
         """A page of the labels of a run that stand; one that is changed moves to the end."""
         after = decode_cursor(page.cursor, int)[0] if page.cursor is not None else 0
         rows = self._database.read(
@@ -241,7 +240,7 @@ def _graded(run: Run, record: Record, grader: str) -> Grade:
         return grade
     if grader not in run.graders:
         raise not_found("grader of this evaluation", grader)
-    raise ApiError(
+    raise ServiceError(
         Code.CONFLICT, f"The grader {grader!r} has not graded this result yet; label it when the evaluation has ended"
     )
 

@@ -14,11 +14,10 @@ from anyio import CapacityLimiter, to_thread
 from msgspec import Struct
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gradeline.service.envelope import failure
-from gradeline.service.errors_http import RefusedBodyError
-from gradeline.service.failures import ApiError, Code
+from gradeline.service.errors import Code, ServiceError
+from gradeline.service.responses import BodyError, failure
 
-RESERVED = frozenset({"/api/health", "/api/ready", "/api/session"})
+RESERVED_PATHS = frozenset({"/api/health", "/api/ready", "/api/session"})
 """Paths that have connections, requests and threads of their own, so that one caller cannot use up all there are."""
 _MOST_BUCKETS = 10_000
 _RETRY_S = 5
@@ -26,7 +25,7 @@ _RETRY_S = 5
 T = TypeVar("T")
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class RequestLimits(Struct, frozen=True, kw_only=True):
     """The numbers; the defaults are far above what a person or a client of ours does."""
 
     rate: float = 1000.0
@@ -38,7 +37,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     at_once: int = 256
     """Requests that are being worked on; one address has at most half of them."""
     reserved: int = 32
-    """Requests for `RESERVED` paths that are worked on beyond those."""
+    """Requests for `RESERVED_PATHS` paths that are worked on beyond those."""
     reserved_threads: int = 8
     """Threads for keys, sessions and readiness only."""
     streams: int = 1000
@@ -76,12 +75,12 @@ class TokenBuckets:
         return wait
 
 
-def too_many(message: str, wait: int) -> ApiError:
+def too_many(message: str, wait: int) -> ServiceError:
     """429, and when to come again."""
-    return ApiError(Code.RATE_LIMITED, f"{message}; come again in {wait} s", headers={"Retry-After": str(wait)})
+    return ServiceError(Code.RATE_LIMITED, f"{message}; come again in {wait} s", headers={"Retry-After": str(wait)})
 
 
-def neighbourhood(address: str) -> str:
+def address_group(address: str) -> str:
     """An address, or for IPv6 its network, of which one customer has all addresses."""
     try:
         parsed = ip_address(address.partition("%")[0])
@@ -93,16 +92,16 @@ def neighbourhood(address: str) -> str:
 def address_of(scope: Scope) -> str:
     """Whose requests are counted together where there is no key: the client's address, behind a trusted proxy too."""
     client = scope.get("client")
-    return neighbourhood(client[0]) if client else ""
+    return address_group(client[0]) if client else ""
 
 
-class Crowd:
+class ConcurrencyLimitMiddleware:
     """Refuses requests while too many are being worked on, of all callers or of one address.
 
     A request whose answer has begun no longer counts.
     """
 
-    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+    def __init__(self, app: ASGIApp, limits: RequestLimits) -> None:
         self._app = app
         self._limits = limits
         self._here: Counter[str] = Counter()
@@ -112,7 +111,7 @@ class Crowd:
             await self._app(scope, receive, send)
             return
         address = address_of(scope)
-        if not self._has_room(address, scope["path"] in RESERVED):
+        if not self._has_room(address, scope["path"] in RESERVED_PATHS):
             await failure(too_many("The service is overloaded", 1))(scope, receive, send)
             return
         self._here[address] += 1
@@ -148,13 +147,13 @@ class TrialPool:
     For one event loop.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: RequestLimits) -> None:
         self._limits = limits
         self._threads = CapacityLimiter(limits.trials)
         self._busy: Counter[str] = Counter()
 
     async def run(self, caller: str, work: Callable[[], T]) -> T:
-        """What the work returns; `ApiError` 429 while the caller, or all together, have too much under way."""
+        """What the work returns; `ServiceError` 429 while the caller, or all together, have too much under way."""
         if self._busy[caller] >= self._limits.trials_per_caller:
             most = self._limits.trials_per_caller
             raise too_many(f"{most} previews and tries of this caller are under way, which is the maximum", _RETRY_S)
@@ -169,10 +168,10 @@ class TrialPool:
                 del self._busy[caller]
 
 
-class BodyLimits:
+class BodyLimitMiddleware:
     """Bounds a body's bytes, as they come, and its time. ``special`` has other bounds by route."""
 
-    def __init__(self, app: ASGIApp, limits: Limits, most: int, special: Mapping[str, int]) -> None:
+    def __init__(self, app: ASGIApp, limits: RequestLimits, most: int, special: Mapping[str, int]) -> None:
         self._app = app
         self._limits = limits
         self._most = most
@@ -204,13 +203,13 @@ class BodyLimits:
                     message = await receive()
             except TimeoutError:
                 text = f"The body did not arrive within {self._limits.body_s:g} s"
-                raise RefusedBodyError(
-                    ApiError(Code.INVALID_INPUT, text, status=408, headers={"Connection": "close"})
+                raise BodyError(
+                    ServiceError(Code.INVALID_INPUT, text, status=408, headers={"Connection": "close"})
                 ) from None
             size += len(message.get("body", b""))
             ended = not message.get("more_body", False)
             if size > most:
-                raise RefusedBodyError(_too_large(most))
+                raise BodyError(_too_large(most))
             return message
 
         return receive_within
@@ -223,5 +222,5 @@ def _announced(scope: Scope) -> int:
     return 0
 
 
-def _too_large(most: int) -> ApiError:
-    return ApiError(Code.PAYLOAD_TOO_LARGE, f"The body is larger than {most:,} bytes")
+def _too_large(most: int) -> ServiceError:
+    return ServiceError(Code.PAYLOAD_TOO_LARGE, f"The body is larger than {most:,} bytes")

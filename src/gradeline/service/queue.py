@@ -18,10 +18,10 @@ import msgspec
 from gradeline.errors import StoreError
 from gradeline.model import Run
 from gradeline.service.audit import Recorder, unrecorded
-from gradeline.service.event_log import EventLog, Happened
+from gradeline.service.events import EventLog, Happened
 from gradeline.service.run_rows import change_run, read_run, standing
 from gradeline.store.database import Database, Dialect, Transaction, migrate
-from gradeline.store.owner import HEARTBEAT_S, is_alive, silence, this_process, write_heartbeat
+from gradeline.store.leases import HEARTBEAT_S, is_alive, silence, this_process, write_heartbeat
 
 MOST_TRIES = 5
 """How often a run is taken up without a single row stored before it is given up."""

@@ -10,7 +10,7 @@ from unicodedata import category
 import msgspec
 from msgspec import Struct
 
-from gradeline.service.result_shapes import text_of
+from gradeline.rest_types import join_turns
 from gradeline.store.database import Value
 
 FOLDED_INTO_ASCII = "ßİŉſǰẖẗẘẙẚẞ\u212aﬀﬁﬂﬃﬄﬅﬆ"
@@ -87,8 +87,8 @@ class Matcher:
         response = self._response.decode(stored.response)
         texts = (
             stored.case,
-            text_of(sample.input),
-            "" if sample.ground_truth is None else text_of(sample.ground_truth),
+            join_turns(sample.input),
+            "" if sample.ground_truth is None else join_turns(sample.ground_truth),
             response.text or "",
             "" if response.error is None else response.error.message,
         )

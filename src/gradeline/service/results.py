@@ -2,33 +2,177 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from pathlib import Path, PurePath
 from threading import BoundedSemaphore
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from gradeline.model import Grade, Record, Response, ResponseKey, Run, Sample, Storage, clean_text, from_json
-from gradeline.service.case_history import CaseHistory, CaseRun, SameCase
-from gradeline.service.failures import ApiError, Code, not_found
-from gradeline.service.histograms import Histograms
-from gradeline.service.paging import Page, decode_cursor, encode_cursor
-from gradeline.service.result_blocks import ResultBlocks
-from gradeline.service.result_scan import BEGINNING, Place, ResultFilter, ResultScan
-from gradeline.service.result_shapes import (
+from gradeline.errors import Outcome
+from gradeline.model import ErrorInfo, Grade, Record, Response, ResponseKey, Run, Sample, Storage, clean_text, from_json
+from gradeline.rest_types import (
     Attempt,
+    EvaluationSummary,
     Result,
     ResultDetail,
-    detailed,
-    listed,
+    Score,
+    join_turns,
     read_result_id,
+    result_id,
 )
+from gradeline.service.case_history import CaseHistory, CaseRun, SameCase
+from gradeline.service.errors import Code, ServiceError, not_found
+from gradeline.service.histograms import Histograms
+from gradeline.service.requests import PageRequest, decode_cursor, encode_cursor
+from gradeline.service.result_blocks import ResultBlocks
+from gradeline.service.result_scan import BEGINNING, Place, ResultFilter, ResultScan
 from gradeline.service.run_rows import source_of
 from gradeline.service.settings import ServeSettings
-from gradeline.service.summaries import Summaries, Summary
-from gradeline.service.tracebacks import Tracebacks
+from gradeline.service.summaries import Summaries
 from gradeline.store.database import Database
+
+LONGEST = 2_000
+"""Characters of a text in a list."""
+
+_MOST_ITEMS = 100
+
+
+def listed(record: Record, run: Run, names: Mapping[str, str]) -> Result:
+    """The result in a list."""
+    cut = _Cutter()
+    fields = _fields(record, run, names, cut)
+    return Result(**fields, truncated=cut.happened)
+
+
+def detailed(record: Record, run: Run, names: Mapping[str, str], history: Sequence[Attempt]) -> ResultDetail:
+    """The result alone, nothing left out."""
+    return ResultDetail(
+        **_fields(record, run, names, None),
+        evaluation_id=run.id,
+        sample=record.sample,
+        response=record.response,
+        submissions=record.submissions,
+        grades=record.grades,
+        history=list(history),
+    )
+
+
+def score_of(key: str, grade: Grade, name: str) -> Score:
+    """A grade as a score, nothing left out."""
+    return _score(key, grade, name, None)
+
+
+class _Cutter:
+    """Shortens texts, and remembers that it had to."""
+
+    def __init__(self) -> None:
+        self.happened = False
+
+    def text(self, text: str) -> str:
+        if len(text) <= LONGEST:
+            return text
+        self.happened = True
+        return text[:LONGEST]
+
+    def data(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict | list) and len(value) > _MOST_ITEMS:
+            self.happened = True
+        if isinstance(value, dict):
+            return {key: self.data(item) for key, item in list(value.items())[:_MOST_ITEMS]}
+        if isinstance(value, list):
+            return [self.data(item) for item in value[:_MOST_ITEMS]]
+        return value
+
+
+def _fields(record: Record, run: Run, names: Mapping[str, str], cut: _Cutter | None) -> dict[str, Any]:
+    sample, response = record.sample, record.response
+    order = [key for key in run.graders if key in record.grades]
+    order += [key for key in record.grades if key not in run.graders]
+    outcomes = [record.grades[key].outcome for key in order]
+    return {
+        "result_id": result_id(record.case, record.repeat),
+        "test_case_id": record.case,
+        "repeat": record.repeat,
+        "test_case_input": _shown(join_turns(sample.input), cut),
+        "test_case_expected": None if sample.ground_truth is None else _shown(join_turns(sample.ground_truth), cut),
+        "agent_response": _shown(response.text, cut),
+        "response_status": response.status,
+        "response_latency_ms": response.latency_ms,
+        "error_message": None if response.error is None else _shown(response.error.message, cut),
+        "scores": [_score(key, record.grades[key], names.get(key, key), cut) for key in order],
+        "scores_succeeded": sum(outcome in (Outcome.PASS, Outcome.FAIL) for outcome in outcomes),
+        "scores_failed": outcomes.count(Outcome.ERROR),
+    }
+
+
+def _score(key: str, grade: Grade, name: str, cut: _Cutter | None) -> Score:
+    error = grade.error
+    return Score(
+        grader_id=key,
+        grader_name=name,
+        score_value=grade.score,
+        score_status=grade.outcome,
+        rationale=_shown(grade.rationale, cut),
+        details=grade.metadata if cut is None else cut.data(grade.metadata),
+        error_type=None if error is None else error.type,
+        error_message=None if error is None else _shown(error.message, cut),
+        latency_ms=grade.latency_ms,
+    )
+
+
+def _shown(text: str | None, cut: _Cutter | None) -> Any:
+    return text if text is None or cut is None else cut.text(text)
+
+
+_PLACE = re.compile(r'(?<=File ")[^"\n]+(?=")')
+
+
+class Tracebacks:
+    """Shows the files of a folder as they are named in it; of others the name alone."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = None if folder is None else folder.resolve()
+
+    def shown(self, traceback: str) -> str:
+        return _PLACE.sub(lambda found: self._named(PurePath(found[0])), traceback)
+
+    def in_grade(self, grade: Grade) -> Grade:
+        """The grade with its traceback as it may be shown."""
+        if grade.error is None or grade.error.traceback is None:
+            return grade
+        return msgspec.structs.replace(grade, error=self._in_error(grade.error))
+
+    def in_response(self, response: Response) -> Response:
+        """The response with its traceback as it may be shown."""
+        if response.error is None or response.error.traceback is None:
+            return response
+        return msgspec.structs.replace(response, error=self._in_error(response.error))
+
+    def in_record(self, record: Record) -> Record:
+        """The record with every traceback as it may be shown; the same one where it has none."""
+        grades = {key: self.in_grade(grade) for key, grade in record.grades.items()}
+        response = self.in_response(record.response)
+        if response is record.response and all(grades[key] is grade for key, grade in record.grades.items()):
+            return record
+        return msgspec.structs.replace(record, response=response, grades=grades)
+
+    def _in_error(self, error: ErrorInfo) -> ErrorInfo:
+        traceback = None if error.traceback is None else self.shown(error.traceback)
+        return msgspec.structs.replace(error, traceback=traceback)
+
+    def _named(self, path: PurePath) -> str:
+        if not path.is_absolute():
+            return str(path)
+        if self._folder is not None and path.is_relative_to(self._folder):
+            return str(path.relative_to(self._folder))
+        return f"…/{path.name}"
+
 
 EXPORTS_AT_ONCE = 8
 
@@ -41,7 +185,7 @@ class ResultPage(Struct, frozen=True, kw_only=True):
 
     evaluation_id: str
     results: list[Result]
-    summary: Summary
+    summary: EvaluationSummary
     next_cursor: str | None
 
 
@@ -64,7 +208,7 @@ class _Kept(Struct):
 
 
 class Results:
-    """What the runs of a store gave. An unknown run or result is an `ApiError` NOT_FOUND."""
+    """What the runs of a store gave. An unknown run or result is an `ServiceError` NOT_FOUND."""
 
     def __init__(self, database: Database, storage: Storage, settings: ServeSettings) -> None:
         self._database = database
@@ -84,7 +228,7 @@ class Results:
             raise not_found("evaluation", evaluation_id)
         return run
 
-    def page(self, evaluation_id: str, where: ResultFilter, page: Page) -> ResultPage:
+    def page(self, evaluation_id: str, where: ResultFilter, page: PageRequest) -> ResultPage:
         """A page of results, by case and repeat in the order of the suite."""
         run = self.run(evaluation_id)
         source = source_of(self._database.read, run.id)
@@ -200,7 +344,7 @@ class Results:
             for attempt, response in responses
         ]
 
-    def _start(self, source: str, page: Page) -> tuple[Place, int]:
+    def _start(self, source: str, page: PageRequest) -> tuple[Place, int]:
         if page.cursor is None:
             return BEGINNING, page.skip
         position, mark, repeat, skip = decode_cursor(page.cursor, int, str, int, int)
@@ -224,8 +368,8 @@ def _mark(source: str, case: str) -> str:
     return blake2b(f"{source}\0{case}".encode(), digest_size=9).hexdigest()
 
 
-def _unknown_cursor() -> ApiError:
-    return ApiError(
+def _unknown_cursor() -> ServiceError:
+    return ServiceError(
         Code.INVALID_INPUT,
         "Parameter 'cursor' is of another list or of a case that was moved; begin again without a cursor",
     )

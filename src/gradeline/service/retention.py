@@ -15,16 +15,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gradeline.engine.prepare import Definition
+from gradeline.engine.definition import RunDefinition
 from gradeline.errors import ConfigError, GradelineError
 from gradeline.model import Run
-from gradeline.service.access import Scope
 from gradeline.service.audit import Audit
-from gradeline.service.caller import Caller
+from gradeline.service.auth import Caller, Scope
 from gradeline.service.settings import RetentionRules
-from gradeline.store.database import Database
-from gradeline.store.owner import observed_run
-from gradeline.store.shared import SharedStorage
+from gradeline.store.database import Database, SharedStorage
+from gradeline.store.leases import observed_run
 
 _log = logging.getLogger("gradeline.service")
 
@@ -212,9 +210,9 @@ def _why_deleted(rules: RetentionRules, ended: str | None) -> str:
     return ", and ".join(part for part in (age, place) if part)
 
 
-def _definition(run: Run) -> Definition | None:
+def _definition(run: Run) -> RunDefinition | None:
     with suppress(ConfigError):
-        return Definition.of(run)
+        return RunDefinition.of(run)
     return None
 
 

@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gradeline.engine.prepare import Definition
+from gradeline.engine.definition import RunDefinition
 from gradeline.errors import ConfigError
 from gradeline.model import Run
-from gradeline.service.failures import ApiError, Code
-from gradeline.service.paging import Page, decode_cursor, encode_cursor
+from gradeline.rest_types import Figure
+from gradeline.service.errors import Code, ServiceError
+from gradeline.service.requests import PageRequest, decode_cursor, encode_cursor
 from gradeline.service.run_rows import source_of
-from gradeline.service.suites_of import Asked
-from gradeline.service.summaries import Figure
+from gradeline.service.suites_of import EvaluationRequest
 from gradeline.stats import wilson
 from gradeline.store.database import Database, Value
-from gradeline.store.owner import observed_run
+from gradeline.store.leases import observed_run
 
 MAX_COUNTED = 10_000
 
@@ -71,7 +71,7 @@ class RunList:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def page(self, page: Page, wanted: RunFilter) -> RunPage:
+    def page(self, page: PageRequest, wanted: RunFilter) -> RunPage:
         """A part of the list; a cursor goes on behind the last run of the part before."""
         before = _BEHIND_ALL if page.cursor is None else int(decode_cursor(page.cursor, int)[0])
         if wanted == RunFilter():
@@ -86,13 +86,13 @@ class RunList:
             return _cut(runs, page.limit, total, capped=False)
         return self._filtered(page, wanted, before)
 
-    def kept(self, runs: Sequence[str]) -> dict[str, tuple[Asked, dict[str, Any] | None]]:
+    def kept(self, runs: Sequence[str]) -> dict[str, tuple[EvaluationRequest, dict[str, Any] | None]]:
         """What was asked for each run that was started here, and what it came to."""
-        found: dict[str, tuple[Asked, dict[str, Any] | None]] = {}
+        found: dict[str, tuple[EvaluationRequest, dict[str, Any] | None]] = {}
         for start in range(0, len(runs), _AT_ONCE):
             rows = self._among("SELECT run, asked, outcome FROM jobs WHERE run IN ({places})", runs[start:][:_AT_ONCE])
             for run, asked, outcome in rows:
-                decoded = msgspec.json.decode(asked, type=Asked)
+                decoded = msgspec.json.decode(asked, type=EvaluationRequest)
                 found[run] = (decoded, None if outcome is None else msgspec.json.decode(outcome))
         return found
 
@@ -148,7 +148,7 @@ class RunList:
         values: list[Value] = list(runs)
         return self._database.read(statement.format(places=", ".join("?" * len(values))), *values)
 
-    def _filtered(self, page: Page, wanted: RunFilter, before: int) -> RunPage:
+    def _filtered(self, page: PageRequest, wanted: RunFilter, before: int) -> RunPage:
         """One walk gives the page and the total; it ends when both are known."""
         total = passed = 0
         found: list[tuple[int, Run]] = []
@@ -201,7 +201,7 @@ def moment_of(text: str, field: str) -> datetime:
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError):
         message = f"Parameter '{field}' must be a time such as 2026-01-31T12:00:00Z"
-        raise ApiError(Code.INVALID_INPUT, message) from None
+        raise ServiceError(Code.INVALID_INPUT, message) from None
 
 
 def _cut(found: list[tuple[int, Run]], limit: int, total: int, *, capped: bool) -> RunPage:
@@ -212,6 +212,6 @@ def _cut(found: list[tuple[int, Run]], limit: int, total: int, *, capped: bool) 
 
 def _tags(run: Run) -> tuple[str, ...]:
     try:
-        return Definition.of(run).choice.tags
+        return RunDefinition.of(run).choice.tags
     except ConfigError:
         return ()

@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from msgspec import Struct
-
 from gradeline.model import Run, Sample
-from gradeline.model.codec import to_json
+from gradeline.model.record import to_json
+from gradeline.rest_types import EvaluationProgress
 from gradeline.store.database import Transaction, Value
-from gradeline.store.owner import observed_run
-from gradeline.store.rows import changed, checked
+from gradeline.store.leases import observed_run
+from gradeline.store.rows import validate_run, with_changes
 
 ENDED = frozenset({"completed", "failed", "cancelled"})
 _ROWS_AT_ONCE = 100
@@ -26,21 +25,11 @@ _PROGRESS = """
             (SELECT sum(count) AS total FROM grade_counts WHERE run = ? GROUP BY grader) AS by_grader)"""
 
 
-class Progress(Struct, frozen=True):
-    """How far a run has come, counted in results: one a case and repeat."""
-
-    total: int | None
-    answered: int
-    graded: int
-    errors: int
-    """Calls of the agent that failed."""
-
-
 class Standing(NamedTuple):
     """A run with how far it has come, as of one moment."""
 
     run: Run
-    progress: Progress
+    progress: EvaluationProgress
     last_event: int | None
     """None: the run has no log."""
     held: bool
@@ -60,7 +49,7 @@ def read_run(transaction: Transaction, run: str) -> Run | None:
 
 def insert_run(transaction: Transaction, run: Run) -> None:
     """Add a run that has an id."""
-    run = checked(run)
+    run = validate_run(run)
     transaction.run(
         "INSERT INTO runs (id, name, parent, run) VALUES (?, ?, ?, ?)", run.id, run.name, run.parent, to_json(run)
     )
@@ -68,7 +57,7 @@ def insert_run(transaction: Transaction, run: Run) -> None:
 
 def change_run(transaction: Transaction, run: Run, **changes: Any) -> Run:
     """The run with some fields replaced."""
-    new = changed(run, changes)
+    new = with_changes(run, changes)
     transaction.run("UPDATE runs SET run = ? WHERE id = ?", to_json(new), new.id)
     return new
 
@@ -94,7 +83,7 @@ def standing(read: Reader, run: str) -> Standing | None:
     if text is None:
         return None
     stored = observed_run(text, read)
-    return Standing(stored, Progress(stored.total, answered, graded, errors), last_event, bool(held))
+    return Standing(stored, EvaluationProgress(stored.total, answered, graded, errors), last_event, bool(held))
 
 
 def source_of(read: Reader, run: str) -> str:

@@ -16,34 +16,33 @@ from threading import Event as Signal
 from threading import Lock, Thread
 from time import monotonic
 
-from gradeline.engine.early import looked_at
+from gradeline.engine.access import Access, WorkerObserver
+from gradeline.engine.definition import RunDefinition
+from gradeline.engine.early_stopping import early_stopping
 from gradeline.engine.event_loop import new_event_loop
-from gradeline.engine.outside import Observer, Outside
+from gradeline.engine.orchestrate import answered_samples
 from gradeline.engine.pipeline import RunTask
-from gradeline.engine.prepare import Definition, Prepared, prepare
-from gradeline.engine.suites import answered_samples
+from gradeline.engine.prepare import PreparedRun, prepare
 from gradeline.errors import GradelineError, StoreError
 from gradeline.model import Run
 from gradeline.service.egress import ServiceEgress
-from gradeline.service.event_log import EventLog
-from gradeline.service.events import Events
-from gradeline.service.failures import ApiError
-from gradeline.service.held import CANCELLED, HeldRun, give_back_quietly
-from gradeline.service.metrics import LabelledCounter
+from gradeline.service.errors import ServiceError
+from gradeline.service.events import EventLog, Events
+from gradeline.service.held import CANCELLED, ClaimedRun, give_back_quietly
 from gradeline.service.queue import MOST_TRIES, Claim, LostClaimError, Queue, baseline_of
 from gradeline.service.secrets import Secrets
 from gradeline.service.settings import ServeSettings
-from gradeline.service.workplace import Workplace
+from gradeline.service.telemetry import LabelledCounter
+from gradeline.service.workplace import Executor
 from gradeline.service.world import (
     RunSecrets,
     document_of,
-    outside_of,
+    run_access,
     secrets_of,
     suite_for_run,
     within_maximum,
 )
-from gradeline.store.database import Database
-from gradeline.store.shared import SharedStorage
+from gradeline.store.database import Database, SharedStorage
 
 _log = logging.getLogger("gradeline.service")
 
@@ -70,7 +69,7 @@ class Runner:
         secrets: Secrets,
         egress: ServiceEgress,
         events: Events,
-        workplace: Workplace,
+        workplace: Executor,
     ) -> None:
         self.log: EventLog = events.log
         self.queue = Queue(database, self.log, settings.lease_s)
@@ -83,7 +82,7 @@ class Runner:
         self._egress = egress
         self._events = events
         self._workplace = workplace
-        self._held: dict[str, HeldRun] = {}
+        self._held: dict[str, ClaimedRun] = {}
         self._tasks: dict[str, Future[None]] = {}
         self._lock = Lock()
         self._wake = Signal()
@@ -190,7 +189,7 @@ class Runner:
         return any(monotonic() - one.since < _PROBATION_S for one in suspects)
 
     def _begin(self, claim: Claim) -> None:
-        held = HeldRun(self._storage, self.queue, self.log, claim, self._events.changed)
+        held = ClaimedRun(self._storage, self.queue, self.log, claim, self._events.changed)
         self._events.changed(claim.run)
         loop = self._loop
         if loop is None:
@@ -202,7 +201,7 @@ class Runner:
             self._tasks[claim.run] = task
         task.add_done_callback(lambda _: self._forget(claim.run, held))
 
-    def _forget(self, run: str, held: HeldRun) -> None:
+    def _forget(self, run: str, held: ClaimedRun) -> None:
         with self._lock:
             if self._held.get(run) is held:
                 del self._held[run], self._tasks[run]
@@ -220,7 +219,7 @@ class Runner:
             elif wanted[run] == "cancel" and not one.cancelled:
                 self._cancel(one)
 
-    def _cancel(self, held: HeldRun) -> None:
+    def _cancel(self, held: ClaimedRun) -> None:
         loop = self._loop
         if loop is not None:
             held.cancelled = True
@@ -234,7 +233,7 @@ class Runner:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(act, *arguments)
 
-    async def _work(self, held: HeldRun) -> None:
+    async def _work(self, held: ClaimedRun) -> None:
         """Work on one run to whatever end; nothing of it may end the runner."""
         run_id = held.claim.run
         held.task = asyncio.current_task()
@@ -254,7 +253,7 @@ class Runner:
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(min(_LONGEST_PAUSE_S, _PAUSE_S**held.claim.tries))
             give_back_quietly(held)
-        except (GradelineError, ApiError) as error:
+        except (GradelineError, ServiceError) as error:
             _end_quietly(held, error, str(error))
         except asyncio.CancelledError as error:
             _end_quietly(held, error, "the run was broken off")
@@ -262,9 +261,9 @@ class Runner:
             _log.exception("run %s", run_id)
             _end_quietly(held, error, f"a defect of gradeline: {type(error).__name__}")
 
-    async def _execute(self, held: HeldRun) -> None:
+    async def _execute(self, held: ClaimedRun) -> None:
         run = held.begin()
-        definition = Definition.of(run)
+        definition = RunDefinition.of(run)
         document = document_of(definition, run.id)
         secrets = secrets_of(document, self._secrets, asking=run.parent is None)
         suite = suite_for_run(document, secrets, self._settings)
@@ -278,16 +277,16 @@ class Runner:
             baselines=definition.baselines,
             outside=self._outside(secrets),
         ) as prepared:
-            with looked_at(self._storage, self._task(prepared, run, held), held.stop) as (task, stop):
+            with early_stopping(self._storage, self._task(prepared, run, held), held.stop) as (task, stop):
                 await self._workplace.engine(self._storage, prepared, task, stop)
 
-    def _outside(self, secrets: RunSecrets) -> Outside:
-        outside = outside_of(secrets, self._egress, self._settings.max_concurrency)
-        observer = Observer(self.worker_deaths.add, partial(self._egress.refusals.add, "connection"))
+    def _outside(self, secrets: RunSecrets) -> Access:
+        outside = run_access(secrets, self._egress, self._settings.max_concurrency)
+        observer = WorkerObserver(self.worker_deaths.add, partial(self._egress.refusals.add, "connection"))
         outside = outside._replace(observer=observer)
         return outside._replace(policy=self._egress.settled()) if self._workplace.elsewhere else outside
 
-    def _task(self, prepared: Prepared, run: Run, held: HeldRun) -> RunTask:
+    def _task(self, prepared: PreparedRun, run: Run, held: ClaimedRun) -> RunTask:
         task = prepared.task(run)._replace(keeper=held)
         parent = None if run.parent is None else self._storage.get_run(run.parent)
         if parent is not None:
@@ -296,7 +295,7 @@ class Runner:
         return task._replace(samples=lambda: self._storage.samples(run.id), retry_failed=held.claim.retry_failed)
 
 
-def _end_quietly(held: HeldRun, cause: BaseException, message: str) -> None:
+def _end_quietly(held: ClaimedRun, cause: BaseException, message: str) -> None:
     """Say that the run failed, unless it has ended already or is another's."""
     with suppress(StoreError):
         held.end(cause, status="failed", error_message=message[:2000])

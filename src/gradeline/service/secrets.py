@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator
 from os import urandom
 from threading import Lock
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 from yarl import URL
 
 from gradeline.errors import StoreError
 from gradeline.model import canonical_json, quote
-from gradeline.model.bound_secret import BoundSecret, Place, Scheme
-from gradeline.model.masking import SHORTEST_MASKED, Mask
-from gradeline.service.access import Scope
+from gradeline.model.secrets import MIN_MASKED_CHARS, BoundSecret, Mask, Scheme, SecretLocation, is_scheme
+from gradeline.rest_types import utc_timestamp
 from gradeline.service.audit import Recorder, unrecorded
-from gradeline.service.caller import Caller
-from gradeline.service.failures import ApiError, Code
-from gradeline.service.master import REMEDY, MasterKey
-from gradeline.service.moments import moment
+from gradeline.service.auth import REMEDY, ApiKeys, Caller, MasterKey, Scope
+from gradeline.service.errors import Code, ServiceError
 from gradeline.service.settings import ServeSettings
 from gradeline.store.database import Database, Dialect, Transaction, migrate
-from gradeline.transport.authorize import SecretRefusedError, authorize, authorize_place
+from gradeline.transport.secrets import SecretRefusedError, authorize, authorize_place
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -46,7 +45,7 @@ def _bindings(transaction: Transaction, _: Dialect) -> None:
     transaction.run("ALTER TABLE secrets ADD COLUMN binding TEXT")
 
 
-STEPS = (_tables, _bindings)
+SECRET_STEPS = (_tables, _bindings)
 
 
 class Binding(Struct, frozen=True):
@@ -55,7 +54,7 @@ class Binding(Struct, frozen=True):
     hosts: tuple[str, ...]
     """Each ``host`` or ``host:port``; without a port, the scheme's own."""
     scheme: Scheme = "https"
-    place: Place = "header"
+    place: SecretLocation = "header"
     scopes: tuple[Literal["admin", "run"], ...] = ("admin",)
     keys: tuple[str, ...] = ()
     """Ids of API keys that may use it, whatever their scope."""
@@ -73,7 +72,7 @@ class SecretInfo(Struct, frozen=True):
     """The first of the hosts."""
     hosts: tuple[str, ...]
     scheme: Scheme
-    place: Place
+    place: SecretLocation
     scopes: tuple[str, ...]
     keys: tuple[str, ...]
     created_at: str
@@ -86,7 +85,7 @@ class SecretUse(NamedTuple):
     name: str
     url: str
     """Where it would be sent."""
-    place: Place | None
+    place: SecretLocation | None
     """Where in the request; None: only the transport knows."""
     field: str
 
@@ -142,7 +141,7 @@ class Secrets:
         self._mask: Mask | None = None
         """Of the hidden values; None: they have changed since it was made."""
         self._lock = Lock()
-        migrate(database, "secrets", STEPS)
+        migrate(database, "secrets", SECRET_STEPS)
 
     def hide(self, values: Iterable[str]) -> None:
         """Mask these values too in what `masked` is given."""
@@ -162,7 +161,7 @@ class Secrets:
         master = self._required()
         self.hide((value,))
         binding = msgspec.structs.replace(binding, hosts=tuple(host.lower() for host in binding.hosts))
-        now = moment(self._clock())
+        now = utc_timestamp(self._clock())
         row = _Row(name, binding.hosts[0], canonical_json(binding).decode(), "", master.fingerprint, now, now)
         nonce = urandom(_NONCE_BYTES)
         sealed = b64encode(nonce + _cipher(master).encrypt(nonce, value.encode(), row.sealed_for)).decode()
@@ -201,24 +200,24 @@ class Secrets:
         return self._database.transact(work)
 
     def check(self, uses: Iterable[SecretUse], caller: Caller) -> None:
-        """Refuse uses that the transport would refuse, and those that the caller is not allowed: `ApiError`."""
+        """Refuse uses that the transport would refuse, and those that the caller is not allowed: `ServiceError`."""
         for use in uses:
             row = self._row(use.name)
             if not row.bound.allows(caller):
                 remedy = f"ask an admin to store it with scopes [{caller.scope}] or with the id of your key in keys"
                 message = f"Field {use.field!r}: your key may not use the secret {quote(use.name)}; {remedy}"
-                raise ApiError(Code.FORBIDDEN, message)
+                raise ServiceError(Code.FORBIDDEN, message)
             try:
                 authorize(row.secret(), _url(use.url))
                 if use.place is not None:
                     authorize_place(row.secret(), use.place)
             except SecretRefusedError as error:
-                raise ApiError(Code.INVALID_INPUT, f"Field {use.field!r}: {error}") from None
+                raise ServiceError(Code.INVALID_INPUT, f"Field {use.field!r}: {error}") from None
 
     def opened(self, names: Iterable[str]) -> dict[str, BoundSecret]:
         """The secrets of these names, for a transport.
 
-        `ApiError` or `StoreError` where one is unknown or cannot be opened.
+        `ServiceError` or `StoreError` where one is unknown or cannot be opened.
         """
         rows = {name: self._row(name) for name in names}
         return {name: row.secret(self._value(row)) for name, row in rows.items()}
@@ -228,7 +227,7 @@ class Secrets:
         for row in self._rows() if self._master is not None else ():
             try:
                 yield self._value(row)
-            except (ApiError, StoreError):
+            except (ServiceError, StoreError):
                 continue  # it cannot be sent either
 
     def _value(self, row: _Row) -> str:
@@ -245,9 +244,9 @@ class Secrets:
             value = _cipher(master).decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], row.sealed_for).decode()
         except InvalidTag:
             raise StoreError(f"the secret {quote(row.name)} is damaged; store it again") from None
-        if len(value) < SHORTEST_MASKED:
-            reason = f"has fewer than {SHORTEST_MASKED} characters and could not be masked in answers"
-            raise ApiError(Code.INVALID_INPUT, f"The secret {quote(row.name)} {reason}; store a longer one")
+        if len(value) < MIN_MASKED_CHARS:
+            reason = f"has fewer than {MIN_MASKED_CHARS} characters and could not be masked in answers"
+            raise ServiceError(Code.INVALID_INPUT, f"The secret {quote(row.name)} {reason}; store a longer one")
         self.hide((value,))
         return value
 
@@ -258,12 +257,12 @@ class Secrets:
     def _row(self, name: str) -> _Row:
         rows = self._database.read(f"SELECT {_COLUMNS} FROM secrets WHERE name = ?", name)  # noqa: S608 - constant
         if not rows:
-            raise ApiError(Code.INVALID_INPUT, f"No secret {quote(name)}; store it with PUT /api/secrets/NAME")
+            raise ServiceError(Code.INVALID_INPUT, f"No secret {quote(name)}; store it with PUT /api/secrets/NAME")
         return _Row(*rows[0])
 
     def _required(self) -> MasterKey:
         if self._master is None:
-            raise ApiError(Code.INVALID_INPUT, f"Secrets need the service's secret key: {REMEDY}")
+            raise ServiceError(Code.INVALID_INPUT, f"Secrets need the service's secret key: {REMEDY}")
         return self._master
 
 
@@ -280,3 +279,97 @@ def _cipher(master: MasterKey) -> AESGCM:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # loaded where a secret is used
 
     return AESGCM(master.derive("secrets"))
+
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}", re.ASCII)
+_LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_HOST = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9a-f:.]+\])(?::[0-9]{{1,5}})?", re.ASCII | re.IGNORECASE)
+
+
+def _checked_host(host: str) -> str:
+    port = host.rpartition(":")[2]
+    if _HOST.fullmatch(host) is None or (port.isdecimal() and not 0 < int(port) < 65_536):
+        raise ValueError("write host or host:port, such as agent.example.com; the scheme has its own field")
+    return host
+
+
+Host = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_checked_host)]
+KeyId = Annotated[str, Field(pattern="^[0-9a-f]{12}$")]
+
+
+class SecretBody(BaseModel):
+    """A secret, and where it may be sent."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"examples": [{"value": "Bearer 8f3kZq0w", "host": "agent.example.com", "scopes": ["run"]}]},
+    )
+
+    value: Annotated[
+        str,
+        Field(
+            min_length=MIN_MASKED_CHARS,
+            max_length=10_000,
+            description="The whole value of the header, parameter or field; without its scheme at least 8 characters.",
+        ),
+    ]
+    host: Annotated[
+        Host | None, Field(description="Where it may be sent: `host`, or `host:port`. No port: the scheme's own.")
+    ] = None
+    hosts: Annotated[
+        list[Host] | None, Field(min_length=1, max_length=20, description="Several such, instead of `host`.")
+    ] = None
+    scheme: Annotated[
+        Literal["https", "http"],
+        Field(description="`http` sends it unencrypted. A loopback host may be called by either."),
+    ] = "https"
+    place: Annotated[Literal["header", "query", "body"], Field(description="Where in a request it may be.")] = "header"
+    scopes: Annotated[
+        list[Literal["admin", "run"]],
+        Field(max_length=2, description="The scopes of keys that may use it; `admin` always may."),
+    ] = ["admin"]
+    keys: Annotated[
+        list[KeyId], Field(max_length=100, description="Ids of further keys that may use it.", examples=[[]])
+    ] = []
+
+    @field_validator("value")
+    @classmethod
+    def _can_be_sent_and_masked(cls, value: str) -> str:
+        if not value.strip() or any(ord(letter) < 0x20 or ord(letter) == 0x7F for letter in value):
+            raise ValueError("a secret has no line breaks or control characters and is not blank")
+        scheme, _, token = value.partition(" ")
+        if is_scheme(scheme) and len(token.strip()) < MIN_MASKED_CHARS:
+            raise ValueError(f"a secret has at least {MIN_MASKED_CHARS} characters after {scheme}")
+        return value
+
+    def binding(self) -> Binding:
+        """Where it may be sent, and who may use it."""
+        if (self.host is None) is (self.hosts is None):
+            if self.host is None:
+                raise ServiceError(Code.MISSING_FIELD, "Field 'host' is required (or 'hosts')")
+            raise ServiceError(Code.INVALID_INPUT, "Fields 'host' and 'hosts' exclude each other")
+        hosts = dict.fromkeys(self.hosts or [self.host or ""])
+        return Binding(tuple(hosts), self.scheme, self.place, tuple(sorted({"admin", *self.scopes})), tuple(self.keys))
+
+
+class SecretList(Struct, frozen=True):
+    """All secrets, without their values."""
+
+    secrets: list[SecretInfo]
+    count: int
+    total: int
+
+
+def store_secret(secrets: Secrets, keys: ApiKeys, name: str, body: SecretBody, record: Recorder) -> SecretInfo:
+    """Store or replace a secret; `ServiceError` where its name is invalid or it is for a key that does not exist."""
+    if _NAME.fullmatch(name) is None:
+        reason = "is not a valid name: letters, digits, _, - and ., at most 100"
+        raise ServiceError(Code.INVALID_INPUT, f"{quote(name, 120)} {reason}")
+    binding = body.binding()
+    for key in binding.keys:
+        if keys.get(key) is None:
+            raise ServiceError(
+                Code.INVALID_INPUT, f"Field 'keys': no key {quote(key)}; list them with: gradeline keys list"
+            )
+    return secrets.put(name, body.value, binding, record)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from gradeline.errors import ConfigError, Problem
-from gradeline.store.postgres_url import read_url
+from gradeline.store.postgres_connections import read_url
 
 _HIDDEN = "<hidden>"
 _AGE = re.compile(r"([1-9][0-9]{0,5})([hdw])")
@@ -94,6 +94,6 @@ def _place(store: str) -> str:
     if "://" not in store or store.startswith(("sqlite:", "memory:")):
         return store
     try:
-        return read_url(store).place
+        return read_url(store).location
     except ConfigError:
         return _HIDDEN

@@ -12,17 +12,16 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from gradeline import extractors, graders
-from gradeline.engine.early import STOP_EARLY
-from gradeline.engine.plugins import is_plugin_target
+from gradeline.engine.early_stopping import STOP_EARLY
 from gradeline.errors import ConfigError
 from gradeline.model import Sample, Storage, quote
-from gradeline.model.secrets import holds_secret
-from gradeline.service.caller import Caller
+from gradeline.model.secrets import contains_secret
+from gradeline.service.auth import Caller
 from gradeline.service.egress import ServiceEgress
-from gradeline.service.failures import ApiError, Code
+from gradeline.service.errors import Code, ServiceError
+from gradeline.service.graders import ResolvedGrader, StoredGraders
 from gradeline.service.secrets import Secrets
 from gradeline.service.settings import ServeSettings
-from gradeline.service.stored_graders import ResolvedGrader, StoredGraders
 from gradeline.service.test_cases import Filter, TestCases
 from gradeline.service.world import DATA_TARGETS, check_judges, check_target
 from gradeline.suite.clusters import ClusterPath
@@ -30,7 +29,7 @@ from gradeline.suite.dataset import open_dataset
 from gradeline.suite.keys import default_of
 from gradeline.suite.spec import Suite
 from gradeline.suite.stored import with_variables
-from gradeline.targets.registry import ALIASES
+from gradeline.targets.registry import ALIASES, is_plugin
 
 MOST_RESULTS = 1_000_000
 
@@ -39,7 +38,7 @@ _FILE_OPTIONS = ("prompt_path", "rubric_path", "agent_file")
 _TIMED = frozenset({"http", "openai", "anthropic", "gemini", "ollama", "vllm"})
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class EvaluationRequest(Struct, frozen=True, kw_only=True):
     """What a caller asks for when a run is started."""
 
     name: str | None = None
@@ -56,7 +55,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     stop_early: bool = False
 
 
-class Made(NamedTuple):
+class BuiltSuite(NamedTuple):
     """A suite that can be kept, and the cases of its run."""
 
     document: dict[str, Any]
@@ -64,8 +63,8 @@ class Made(NamedTuple):
     tag: str | None
 
 
-class SuiteMaker:
-    """Makes suites of what callers ask for; `ApiError` says what is wrong with it."""
+class SuiteBuilder:
+    """Makes suites of what callers ask for; `ServiceError` says what is wrong with it."""
 
     def __init__(
         self,
@@ -83,7 +82,7 @@ class SuiteMaker:
         self._egress = egress
         self._secrets = secrets
 
-    def made(self, asked: Asked, caller: Caller) -> Made:
+    def made(self, asked: EvaluationRequest, caller: Caller) -> BuiltSuite:
         """The suite that was sent, or the one that its parts make up."""
         document, tag = self._sent(asked) if asked.suite is not None else (self._of_parts(asked), asked.tag)
         rows = document.pop("dataset", None)
@@ -101,9 +100,9 @@ class SuiteMaker:
             usual = int(default_of(Suite, "concurrency"))
             if usual > self._settings.max_concurrency:
                 document["concurrency"] = self._settings.max_concurrency
-        return Made(document, samples, tag)
+        return BuiltSuite(document, samples, tag)
 
-    def agent(self, asked: Asked, caller: Caller) -> dict[str, Any]:
+    def agent(self, asked: EvaluationRequest, caller: Caller) -> dict[str, Any]:
         """The agent alone, checked as that of a run."""
         return self._target(_agent_of(asked), asked, caller)
 
@@ -113,11 +112,11 @@ class SuiteMaker:
         check_judges(found, self._egress, self._secrets, caller)
         return found
 
-    def _sent(self, asked: Asked) -> tuple[dict[str, Any], str | None]:
+    def _sent(self, asked: EvaluationRequest) -> tuple[dict[str, Any], str | None]:
         document = dict(asked.suite or {})
         for name in ("agent_endpoint_url", "target", "grader_ids"):
             if getattr(asked, name) is not None:
-                raise ApiError(
+                raise ServiceError(
                     Code.INVALID_INPUT, f"Field {name!r} cannot stand beside 'suite'; write it into the suite"
                 )
         _refuse_code(document)
@@ -128,54 +127,56 @@ class SuiteMaker:
             del document["dataset"]
         elif dataset is not None and not isinstance(dataset, list):
             reason = f"must be a list of cases or {{tag: NAME}}, not {quote(dataset)}; files are not read over REST"
-            raise ApiError(Code.INVALID_INPUT, f"Field 'suite.dataset' {reason}")
+            raise ServiceError(Code.INVALID_INPUT, f"Field 'suite.dataset' {reason}")
         elif dataset is not None and (asked.tag is not None or asked.test_case_ids is not None):
-            raise ApiError(Code.INVALID_INPUT, "Field 'suite.dataset' and 'test_case_ids' or 'tag' exclude each other")
+            raise ServiceError(
+                Code.INVALID_INPUT, "Field 'suite.dataset' and 'test_case_ids' or 'tag' exclude each other"
+            )
         if asked.name is not None or "name" not in document:
             document["name"] = asked.name or "evaluation"
         return document, tag
 
-    def _of_parts(self, asked: Asked) -> dict[str, Any]:
+    def _of_parts(self, asked: EvaluationRequest) -> dict[str, Any]:
         target = _agent_of(asked)
         if asked.grader_ids is None:
-            raise ApiError(Code.MISSING_FIELD, "Field 'grader_ids' is required")
+            raise ServiceError(Code.MISSING_FIELD, "Field 'grader_ids' is required")
         return {
             "name": asked.name or "evaluation",
             "target": target,
             "graders": {one.key: _entry(one) for one in self._graders.resolve(asked.grader_ids)},
         }
 
-    def _stored_cases(self, asked: Asked, tag: str | None) -> list[Sample]:
+    def _stored_cases(self, asked: EvaluationRequest, tag: str | None) -> list[Sample]:
         if asked.test_case_ids is not None and tag is not None:
-            raise ApiError(Code.INVALID_INPUT, "Fields 'test_case_ids' and 'tag' exclude each other")
+            raise ServiceError(Code.INVALID_INPUT, "Fields 'test_case_ids' and 'tag' exclude each other")
         if tag is not None:
             found = [case.sample() for case in self._cases.matching(Filter(tag=tag)) if tag in case.tags]
             if not found:
-                raise ApiError(Code.INVALID_INPUT, f"Field 'tag': no test case has the tag {quote(tag, 80)}")
+                raise ServiceError(Code.INVALID_INPUT, f"Field 'tag': no test case has the tag {quote(tag, 80)}")
             return found
         if asked.test_case_ids is None:
-            raise ApiError(Code.MISSING_FIELD, "Field 'test_case_ids' is required (or 'tag')")
+            raise ServiceError(Code.MISSING_FIELD, "Field 'test_case_ids' is required (or 'tag')")
         return self._named_cases(asked.test_case_ids)
 
     def _named_cases(self, ids: Sequence[str]) -> list[Sample]:
         if not ids:
-            raise ApiError(Code.INVALID_LENGTH, "Field 'test_case_ids' must name at least one test case")
+            raise ServiceError(Code.INVALID_LENGTH, "Field 'test_case_ids' must name at least one test case")
         named = Counter(ids)
         if len(named) < len(ids):
             twice = named.most_common(1)[0][0]
-            raise ApiError(Code.DUPLICATE_ID, f"Field 'test_case_ids' names {quote(twice, 60)} twice")
+            raise ServiceError(Code.DUPLICATE_ID, f"Field 'test_case_ids' names {quote(twice, 60)} twice")
         found = self._cases.find(ids)
         unknown = [case for case in ids if case not in found]
         if unknown:
             message = f"Field 'test_case_ids': no test case {quote(unknown[0], 60)}"
-            raise ApiError(Code.INVALID_TEST_CASE_ID, message, details={"ids": unknown[:100]})
+            raise ServiceError(Code.INVALID_TEST_CASE_ID, message, details={"ids": unknown[:100]})
         return [found[case].sample() for case in ids]
 
     def _samples(self, document: dict[str, Any], rows: list[Any]) -> list[Sample]:
         """The cases that stand in the suite, chosen as it says."""
         tags, limit = document.pop("sample_tags", None) or (), document.pop("max_samples", None) or 0
         if not isinstance(tags, list | tuple) or not isinstance(limit, int):
-            raise ApiError(
+            raise ServiceError(
                 Code.INVALID_INPUT, "Fields 'suite.sample_tags' and 'suite.max_samples': a list and a number"
             )
         try:
@@ -184,32 +185,34 @@ class SuiteMaker:
             raise refused(error, "suite") from None
         for sample in samples:
             if sample.rubric_path is not None:
-                raise ApiError(
+                raise ServiceError(
                     Code.INVALID_INPUT, f"Case {quote(sample.case_key)}: 'rubric_path' names a file; use 'rubric'"
                 )
         if not samples:
-            raise ApiError(Code.INVALID_LENGTH, "Field 'suite.dataset' must hold at least one case")
+            raise ServiceError(Code.INVALID_LENGTH, "Field 'suite.dataset' must hold at least one case")
         return samples
 
-    def _target(self, given: object, asked: Asked, caller: Caller) -> dict[str, Any]:
+    def _target(self, given: object, asked: EvaluationRequest, caller: Caller) -> dict[str, Any]:
         if not isinstance(given, dict):
-            raise ApiError(Code.INVALID_INPUT, "Field 'target' must be an object such as {kind: http, url: …}")
+            raise ServiceError(Code.INVALID_INPUT, "Field 'target' must be an object such as {kind: http, url: …}")
         target = dict(given)
         kind = ALIASES.get(str(target.get("kind")), str(target.get("kind")))
         if kind not in DATA_TARGETS | set(self._settings.allow_target):
             known = ", ".join(sorted(DATA_TARGETS | set(self._settings.allow_target)))
             message = f"Field 'target.kind': {quote(kind, 40)} is not allowed here, only {known} (--allow-target)"
-            raise ApiError(Code.FORBIDDEN, message)
+            raise ServiceError(Code.FORBIDDEN, message)
         timeout_s = asked.timeout_s
         if timeout_s is not None:
             if kind not in _TIMED:
-                raise ApiError(Code.INVALID_INPUT, f"Field 'timeout_s': a target of kind {kind} takes no time limit")
+                raise ServiceError(
+                    Code.INVALID_INPUT, f"Field 'timeout_s': a target of kind {kind} takes no time limit"
+                )
             if target.get("timeout", timeout_s) != timeout_s:
-                raise ApiError(Code.INVALID_INPUT, "Fields 'timeout_s' and 'target.timeout' differ; keep one")
+                raise ServiceError(Code.INVALID_INPUT, "Fields 'timeout_s' and 'target.timeout' differ; keep one")
             target["timeout"] = timeout_s
         _refuse_variables(target, "target")
         self._check_replay(kind, target)
-        if is_plugin_target(kind):
+        if is_plugin(kind):
             self._egress.check_urls_in(target, "target")
         self._check_place(kind, target, "target.url" if asked.agent_endpoint_url is None else "agent_endpoint_url")
         check_target(target, self._secrets, caller)
@@ -220,18 +223,20 @@ class SuiteMaker:
             return
         for name in ("responses", "cached"):
             if target.get(name) is not None:
-                raise ApiError(Code.INVALID_INPUT, f"Field 'target.{name}' names a file; name a stored run by 'run'")
+                raise ServiceError(
+                    Code.INVALID_INPUT, f"Field 'target.{name}' names a file; name a stored run by 'run'"
+                )
         if not isinstance(target.get("run"), str) or self._storage.get_run(target["run"]) is None:
-            raise ApiError(Code.INVALID_INPUT, f"Field 'target.run': no evaluation {quote(target.get('run'), 60)}")
+            raise ServiceError(Code.INVALID_INPUT, f"Field 'target.run': no evaluation {quote(target.get('run'), 60)}")
 
     def _check_place(self, kind: str, target: Mapping[str, Any], named: str) -> None:
         """Where the agent is, and that what lets the caller in may be sent there."""
         field = "url" if kind == "http" else "base_url"
         shown = with_variables(target)
         for name in ("headers", "query", "api_key", field):
-            if holds_secret(shown.get(name), name):
+            if contains_secret(shown.get(name), name):
                 remedy = "store it with PUT /api/secrets/NAME and write {secret: NAME} in its place"
-                raise ApiError(Code.INVALID_INPUT, f"Field 'target.{name}' holds a secret; {remedy}")
+                raise ServiceError(Code.INVALID_INPUT, f"Field 'target.{name}' holds a secret; {remedy}")
         url = target.get(field)
         if isinstance(url, str):
             self._egress.check_url(url, named if kind == "http" else "target.base_url")
@@ -252,12 +257,12 @@ def _clustered(samples: list[Sample], given: object) -> list[Sample]:
         raise refused(error, "suite") from None
 
 
-def _agent_of(asked: Asked) -> dict[str, Any]:
+def _agent_of(asked: EvaluationRequest) -> dict[str, Any]:
     """The target that was given, or the one that an address makes up."""
     if (asked.agent_endpoint_url is None) is (asked.target is None):
         if asked.target is not None:
-            raise ApiError(Code.INVALID_INPUT, "Fields 'agent_endpoint_url' and 'target' exclude each other")
-        raise ApiError(Code.MISSING_FIELD, "Field 'agent_endpoint_url' is required (or 'target')")
+            raise ServiceError(Code.INVALID_INPUT, "Fields 'agent_endpoint_url' and 'target' exclude each other")
+        raise ServiceError(Code.MISSING_FIELD, "Field 'agent_endpoint_url' is required (or 'target')")
     return asked.target or {"kind": "http", "url": asked.agent_endpoint_url}
 
 
@@ -272,18 +277,18 @@ def _refuse_code(document: Mapping[str, Any]) -> None:
     """What would read a file or run code of the server."""
     for key in _CODE_KEYS:
         if document.get(key) is not None:
-            raise ApiError(
+            raise ServiceError(
                 Code.INVALID_INPUT, f"Field 'suite.{key}' names a file of yours; it cannot be used over REST"
             )
     reward = document.get("reward")
     if isinstance(reward, Mapping) and reward.get("kind") == "custom":
-        raise ApiError(Code.INVALID_INPUT, "Field 'suite.reward': custom code cannot be used over REST")
+        raise ServiceError(Code.INVALID_INPUT, "Field 'suite.reward': custom code cannot be used over REST")
     entries = document.get("graders")
     if not isinstance(entries, Mapping) or not entries:
-        raise ApiError(Code.INVALID_GRADER, "Field 'suite.graders' must name at least one grader")
+        raise ServiceError(Code.INVALID_GRADER, "Field 'suite.graders' must name at least one grader")
     for key, entry in entries.items():
         for message in _code_in_grader(entry):
-            raise ApiError(Code.INVALID_GRADER, f"Field 'suite.graders.{key}': {message}")
+            raise ServiceError(Code.INVALID_GRADER, f"Field 'suite.graders.{key}': {message}")
 
 
 def _code_in_grader(entry: object) -> Iterator[str]:
@@ -321,10 +326,10 @@ def _refuse_variables(tree: object, place: str) -> None:
             _refuse_variables(value, f"{place}[{number}]")
     elif isinstance(tree, str) and "${" in tree:
         reason = "variables are not read over REST; store a secret and write {secret: NAME}"
-        raise ApiError(Code.INVALID_INPUT, f"Field {place!r}: {reason}")
+        raise ServiceError(Code.INVALID_INPUT, f"Field {place!r}: {reason}")
 
 
-def refused(error: ConfigError, lead: str = "") -> ApiError:
+def refused(error: ConfigError, lead: str = "") -> ServiceError:
     """What is wrong with a suite or with how it is to be run, all of it, with the code that the first fault has.
 
     Options of the command line are named as the fields of a request that they are here.
@@ -339,7 +344,7 @@ def refused(error: ConfigError, lead: str = "") -> ApiError:
     elif first in ("target.url", "target.base_url"):
         code = Code.INVALID_URL
     field, message = errors[0].values()
-    return ApiError(code, f"Field {field!r}: {message}" if field else message, details={"errors": errors[:50]})
+    return ServiceError(code, f"Field {field!r}: {message}" if field else message, details={"errors": errors[:50]})
 
 
 def _field_error(path: str, message: str, lead: str) -> dict[str, str]:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gradeline.engine.aggregate import GraderSummary, complete, order_findings, summarise
+from gradeline.engine.aggregate import GraderSummary, Latencies, complete, order_findings, summarise
 from gradeline.engine.aggregate import Summary as RunSummary
 from gradeline.engine.conclude import measure_run
-from gradeline.engine.latency import Latencies
 from gradeline.model import Counts, Run, Storage
+from gradeline.rest_types import Coverage, EvaluationSummary, Figure
 from gradeline.service.findings import Findings
 from gradeline.service.run_rows import ENDED, source_of
 from gradeline.stats import wilson
@@ -21,49 +21,6 @@ from gradeline.verdict import OrderFinding
 _TOO_LONG_TO_WAIT = 50_000
 """Results of a run that goes on for whose walk nobody is kept waiting."""
 _ROWS_AT_ONCE = 10_000
-
-
-class Figure(Struct, frozen=True):
-    """A number of one grader with its 95 % interval, and what it is the number of."""
-
-    value: float | None
-    low: float | None
-    high: float | None
-    scored: int
-    total: int
-
-
-class Coverage(Struct, frozen=True):
-    """How many of the results have a score."""
-
-    scored: int
-    total: int
-    share: float | None
-
-
-class Summary(Struct, frozen=True, kw_only=True):
-    """A whole run in numbers. Latencies are those of successful responses."""
-
-    total_results: int
-    successful_responses: int
-    failed_responses: int
-    timeout_responses: int
-    grader_pass_counts: dict[str, int]
-    grader_fail_counts: dict[str, int]
-    grader_error_counts: dict[str, int]
-    grader_skipped_counts: dict[str, int]
-    average_scores: dict[str, Figure]
-    pass_rates: dict[str, Figure]
-    average_latency_ms: float | None
-    p50_latency_ms: float | None
-    p95_latency_ms: float | None
-    p99_latency_ms: float | None
-    coverage: dict[str, Coverage]
-    orders: dict[str, OrderFinding]
-    """Of each judge that is shown two answers in both orders, how often the order decided."""
-    sentence: str
-    clusters: int | None = None
-    """The clusters of the cases that were asked; null where no case has one. Intervals are over clusters."""
 
 
 class Walk(Struct, frozen=True, kw_only=True, tag_field="schema", tag=1):
@@ -88,7 +45,7 @@ def _create_walks(transaction: Transaction, _: Dialect) -> None:
     )
 
 
-STEPS: tuple[Step, ...] = (_create_walks,)
+SUMMARY_STEPS: tuple[Step, ...] = (_create_walks,)
 
 
 class Summaries:
@@ -99,9 +56,9 @@ class Summaries:
         self._database = database
         self._storage = storage
         self._walks = Findings(database, Walk, "result_walks", "walk")
-        migrate(database, "summaries", STEPS)
+        migrate(database, "summaries", SUMMARY_STEPS)
 
-    def of(self, run: Run) -> Summary:
+    def of(self, run: Run) -> EvaluationSummary:
         """The summary of a run as it stands."""
         counts = self._storage.counts(run.id)
         return _summary(summarise(run, counts), counts, self._walk(run, counts))
@@ -193,10 +150,10 @@ def _walk_by_case(run: Run, storage: Storage, database: Database) -> Walk:
     )
 
 
-def _summary(run: RunSummary, counts: Counts, walk: Walk) -> Summary:
+def _summary(run: RunSummary, counts: Counts, walk: Walk) -> EvaluationSummary:
     graders = run.graders
     errors = sum(column.errors for column in graders.values())
-    return Summary(
+    return EvaluationSummary(
         total_results=sum(counts.responses.values()),
         successful_responses=counts.responses.get("success", 0),
         failed_responses=counts.responses.get("error", 0),

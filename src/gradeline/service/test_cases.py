@@ -11,15 +11,22 @@ from uuid import uuid4
 
 import msgspec
 
-from gradeline.model.case import TestCase
-from gradeline.model.codec import from_json, to_json
+from gradeline.model.record import from_json, to_json
+from gradeline.model.sample import TestCase
 from gradeline.model.text import clean_text, quote
+from gradeline.rest_types import utc_timestamp
 from gradeline.service.audit import Recorder, unrecorded
-from gradeline.service.case_imports import BATCH, CaseImports, StoredCase, create_imports, insert_rows
-from gradeline.service.case_tags import CaseTags, index_tags
-from gradeline.service.failures import ApiError, Code, not_found
-from gradeline.service.moments import moment
-from gradeline.service.paging import Page, decode_cursor, encode_cursor
+from gradeline.service.case_imports import (
+    BATCH,
+    CaseImports,
+    CaseTags,
+    StoredCase,
+    create_imports,
+    index_tags,
+    insert_rows,
+)
+from gradeline.service.errors import Code, ServiceError, not_found
+from gradeline.service.requests import PageRequest, decode_cursor, encode_cursor
 from gradeline.store.database import Database, Dialect, Transaction, migrate
 
 MAX_TEXT = 10_000
@@ -39,7 +46,7 @@ _TICK_S = 0.0011
 """A millisecond, and a little more: times are cut, not rounded."""
 
 
-class Fault(NamedTuple):
+class CaseFault(NamedTuple):
     """What is wrong with one field of a case."""
 
     code: Code
@@ -74,10 +81,12 @@ class Filter(NamedTuple):
         return any(wanted in text.casefold() for text in texts)
 
     def check(self) -> None:
-        """`ApiError` for what no text holds."""
+        """`ServiceError` for what no text holds."""
         for name, value in (("tag", self.tag), ("q", self.q)):
             if value and clean_text(value).changed:
-                raise ApiError(Code.INVALID_INPUT, f"Parameter '{name}' holds NUL or half a character; leave it out")
+                raise ServiceError(
+                    Code.INVALID_INPUT, f"Parameter '{name}' holds NUL or half a character; leave it out"
+                )
 
 
 EVERYTHING = Filter()
@@ -136,7 +145,7 @@ def keep_creators(transaction: Transaction, _: Dialect) -> None:
     transaction.run("ALTER TABLE test_cases ADD COLUMN created_by TEXT")
 
 
-STEPS = (count_live_cases, index_tags, keep_creators, create_imports)
+TEST_CASE_STEPS = (count_live_cases, index_tags, keep_creators, create_imports)
 
 
 class TestCases:
@@ -147,14 +156,14 @@ class TestCases:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._tags = CaseTags(database)
-        migrate(database, "test_cases", STEPS)
+        migrate(database, "test_cases", TEST_CASE_STEPS)
         self._imports = CaseImports(database, _take_turn)
         self._imports.finish_abandoned()
 
     def create(
         self, fields: Mapping[str, object], created_by: str | None = None, record: Recorder = unrecorded
     ) -> TestCase:
-        """Store a new case; `ApiError` for the first fault in its fields."""
+        """Store a new case; `ServiceError` for the first fault in its fields."""
         _require(faults_of(fields))
         case = new_case(fields)
 
@@ -240,7 +249,7 @@ class TestCases:
                 raise not_found(_ITEM, case)
             if key_id is not None and rows[0][0] != key_id:
                 reason = "was not created with this key; deleting it needs a key of scope 'admin'"
-                raise ApiError(Code.FORBIDDEN, f"The test case {quote(case, 60)} {reason}")
+                raise ServiceError(Code.FORBIDDEN, f"The test case {quote(case, 60)} {reason}")
             record(transaction, f"test_case/{case}")
 
         self._database.transact(work)
@@ -250,7 +259,7 @@ class TestCases:
         ((live,),) = self._database.read("SELECT live FROM case_totals WHERE name = 'test_cases'")
         return int(live)
 
-    def page(self, page: Page, wanted: Filter = EVERYTHING) -> CasePage:
+    def page(self, page: PageRequest, wanted: Filter = EVERYTHING) -> CasePage:
         """A part of the list. A cursor goes on behind the last case of its page, whatever was added since."""
         wanted.check()
         after = 0 if page.cursor is None else int(decode_cursor(page.cursor, int)[0])
@@ -285,7 +294,7 @@ class TestCases:
             found |= {case: from_json(TestCase, text) for case, text in rows}
         return found
 
-    def _filtered(self, page: Page, wanted: Filter, after: int) -> CasePage:
+    def _filtered(self, page: PageRequest, wanted: Filter, after: int) -> CasePage:
         """One walk gives the page and the total; it ends when both are known."""
         total = passed = 0
         found: list[tuple[int, TestCase]] = []
@@ -299,7 +308,7 @@ class TestCases:
                 break
         return _cut(found, page.limit, min(total, MAX_COUNTED), capped=total > MAX_COUNTED)
 
-    def _tagged(self, page: Page, tag: str, after: int) -> CasePage:
+    def _tagged(self, page: PageRequest, tag: str, after: int) -> CasePage:
         """Reads the index of tags, and no more cases than are on the page."""
         match = self._tags.match(tag)
         rows = self._tags.rows(match, after, page.limit + 1, page.skip)
@@ -330,7 +339,7 @@ class TestCases:
 
 def new_case(fields: Mapping[str, object]) -> TestCase:
     """A case of fields that `faults_of` finds nothing wrong with, with an id of its own."""
-    now = moment(time())
+    now = utc_timestamp(time())
     values = {name: fields[name] for name in FIELDS if name in fields}
     blank = TestCase(id=str(uuid4()), input="", expected_output="", created_at=now, modified_at=now)
     return _replaced(blank, values)
@@ -349,10 +358,10 @@ def shown(case: TestCase) -> dict[str, object]:
     }
 
 
-def faults_of(fields: Mapping[str, object], *, partial: bool = False) -> list[Fault]:
+def faults_of(fields: Mapping[str, object], *, partial: bool = False) -> list[CaseFault]:
     """Everything that is wrong with the fields of a case; a partial one may lack any of them."""
     faults = [
-        Fault(Code.INVALID_INPUT, str(name), f"Field {quote(name, 60)} is unknown; known are {', '.join(FIELDS)}")
+        CaseFault(Code.INVALID_INPUT, str(name), f"Field {quote(name, 60)} is unknown; use one of {', '.join(FIELDS)}")
         for name in fields
         if name not in FIELDS
     ]
@@ -360,7 +369,7 @@ def faults_of(fields: Mapping[str, object], *, partial: bool = False) -> list[Fa
         if name in fields:
             faults += _faults_of_text(name, fields[name], 1, MAX_TEXT)
         elif not partial:
-            faults.append(Fault(Code.MISSING_FIELD, name, f"Field '{name}' is required"))
+            faults.append(CaseFault(Code.MISSING_FIELD, name, f"Field '{name}' is required"))
     if fields.get("description") is not None:
         faults += _faults_of_text("description", fields["description"], 0, MAX_DESCRIPTION)
     if fields.get("tags") is not None:
@@ -368,49 +377,53 @@ def faults_of(fields: Mapping[str, object], *, partial: bool = False) -> list[Fa
     return faults
 
 
-def _faults_of_text(name: str, text: object, least: int, most: int) -> Iterator[Fault]:
+def _faults_of_text(name: str, text: object, least: int, most: int) -> Iterator[CaseFault]:
     if not isinstance(text, str):
-        yield Fault(Code.INVALID_INPUT, name, f"Field '{name}' must be a text, got {quote(text, 60)}")
+        yield CaseFault(Code.INVALID_INPUT, name, f"Field '{name}' must be a text, got {quote(text, 60)}")
     elif not least <= len(text) <= most:
         bounds = f"{least:,} to {most:,}" if least else f"at most {most:,}"
-        yield Fault(Code.INVALID_LENGTH, name, f"Field '{name}' must have {bounds} characters, it has {len(text):,}")
+        yield CaseFault(
+            Code.INVALID_LENGTH, name, f"Field '{name}' must have {bounds} characters, it has {len(text):,}"
+        )
     elif text and not text.strip():
-        yield Fault(Code.INVALID_INPUT, name, f"Field '{name}' must not be blank")
+        yield CaseFault(Code.INVALID_INPUT, name, f"Field '{name}' must not be blank")
     elif clean_text(text).changed:
         what = "NUL" if "\0" in text else "half a surrogate pair"
-        yield Fault(Code.INVALID_INPUT, name, f"Field '{name}' holds {what}, which no store keeps; leave it out")
+        yield CaseFault(Code.INVALID_INPUT, name, f"Field '{name}' holds {what}, which no store keeps; leave it out")
 
 
-def _faults_of_tags(tags: object) -> Iterator[Fault]:
+def _faults_of_tags(tags: object) -> Iterator[CaseFault]:
     if not isinstance(tags, list | tuple):
-        yield Fault(Code.INVALID_INPUT, "tags", f"Field 'tags' must be a list of texts, got {quote(tags, 60)}")
+        yield CaseFault(Code.INVALID_INPUT, "tags", f"Field 'tags' must be a list of texts, got {quote(tags, 60)}")
         return
     if len(tags) > MAX_TAGS:
-        yield Fault(Code.INVALID_LENGTH, "tags", f"Field 'tags' must have at most {MAX_TAGS} tags, it has {len(tags)}")
+        yield CaseFault(
+            Code.INVALID_LENGTH, "tags", f"Field 'tags' must have at most {MAX_TAGS} tags, it has {len(tags)}"
+        )
     for place, tag in enumerate(tags[: MAX_TAGS + 1]):
         name = f"tags[{place}]"
         if not isinstance(tag, str):
-            yield Fault(Code.INVALID_INPUT, name, f"Field '{name}' must be a text, got {quote(tag, 60)}")
+            yield CaseFault(Code.INVALID_INPUT, name, f"Field '{name}' must be a text, got {quote(tag, 60)}")
         elif not 1 <= len(tag) <= MAX_TAG:
             told = f"Field '{name}' must have 1 to {MAX_TAG} characters, it has {len(tag):,}"
-            yield Fault(Code.INVALID_LENGTH, name, told)
+            yield CaseFault(Code.INVALID_LENGTH, name, told)
         elif not _TAG_CHARACTERS.issuperset(tag):
             told = f"Field '{name}' must be of the letters a to z, digits, '-' and '_', got {quote(tag, 60)}"
-            yield Fault(Code.INVALID_INPUT, name, told)
+            yield CaseFault(Code.INVALID_INPUT, name, told)
 
 
-def _require(faults: Sequence[Fault]) -> None:
+def _require(faults: Sequence[CaseFault]) -> None:
     if not faults:
         return
     details = {"errors": [{"field": one.field, "code": one.code.value, "message": one.message} for one in faults]}
-    raise ApiError(faults[0].code, faults[0].message, details=details)
+    raise ServiceError(faults[0].code, faults[0].message, details=details)
 
 
 def _edited(case: TestCase, fields: Mapping[str, object]) -> TestCase:
     """The case with some fields replaced; its time moves on even where the clock did not."""
-    now = moment(time())
+    now = utc_timestamp(time())
     if case.modified_at is not None and now <= case.modified_at:
-        now = moment(datetime.fromisoformat(case.modified_at).timestamp() + _TICK_S)
+        now = utc_timestamp(datetime.fromisoformat(case.modified_at).timestamp() + _TICK_S)
     return _replaced(case, {**fields, "modified_at": now})
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from threading import Lock
 from typing import Any
 
-from gradeline.engine.conclude import Rules, conclude
+from gradeline.engine.conclude import conclude
+from gradeline.engine.definition import Rules
 from gradeline.errors import ConfigError
 from gradeline.model import Run, Storage
 

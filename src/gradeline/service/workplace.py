@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from gradeline.engine.suites import Engine, in_this_process
+from gradeline.engine.orchestrate import Engine, local_engine
 from gradeline.errors import ConfigError, Problem
 from gradeline.service.settings import ServeSettings
 
 
-class Workplace(NamedTuple):
+class Executor(NamedTuple):
     """An engine, and what the service must know of it."""
 
     engine: Engine
@@ -27,17 +27,17 @@ _LEAVING_RAY_S = 3.0
 
 
 @contextmanager
-def open_workplace(settings: ServeSettings) -> Iterator[Workplace]:
+def open_workplace(settings: ServeSettings) -> Iterator[Executor]:
     """The engine that the settings name, ready; `ConfigError` where it cannot be had. In the main thread alone."""
     if settings.engine == "local":
         _require_no_ray_options(settings)
-        yield Workplace(in_this_process, settings.runs_at_once)
+        yield Executor(local_engine, settings.runs_at_once)
         return
     from gradeline.engine.ray.driver import RayEngine  # few services need a cluster
 
     with RayEngine(settings.store, settings.ray_address, settings.ray_workers, at_once=settings.runs_at_once) as engine:
         engine.join(settings.graders_dir)
-        yield Workplace(engine, engine.at_once, elsewhere=True, leaving_s=_LEAVING_RAY_S)
+        yield Executor(engine, engine.at_once, elsewhere=True, leaving_s=_LEAVING_RAY_S)
 
 
 def _require_no_ray_options(settings: ServeSettings) -> None:

@@ -7,16 +7,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gradeline.engine.advice import command
-from gradeline.engine.outside import MAX_CONCURRENCY, Outside
-from gradeline.engine.plugins import is_plugin_grader
-from gradeline.engine.prepare import Choice, Definition, requested_concurrency
+from gradeline.engine.access import MAX_CONCURRENCY, Access, is_plugin_grader
+from gradeline.engine.definition import RunDefinition, RunOptions, command, requested_concurrency
 from gradeline.graders.registry import registry
 from gradeline.model import quote
-from gradeline.model.bound_secret import Place, SecretSet
-from gradeline.service.caller import Caller
+from gradeline.model.secrets import SecretLocation, SecretSet
+from gradeline.service.auth import Caller
 from gradeline.service.egress import ServiceEgress
-from gradeline.service.failures import ApiError, Code
+from gradeline.service.errors import Code, ServiceError
 from gradeline.service.judge_places import model_url, places_in, provider_addresses, provider_secrets
 from gradeline.service.secrets import Secrets, SecretUse
 from gradeline.service.settings import ServeSettings
@@ -28,7 +26,7 @@ _NOWHERE = Path(os.devnull) / "nowhere"
 """A folder in which nothing can be: over REST no file is named."""
 DATA_TARGETS = frozenset({"http", "openai", "anthropic", "gemini", "replay"})
 """Kinds of targets that are data alone: they run nothing here and read no file."""
-_PLACES: dict[str, Place] = {"headers": "header", "api_key": "header", "query": "query"}
+_PLACES: dict[str, SecretLocation] = {"headers": "header", "api_key": "header", "query": "query"}
 _BODY_OPTIONS = frozenset({"request", "prompt", "system", "messages", "params", "tools", "response_schema"})
 
 
@@ -71,17 +69,17 @@ def _folder(target: object, settings: ServeSettings) -> Path:
     return _NOWHERE if kind in DATA_TARGETS else Path.cwd()
 
 
-def within_maximum(choice: Choice, suite: Suite, settings: ServeSettings) -> Choice:
+def within_maximum(choice: RunOptions, suite: Suite, settings: ServeSettings) -> RunOptions:
     """The choice with no more calls in flight than the operator allows, for a suite that was accepted before."""
     calls = requested_concurrency(suite, choice).calls
     return choice._replace(concurrency=min(calls, settings.max_concurrency))
 
 
-def outside_of(secrets: RunSecrets, egress: ServiceEgress, max_concurrency: int = MAX_CONCURRENCY) -> Outside:
+def run_access(secrets: RunSecrets, egress: ServiceEgress, max_concurrency: int = MAX_CONCURRENCY) -> Access:
     """The addresses of providers, the markers of keys under the names of their variables, the egress policy, and the
     most calls in flight."""
     environment = {**provider_addresses(), **secrets.environment}
-    return Outside(environment, egress, secrets.known, max_concurrency)
+    return Access(environment, egress, secrets.known, max_concurrency)
 
 
 def check_judges(graders: object, egress: ServiceEgress, secrets: Secrets, caller: Caller) -> None:
@@ -94,7 +92,7 @@ def check_judges(graders: object, egress: ServiceEgress, secrets: Secrets, calle
         if place.base_url is not None:
             egress.check_url(place.base_url, "base_url")
         if place.fault is not None:
-            raise ApiError(Code.INVALID_GRADER, f"Field 'api_key_env': {quote(place.key_name)}: {place.fault}")
+            raise ServiceError(Code.INVALID_GRADER, f"Field 'api_key_env': {quote(place.key_name)}: {place.fault}")
     secrets.check(_judge_uses(graders), caller)
 
 
@@ -121,7 +119,7 @@ def _target_uses(target: Mapping[str, Any]) -> Iterator[SecretUse]:
         field = ".".join(map(str, ("target", *path)))
         if place is None and (kind == "http" or kind in MODELS):
             allowed = "headers, query or request" if kind == "http" else "api_key, headers or the request's texts"
-            raise ApiError(Code.INVALID_INPUT, f"Field {field!r}: a secret cannot be here; send it in {allowed}")
+            raise ServiceError(Code.INVALID_INPUT, f"Field {field!r}: a secret cannot be here; send it in {allowed}")
         yield SecretUse(name, url, place, field)
 
 
@@ -131,9 +129,9 @@ def _judge_uses(graders: object) -> Iterator[SecretUse]:
             yield SecretUse(place.secret_name, place.url, "header", f"{place.path}.api_key_env")
 
 
-def document_of(definition: Definition, run: str) -> dict[str, Any]:
+def document_of(definition: RunDefinition, run: str) -> dict[str, Any]:
     """The suite that a run keeps; of a run without one nothing can be made here."""
     if definition.document is None:
         resume = command("resume", run)
-        raise ApiError(Code.CONFLICT, f"The run is of the file {quote(definition.suite)}; continue with: {resume}")
+        raise ServiceError(Code.CONFLICT, f"The run is of the file {quote(definition.suite)}; continue with: {resume}")
     return definition.document

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from math import fsum, inf, isfinite, sqrt
+from random import Random
 from typing import NamedTuple
 
 from gradeline.stats.distributions import beta_quantile, normal_quantile, student_quantile
@@ -104,7 +105,7 @@ _NO_VARIANCE = 1e-12
 
 
 def _mean_of(values: Iterable[float], clusters: Iterable[Hashable] | None) -> _Mean:
-    data = checked(values)
+    data = finite_values(values)
     n = len(data)
     mean = fsum(data) / n
     if clusters is None:
@@ -141,7 +142,7 @@ def _wilson_bounds(share: float, cases: float, q: float) -> tuple[float, float]:
     return min(share, max(0.0, low)), max(share, min(1.0, high))
 
 
-def checked(values: Iterable[float]) -> array[float]:
+def finite_values(values: Iterable[float]) -> array[float]:
     """The values as finite numbers, at least one of them, or `ValueError`. Eight bytes each: there may be millions."""
     if isinstance(values, array) and values.typecode == "d":
         data = values
@@ -177,3 +178,30 @@ def _level(confidence: float) -> float:
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}")
     return confidence
+
+
+def bootstrap(
+    values: Iterable[float],
+    statistic: Callable[[Sequence[float]], float],
+    seed: int = 0,
+    samples: int = 2_000,
+    confidence: float = 0.95,
+) -> Interval:
+    """The percentile interval of a statistic, the same for the same seed. Use it from some 50 values on."""
+    data = finite_values(values)
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}")
+    random = Random(seed)
+    drawn = sorted(float(statistic(random.choices(data, k=len(data)))) for _ in range(samples))
+    tail = (1.0 - confidence) / 2.0
+    return Interval(
+        percentile(drawn, tail), percentile(drawn, 1.0 - tail), estimate=float(statistic(data)), n=len(data)
+    )
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The value that so large a share of the ordered values lies below, linear between two of them."""
+    position = share * (len(ordered) - 1)
+    index = int(position)
+    following = min(index + 1, len(ordered) - 1)
+    return ordered[index] + (position - index) * (ordered[following] - ordered[index])

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import accumulate
-from math import comb, exp, fsum, lgamma, log
+from math import comb, exp, fsum, hypot, lgamma, log
 from operator import getitem
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from gradeline.stats.intervals import Interval, checked, mean_interval
+from gradeline.stats.distributions import beta_cdf, inverse, student_quantile, student_two_sided
+from gradeline.stats.intervals import Interval, finite_values, mean_interval, wilson
 
 _EXACT = 15
 """Up to so many differences all signs are tried: 32,768 ways."""
@@ -26,7 +27,7 @@ def paired_difference(
     a: Iterable[float], b: Iterable[float], clusters: Iterable[Hashable] | None = None, confidence: float = 0.95
 ) -> Interval:
     """The mean of a - b, case by case, with its interval."""
-    left, right = checked(a), checked(b)
+    left, right = finite_values(a), finite_values(b)
     if len(left) != len(right):
         raise ValueError(f"{len(left)} values against {len(right)}: pairs are needed")
     return mean_interval([x - y for x, y in zip(left, right, strict=True)], clusters, confidence)
@@ -84,7 +85,7 @@ def sign_flip_test(differences: Iterable[float], seed: int = 0, samples: int = 1
 
     Exact up to 15 values that are not 0, by seeded sampling beyond.
     """
-    values = [value for value in checked(differences) if value != 0.0]
+    values = [value for value in finite_values(differences) if value != 0.0]
     observed = abs(fsum(values))
     # sums in another order differ in their last bits, and scores such as thirds are rounded: 1/3 + 1/3 is 2/3
     slack = 1e-8 * max(map(abs, values), default=0.0)
@@ -145,3 +146,233 @@ def _probabilities(ps: Iterable[float]) -> list[float]:
         if not 0.0 <= p <= 1.0:
             raise ValueError(f"a p-value lies between 0 and 1, got {p!r}")
     return values
+
+
+ALPHA = 0.05
+"""The level of every test here; the intervals are those of 95 %."""
+
+"""Up to so many changes all their signs are tried."""
+
+_DECIMALS = 9
+"""A smaller difference of scores is rounding: 0.1 + 0.2 is 0.3."""
+
+_SUM_DECIMALS = 7
+"""The same for a sum of rounded differences: twice 0.333333333 is 0.666666667."""
+
+Range: TypeAlias = tuple[float, float]
+
+
+class McNemarTest(NamedTuple):
+    """Changes that are all as large as each other, as those of pass and fail are: McNemar's mid-p.
+
+    The interval of the direction is that test turned round.
+    """
+
+    cases: int
+    up: int
+    down: int
+    size: float = 1.0
+
+    @property
+    def test(self) -> str:
+        return "mcnemar_mid_p"
+
+    @property
+    def p(self) -> float:
+        return mcnemar(self.up, self.down).mid_p
+
+    @property
+    def interval(self) -> Range:
+        """The 95 % interval of the mean difference."""
+        changed = self.up + self.down
+        low, high = _least_share(self.up, self.down), 1.0 - _least_share(self.down, self.up)
+        mean = self.size * (self.up - self.down) / changed if changed else 0.0
+        return _product(changed, self.cases, mean, (self.size * (2.0 * low - 1.0), self.size * (2.0 * high - 1.0)))
+
+
+class SignFlipTest(NamedTuple):
+    """Up to 15 changes of whatever size: each might have had the other sign.
+
+    The interval of their mean is that test turned round.
+    """
+
+    cases: int
+    changes: tuple[float, ...]
+
+    @property
+    def test(self) -> str:
+        return "sign_flip_exact"
+
+    @property
+    def p(self) -> float:
+        return sign_flip_test(self.changes) if self.changes else 1.0
+
+    @property
+    def interval(self) -> Range:
+        """The 95 % interval of the mean difference."""
+        changed = len(self.changes)
+        mean = fsum(self.changes) / changed if changed else 0.0
+        return _product(changed, self.cases, mean, _typical_values(self.changes))
+
+
+class PairedTTest(NamedTuple):
+    """More changes, of several sizes: Student's paired t over all cases."""
+
+    cases: int
+    mean: float
+    se: float
+
+    @property
+    def test(self) -> str:
+        return "paired_t"
+
+    @property
+    def p(self) -> float:
+        return student_two_sided(self.mean / self.se, self.cases - 1)
+
+    @property
+    def interval(self) -> Range:
+        """The 95 % interval of the mean difference."""
+        reach = student_quantile(1.0 - ALPHA / 2.0, self.cases - 1) * self.se
+        return max(-1.0, self.mean - reach), min(1.0, self.mean + reach)
+
+
+PairedTest: TypeAlias = McNemarTest | SignFlipTest | PairedTTest
+
+
+def test_changes(differences: Sequence[float], *, pass_or_fail: bool) -> PairedTest:
+    """What the differences of `score_changes` tell of their mean; ``pass_or_fail`` says that every score is 0 or 1."""
+    cases = len(differences)
+    changes = [difference for difference in differences if difference]
+    if pass_or_fail:
+        up = changes.count(1.0)
+        return McNemarTest(cases, up, len(changes) - up)
+    if len(changes) <= _EXACT:
+        return SignFlipTest(cases, tuple(changes))
+    size = abs(changes[0])
+    if all(abs(change) == size for change in changes):
+        up = changes.count(size)
+        return McNemarTest(cases, up, len(changes) - up, size)
+    whole = mean_interval(differences)
+    return PairedTTest(cases, whole.estimate, whole.se or 0.0)
+
+
+def is_skewed(differences: Sequence[float]) -> bool:
+    """Whether some changes are so much larger than the others that Student's t is unreliable.
+
+    By Cochran's rule, it needs more cases than 25 times the squared skewness.
+    """
+    cases = len(differences)
+    mean = fsum(differences) / cases
+    squares = fsum((difference - mean) ** 2 for difference in differences)
+    cubes = fsum((difference - mean) ** 3 for difference in differences)
+    # 25 g² >= n with g = sqrt(n) cubes / squares^1.5; changes that are all equal have no skewness
+    return 25.0 * cubes * cubes >= squares**3 > 1e-24
+
+
+def score_changes(baseline: Sequence[float], candidate: Sequence[float], noise: float = 0.0) -> list[float]:
+    """candidate - baseline of scores in 0..1, one pair for each case; rounding and what is below ``noise`` is 0."""
+    if len(baseline) != len(candidate):
+        raise ValueError(f"{len(candidate)} values against {len(baseline)}: pairs are needed")
+    return list(
+        finite_values([score_change(before, after, noise) for before, after in zip(baseline, candidate, strict=True)])
+    )
+
+
+def score_change(before: float, after: float, noise: float = 0.0) -> float:
+    """The same of one case. A change of exactly ``noise`` counts."""
+    change = round(after - before, _DECIMALS)
+    return change if abs(change) >= noise else 0.0
+
+
+def _least_share(hits: int, misses: int) -> float:
+    """The lower bound of the share of hits: half the chance of these hits, plus that of more, is 0.025 there."""
+    if hits == 0:
+        return 0.0
+
+    def mid_p(share: float) -> float:
+        more = beta_cdf(share, hits + 1, misses) if misses else 0.0
+        return (beta_cdf(share, hits, misses + 1) + more) / 2.0
+
+    return inverse(mid_p, ALPHA / 2.0)
+
+
+def _typical_values(changes: Sequence[float]) -> Range:
+    """The means that the exact sign-flip test does not refuse.
+
+    Against a mean m speak the ways to flip signs about m that lead as far off: as many as there are choices among
+    the changes whose own mean lies beyond m. So the bounds are means of such choices.
+    """
+    sums, counts = [0.0], [0]
+    for change in changes:
+        sums += [total + change for total in sums]
+        counts += [count + 1 for count in counts]
+    allowed = int(ALPHA / 2.0 * len(sums))
+    if allowed == 0:
+        return -1.0, 1.0
+    chosen = zip(sums[1:], counts[1:], strict=True)
+    means = sorted(round(total, _SUM_DECIMALS) / count for total, count in chosen)
+    return means[allowed - 1], means[-allowed]
+
+
+def _product(changed: int, cases: int, mean: float, among: Range) -> Range:
+    """The interval of (share that changed) x (mean change among those), from the intervals of the two.
+
+    That of the share is Wilson's. The distances to the bounds are added as squares. A bound of the product is 0 where
+    that of the mean change is: its sign is decided there alone.
+    """
+    share = changed / cases
+    fewest, most = wilson(changed, cases)
+    low, high = among
+    below = hypot(share * (mean - low), low * (share - (fewest if low > 0.0 else most)))
+    above = hypot(share * (high - mean), high * (share - (most if high > 0.0 else fewest)))
+    return max(-1.0, share * mean - below), min(1.0, share * mean + above)
+
+
+MIN_CLUSTERS = 6
+"""With fewer clusters nothing is decided: even if all change in one direction, chance does so in 1 of 16 times."""
+
+"""A smaller difference of scores is rounding."""
+
+
+class ClusteredTest(NamedTuple):
+    """What the differences of clusters tell of the mean difference over the cases."""
+
+    differences: tuple[float, ...]
+    """One for each cluster: the sum over its cases, divided by the mean number of cases of a cluster."""
+    found: PairedTest
+    """The test of the differences as parts of the greatest possible one."""
+    largest: float
+    """The greatest possible difference of a cluster: 1 where all are of the same size."""
+
+    @property
+    def test(self) -> str:
+        return self.found.test
+
+    @property
+    def p(self) -> float:
+        return self.found.p
+
+    @property
+    def interval(self) -> Range:
+        """The 95 % interval of the mean difference."""
+        low, high = self.found.interval
+        return max(-1.0, low * self.largest), min(1.0, high * self.largest)
+
+
+def test_clusters(differences: Sequence[float], clusters: Sequence[Hashable]) -> ClusteredTest:
+    """Test differences of cases, as `stats.changes.score_changes` gives them, with the cluster as the unit.
+
+    Up to 15 clusters that changed, every sign is tried; with more it is Student's over the clusters.
+    """
+    if len(differences) != len(clusters):
+        raise ValueError(f"{len(differences)} differences but {len(clusters)} clusters; give one for each")
+    members: dict[Hashable, list[float]] = {}
+    for cluster, difference in zip(clusters, differences, strict=True):
+        members.setdefault(cluster, []).append(difference)
+    size = len(differences) / len(members)
+    largest = max(map(len, members.values())) / size
+    sums = tuple(fsum(group) / size for group in members.values())
+    return ClusteredTest(
+        sums, test_changes([round(total / largest, _DECIMALS) for total in sums], pass_or_fail=False), largest
+    )

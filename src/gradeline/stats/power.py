@@ -7,7 +7,7 @@ from math import ceil, fsum, inf, sqrt
 from operator import mul
 
 from gradeline.stats.distributions import normal_quantile
-from gradeline.stats.intervals import checked
+from gradeline.stats.intervals import finite_values
 
 
 def minimum_detectable_effect(
@@ -60,7 +60,7 @@ def noise_threshold(differences: Iterable[float], alpha: float = 0.05) -> float:
 
     One more change of the usual size (of 1 where nothing changed) is counted: a few equal cases are not certain.
     """
-    data = checked(differences)
+    data = finite_values(differences)
     squares = fsum(map(mul, data, data))
     changed = len(data) - data.count(0.0)
     usual = squares / changed if changed else 1.0
@@ -84,3 +84,27 @@ def _total(variance: float, within_a: float, within_b: float, repeats_a: int, re
     if min(repeats_a, repeats_b) < 1:
         raise ValueError(f"at least one repeat is needed, got {min(repeats_a, repeats_b)!r}")
     return variance + within_a / repeats_a + within_b / repeats_b
+
+
+def labels_for_rate(half_width: float, rate: float = 0.5, confidence: float = 0.95) -> int:
+    """The labels until the interval of a rate has this half width: z² p (1 - p) / w². A rate of 0.5 takes the most."""
+    return _needed(rate * (1.0 - rate), half_width, confidence)
+
+
+def labels_for_kappa(half_width: float, agreement: float, chance: float = 0.5, confidence: float = 0.95) -> int:
+    """The same for Cohen's kappa: z² a (1 - a) / (w (1 - c))², for an agreement a of which c is expected by chance."""
+    if not 0.0 <= chance < 1.0:
+        raise ValueError(f"the agreement by chance must be from 0 to below 1, got {chance!r}")
+    return _needed(agreement * (1.0 - agreement) / (1.0 - chance) ** 2, half_width, confidence)
+
+
+def cases_for_half_width(half_width: float, variance: float, confidence: float = 0.95) -> int:
+    """The cases until the interval of a mean has this half width: z² v / w², for scores of variance v."""
+    return _needed(variance, half_width, confidence)
+
+
+def _needed(variance: float, half_width: float, confidence: float) -> int:
+    if half_width <= 0.0:
+        raise ValueError(f"a half width above 0 is needed, got {half_width!r}: nothing is ever certain")
+    z = normal_quantile(0.5 + confidence / 2.0)
+    return max(2, ceil(z * z * variance / half_width**2 - 1e-9))

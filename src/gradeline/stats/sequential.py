@@ -33,7 +33,7 @@ def look_sizes(cases: int) -> tuple[int, ...]:
     return tuple(-(-look * cases // LOOKS) for look in range(1, LOOKS + 1))
 
 
-def spent(alpha: float, look: int) -> float:
+def alpha_spent(alpha: float, look: int) -> float:
     """The part of the error rate that all looks up to this one may use."""
     return alpha * expm1(-_GAMMA * look / LOOKS) / expm1(-_GAMMA)
 
@@ -47,11 +47,11 @@ def boundaries(alpha: float, looks: int = LOOKS) -> tuple[float, ...]:
     """
     if not 0.0 < alpha <= 1.0:
         raise ValueError(f"an error rate above 0 and up to 1 is needed, got {alpha!r}")
-    bound = normal_quantile(1.0 - spent(alpha, 1) / 2.0)
+    bound = normal_quantile(1.0 - alpha_spent(alpha, 1) / 2.0)
     found = [bound]
     inside = [(bound * at, 2.0 * bound * weight * _density(bound * at)) for at, weight in _legendre()]
     for look in range(2, looks + 1):
-        bound = _bound(inside, spent(alpha, look) - spent(alpha, look - 1), bound)
+        bound = _bound(inside, alpha_spent(alpha, look) - alpha_spent(alpha, look - 1), bound)
         found.append(bound / sqrt(look))
         inside = [
             (
@@ -95,7 +95,7 @@ class RepeatedInterval(NamedTuple):
         return min(found, self.alpha) if significant else max(found, self.alpha * (1.0 + 1e-9))
 
 
-class Differences:
+class DifferenceSums:
     """The sums over the differences of cases that a look needs."""
 
     def __init__(self, cases: int = 0, total: float = 0.0, squares: float = 0.0) -> None:
@@ -144,11 +144,11 @@ class Differences:
         return (spread + 1.0) * groups / (groups - 1) / (self.cases * self.cases)
 
 
-def differences_of(changes: Sequence[float], clusters: Iterable[Hashable | None] | None = None) -> Differences:
+def sum_differences(changes: Sequence[float], clusters: Iterable[Hashable | None] | None = None) -> DifferenceSums:
     """All at once."""
     if clusters is None:
-        return Differences(len(changes), fsum(changes), fsum(change * change for change in changes))
-    found = Differences()
+        return DifferenceSums(len(changes), fsum(changes), fsum(change * change for change in changes))
+    found = DifferenceSums()
     for change, cluster in zip(changes, clusters, strict=True):
         found.add(change, cluster)
     return found

@@ -5,6 +5,7 @@ Each name is imported when first used, so that naming a store loads no database.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -13,16 +14,15 @@ from gradeline.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
     from gradeline.errors import StoreError
-    from gradeline.model.case import TestCase
     from gradeline.model.grade import Grade as Score
     from gradeline.model.protocols import Storage
     from gradeline.model.record import Record as EvaluationResult
     from gradeline.model.run import Counts, GraderCounts, Run, RunGrader, StoredKey
     from gradeline.model.run import Run as EvaluationRun
-    from gradeline.store.memory import InMemoryStorage
+    from gradeline.model.sample import TestCase
     from gradeline.store.postgres import PostgresStorage
     from gradeline.store.rows import new_id
-    from gradeline.store.sqlite import SqliteStorage
+    from gradeline.store.sqlite import InMemoryStorage, SqliteStorage
     from gradeline.store.writer import Writer
 
 __all__ = [
@@ -49,7 +49,7 @@ _HOMES = {
     "EvaluationResult": "gradeline.model.record:Record",
     "EvaluationRun": "gradeline.model.run:Run",
     "GraderCounts": "gradeline.model.run:GraderCounts",
-    "InMemoryStorage": "gradeline.store.memory:InMemoryStorage",
+    "InMemoryStorage": "gradeline.store.sqlite:InMemoryStorage",
     "PostgresStorage": "gradeline.store.postgres:PostgresStorage",
     "Run": "gradeline.model.run:Run",
     "RunGrader": "gradeline.model.run:RunGrader",
@@ -57,7 +57,7 @@ _HOMES = {
     "SqliteStorage": "gradeline.store.sqlite:SqliteStorage",
     "StoreError": "gradeline.errors:StoreError",
     "StoredKey": "gradeline.model.run:StoredKey",
-    "TestCase": "gradeline.model.case:TestCase",
+    "TestCase": "gradeline.model.sample:TestCase",
     "Writer": "gradeline.store.writer:Writer",
     "new_id": "gradeline.store.rows:new_id",
 }
@@ -66,6 +66,17 @@ StoreMode = Literal["create", "existing", "read"]
 
 _SCHEMES = "sqlite:///path, a path, postgresql://host/database, or memory://"
 _NEEDS_EXTRA = "a PostgreSQL store needs the extra 'postgres': pip install 'gradeline[postgres]'"
+
+
+def default_store() -> str:
+    """The store of a call that names none: ``GRADELINE_STORE``, else ``.gradeline/`` of the project folder."""
+    return os.environ.get("GRADELINE_STORE") or str(project_folder() / ".gradeline" / "store.db")
+
+
+def project_folder() -> Path:
+    """The nearest parent folder that has a store, else the current folder."""
+    here = Path.cwd()
+    return next((folder for folder in (here, *here.parents) if (folder / ".gradeline").is_dir()), here)
 
 
 def open_storage(url: str | Path, *, mode: StoreMode = "create") -> Storage:
@@ -95,11 +106,11 @@ def open_storage(url: str | Path, *, mode: StoreMode = "create") -> Storage:
         return _empty()
     from gradeline.store.sqlite import SqliteStorage  # loaded only when it is the one
 
-    return SqliteStorage(path, reading=mode == "read")
+    return SqliteStorage(path, read_only=mode == "read")
 
 
 def _empty() -> Storage:
-    from gradeline.store.memory import InMemoryStorage  # loaded only when it is the one
+    from gradeline.store.sqlite import InMemoryStorage  # loaded only when it is the one
 
     return InMemoryStorage()
 

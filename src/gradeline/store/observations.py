@@ -1,10 +1,10 @@
-"""The ledger's rows: how SQLite keeps observations, and how every store sums them up."""
+"""Observations of the quality ledger as rows of the databases."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gradeline.model.observation import Observation, ObservationFilter, ObservationSums
 from gradeline.store.rows import SCORE_UNIT, score_units
@@ -12,155 +12,109 @@ from gradeline.store.rows import SCORE_UNIT, score_units
 if TYPE_CHECKING:
     import sqlite3
 
-_STORED = tuple(name for name in Observation.__struct_fields__ if name != "id")
-_INSERT = (
-    f"INSERT INTO observations ({', '.join(_STORED)}, units)"  # noqa: S608 - made of constants
-    f" VALUES ({', '.join('?' * (len(_STORED) + 1))}) ON CONFLICT (idempotency_key) DO NOTHING"
-)
-_COLUMNS = ", ".join(("id", *_STORED))
+    from gradeline.store.postgres_connections import Connection
+
+_FIELDS = tuple(name for name in Observation.__struct_fields__ if name != "id")
+_COLUMNS = ", ".join((*_FIELDS, "units"))
+_GROUP = ("task_family", "candidate_adapter", "baseline_adapter", "grader_id")
+"""The columns by which observations are summed up."""
+_CASE = (*_GROUP, "case_key", "observation")
+"""The columns of a case, which counts once. Where an observation names no case, ``observation`` is its key."""
 _KEYS_AT_ONCE = 500
 
-
-class Case(NamedTuple):
-    """A case as one judge observed it of one adapter against one baseline: it counts once."""
-
-    task_family: str
-    candidate_adapter: str
-    baseline_adapter: str
-    grader_id: str
-    case_key: str
-    observation: str
-    """Empty where the case is known; else the key of the observation, which is a case of its own."""
-
-
-class Cell(NamedTuple):
-    """Some observations of a case; scores in `SCORE_UNIT`."""
-
-    case: Case
-    total: int
-    scored: int
-    units: int
-    latest: str
+_SQLITE_INSERT = (
+    f"INSERT INTO observations ({_COLUMNS}) VALUES ({', '.join('?' * (len(_FIELDS) + 1))})"  # noqa: S608 - made of constants
+    " ON CONFLICT (idempotency_key) DO NOTHING"
+)
+_POSTGRES_LOCK = 0x67726C6F
+"""The advisory lock of transactions that add to the ledger."""
+_NUMBERS = ("score", "cost", "latency_ms")
+_ARRAYS = ", ".join(
+    [f"${place}::{'float8' if name in _NUMBERS else 'text'}[]" for place, name in enumerate(_FIELDS, 1)]
+    + [f"${len(_FIELDS) + 1}::bigint[]"]
+)
+_POSTGRES_INSERT = (
+    f"INSERT INTO observations ({_COLUMNS}) SELECT {_COLUMNS}"  # noqa: S608 - made of constants
+    f" FROM unnest({_ARRAYS}) WITH ORDINALITY AS new ({_COLUMNS}, turn)"
+    " ORDER BY turn ON CONFLICT (idempotency_key) DO NOTHING"
+)
+_POSTGRES_IDS = "SELECT idempotency_key, id FROM observations WHERE idempotency_key = ANY($1::text[])"
 
 
-_ROW = Case._fields[:4]
-"""What the observations of one row of the ledger have in common."""
-
-
-def put_observations(connection: sqlite3.Connection, observations: Sequence[Observation]) -> list[int]:
-    """Keep each whose key is new, and give the ids under which the keys are kept. Within a transaction that writes."""
-    connection.executemany(_INSERT, [(*_values(one), score_units(one.score)[0]) for one in observations])
+def put_in_sqlite(connection: sqlite3.Connection, observations: Sequence[Observation]) -> list[int]:
+    """Insert the observations whose key is new, and return the id of each key. Within a transaction."""
+    connection.executemany(_SQLITE_INSERT, map(_row, observations))
     keys = iter(dict.fromkeys(one.idempotency_key for one in observations))
     ids: dict[str, int] = {}
     while some := list(islice(keys, _KEYS_AT_ONCE)):
-        asked = f"SELECT idempotency_key, id FROM observations WHERE idempotency_key IN ({', '.join('?' * len(some))})"  # noqa: S608
-        ids.update(connection.execute(asked, some))
+        places = ", ".join("?" * len(some))
+        statement = f"SELECT idempotency_key, id FROM observations WHERE idempotency_key IN ({places})"  # noqa: S608
+        ids.update(connection.execute(statement, some))
     return [ids[one.idempotency_key] for one in observations]
 
 
-def page_of_observations(where: ObservationFilter, after: int, limit: int) -> tuple[str, list[object]]:
-    """The statement and its values that read a page, by id. Rows become observations by `observation_of_row`."""
-    chosen = where.chosen()
+async def put_in_postgres(connection: Connection, observations: Sequence[Observation]) -> list[int]:
+    """As `put_in_sqlite`. One writer at a time, so that ids become visible in their order and a reader that continues
+    after an id misses nothing."""
+    if not observations:
+        return []
+    await connection.execute("SELECT pg_advisory_xact_lock($1)", _POSTGRES_LOCK)
+    await connection.execute(_POSTGRES_INSERT, *map(list, zip(*map(_row, observations), strict=True)))
+    keys = [one.idempotency_key for one in observations]
+    ids = dict[str, int]((row[0], row[1]) for row in await connection.fetch(_POSTGRES_IDS, keys))
+    return [ids[key] for key in keys]
+
+
+def _row(observation: Observation) -> tuple[object, ...]:
+    return *(getattr(observation, name) for name in _FIELDS), score_units(observation.score)[0]
+
+
+def page_statement(where: ObservationFilter, after: int, limit: int) -> tuple[str, list[object]]:
+    """The statement and its values that read a page, by id. `observation_of_row` decodes the rows."""
+    chosen = where.criteria()
     condition = " AND ".join(("id > ?", *(f"{name} = ?" for name in chosen)))
-    statement = f"SELECT {_COLUMNS} FROM observations WHERE {condition} ORDER BY id LIMIT ?"  # noqa: S608 - columns alone
+    columns = ", ".join(("id", *_FIELDS))
+    statement = f"SELECT {columns} FROM observations WHERE {condition} ORDER BY id LIMIT ?"  # noqa: S608 - made of constants
     return statement, [after, *chosen.values(), limit]
 
 
 def observation_of_row(row: Sequence[Any]) -> Observation:
-    return Observation(id=row[0], **dict(zip(_STORED, row[1:], strict=True)))
+    return Observation(id=row[0], **dict(zip(_FIELDS, row[1:], strict=True)))
 
 
 def sums_statement(where: ObservationFilter) -> tuple[str, list[object]]:
-    """The statement and its values that add up the cases of each row. Rows become sums by `sums_of_row`."""
-    chosen = where.chosen()
-    return sums_of_cases(" AND ".join(f"{name} = ?" for name in chosen) or "TRUE"), list(chosen.values())
+    """The statement and its values that sum up observations, each case with its mean. `sums_of_row` decodes the rows.
 
-
-def sums_of_cases(condition: str) -> str:
-    """As `sums_of` does it, in whole numbers: the mean of each case, then the sums of the means and of their squares.
-
-    No product is larger than the databases' integers: a mean is split into its upper and lower six digits.
+    In whole numbers, so that no order of adding changes a sum: the mean of each case, then the sums of the means and of
+    their squares. No product exceeds the databases' integers: a mean is split into its upper and lower six digits.
     """
-    cells = f"""
-        SELECT {", ".join(_ROW)}, sum(total) AS total, sum(scored) AS scored, max(latest) AS latest,
+    chosen = where.criteria()
+    condition = " AND ".join(f"{name} = ?" for name in chosen) or "TRUE"
+    group = ", ".join(_GROUP)
+    cases = f"""
+        SELECT {group}, sum(total) AS total, sum(scored) AS scored, max(latest) AS latest,
             CAST(sum(units) AS BIGINT) / nullif(CAST(sum(scored) AS BIGINT), 0) AS mean
-        FROM observation_cases WHERE {condition} GROUP BY {", ".join(Case._fields)}"""  # noqa: S608 - columns alone
+        FROM observation_cases WHERE {condition} GROUP BY {", ".join(_CASE)}"""  # noqa: S608 - made of constants
     high, low = "(mean / 1000000)", "(mean % 1000000)"
     square = f"{high} * {high} + (2 * {high} * {low} + {low} * {low} / 1000000) / 1000000"
-    return f"""
-        SELECT {", ".join(_ROW)}, sum(total), sum(scored), count(mean), coalesce(sum(mean), 0),
+    statement = f"""
+        SELECT {group}, sum(total), sum(scored), count(mean), coalesce(sum(mean), 0),
             coalesce(sum({square}), 0), max(latest)
-        FROM ({cells}) AS cells GROUP BY {", ".join(_ROW)} ORDER BY {", ".join(_ROW)}"""  # noqa: S608 - columns alone
+        FROM ({cases}) AS cells GROUP BY {group} ORDER BY {group}"""  # noqa: S608 - made of constants
+    return statement, list(chosen.values())
 
 
 def sums_of_row(row: Sequence[Any]) -> ObservationSums:
-    *names, total, scored, cases, units, squares, latest = row
-    return _sums((*names,), [int(number) for number in (total, scored, cases, units, squares)], latest)
-
-
-def sums_of(cells: Iterable[Cell]) -> list[ObservationSums]:
-    """The cells of each row added up, a case once with its mean. In whole numbers: no order of adding changes them."""
-    cases: dict[Case, Cell] = {}
-    for cell in cells:
-        known = cases.get(cell.case)
-        cases[cell.case] = cell if known is None else added(known, cell)
-    rows: dict[tuple[str, ...], list[Cell]] = {}
-    for case, cell in cases.items():
-        rows.setdefault(case[:4], []).append(cell)
-    return [_sums(names, _added_up(found), max(one.latest for one in found)) for names, found in sorted(rows.items())]
-
-
-def _added_up(cases: Sequence[Cell]) -> tuple[int, ...]:
-    means = [case.units // case.scored for case in cases if case.scored]
-    squares = sum(mean * mean // SCORE_UNIT for mean in means)
-    return sum(case.total for case in cases), sum(case.scored for case in cases), len(means), sum(means), squares
-
-
-def _sums(names: tuple[str, ...], numbers: Sequence[int], latest: str) -> ObservationSums:
-    family, candidate, baseline, grader = names
-    total, scored, cases, units, squares = numbers
+    family, candidate, baseline, grader, total, scored, cases, units, squares, latest = row
     return ObservationSums(
         family,
         candidate,
         baseline,
         grader,
-        total,
-        scored,
-        cases,
-        units / SCORE_UNIT,
-        squares / SCORE_UNIT,
+        int(total),
+        int(scored),
+        int(cases),
+        int(units) / SCORE_UNIT,
+        int(squares) / SCORE_UNIT,
         latest,
     )
-
-
-def added(first: Cell, second: Cell) -> Cell:
-    """Two cells of the same case as one."""
-    return first._replace(
-        total=first.total + second.total,
-        scored=first.scored + second.scored,
-        units=first.units + second.units,
-        latest=max(first.latest, second.latest),
-    )
-
-
-def cell_of(observation: Observation) -> Cell:
-    """What one observation adds."""
-    case = observation.case_key
-    return Cell(
-        Case(
-            observation.task_family,
-            observation.candidate_adapter,
-            observation.baseline_adapter,
-            observation.grader_id,
-            case or "",
-            observation.idempotency_key if case is None else "",
-        ),
-        1,
-        int(observation.score is not None),
-        score_units(observation.score)[0],
-        observation.observed_at,
-    )
-
-
-def _values(observation: Observation) -> tuple[object, ...]:
-    return tuple(getattr(observation, name) for name in _STORED)

@@ -13,11 +13,9 @@ import msgspec
 
 from gradeline.errors import Outcome, StoreError
 from gradeline.failpoints import failpoint
-from gradeline.model.case import TestCase
-from gradeline.model.codec import from_json, to_json
 from gradeline.model.grade import Grade
 from gradeline.model.observation import EVERYTHING, Observation, ObservationFilter, ObservationSums
-from gradeline.model.record import GradeKey, Record, ResponseKey
+from gradeline.model.record import GradeKey, Record, ResponseKey, from_json, to_json
 from gradeline.model.response import Response
 from gradeline.model.run import (
     Columns,
@@ -30,21 +28,29 @@ from gradeline.model.run import (
     Run,
     StoredKey,
 )
-from gradeline.model.sample import Sample
-from gradeline.store.deletion import being_deleted, removing
-from gradeline.store.observations import sums_of_row
-from gradeline.store.owner import BEAT, observed_run
-from gradeline.store.postgres_errors import RowsRefused
-from gradeline.store.postgres_ledger import (
+from gradeline.model.sample import Sample, TestCase
+from gradeline.store import postgres_schema
+from gradeline.store.deletion import deletion_unfinished, remove_rows
+from gradeline.store.leases import BEAT, observed_run
+from gradeline.store.observations import (
     observation_of_row,
-    page_of_observations,
-    put_observations,
+    page_statement,
+    put_in_postgres,
+    sums_of_row,
     sums_statement,
 )
-from gradeline.store.postgres_link import LONG_SECONDS, SCHEMA, Link, take_time
-from gradeline.store.postgres_migrations import MIGRATIONS
-from gradeline.store.postgres_pages import (
-    BEGINNING,
+from gradeline.store.postgres_connections import (
+    LONG_SECONDS,
+    SCHEMA,
+    PostgresConnectionPool,
+    PostgresDatabase,
+    RowsRefusedError,
+    numbered,
+    read_url,
+    run_in,
+    take_time,
+)
+from gradeline.store.postgres_records import (
     COLUMNS_AT_ONCE,
     GRADE_COLUMNS,
     KEY_PAGE,
@@ -58,17 +64,17 @@ from gradeline.store.postgres_pages import (
     RECORD_PAGE,
     RESPONSE_COLUMNS,
     SAMPLE_PAGE,
+    START,
+    put_clusters,
+    put_rows,
+    put_samples,
+    put_valid_rows,
 )
-from gradeline.store.postgres_rows import put_acceptable_rows, put_clusters, put_rows, put_samples
-from gradeline.store.postgres_schema import NoStoreError, migrate, require_ours, version_of
-from gradeline.store.postgres_url import read_url
+from gradeline.store.postgres_schema import NoStoreError, migrate, require_compatible, version_of
 from gradeline.store.rows import (
-    Row,
+    RecordRow,
     Tally,
-    changed,
-    checked,
     choose_run,
-    claimed,
     counts_of,
     grade_row,
     new_id,
@@ -80,17 +86,18 @@ from gradeline.store.rows import (
     unknown_parent,
     unknown_run,
     unsaved_run,
+    validate_run,
+    with_changes,
+    with_owner,
 )
 
 if TYPE_CHECKING:
     from gradeline.store import StoreMode
-    from gradeline.store.database import T, Transaction
-    from gradeline.store.postgres_database import PostgresDatabase
-    from gradeline.store.postgres_link import Connection
-    from gradeline.store.shared import Beside
+    from gradeline.store.database import CommitHook, T, Transaction
+    from gradeline.store.postgres_connections import Connection
     from gradeline.store.writer import Writer
 
-PATIENCE_SECONDS = 5.0
+RETRY_SECONDS = 5.0
 _SAMPLES_AT_ONCE = 500
 _CANDIDATES = 20
 _LARGEST = 2**63 - 1
@@ -101,30 +108,30 @@ _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 class PostgresStorage:
     """`Storage` in a PostgreSQL database, in the schema ``gradeline``.
 
-    Any number of processes may share it. A server that is restarted is waited for ``patience_seconds``
-    where nothing was committed yet; then a call is a `StoreError`, and the next one finds the server
-    again when it is back.
+    Any number of processes may share it. Calls are retried for ``retry_seconds`` while the server restarts, as long as
+    nothing was committed; then they raise `StoreError`, and later calls work again when the server is back.
     """
 
-    def __init__(self, url: str, *, patience_seconds: float = PATIENCE_SECONDS, mode: StoreMode = "create") -> None:
-        """Only ``mode`` "create" makes a store of a database that holds none; else that is a `NoStoreError`."""
-        self._link = Link(read_url(url), patience=patience_seconds)
-        self.place = self._link.place
-        """The host and the database; no user and no password."""
+    def __init__(self, url: str, *, retry_seconds: float = RETRY_SECONDS, mode: StoreMode = "create") -> None:
+        """Only ``mode`` "create" creates a store in a database without one; the others raise `NoStoreError`."""
+        self._pool = PostgresConnectionPool(read_url(url), retry_seconds=retry_seconds)
+        self.location = self._pool.location
+        """The host and the database, without user and password."""
         self.note: str | None = None
-        """What the user should know about how the store was opened."""
+        """A message for the user about how the store was opened."""
         try:
-            found = self._link.write(partial(self._prepared, create=mode == "create"))
+            before = self._pool.write(partial(self._prepare, create=mode == "create"))
+            latest = len(postgres_schema.MIGRATIONS)
             if mode != "read":
-                self._go_on_deleting()
-            elif found < len(MIGRATIONS):
-                self.note = f"the store {self.place} was updated from schema {found} to {len(MIGRATIONS)} to read it"
+                self._continue_deletion()
+            elif before < latest:
+                self.note = f"the store {self.location} was migrated from version {before} to {latest} to read it"
         except BaseException:
-            self._link.close()
+            self._pool.close()
             raise
 
     def __repr__(self) -> str:
-        return f"PostgresStorage({self.place!r})"
+        return f"PostgresStorage({self.location!r})"
 
     def __enter__(self) -> Self:
         return self
@@ -133,14 +140,12 @@ class PostgresStorage:
         self.close()
 
     def close(self) -> None:
-        self._link.close()
+        self._pool.close()
 
     @property
     def database(self) -> PostgresDatabase:
-        """The database itself, for tables that stand beside those of runs."""
-        from gradeline.store.postgres_database import PostgresDatabase  # the service's alone
-
-        return PostgresDatabase(self._link)
+        """The database itself, for tables that other parts of the program add."""
+        return PostgresDatabase(self._pool)
 
     def save_test_case(self, test_case: TestCase) -> str:
         if not test_case.id:
@@ -165,8 +170,8 @@ class PostgresStorage:
         return self._change("UPDATE test_cases SET deleted = 1 WHERE id = $1 AND deleted = 0", id) > 0
 
     def save_run(self, run: Run) -> str:
-        run = checked(run)
-        self._link.write(partial(_save_run, run=run))
+        run = validate_run(run)
+        self._pool.write(partial(_save_run, run=run))
         return run.id
 
     def get_run(self, id: str) -> Run | None:  # noqa: A002 - as the seed names it
@@ -208,11 +213,11 @@ class PostgresStorage:
         async def update(connection: Connection) -> Run | None:
             run = await _locked_run(connection, id)
             if run is not None:
-                run = changed(run, changes)
+                run = with_changes(run, changes)
                 await _save_run(connection, run)
             return run
 
-        run = self._link.write(update) if _storable(id) else None
+        run = self._pool.write(update) if _storable(id) else None
         if run is None:
             raise self._unknown_run(id)
         return run
@@ -220,13 +225,13 @@ class PostgresStorage:
     def claim_run(self, id: str, owner: str, previous: str | None) -> Run | None:  # noqa: A002 - as the seed names it
         async def claim(connection: Connection) -> tuple[bool, Run | None]:
             known = await _locked_run(connection, id)
-            run = None if known is None else claimed(known, owner, previous)
+            run = None if known is None else with_owner(known, owner, previous)
             if run is not None:
                 await _save_run(connection, run)
                 await connection.execute(_BEAT, id)
             return known is not None, run
 
-        found, run = self._link.write(claim) if _storable(id) else (False, None)
+        found, run = self._pool.write(claim) if _storable(id) else (False, None)
         if not found:
             raise self._unknown_run(id)
         return run
@@ -234,42 +239,40 @@ class PostgresStorage:
     def delete_run(
         self,
         id: str,  # noqa: A002 - as the seed names it
-        beside: Callable[[Transaction], object] | None = None,
+        hook: Callable[[Transaction], object] | None = None,
     ) -> bool:
         async def delete(connection: Connection) -> bool:
-            # from here on nobody makes it a parent
+            # it cannot become a parent from here on
             await connection.execute("SELECT FROM runs WHERE id = $1 FOR UPDATE", id)
             children = await connection.fetch("SELECT id FROM runs WHERE parent = $1 AND id <> $1 ORDER BY n", id)
             if children:
                 raise parent_in_use(id, [row[0] for row in children])
             await take_time(connection)
-            # what stands beside a run goes with it; of its records the next steps take leave
-            found = _number(await connection.execute("DELETE FROM runs WHERE id = $1", id, timeout=LONG_SECONDS)) > 0
+            # rows that reference the run are deleted with it; its records are removed in steps afterwards
+            found = _row_count(await connection.execute("DELETE FROM runs WHERE id = $1", id, timeout=LONG_SECONDS)) > 0
             if found:
                 await connection.execute("INSERT INTO deleted_runs (run) VALUES ($1)", id)
-                if beside is not None:
-                    from gradeline.store.postgres_database import done_in  # the service's alone
-
-                    await done_in(connection, beside)
+                if hook is not None:
+                    await run_in(connection, hook)
             return found
 
-        found = self._link.write(delete) if _storable(id) else False
+        found = self._pool.write(delete) if _storable(id) else False
         self.finish_deletions()
         return found
 
     def finish_deletions(self) -> None:
-        """Remove what is left of deleted runs."""
-        for run in self._half_deleted():
-            for _ in removing(self._transact, run):
+        """Remove the remaining rows of deleted runs."""
+        for run in self._unfinished_deletions():
+            for _ in remove_rows(self._transact, run):
                 pass
 
     def vacuum(self) -> None:
-        """Remove what is left of deleted runs, make the space of deleted rows usable again, and renew the planner's
+        """Remove the remaining rows of deleted runs, make the space of deleted rows reusable, and update the planner's
         statistics. Other processes can read and write meanwhile."""
         self.finish_deletions()
         names = self._read("SELECT tablename FROM pg_tables WHERE schemaname = $1 ORDER BY tablename", SCHEMA)
         for (name,) in names:
-            self._link.maintain(f'VACUUM (ANALYZE) {SCHEMA}."{name}"')
+            self._pool.maintain(f'VACUUM (ANALYZE) {SCHEMA}."{name}"')
 
     def put_samples(self, run: str, samples: Iterable[Sample], start: int = 0) -> None:
         rows = ((run, sample.case_key, place, to_json(sample)) for place, sample in enumerate(samples, start))
@@ -281,7 +284,7 @@ class PostgresStorage:
                 raise unsaved_run(run) from None
 
         while chunk := list(islice(rows, _SAMPLES_AT_ONCE)):
-            self._link.write(put)
+            self._pool.write(put)
 
     def samples(self, run: str) -> Iterator[Sample]:
         self._require_run(run)
@@ -336,7 +339,7 @@ class PostgresStorage:
     def records(self, run: str, after: ResponseKey | None = None) -> Iterator[Record]:
         self._require_run(run)
         source = self._source(run)
-        start = BEGINNING if after is None else self._place(source, after)
+        start = START if after is None else self._position(source, after)
         pages = self._pages(RECORD_PAGE, run, source, start, PAGE_ROWS)
         return (_record(ResponseKey(run, row[1], row[2]), row[3:]) for row in pages)
 
@@ -344,7 +347,7 @@ class PostgresStorage:
         self._require_run(run)
         source = self._source(run)
         if cases is None:
-            rows = self._pages(KEY_PAGE, run, source, BEGINNING, MEASURES_AT_ONCE)
+            rows = self._pages(KEY_PAGE, run, source, START, MEASURES_AT_ONCE)
         else:
             rows = iter(self._read(KEYS_OF_CASES, source, [case for case in cases if _storable(case)], run))
         return (
@@ -360,7 +363,7 @@ class PostgresStorage:
 
     def measures(self, run: str, *, digests: bool = False) -> Iterator[Measure]:
         self._require_run(run)
-        pages = self._pages(MEASURE_PAGE, run, self._source(run), BEGINNING, MEASURES_AT_ONCE)
+        pages = self._pages(MEASURE_PAGE, run, self._source(run), START, MEASURES_AT_ONCE)
         known = self.clusters(run) if digests else {}
         return (
             Measure(
@@ -379,7 +382,7 @@ class PostgresStorage:
             except asyncpg.ForeignKeyViolationError:
                 raise unsaved_run(run) from None
 
-        self._link.write(put)
+        self._pool.write(put)
 
     def clusters(self, run: str) -> dict[str, str]:
         self._require_run(run)
@@ -402,7 +405,7 @@ class PostgresStorage:
             (graded,) = self._read(GRADE_COLUMNS, run, *place, *end)
             grades = GradeColumns() if graded[0] is None else GradeColumns(*graded)
             responses = ResponseColumns(cases, statuses, latencies, costs, *placed)
-            if not named and not digests:  # what is not asked for is not worth a statement of its own
+            if not named and not digests:  # not worth a statement of its own
                 responses, grades = responses._replace(cases=()), grades._replace(cases=(), outcomes=())
             yield Columns(responses, grades)
             place = end
@@ -426,56 +429,54 @@ class PostgresStorage:
         return {grader: OrderCounts(first, second) for grader, first, second in self._read(ORDER_COUNTS, run)}
 
     def put_observations(self, observations: Sequence[Observation]) -> list[int]:
-        return self._link.write(partial(put_observations, observations=observations))
+        return self._pool.write(partial(put_in_postgres, observations=observations))
 
     def observations(
         self, where: ObservationFilter = EVERYTHING, after: int = 0, limit: int = 1000
     ) -> list[Observation]:
-        statement, values = page_of_observations(where, after, limit)
-        return [observation_of_row(tuple(row)) for row in self._read(statement, *values)]
+        statement, values = page_statement(where, after, limit)
+        return [observation_of_row(tuple(row)) for row in self._read(numbered(statement), *values)]
 
     def observation_sums(self, where: ObservationFilter = EVERYTHING) -> list[ObservationSums]:
         statement, values = sums_statement(where)
-        return [sums_of_row(tuple(row)) for row in self._read(statement, *values)]
+        return [sums_of_row(tuple(row)) for row in self._read(numbered(statement), *values)]
 
-    def writer(self, beside: Beside | None = None) -> Writer:
-        """``beside`` is done in the transaction of each batch; see `gradeline.store.shared`."""
-        from gradeline.store.writer import Writer  # as the other stores: loaded only where it is used
+    def writer(self, hook: CommitHook | None = None) -> Writer:
+        """``hook`` is called in the transaction of each batch."""
+        from gradeline.store.writer import Writer  # imports asyncio, which few commands need
 
-        return Writer(self._commit if beside is None else partial(self._commit, beside=beside))
+        return Writer(self._commit if hook is None else partial(self._commit, hook=hook))
 
-    def _commit(self, rows: Sequence[Row], beside: Beside | None = None) -> list[StoreError | None]:
+    def _commit(self, rows: Sequence[RecordRow], hook: CommitHook | None = None) -> list[StoreError | None]:
         try:
-            refusals = self._write_rows(_all_rows, rows, beside)
-        except RowsRefused:
-            refusals = self._write_rows(put_acceptable_rows, rows, beside)
+            errors = self._write_rows(_all_rows, rows, hook)
+        except RowsRefusedError:
+            errors = self._write_rows(put_valid_rows, rows, hook)
         failpoint("batch-committed")
-        return refusals
+        return errors
 
     def _write_rows(
         self,
-        put: Callable[[Connection, Sequence[Row]], Awaitable[list[StoreError | None]]],
-        rows: Sequence[Row],
-        beside: Beside | None,
+        put: Callable[[Connection, Sequence[RecordRow]], Awaitable[list[StoreError | None]]],
+        rows: Sequence[RecordRow],
+        hook: CommitHook | None,
     ) -> list[StoreError | None]:
         async def act(connection: Connection) -> list[StoreError | None]:
             failpoint("batch-begun")
-            refusals = await put(connection, rows)
-            if beside is not None:
-                from gradeline.store.postgres_database import done_in  # the service's alone
-
-                stored = [row for row, refusal in zip(rows, refusals, strict=True) if refusal is None]
-                await done_in(connection, lambda transaction: beside(transaction, stored))
+            errors = await put(connection, rows)
+            if hook is not None:
+                stored = [row for row, error in zip(rows, errors, strict=True) if error is None]
+                await run_in(connection, lambda transaction: hook(transaction, stored))
             failpoint("batch-written")
-            return refusals
+            return errors
 
-        # what was read beside must still be so for each row that is replaced: else the batch is done again
-        return self._link.write(act, isolation="read_committed" if beside is None else "repeatable_read")
+        # what the hook has read must still hold when rows are replaced, or the batch is retried
+        return self._pool.write(act, isolation="read_committed" if hook is None else "repeatable_read")
 
-    def _put(self, row: Row) -> None:
-        (refusal,) = self._commit([row])
-        if refusal is not None:
-            raise refusal
+    def _put(self, row: RecordRow) -> None:
+        (error,) = self._commit([row])
+        if error is not None:
+            raise error
 
     def _pages(
         self, statement: str, run: str, source: str, start: tuple[int, str, int], size: int
@@ -487,11 +488,11 @@ class PostgresStorage:
             place = (rows[-1][0], rows[-1][1], rows[-1][2])
 
     def _source(self, run: str) -> str:
-        """Whose responses a run reads: its own, or those of the run it regrades."""
+        """The run whose responses a run reads: itself, or the run it regrades."""
         seen = {run}
         source = run
         while True:
-            # the counts are few; where a run has half of all responses, the database would look at all of them in turn
+            # by the few counts: where a run has half of all responses, the planner would scan them
             rows = self._read(
                 "SELECT parent FROM runs WHERE id = $1"
                 " AND NOT EXISTS (SELECT FROM response_counts WHERE run = $1 AND count > 0)",
@@ -502,7 +503,7 @@ class PostgresStorage:
             source = rows[0][0]
             seen.add(source)
 
-    def _place(self, source: str, key: ResponseKey) -> tuple[int, str, int]:
+    def _position(self, source: str, key: ResponseKey) -> tuple[int, str, int]:
         rows = self._read("SELECT position FROM samples WHERE run = $1 AND case_key = $2", source, key.case)
         if not rows:
             raise unknown_case(key.run, key.case)
@@ -516,48 +517,46 @@ class PostgresStorage:
         return unknown_run(wanted, self.list_runs(limit=6))
 
     def _read(self, statement: str, *values: object) -> list[asyncpg.Record]:
-        """What has values that the database cannot hold is not in it."""
-        return self._link.read(statement, *values) if all(map(_storable, values)) else []
+        """Values that the database cannot store match nothing."""
+        return self._pool.read(statement, *values) if all(map(_storable, values)) else []
 
     def _change(self, statement: str, *values: object) -> int:
-        """Do it in a transaction; gives the number of rows."""
+        """Run a statement in a transaction and return the number of rows."""
 
         async def change(connection: Connection) -> int:
-            return _number(await connection.execute(statement, *values))
+            return _row_count(await connection.execute(statement, *values))
 
-        return self._link.write(change)
+        return self._pool.write(change)
 
     def _transact(self, work: Callable[[Transaction], T]) -> T:
-        from gradeline.store.postgres_database import done_in  # as elsewhere here: few processes need it
+        return self._pool.write(partial(run_in, work=work))
 
-        return self._link.write(partial(done_in, work=work))
-
-    def _half_deleted(self) -> list[str]:
+    def _unfinished_deletions(self) -> list[str]:
         return [row[0] for row in self._read("SELECT run FROM deleted_runs")]
 
-    def _go_on_deleting(self) -> None:
-        """A little of what an interrupted deletion left; whoever opens the store does not want to wait for more."""
-        for run in self._half_deleted()[:1]:
-            with suppress(StoreError):  # the store is of use all the same
-                next(removing(self._transact, run), None)
+    def _continue_deletion(self) -> None:
+        """Remove a few rows of a deletion that was interrupted; opening a store must not take long."""
+        for run in self._unfinished_deletions()[:1]:
+            with suppress(StoreError):  # the store is usable all the same
+                next(remove_rows(self._transact, run), None)
 
-    async def _prepared(self, connection: Connection, *, create: bool) -> int:
-        """Gives the version of the schema as it was."""
-        await require_ours(connection, self.place)
+    async def _prepare(self, connection: Connection, *, create: bool) -> int:
+        """Check and migrate the database; returns the version it had."""
+        await require_compatible(connection, self.location)
         version = await version_of(connection)
         if not create and not version:
-            raise NoStoreError(f"the database {self.place} holds no store yet")
+            raise NoStoreError(f"the database {self.location} holds no store yet")
         await migrate(connection)
         return version
 
 
-async def _all_rows(connection: Connection, rows: Sequence[Row]) -> list[StoreError | None]:
+async def _all_rows(connection: Connection, rows: Sequence[RecordRow]) -> list[StoreError | None]:
     await put_rows(connection, rows)
     return [None] * len(rows)
 
 
 async def _locked_run(connection: Connection, run: str) -> Run | None:
-    """The run, which nobody else changes before this transaction has ended. Rows may be put meanwhile."""
+    """The run, locked against changes until the end of the transaction. Rows may be added meanwhile."""
     row = await connection.fetchrow("SELECT run FROM runs WHERE id = $1 FOR NO KEY UPDATE", run)
     return None if row is None else from_json(Run, row[0])
 
@@ -575,7 +574,7 @@ async def _save_run(connection: Connection, run: Run) -> None:
     except asyncpg.ForeignKeyViolationError:
         raise unknown_parent(run) from None
     except asyncpg.ObjectInUseError:
-        raise being_deleted(run.id) from None
+        raise deletion_unfinished(run.id) from None
 
 
 def _record(key: ResponseKey, row: Sequence[Any]) -> Record:
@@ -593,7 +592,8 @@ def _grades(
 ) -> dict[str, GradeMeasure]:
     rows = zip(graders or (), outcomes or (), scores or (), reported or (), costs or (), strict=True)
     return {
-        grader: GradeMeasure(_OUTCOMES[outcome], score, bool(told), cost) for grader, outcome, score, told, cost in rows
+        grader: GradeMeasure(_OUTCOMES[outcome], score, bool(has_error), cost)
+        for grader, outcome, score, has_error, cost in rows
     }
 
 
@@ -611,6 +611,6 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _number(tag: str) -> int:
-    """Of rows, from what PostgreSQL says at the end of a command, such as ``UPDATE 3``."""
+def _row_count(tag: str) -> int:
+    """The number of rows in a command tag such as ``UPDATE 3``."""
     return int(tag.rpartition(" ")[2])

@@ -11,9 +11,8 @@ from uuid import uuid4
 import msgspec
 
 from gradeline.errors import ConfigError, Outcome, Problem, StoreError
-from gradeline.model.codec import digest_of, from_json, sample_digest, to_json
 from gradeline.model.grade import Grade
-from gradeline.model.record import Record, ResponseKey
+from gradeline.model.record import Record, ResponseKey, digest_of, from_json, sample_digest, to_json
 from gradeline.model.response import Response
 from gradeline.model.run import Counts, GraderCounts, Run
 from gradeline.model.sample import Sample
@@ -67,7 +66,7 @@ class GradeRow(NamedTuple):
     cost: float | None
 
 
-Row: TypeAlias = ResponseRow | GradeRow
+RecordRow: TypeAlias = ResponseRow | GradeRow
 
 
 class Tally(NamedTuple):
@@ -90,24 +89,24 @@ def new_run_id() -> str:
     return "".join(chosen(_LETTERS) for _ in range(_ID_LETTERS))
 
 
-def checked(run: Run) -> Run:
+def validate_run(run: Run) -> Run:
     """The run with an id, as it will come back, or `DataError`: a store takes no status it does not know."""
     return from_json(Run, to_json(run if run.id else msgspec.structs.replace(run, id=new_run_id())))
 
 
-def changed(run: Run, changes: dict[str, Any]) -> Run:
+def with_changes(run: Run, changes: dict[str, Any]) -> Run:
     """The run with some fields replaced."""
     unknown = sorted(set(changes) - set(Run.__struct_fields__))
     if unknown:
         raise ConfigError(Problem("", f"a run has no field to change named {', '.join(map(repr, unknown))}"))
-    return checked(msgspec.structs.replace(run, **changes))
+    return validate_run(msgspec.structs.replace(run, **changes))
 
 
-def claimed(run: Run, owner: str, previous: str | None) -> Run | None:
+def with_owner(run: Run, owner: str, previous: str | None) -> Run | None:
     """The run as the new owner has it; None where it is not the previous owner's any more."""
     if run.owner != previous:
         return None
-    return checked(msgspec.structs.replace(run, owner=owner, status="running", error_message=None))
+    return validate_run(msgspec.structs.replace(run, owner=owner, status="running", error_message=None))
 
 
 def response_row(

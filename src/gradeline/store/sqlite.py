@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -12,43 +12,28 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from gradeline.errors import Outcome, StoreError
+from gradeline.errors import StoreError
 from gradeline.failpoints import failpoint
-from gradeline.model.case import TestCase
-from gradeline.model.codec import digest_of, from_json, to_json
 from gradeline.model.grade import Grade
 from gradeline.model.observation import EVERYTHING, Observation, ObservationFilter, ObservationSums
-from gradeline.model.record import GradeKey, Record, ResponseKey
+from gradeline.model.record import GradeKey, Record, ResponseKey, from_json, to_json
 from gradeline.model.response import Response
 from gradeline.model.run import (
     Columns,
     Counts,
-    GradeColumns,
-    GradeMeasure,
     Measure,
     OrderCounts,
-    ResponseColumns,
     Run,
     StoredKey,
 )
-from gradeline.model.sample import Sample
-from gradeline.store.bulk import put_acceptable_rows, put_clusters, put_samples
-from gradeline.store.deletion import being_deleted, removing
-from gradeline.store.observations import (
-    observation_of_row,
-    page_of_observations,
-    put_observations,
-    sums_of_row,
-    sums_statement,
-)
-from gradeline.store.owner import BEAT, observed_run
+from gradeline.model.sample import Sample, TestCase
+from gradeline.store.deletion import deletion_unfinished, hide_run, remove_rows
+from gradeline.store.leases import BEAT, observed_run
+from gradeline.store.observations import observation_of_row, page_statement, put_in_sqlite, sums_of_row, sums_statement
 from gradeline.store.rows import (
-    Row,
+    RecordRow,
     Tally,
-    changed,
-    checked,
     choose_run,
-    claimed,
     counts_of,
     grade_row,
     new_id,
@@ -59,59 +44,59 @@ from gradeline.store.rows import (
     unknown_parent,
     unknown_run,
     unsaved_run,
+    validate_run,
+    with_changes,
+    with_owner,
 )
-from gradeline.store.sqlite_link import BUSY_SECONDS, Link
-from gradeline.store.sqlite_pages import (
-    BEGINNING,
-    CASES_AT_ONCE,
-    COLUMNS_AT_ONCE,
-    COLUMNS_END,
-    FINGERPRINTS,
-    GRADE_COLUMNS,
+from gradeline.store.sqlite_connections import (
+    BUSY_SECONDS,
+    SqliteConnectionPool,
+    SqliteDatabase,
+    SqliteTransaction,
+)
+from gradeline.store.sqlite_records import (
     GRADES,
-    KEY_PAGE,
-    MEASURES,
-    MEASURES_AT_ONCE,
-    MEASURES_WITH_DIGESTS,
     ORDER_COUNTS,
-    PAGE_CHARS,
-    PAGE_ROWS,
-    PLACED_RESPONSE_COLUMNS,
-    RECORD_PAGE,
-    RESPONSE_COLUMNS,
     SAMPLE_PAGE,
-    UNNAMED_GRADE_COLUMNS,
-    UNNAMED_RESPONSE_COLUMNS,
-    keys_of_cases,
+    START,
+    put_clusters,
+    put_samples,
+    put_valid_rows,
+    read_columns,
+    read_keys,
+    read_measures,
+    read_records,
 )
 
 if TYPE_CHECKING:
-    from gradeline.store.database import Transaction
-    from gradeline.store.shared import Beside
-    from gradeline.store.sqlite_database import SqliteDatabase
+    from gradeline.store.database import CommitHook, Transaction
     from gradeline.store.writer import Writer
 
 _SAMPLES_AT_ONCE = 500
 _CANDIDATES = 20
-_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 
 
 class SqliteStorage:
     """`Storage` in a SQLite file.
 
-    Any number of processes may share it. After an I/O error nothing more is written until the store is opened anew:
-    what the disk holds is unknown then.
+    Any number of processes may share it. After an I/O error nothing more is written until the store is opened again,
+    because the state of the file is unknown.
     """
 
-    def __init__(self, path: str | Path, *, busy_seconds: float = BUSY_SECONDS, reading: bool = False) -> None:
-        """``reading``: the file exists, and nothing is written to it or created next to it."""
+    def __init__(self, path: str | Path, *, busy_seconds: float = BUSY_SECONDS, read_only: bool = False) -> None:
+        """``read_only``: the file exists, and nothing is written to it or created next to it."""
         self.path = Path(path)
-        self._link = Link(self.path, busy_seconds, reading=reading)
-        self.note = self._link.note
-        """What the user should know about how the store was opened."""
-        self._read = self._link.read
-        if not reading:
-            self._go_on_deleting()
+        self._use(SqliteConnectionPool(self.path, busy_seconds, read_only=read_only))
+        if not read_only:
+            self._continue_deletion()
+
+    def _use(self, pool: SqliteConnectionPool) -> None:
+        self._pool = pool
+        self._read = pool.read
+        self.database = SqliteDatabase(pool)
+        """The database itself, for tables that other parts of the program add."""
+        self.note = pool.note
+        """A message for the user about how the store was opened."""
 
     def __enter__(self) -> Self:
         return self
@@ -120,24 +105,17 @@ class SqliteStorage:
         self.close()
 
     def close(self) -> None:
-        self._link.close()
+        self._pool.close()
 
     def make_single_file(self) -> None:
-        """Put all data into the one file and end the write-ahead log beside it, for a file that is to be kept or sent
-        elsewhere. No other process may have the store open; the next one that opens it begins a log again."""
-        self._link.end_log()
-
-    @property
-    def database(self) -> SqliteDatabase:
-        """The database itself, for tables that stand beside those of runs."""
-        from gradeline.store.sqlite_database import SqliteDatabase  # the service's alone
-
-        return SqliteDatabase(self._link.reading, self._link.writing)
+        """Copy all data into the one file and remove the write-ahead log next to it, so that the file can be archived
+        or moved. No other process may have the store open; the next one that opens it creates a log again."""
+        self._pool.remove_log()
 
     def save_test_case(self, test_case: TestCase) -> str:
         if not test_case.id:
             test_case = msgspec.structs.replace(test_case, id=new_id())
-        with self._link.writing() as connection:
+        with self._pool.writing() as connection:
             connection.execute(
                 "INSERT INTO test_cases (id, test_case) VALUES (?, ?)"
                 " ON CONFLICT (id) DO UPDATE SET test_case = excluded.test_case, deleted = 0",
@@ -154,13 +132,13 @@ class SqliteStorage:
         return [from_json(TestCase, text) for (text,) in rows]
 
     def delete_test_case(self, id: str) -> bool:  # noqa: A002 - the seed's name
-        with self._link.writing() as connection:
+        with self._pool.writing() as connection:
             done = connection.execute("UPDATE test_cases SET deleted = 1 WHERE id = ? AND NOT deleted", (id,))
             return done.rowcount > 0
 
     def save_run(self, run: Run) -> str:
-        run = checked(run)
-        with self._link.writing() as connection:
+        run = validate_run(run)
+        with self._pool.writing() as connection:
             _save_run(connection, run)
         return run.id
 
@@ -200,19 +178,19 @@ class SqliteStorage:
         return [observed_run(text, query) for (text,) in rows]
 
     def update_run(self, id: str, **changes: Any) -> Run:  # noqa: A002 - as the seed names it
-        with self._link.writing() as connection:
+        with self._pool.writing() as connection:
             row = connection.execute("SELECT run FROM runs WHERE id = ?", (id,)).fetchone()
             if row is not None:
-                run = changed(from_json(Run, row[0]), changes)
+                run = with_changes(from_json(Run, row[0]), changes)
                 _save_run(connection, run)
                 return run
         raise self._unknown_run(id)
 
     def claim_run(self, id: str, owner: str, previous: str | None) -> Run | None:  # noqa: A002 - as the seed names it
-        with self._link.writing() as connection:
+        with self._pool.writing() as connection:
             row = connection.execute("SELECT run FROM runs WHERE id = ?", (id,)).fetchone()
             if row is not None:
-                run = claimed(from_json(Run, row[0]), owner, previous)
+                run = with_owner(from_json(Run, row[0]), owner, previous)
                 if run is not None:
                     _save_run(connection, run)
                     connection.execute(BEAT, (id,))
@@ -222,35 +200,32 @@ class SqliteStorage:
     def delete_run(
         self,
         id: str,  # noqa: A002 - as the seed names it
-        beside: Callable[[Transaction], object] | None = None,
+        hook: Callable[[Transaction], object] | None = None,
     ) -> bool:
-        from gradeline.store.sqlite_database import SqliteTransaction  # runs are seldom deleted
-        from gradeline.store.sqlite_deletion import hide_run
-
-        with self._link.writing(cascading=False) as connection:
+        with self._pool.writing(foreign_keys=False) as connection:
             found = hide_run(connection, id)
-            if found and beside is not None:
-                beside(SqliteTransaction(connection))
+            if found and hook is not None:
+                hook(SqliteTransaction(connection))
         self.finish_deletions()
         return found
 
     def finish_deletions(self) -> None:
-        """Remove what is left of deleted runs."""
-        for run in self._half_deleted():
-            for _ in removing(self.database.transact, run):
+        """Remove the remaining rows of deleted runs."""
+        for run in self._unfinished_deletions():
+            for _ in remove_rows(self.database.transact, run):
                 pass
 
     def vacuum(self) -> None:
-        """Remove what is left of deleted runs, and give the space of deleted rows back to the file system.
+        """Remove the remaining rows of deleted runs, and return free space to the file system.
 
-        SQLite writes the whole file anew; other processes can read meanwhile, and not write."""
+        SQLite rewrites the whole file; meanwhile other processes can read but not write."""
         self.finish_deletions()
-        self._link.vacuum()
+        self._pool.vacuum()
 
     def put_samples(self, run: str, samples: Iterable[Sample], start: int = 0) -> None:
         rows = ((run, sample.case_key, place, to_json(sample)) for place, sample in enumerate(samples, start))
         while chunk := list(islice(rows, _SAMPLES_AT_ONCE)):
-            with self._link.writing() as connection:
+            with self._pool.writing() as connection:
                 try:
                     put_samples(connection, chunk)
                 except sqlite3.IntegrityError:
@@ -323,46 +298,32 @@ class SqliteStorage:
     def records(self, run: str, after: ResponseKey | None = None) -> Iterator[Record]:
         self._require_run(run)
         source = self._source(run)
-        start = BEGINNING if after is None else self._place(source, after)
+        start = START if after is None else self._position(source, after)
         return (
             record_of(key, sample, response, grades)
-            for key, sample, response, grades in self._joined(RECORD_PAGE, GRADES, run, source, start)
+            for key, sample, response, grades in read_records(self._pool, run, source, start)
         )
 
     def keys_of(self, run: str, cases: Sequence[str] | None = None) -> Iterator[StoredKey]:
         self._require_run(run)
-        source = self._source(run)
-        if cases is None:
-            found = self._joined(KEY_PAGE, FINGERPRINTS, run, source, BEGINNING)
-        else:
-            found = iter(self._keys_of_cases(run, source, cases))
         return (
             StoredKey(
                 key,
                 status,
-                {grader: print_ for grader, print_, _ in grades},
-                _digest(asked),
-                frozenset(grader for grader, _, unscored in grades if unscored),
+                {grader: fingerprint for grader, fingerprint, _ in grades},
+                digest,
+                frozenset(grader for grader, _, failed in grades if failed),
             )
-            for key, status, asked, grades in found
+            for key, status, digest, grades in read_keys(self._pool, run, self._source(run), cases)
         )
 
     def measures(self, run: str, *, digests: bool = False) -> Iterator[Measure]:
         self._require_run(run)
-        source = self._source(run)
         clusters = self.clusters(run) if digests else {}
-        statement = MEASURES_WITH_DIGESTS if digests else MEASURES
-        place = BEGINNING
-        while True:
-            # whole cases only: a page is cut by responses, never between the grades of one
-            rows = self._read(statement, source, *place, MEASURES_AT_ONCE, run)
-            if not rows:
-                return
-            yield from _measures(rows, digests, clusters)
-            place = rows[-1][:3]
+        return read_measures(self._pool, run, self._source(run), clusters, digests=digests)
 
     def put_clusters(self, run: str, clusters: Iterable[tuple[str, str]]) -> None:
-        with self._link.writing() as connection:
+        with self._pool.writing() as connection:
             connection.execute("DELETE FROM clusters WHERE run = ?", (run,))
             try:
                 put_clusters(connection, [(run, case, cluster) for case, cluster in clusters])
@@ -376,23 +337,7 @@ class SqliteStorage:
 
     def columns(self, run: str, *, named: bool = True, digests: bool = False) -> Iterator[Columns]:
         self._require_run(run)
-        source = self._source(run)
-        place = ("", -1)
-        while end := self._read(COLUMNS_END, source, *place, COLUMNS_AT_ONCE):
-            page = (*place, *end[0])
-            if digests:
-                responses = ResponseColumns(*_columns(self._read(PLACED_RESPONSE_COLUMNS, source, *page)))
-                responses = responses._replace(digests=_digests(responses.digests))
-            elif named:
-                responses = ResponseColumns(*_columns(self._read(RESPONSE_COLUMNS, source, *page)))
-            if digests or named:
-                grades = GradeColumns(*_columns(self._read(GRADE_COLUMNS, run, *page)))
-            else:
-                responses = ResponseColumns((), *_columns(self._read(UNNAMED_RESPONSE_COLUMNS, source, *page)))
-                graders, *numbers = _columns(self._read(UNNAMED_GRADE_COLUMNS, run, *page)) or ((), (), (), ())
-                grades = GradeColumns((), graders, (), *numbers)
-            yield Columns(responses, grades)
-            place = end[0]
+        return read_columns(self._pool, run, self._source(run), named=named, digests=digests)
 
     def counts(self, run: str) -> Counts:
         self._require_run(run)
@@ -407,104 +352,57 @@ class SqliteStorage:
         return {grader: OrderCounts(first, second) for grader, first, second in self._read(ORDER_COUNTS, run)}
 
     def put_observations(self, observations: Sequence[Observation]) -> list[int]:
-        with self._link.writing() as connection:
-            return put_observations(connection, observations)
+        with self._pool.writing() as connection:
+            return put_in_sqlite(connection, observations)
 
     def observations(
         self, where: ObservationFilter = EVERYTHING, after: int = 0, limit: int = 1000
     ) -> list[Observation]:
-        statement, values = page_of_observations(where, after, limit)
+        statement, values = page_statement(where, after, limit)
         return [observation_of_row(row) for row in self._read(statement, *values)]
 
     def observation_sums(self, where: ObservationFilter = EVERYTHING) -> list[ObservationSums]:
         statement, values = sums_statement(where)
         return [sums_of_row(row) for row in self._read(statement, *values)]
 
-    def writer(self, beside: Beside | None = None) -> Writer:
-        """``beside`` is done in the transaction of each batch; see `gradeline.store.shared`."""
-        from gradeline.store.writer import Writer  # asyncio is loaded only where it is used
+    def writer(self, hook: CommitHook | None = None) -> Writer:
+        """``hook`` is called in the transaction of each batch."""
+        from gradeline.store.writer import Writer  # imports asyncio, which few commands need
 
-        return Writer(
-            partial(self._commit, beside=beside), partial(self._commit_now, beside=beside), self._link.fold_log
-        )
+        return Writer(partial(self._commit, hook=hook), partial(self._try_commit, hook=hook), self._pool.checkpoint)
 
     def _commit(
-        self, rows: Sequence[Row], beside: Beside | None = None, patience: float | None = None
+        self, rows: Sequence[RecordRow], hook: CommitHook | None = None, timeout: float | None = None
     ) -> list[StoreError | None]:
-        with self._link.writing(patience=patience) as connection:
+        with self._pool.writing(timeout=timeout) as connection:
             failpoint("batch-begun")
-            refusals = put_acceptable_rows(connection, rows, self._link.begin)
-            if beside is not None:
-                from gradeline.store.sqlite_database import SqliteTransaction  # the service's alone
-
-                stored = [row for row, refusal in zip(rows, refusals, strict=True) if refusal is None]
-                beside(SqliteTransaction(connection), stored)
+            errors = put_valid_rows(connection, rows, self._pool.begin)
+            if hook is not None:
+                stored = [row for row, error in zip(rows, errors, strict=True) if error is None]
+                hook(SqliteTransaction(connection), stored)
             failpoint("batch-written")
         failpoint("batch-committed")
-        return refusals
+        return errors
 
-    def _commit_now(self, rows: Sequence[Row], beside: Beside | None = None) -> list[StoreError | None] | None:
+    def _try_commit(self, rows: Sequence[RecordRow], hook: CommitHook | None = None) -> list[StoreError | None] | None:
         """As `_commit`; None where another thread or process is writing, and nothing was done."""
-        with self._link.if_free() as free:
-            if not free:
+        with self._pool.try_write_lock() as acquired:
+            if not acquired:
                 return None
             try:
-                return self._commit(rows, beside, patience=0.0)
+                return self._commit(rows, hook, timeout=0.0)
             except StoreError as error:
-                if error.retryable:  # a transaction has its lock before it does anything
+                if error.retryable:  # the lock was not acquired, so nothing was done
                     return None
                 raise
 
-    def _put(self, row: Row) -> None:
+    def _put(self, row: RecordRow) -> None:
         (refusal,) = self._commit([row])
         if refusal is not None:
             raise refusal
 
-    def _joined(
-        self, pages: str, grades: str, run: str, source: str, start: tuple[int, str, int]
-    ) -> Iterator[tuple[ResponseKey, str, str, list[Any]]]:
-        """Responses in order, each with its grades. Page by page: between pages no read is open that would
-        keep the log from being folded into the file, and each page may be fetched by another thread."""
-        place = start
-        while True:
-            page = []
-            size = 0
-            with self._link.reading() as connection:
-                rows = connection.execute(pages, (source, *place, PAGE_ROWS))
-                for position, case, repeat, first, second in rows:
-                    found = connection.execute(grades, (run, case, repeat)).fetchall()
-                    page.append((ResponseKey(run, case, repeat), first, second, found))
-                    place = (position, case, repeat)
-                    size += len(first) + len(second)
-                    if size > PAGE_CHARS:
-                        break
-                rows.close()
-            if not page:
-                return
-            yield from page
-
-    def _keys_of_cases(
-        self, run: str, source: str, cases: Sequence[str]
-    ) -> list[tuple[ResponseKey, str, str, list[Any]]]:
-        wanted = list(dict.fromkeys(cases))
-        with self._link.reading() as connection:
-            rows: list[tuple[int, str, int, str, str]] = []
-            for start in range(0, len(wanted), CASES_AT_ONCE):
-                chunk = wanted[start : start + CASES_AT_ONCE]
-                rows += connection.execute(keys_of_cases(len(chunk)), (source, *chunk))
-            rows.sort(key=lambda row: row[:3])  # Python compares texts as SQLite does, by code points
-            return [
-                (
-                    ResponseKey(run, case, repeat),
-                    status,
-                    asked,
-                    connection.execute(FINGERPRINTS, (run, case, repeat)).fetchall(),
-                )
-                for _, case, repeat, status, asked in rows
-            ]
-
     def _source(self, run: str) -> str:
-        """Whose responses a run reads: its own, or those of the run it regrades."""
+        """The run whose responses a run reads: itself, or the run it regrades."""
         seen = {run}
         source = run
         while True:
@@ -518,7 +416,7 @@ class SqliteStorage:
             source = rows[0][0]
             seen.add(source)
 
-    def _place(self, source: str, key: ResponseKey) -> tuple[int, str, int]:
+    def _position(self, source: str, key: ResponseKey) -> tuple[int, str, int]:
         rows = self._read("SELECT position FROM samples WHERE run = ? AND case_key = ?", source, key.case)
         if not rows:
             raise unknown_case(key.run, key.case)
@@ -531,14 +429,21 @@ class SqliteStorage:
     def _unknown_run(self, wanted: str) -> Exception:
         return unknown_run(wanted, self.list_runs(limit=6))
 
-    def _go_on_deleting(self) -> None:
-        """A little of what an interrupted deletion left; whoever opens the store does not want to wait for more."""
-        for run in self._half_deleted()[:1]:
-            with suppress(StoreError):  # another process may be at it
-                next(removing(self.database.transact, run), None)
+    def _continue_deletion(self) -> None:
+        """Remove a few rows of a deletion that was interrupted; opening a store must not take long."""
+        for run in self._unfinished_deletions()[:1]:
+            with suppress(StoreError):  # another process may be writing
+                next(remove_rows(self.database.transact, run), None)
 
-    def _half_deleted(self) -> list[str]:
+    def _unfinished_deletions(self) -> list[str]:
         return [run for (run,) in self._read("SELECT run FROM deleted_runs")]
+
+
+class InMemoryStorage(SqliteStorage):
+    """A SQLite database in this process's memory, for tests and ``--store memory://``. It ends with the process."""
+
+    def __init__(self) -> None:
+        self._use(SqliteConnectionPool(None, BUSY_SECONDS))
 
 
 def _save_run(connection: sqlite3.Connection, run: Run) -> None:
@@ -550,36 +455,5 @@ def _save_run(connection: sqlite3.Connection, run: Run) -> None:
         )
     except sqlite3.IntegrityError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_TRIGGER:
-            raise being_deleted(run.id) from None
+            raise deletion_unfinished(run.id) from None
         raise unknown_parent(run) from None
-
-
-def _columns(rows: list[tuple[Any, ...]]) -> tuple[tuple[Any, ...], ...]:
-    return tuple(zip(*rows, strict=True))
-
-
-def _digest(asked: str) -> str:
-    """Older stores have the case itself in place of its digest."""
-    return digest_of(asked) if asked[:1] == "{" else asked
-
-
-def _digests(asked: Sequence[str]) -> Sequence[str]:
-    """Of many cases, most of which have their digest already."""
-    return asked if not any(one[:1] == "{" for one in asked) else list(map(_digest, asked))
-
-
-def _measures(rows: Iterable[Sequence[Any]], digests: bool, clusters: Mapping[str, str]) -> Iterator[Measure]:
-    """Rows of one response each, one after the other, as one measure each."""
-    place: tuple[str, int] | None = None
-    measure: Measure | None = None
-    for _, case, repeat, status, latency_ms, cost, asked, grader, outcome, score, reported, paid in rows:
-        if (case, repeat) != place:
-            if measure is not None:
-                yield measure
-            place = (case, repeat)
-            digest = _digest(asked) if digests else ""
-            measure = Measure(case, repeat, status, latency_ms, cost, {}, digest, clusters.get(case))
-        if measure is not None and grader is not None:
-            measure.grades[grader] = GradeMeasure(_OUTCOMES[outcome], score, bool(reported), paid)
-    if measure is not None:
-        yield measure

@@ -17,14 +17,14 @@ from gradeline.model.grade import Grade
 from gradeline.model.record import GradeKey, ResponseKey
 from gradeline.model.response import Response
 from gradeline.model.sample import Sample
-from gradeline.store.rows import Row, grade_row, response_row
+from gradeline.store.rows import RecordRow, grade_row, response_row
 
 T = TypeVar("T")
 Refusals: TypeAlias = "Sequence[StoreError | None]"
 """For each row None or why it alone was refused."""
-Commit: TypeAlias = "Callable[[Sequence[Row]], Refusals]"
+Commit: TypeAlias = "Callable[[Sequence[RecordRow]], Refusals]"
 """Stores rows in one transaction; raises `StoreError` when the transaction failed as a whole."""
-CommitNow: TypeAlias = "Callable[[Sequence[Row]], Refusals | None]"
+CommitNow: TypeAlias = "Callable[[Sequence[RecordRow]], Refusals | None]"
 """The same, unless it would have to wait for somebody else who writes: then it does nothing, and gives None."""
 
 BATCH_ROWS = 500
@@ -51,7 +51,7 @@ _DONE = _Done()
 
 
 class _Batch(NamedTuple):
-    rows: list[Row]
+    rows: list[RecordRow]
     """Those that somebody waits for, then those that were posted."""
     waiters: list[asyncio.Future[None]]
     """One for each of the first rows."""
@@ -69,9 +69,9 @@ class _Queue:
     """What is to be committed: rows that are waited for, rows that were posted, and who waits for all of them."""
 
     def __init__(self) -> None:
-        self.rows: list[Row] = []
+        self.rows: list[RecordRow] = []
         self.waiters: list[asyncio.Future[None]] = []
-        self.posts: list[Row] = []
+        self.posts: list[RecordRow] = []
         self.flushes: deque[_Flush] = deque()
         self._waited = 0
         """Rows that have been taken, as of those that were posted."""
@@ -205,27 +205,27 @@ class Writer:
                 self._batches.put(None)
                 self._thread.join()
 
-    async def _put_later(self, row: Row) -> None:
+    async def _put_later(self, row: RecordRow) -> None:
         await self._place()
         await self._put(row)
 
-    async def _put_all(self, rows: Sequence[Row]) -> None:
+    async def _put_all(self, rows: Sequence[RecordRow]) -> None:
         if self._room <= 0:
             await self._place()
         for done in [self._put(row) for row in rows]:
             await done
 
-    async def _post_later(self, rows: Sequence[Row]) -> None:
+    async def _post_later(self, rows: Sequence[RecordRow]) -> None:
         await self._place()
         self._post(rows)
 
-    def _post(self, rows: Sequence[Row]) -> None:
+    def _post(self, rows: Sequence[RecordRow]) -> None:
         if self._gathering is None:
             self._gather()
         self._room -= len(rows)
         self._queue.posts += rows
 
-    def _put(self, row: Row) -> asyncio.Future[None]:
+    def _put(self, row: RecordRow) -> asyncio.Future[None]:
         loop = self._gathering or self._gather()
         self._room -= 1
         self._queue.rows.append(row)
@@ -322,7 +322,7 @@ class Writer:
         self._busy = False
         self._settle(loop, batch, told)
 
-    def _tried(self, commit: Callable[[Sequence[Row]], T], batch: _Batch) -> T | StoreError:
+    def _tried(self, commit: Callable[[Sequence[RecordRow]], T], batch: _Batch) -> T | StoreError:
         """Commit a batch; whatever goes wrong is given back, since no waiter may wait for ever."""
         try:
             return self._timed(partial(commit, batch.rows))

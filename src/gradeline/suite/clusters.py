@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gradeline.errors import ConfigError, Problem, closest
+from gradeline.errors import ConfigError, Problem, closest_match
 from gradeline.model import Sample, quote
 from gradeline.model.text import scalar_text
 
@@ -65,7 +65,7 @@ class ClusterPath(NamedTuple):
         field, *keys = self.text.split(".")
         values = [getattr(sample, field) for sample in islice(samples, _EXAMPLES)]
         known = list(dict.fromkeys(key for value in values if isinstance(value, dict) for key in value))
-        near = closest(keys[0], known) if keys else None
+        near = closest_match(keys[0], known) if keys else None
         if near is not None:
             hint = f"did you mean {quote(f'{field}.{near}')}?"
         elif known:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from gradeline.errors import DataError, Problem
 from gradeline.model import Sample, canonical_json, clean_data, quote
-from gradeline.parsing.jsontext import NotJsonError, parse_json
+from gradeline.parsing.json_text import NotJsonError, parse_json
 from gradeline.suite.case_keys import CaseKeys
 from gradeline.suite.case_rubrics import CaseRubrics
 from gradeline.suite.clusters import ClusterPath

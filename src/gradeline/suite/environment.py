@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gradeline.errors import closest
+from gradeline.errors import closest_match
 from gradeline.suite.document import decode
 from gradeline.suite.places import DocumentError, KeyPath, Place, PlaceOf, SuiteProblem, problem_at
 
@@ -78,7 +78,7 @@ def _fault(match: re.Match[str], environment: Mapping[str, str]) -> str | None:
     if not _NAME.fullmatch(name):
         return f"{match[0]!r} is no variable; only ${{NAME}} is known, and $${match[0][1:]} stands for the text itself"
     if name not in environment:
-        close = closest(name, environment)
+        close = closest_match(name, environment)
         hint = f"did you mean {close}?" if close else "export it, or write it into .env beside the suite"
         return f"the variable {name} is not set; {hint}"
     if not _is_text(environment[name]):

@@ -11,7 +11,7 @@ from typing import Any
 
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import quote
-from gradeline.model.secrets import holds_secret
+from gradeline.model.secrets import contains_secret
 from gradeline.suite.document import Document, parse_document
 from gradeline.suite.places import DocumentError, KeyPath, show_path
 
@@ -37,7 +37,7 @@ def _put(data: Any, setting: str) -> None:
         raise _wrong(setting, "write key=value, such as target.url=http://localhost:9000 or graders.exact.timeout=2")
     steps: KeyPath = tuple(word or int(index) for word, index in _STEP.findall(name))
     value = _value(setting, text)
-    if steps[0] == "target" and holds_secret(value, str(steps[-1])):
+    if steps[0] == "target" and contains_secret(value, str(steps[-1])):
         # a run keeps what it was told, and so would the store
         raise ConfigError(Problem("--set", f"{name} may be a secret; export it and write {name}='${{NAME}}'"))
     inside = data

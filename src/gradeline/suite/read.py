@@ -11,7 +11,7 @@ from typing import Any, get_args
 from msgspec.structs import replace
 
 from gradeline import extractors, graders, targets
-from gradeline.errors import ConfigError, Problem, UnknownNameError, closest
+from gradeline.errors import ConfigError, Problem, UnknownNameError, closest_match
 from gradeline.graders.registry import ALIASES
 from gradeline.model import Sample, quote, read_struct
 from gradeline.model.run import TurnRule
@@ -231,8 +231,8 @@ class _Reader:
             if key in _WITHOUT_EFFECT:
                 self._warn((key,), "has no effect here")
                 continue
-            near = closest(key, _KEYS)
-            hint = f"did you mean {near!r}?" if near else f"known are {', '.join(_KEYS)}"
+            near = closest_match(key, _KEYS)
+            hint = f"did you mean {near!r}?" if near else f"use one of {', '.join(_KEYS)}"
             self._fault((key,), f"unknown key; {hint}")
 
     def _text(self, key: str, *, required: bool = False) -> str | None:
@@ -320,7 +320,7 @@ class _Reader:
         path = self._file.parent / value
         if not path.is_file():
             known = [entry.name for entry in self._file.parent.iterdir() if entry.is_file()]
-            near = closest(value, known)
+            near = closest_match(value, known)
             self._fault(("dataset",), f"no file {value!r}" + (f"; did you mean {near!r}?" if near else ""))
         return path
 
@@ -511,7 +511,7 @@ class _Reader:
         reading = declaration.read(options, "")
         for problem in (*reading.problems, *reading.unknown):
             key = str(next(_steps(problem.path), ""))
-            if problem in reading.unknown and key not in nested and not closest(key, declaration.option_names()):
+            if problem in reading.unknown and key not in nested and not closest_match(key, declaration.option_names()):
                 problem = problem._replace(message=_misspelt(key) or problem.message)
             self._take([problem], (*path, "config") if key in nested else path)
         if not reading.problems:
@@ -567,7 +567,7 @@ class _Reader:
 
 
 def _hint(value: str, known: Sequence[str]) -> str:
-    near = closest(value, known)
+    near = closest_match(value, known)
     return f"did you mean {near!r}?" if near else f"the graders are {', '.join(known)}"
 
 
@@ -578,7 +578,7 @@ def _steps(path: str) -> Iterator[str | int]:
 
 def _misspelt(key: str) -> str | None:
     """A message for a key of a grader that is nearly one of those that every grader has."""
-    near = closest(key, _GRADER_KEYS)
+    near = closest_match(key, _GRADER_KEYS)
     return None if near is None else f"unknown key; did you mean {near!r}?"
 
 

@@ -16,17 +16,17 @@ from gradeline.model import Config, Message, Response, Trajectory, clean_text, d
 from gradeline.model.response import Usage, usage_of_calls
 from gradeline.model.text import quote
 from gradeline.model.trajectory import ToolCall, Turn, with_answer
-from gradeline.parsing.jmes import BadPathError, JmesPath
-from gradeline.targets.messages import (
+from gradeline.parsing.jmespath import BadPathError, JmesPath
+from gradeline.targets.answer_values import (
     bad_response,
     call_entries,
     content_text,
     json_string,
     read_messages,
+    search,
     tool_calls,
     value_at,
 )
-from gradeline.targets.searches import search
 
 TEXT_KEYS = ("response", "output", "answer", "text", "content", "message")
 """Where the text is looked for, in this order, before an OpenAI-style choice."""
@@ -182,7 +182,7 @@ def _refuse(name: str) -> float:
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse)
 
 
-class Found(NamedTuple):
+class ParsedAnswer(NamedTuple):
     """What one answer held. ``data`` is its JSON (of a stream: the list of its events), for what else is to be read."""
 
     text: str
@@ -209,7 +209,7 @@ class Found(NamedTuple):
         return (*steps[:-1], Message("assistant", tool_calls=calls), steps[-1])
 
 
-def response_of(found: Sequence[Found], latency_ms: float | None = None) -> Response:
+def response_of(found: Sequence[ParsedAnswer], latency_ms: float | None = None) -> Response:
     """One response from the answers to all turns: the text is that of the last."""
     last = found[-1]
     if len(found) > 1:
@@ -241,7 +241,7 @@ def _split_turns(messages: Sequence[Message]) -> Iterator[Turn]:
 
 
 @dataclass(slots=True)
-class _Gathering:
+class _StreamParts:
     """What the events of a stream add up to."""
 
     texts: list[str] = field(default_factory=list)
@@ -282,7 +282,7 @@ class AnswerReader:
         self._asked = paths
         self._json_only = paths != ResponseMap()
 
-    def read(self, data: object) -> Found:
+    def read(self, data: object) -> ParsedAnswer:
         """What the JSON of a whole answer holds; an agent error where it has no text and calls no tool."""
         self.check_error(data)
         choice = None if self.explicit else _choice(data)
@@ -291,9 +291,9 @@ class AnswerReader:
         if text is None and not calls:
             raise bad_response(self._nothing_found(data))
         usage = _usage(search(self._usage, data) if self._usage or choice is None else value_at(data, "usage"))
-        return Found(text or "", calls, usage, read_messages(search(self._trajectory, data)), data)
+        return ParsedAnswer(text or "", calls, usage, read_messages(search(self._trajectory, data)), data)
 
-    def read_plain(self, decoded: Decoded, header: str = "") -> Found:
+    def read_plain(self, decoded: Decoded, header: str = "") -> ParsedAnswer:
         """What a body holds that need not be JSON.
 
         It is JSON where its content type says so, where a path was given, and where it has no content type and
@@ -310,11 +310,11 @@ class AnswerReader:
             raise bad_response(f"a stream of {kind}; write stream: {_STREAMS[kind]}")
         if kind in ("text/html", "application/xhtml+xml") and _is_page(text):
             raise bad_response("an HTML page instead of an answer")
-        return Found(text, cleaned=decoded.cleaned)
+        return ParsedAnswer(text, cleaned=decoded.cleaned)
 
-    def read_stream(self, events: Iterable[str]) -> Found:
+    def read_stream(self, events: Iterable[str]) -> ParsedAnswer:
         """What the events of a stream add up to: their texts joined, their calls merged, the last usage reported."""
-        gathering = _Gathering()
+        gathering = _StreamParts()
         seen: list[object] = []
         for event in events:
             if not self.explicit and not event.lstrip().startswith(("{", "[", '"')):
@@ -336,7 +336,7 @@ class AnswerReader:
         calls = tool_calls(gathering.calls)
         if not gathering.texts and not calls:
             raise bad_response(f"no event of the stream has {self._wanted}")
-        return Found("".join(gathering.texts), calls, gathering.usage, gathering.messages, seen)
+        return ParsedAnswer("".join(gathering.texts), calls, gathering.usage, gathering.messages, seen)
 
     def check_error(self, data: object) -> None:
         """Raises what the agent reported under ``response.error``."""

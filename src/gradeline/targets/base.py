@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from time import perf_counter
 from types import TracebackType
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import msgspec
 
 from gradeline.errors import AgentError, ConfigError, GradelineError, Problem, response_policy
 from gradeline.model import Config, ErrorInfo, Response, Sample, Trajectory, clean_text, described, to_json
-from gradeline.model.bound_secret import MARKER
 from gradeline.model.config import canonical_options
-from gradeline.model.copies import is_ours
-from gradeline.model.declared import Declared
+from gradeline.model.context import is_own_class
 from gradeline.model.fingerprint import fingerprint
-from gradeline.model.masking import MASK, Mask
+from gradeline.model.registry import Declaration
 from gradeline.model.resources import Resources
-from gradeline.model.text import is_clean, quote_typed
-from gradeline.model.tracebacks import users_traceback
+from gradeline.model.secrets import MARKER, MASK, Mask
+from gradeline.model.text import is_clean, quote_typed, user_traceback
+
+if TYPE_CHECKING:
+    from gradeline.adapters.wire import AdapterSettings
+    from gradeline.transport import Transport
+    from gradeline.usercode.pools import CodeRunner
+
+ResponseSource = Callable[[Sample], Response | None]
+"""The stored response to a sample, None where there is none."""
 
 HIDDEN = MASK
 MAX_TEXT = 10_000_000
@@ -79,7 +85,28 @@ Pricing = Literal["reported", "priced", "unpriced", "free"]
 """The agent reports the cost of its answers, if anything does; a price is known; none is; there is nothing to pay."""
 
 
-class DeclaredTarget(Declared[C]):
+class TargetContext(NamedTuple):
+    """What a target may use of the run it belongs to; passed to its ``bind``."""
+
+    resources: Resources = Resources()
+    """Folder, environment, egress policy, prices, secrets."""
+    transport: Transport | None = None
+    """An open HTTP client of the caller, never closed by the target; None: it opens its own under the policy."""
+    settings: AdapterSettings | None = None
+    """For targets that are a model: prices, transport and pauses between retries."""
+    pool: CodeRunner | None = None
+    """Worker processes that have loaded the target's function or agent factory."""
+    code: str = ""
+    """Fingerprint of that code."""
+    function: Callable[..., Any] | None = None
+    """The target's function, called in this process."""
+    responses: ResponseSource | None = None
+    """Responses of the stored run that is replayed."""
+    cleanup: bool = False
+    """Whether agents created for a sample are deleted after it."""
+
+
+class DeclaredTarget(Declaration[C]):
     """A target with a kind and typed options; implement `call`.
 
     Its config is read strictly: an agent asked in another way than written would be graded unnoticed.
@@ -95,8 +122,7 @@ class DeclaredTarget(Declared[C]):
     timed: ClassVar[bool] = True
     """Whether the time of a call says anything of the agent."""
 
-    resources: Resources = Resources()
-    """What it may use where it runs; a target that calls a server does so through ``resources.transport()``."""
+    context: TargetContext = TargetContext()
 
     def __init__(self, config: Mapping[str, Any] | None = None, secrets: Collection[str] = ()) -> None:
         self.secrets: frozenset[str] = frozenset(secret for secret in secrets if secret)
@@ -106,10 +132,15 @@ class DeclaredTarget(Declared[C]):
             raise ConfigError(self._without_secrets(error.problems, config), self.kind) from None
         super().__init__(config)
 
-    def bind(self, resources: Resources) -> Self:
-        """The target, to be opened with these resources."""
-        self.resources = resources
+    def bind(self, context: TargetContext) -> Self:
+        """Set what the target may use; `gradeline.targets.create` calls it before the target is opened."""
+        self.context = context
         return self
+
+    @property
+    def resources(self) -> Resources:
+        """A target that calls a server does so through ``resources.transport()``, which keeps to the policy."""
+        return self.context.resources
 
     async def open(self) -> None:
         """Get ready to be asked; `ConfigError` for what a person must fix first."""
@@ -155,7 +186,7 @@ class DeclaredTarget(Declared[C]):
             raise
         except Exception as error:
             reason = f"target {self.kind!r} raised {type(error).__name__}: {error}"
-            raise AgentError("agent_error", reason, traceback=users_traceback(error)) from error
+            raise AgentError("agent_error", reason, traceback=user_traceback(error)) from error
         if not isinstance(answer, Response):
             raise AgentError("bad_response", f"target {self.kind!r} returned {quote_typed(answer)}; return a Response")
         return answer
@@ -205,7 +236,7 @@ class DeclaredTarget(Declared[C]):
     @cached_property
     def _is_ours(self) -> bool:
         own: type = type(self)
-        return is_ours(own)
+        return is_own_class(own)
 
     @cached_property
     def _mask(self) -> Mask | None:
@@ -232,6 +263,28 @@ class DeclaredTarget(Declared[C]):
         return [
             masked.get(problem.path, Problem(problem.path, hide(problem.message, self.secrets))) for problem in problems
         ]
+
+
+class NetworkTarget(DeclaredTarget[C]):
+    """A target that calls a server: it has an HTTP client while it is open."""
+
+    _own_transport: Transport | None = None
+
+    async def open(self) -> None:
+        if self.context.transport is None and self._own_transport is None:
+            self._own_transport = await self.resources.transport().__aenter__()
+
+    async def close(self) -> None:
+        own, self._own_transport = self._own_transport, None
+        if own is not None:
+            await own.__aexit__(None, None, None)
+
+    @property
+    def transport(self) -> Transport:
+        transport = self.context.transport or self._own_transport
+        if transport is None:
+            raise RuntimeError("call a target inside `async with`")
+        return transport
 
 
 def _storable(response: Response) -> Response:

@@ -7,28 +7,32 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from gradeline.adapters.access import Access, CallerRefused
 from gradeline.adapters.chat import ChatRequest, ChatResponse
-from gradeline.adapters.failures import ModelError
+from gradeline.adapters.errors import CallerRefused, ModelError, ProviderAccess
 from gradeline.adapters.registry import PROVIDERS, create
 from gradeline.errors import AgentError, ConfigError, Problem, ProviderRefusedError
 from gradeline.model import Message, Response, Sample, Trajectory, Usage, clean_text, described, quote
 from gradeline.model.llm import RunConfig
-from gradeline.model.resources import Resources
 from gradeline.model.response import usage_of_calls
 from gradeline.model.trajectory import Turn
 from gradeline.targets.base import HIDDEN, DeclaredTarget, Pricing, TargetConfig, hide, spellings
-from gradeline.targets.chat_prompt import ChatMessage, Prompt, prompt_faults, turns_of
-from gradeline.targets.chat_tools import read_tools, results_of, tool_faults
+from gradeline.targets.chat_prompt import (
+    ChatMessage,
+    ChatPrompt,
+    prompt_faults,
+    read_tools,
+    results_of,
+    tool_faults,
+    turns_of,
+)
 from gradeline.targets.template import Scope, placeholders
 
 if TYPE_CHECKING:
-    from gradeline.adapters.base import ChatAdapter
-    from gradeline.adapters.endpoint import Settings
+    from gradeline.adapters.chat import ChatAdapter
 
 FINISH = "finish_reason"
 """The name of the event that a trajectory has where an answer did not simply end."""
@@ -102,10 +106,12 @@ class ChatConfig(TargetConfig, frozen=True, kw_only=True):
     def _call_faults(self) -> Iterator[Problem]:
         if self.base_url is None and not self.headers:
             return
-        from gradeline.transport import Request  # loads aiohttp
+        from gradeline.transport import HttpRequest  # loads aiohttp
 
         try:
-            Request("POST", "https://localhost" if self.base_url is None else self.base_url, self.headers).checked_url()
+            HttpRequest(
+                "POST", "https://localhost" if self.base_url is None else self.base_url, self.headers
+            ).checked_url()
         except ConfigError as error:
             yield from (
                 problem._replace(path="base_url") if problem.path == "url" else problem for problem in error.problems
@@ -115,7 +121,7 @@ class ChatConfig(TargetConfig, frozen=True, kw_only=True):
 C = TypeVar("C", bound=ChatConfig)
 
 
-class Exchange(NamedTuple):
+class ChatTurn(NamedTuple):
     """A question and its answer; ``results`` is what a later turn is sent in place of the tools' results."""
 
     question: Message
@@ -164,37 +170,18 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
     provider: ClassVar[str]
     pacing = DeclaredTarget.pacing | {"api_key"}
 
-    def __init__(
-        self,
-        config: Mapping[str, Any] | None = None,
-        secrets: Collection[str] = (),
-        *,
-        environment: Mapping[str, str] | None = None,
-        settings: Settings | None = None,
-    ) -> None:
-        """``environment`` is what the suite sees (else this process's own): keys and base URLs are read from it.
-
-        ``settings`` are for what no option says: prices, the transport, the pauses between retries.
-        """
+    def __init__(self, config: Mapping[str, Any] | None = None, secrets: Collection[str] = ()) -> None:
         super().__init__(config, secrets)
         options = self.options
-        self._environment = environment
-        self._settings = settings
         self._adapter: ChatAdapter | None = None
-        self._prompt = Prompt(options.prompt, options.system, options.messages)
+        self._prompt = ChatPrompt(options.prompt, options.system, options.messages)
         self._tools = tuple(read_tools(options.tools))
         self._warned: set[str] = set()
-        self._access = Access()
+        self._access = ProviderAccess()
 
     def resume_access(self, *, succeeded: bool, failed: int | None = None) -> None:
-        """See `Access.resume`."""
+        """See `ProviderAccess.resume`."""
         self._access.resume(succeeded=succeeded, failed=failed)
-
-    def bind(self, resources: Resources) -> Self:
-        bound = super().bind(resources)
-        if bound._environment is None:
-            bound._environment = resources.environment
-        return bound
 
     @property
     def pricing(self) -> Pricing:
@@ -225,12 +212,13 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
             await adapter.aclose()
 
     def _made(self) -> ChatAdapter:
-        from gradeline.adapters.endpoint import Settings, model_transport
+        from gradeline.adapters.wire import AdapterSettings, model_transport
 
         options = self.options
         resources = self.resources
         settings = replace(
-            self._settings or Settings(prices=resources.prices, open_transport=model_transport(resources)),
+            self.context.settings
+            or AdapterSettings(prices=resources.prices, transport_factory=model_transport(resources)),
             headers=options.headers,
             timeout_s=options.timeout,
             retries=options.retries,
@@ -241,15 +229,15 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
             base_url=options.base_url,
             api_key=options.api_key,
             settings=settings,
-            environment=self._environment,
+            environment=resources.environment,
         )
 
     def _try_encoding(self, adapter: ChatAdapter) -> None:
         """Finds params that say what an option says too, before anything is sent."""
-        from gradeline.adapters.base import Call
+        from gradeline.adapters.chat import ChatCall
 
         try:
-            adapter.encode(Call(self.model or "", self._request([Message("user", "?")]), self._run_config(None)))
+            adapter.encode(ChatCall(self.model or "", self._request([Message("user", "?")]), self._run_config(None)))
         except ConfigError as error:
             told = [
                 problem._replace(path=problem.path.replace("model_params.", "params.")) for problem in error.problems
@@ -258,14 +246,14 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
 
     @cached_property
     def hidden(self) -> frozenset[str]:
-        from gradeline.transport.redact import known_secrets  # loads aiohttp
+        from gradeline.transport.redaction import known_secrets  # loads aiohttp
 
         options = self.options
         known = known_secrets(options.base_url or "", options.headers, (), self.secrets)
         return spellings([*known, *(key for key in self._given_keys() if len(key) >= _SHORTEST_KEY)])
 
     def _given_keys(self) -> Iterator[str]:
-        environment = os.environ if self._environment is None else self._environment
+        environment = os.environ if self.resources.environment is None else self.resources.environment
         names = PROVIDERS[self.service].key_names
         yield from (key for key in (self.options.api_key, *map(environment.get, names)) if key)
 
@@ -290,7 +278,7 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
         if self._adapter is None:
             raise RuntimeError("a target is asked inside `async with`")
         said: list[Message] = []
-        done: list[Exchange] = []
+        done: list[ChatTurn] = []
         turns = turns_of(sample)
         config = self._run_config(self._prompt.system(Scope(sample, turns[0], model=self.model)))
         for turn in turns:
@@ -309,7 +297,7 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
                 if not done:
                     raise
                 return self._broken_off(error, done)
-            done.append(Exchange(_question(said), answer))
+            done.append(ChatTurn(_question(said), answer))
             self._warn_of(done[-1], sample)
         return self._response(done)
 
@@ -324,7 +312,7 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
             self.model or "", options.temperature, options.max_tokens, system, options.timeout, model_params=params
         )
 
-    def _response(self, done: Sequence[Exchange]) -> Response:
+    def _response(self, done: Sequence[ChatTurn]) -> Response:
         latencies = [one.answer.latency_ms for one in done if one.answer.latency_ms is not None]
         return Response(
             text=done[-1].answer.content,
@@ -334,7 +322,7 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
             cleaned=any(note.what == "text" for one in done for note in one.answer.notes),
         )
 
-    def _broken_off(self, error: ModelError, done: Sequence[Exchange]) -> Response:
+    def _broken_off(self, error: ModelError, done: Sequence[ChatTurn]) -> Response:
         """What is left of a conversation whose last call failed: the turns before it were paid for."""
         failed = self._failure(error)
         return msgspec.structs.replace(
@@ -348,7 +336,7 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
             return ProviderRefusedError(Problem("", hide(str(error), self.hidden)), self.kind)
 
         status = "" if error.http_status is None else f" (HTTP {error.http_status})"
-        said = f"{hide(quote(error.said or str(error), _MAX_SAID), self.hidden)}{status}"
+        said = f"{hide(quote(error.provider_message or str(error), _MAX_SAID), self.hidden)}{status}"
         place = safe_url(adapter.base_url)
         match error.obstacle:
             case "quota":
@@ -369,13 +357,13 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
 
     @cached_property
     def credentials(self) -> frozenset[str]:
-        from gradeline.transport.redact import known_secrets  # loads aiohttp
+        from gradeline.transport.redaction import known_secrets  # loads aiohttp
 
         return frozenset(
             (*known_secrets(self.options.base_url or "", self.options.headers, (), ()), *self._given_keys())
         )
 
-    def _warn_of(self, exchange: Exchange, sample: Sample) -> None:
+    def _warn_of(self, exchange: ChatTurn, sample: Sample) -> None:
         """Says once what was asked for and not done, and once that answers did not simply end."""
         for note in exchange.answer.notes:
             if note.what != "text":
@@ -397,11 +385,11 @@ def _question(said: Sequence[Message]) -> Message:
     return Message("user", clean_text(asked.content).text)
 
 
-def _trajectory(done: Sequence[Exchange]) -> Trajectory:
+def _trajectory(done: Sequence[ChatTurn]) -> Trajectory:
     return Trajectory(tuple(one.turn for one in done))
 
 
-def _usage(done: Sequence[Exchange]) -> Usage | None:
+def _usage(done: Sequence[ChatTurn]) -> Usage | None:
     return usage_of_calls(one.answer.usage for one in done)
 
 

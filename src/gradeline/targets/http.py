@@ -16,8 +16,8 @@ from gradeline.model import Config, Response, Sample, described
 from gradeline.model.secrets import is_secret_name
 from gradeline.targets.answer import (
     AnswerReader,
-    Found,
     NoJsonError,
+    ParsedAnswer,
     ResponseMap,
     compiled,
     decode,
@@ -27,9 +27,8 @@ from gradeline.targets.answer import (
     path_faults,
     response_of,
 )
-from gradeline.targets.base import DeclaredTarget, TargetConfig, spellings
-from gradeline.targets.messages import bad_response
-from gradeline.targets.searches import search, with_workers
+from gradeline.targets.answer_values import bad_response, search, with_workers
+from gradeline.targets.base import NetworkTarget, TargetConfig, spellings
 from gradeline.targets.template import (
     ABSENT,
     JsonAroundInput,
@@ -44,7 +43,7 @@ from gradeline.targets.template import (
 )
 
 if TYPE_CHECKING:
-    from gradeline.transport import Answer, Request, Transport
+    from gradeline.transport import HttpRequest, HttpResponse
 
 _ASKED = ("input", "id", "model", "metadata.")
 _BODYLESS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
@@ -141,14 +140,14 @@ class HttpConfig(TargetConfig, frozen=True, kw_only=True):
                 yield Problem("poll", f"cannot go with stream: {self.stream}; leave one out")
 
     def _call_faults(self) -> Iterator[Problem]:
-        from gradeline.transport import Request  # loads aiohttp
+        from gradeline.transport import HttpRequest  # loads aiohttp
 
         one, other = fill_url(self.url, lambda _: "a"), fill_url(self.url, lambda _: "b")
         if urlsplit(one)[:2] != urlsplit(other)[:2]:
             yield Problem("url", "a placeholder may stand in the path or the query, not in the host")
             return
         try:
-            Request(self.method, one, self.headers).checked_url()
+            HttpRequest(self.method, one, self.headers).checked_url()
         except ConfigError as error:
             yield from error.problems
 
@@ -161,7 +160,7 @@ class HttpConfig(TargetConfig, frozen=True, kw_only=True):
             yield Problem("session.send", "needs a request that is a mapping")
 
 
-class HttpTarget(DeclaredTarget[HttpConfig]):
+class HttpTarget(NetworkTarget[HttpConfig]):
     """Asks an agent over HTTP: the input goes into a request that is a tree of data, the text comes by a JMESPath.
 
     A list input is one call per turn. Without ``response.output`` the text is looked for under the usual keys, and
@@ -171,17 +170,8 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
     kind = "http"
     name = "HTTP agent"
 
-    def __init__(
-        self,
-        config: Mapping[str, Any] | None = None,
-        secrets: Collection[str] = (),
-        *,
-        transport: Transport | None = None,
-    ) -> None:
-        """``transport`` is the caller's: already open, and never closed here."""
+    def __init__(self, config: Mapping[str, Any] | None = None, secrets: Collection[str] = ()) -> None:
         super().__init__(config, secrets)
-        self._given = transport
-        self._own: Transport | None = None
         # to ask the system for each trace's name would let other threads in between, in the midst of a call
         self._random = Random()  # noqa: S311 - it makes names, not keys
         paths = self.options.response
@@ -198,23 +188,17 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
 
     async def open(self) -> None:
         self._random.seed()  # a copy in another process must not name its traces as this one does
-        if self._given is None and self._own is None:
-            self._own = await self.resources.transport().__aenter__()
-
-    async def close(self) -> None:
-        own, self._own = self._own, None
-        if own is not None:
-            await own.__aexit__(None, None, None)
+        await super().open()
 
     @cached_property
     def hidden(self) -> frozenset[str]:
-        from gradeline.transport.redact import known_secrets
+        from gradeline.transport.redaction import known_secrets
 
         return spellings(known_secrets(self._url, self.options.headers, (), self.secrets))
 
     @cached_property
     def credentials(self) -> frozenset[str]:
-        from gradeline.transport.redact import known_secrets
+        from gradeline.transport.redaction import known_secrets
 
         return frozenset(known_secrets(self._url, self.options.headers, (), ()))
 
@@ -250,7 +234,7 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
         return []
 
     async def call(self, sample: Sample) -> Response:
-        found: list[Found] = []
+        found: list[ParsedAnswer] = []
         latency = 0.0
         session: object = None
         turns = _turns(sample)
@@ -262,7 +246,7 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
                 session = await with_workers(partial(self._session, one, session))
         return response_of(found, latency)
 
-    async def _ask(self, scope: Scope, sample: Sample, turn: str) -> tuple[Found, float]:
+    async def _ask(self, scope: Scope, sample: Sample, turn: str) -> tuple[ParsedAnswer, float]:
         """One turn: what was found, and the milliseconds of the last attempt (and of polling)."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self.options.timeout
@@ -319,7 +303,7 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
 
     async def _send(
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], seconds: float
-    ) -> Answer:
+    ) -> HttpResponse:
         request = _request_class()(
             method,
             url,
@@ -332,21 +316,14 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
             secrets=self.hidden,
             traceparent=self._new_trace(),
         )
-        return await self._transport.request(request)
+        return await self.transport.request(request)
 
     def _new_trace(self) -> str:
         """A ``traceparent``: version, trace, span, and that it is recorded."""
         token = f"{self._random.getrandbits(192):048x}"
         return f"00-{token[:32]}-{token[32:]}-01"
 
-    @property
-    def _transport(self) -> Transport:
-        transport = self._given or self._own
-        if transport is None:
-            raise RuntimeError("a target is asked inside `async with`")
-        return transport
-
-    def _read(self, answer: Answer, url: str) -> Found:
+    def _read(self, answer: HttpResponse, url: str) -> ParsedAnswer:
         try:
             if self.options.stream != "none":
                 found = self._read_stream(answer)
@@ -357,7 +334,7 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
         except AgentError as error:
             raise self._explained(error, url, answer) from None
 
-    def _read_stream(self, answer: Answer) -> Found:
+    def _read_stream(self, answer: HttpResponse) -> ParsedAnswer:
         events: list[str] = []
         ended = False
         for event in answer.events:
@@ -373,14 +350,14 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
             raise bad_response("the stream holds no event")
         return self._reader.read_stream(events)._replace(cleaned=decode(answer.body).cleaned)
 
-    def _data(self, answer: Answer) -> Any:
+    def _data(self, answer: HttpResponse) -> Any:
         """The JSON of an answer whose text is still to come."""
         text = json_text(decode(answer.body, answer.headers.get("Content-Type", "")))
         data = parse(text) if text.strip() else None
         self._reader.check_error(data)
         return data
 
-    def _explained(self, error: AgentError, url: str, answer: Answer) -> AgentError:
+    def _explained(self, error: AgentError, url: str, answer: HttpResponse) -> AgentError:
         """The error with where the faulty answer came from, and what it began with."""
         from gradeline.transport import excerpt, safe_url
 
@@ -392,7 +369,7 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
 
     def _poll_url(self, poll: PollConfig, scope: Scope) -> str:
         """Where to poll. A URL that the agent gave is taken whole, and must be one."""
-        from gradeline.transport import Request, safe_url
+        from gradeline.transport import HttpRequest, safe_url
 
         whole = whole_placeholder(poll.url)
         for name in {name for _, name in placeholders(poll.url) if name.startswith("response.")}:
@@ -402,13 +379,13 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
         try:
             place = place if whole else fill_url(place, scope)
             url = urljoin(self.options.url, place)
-            Request("GET", url).checked_url()
+            HttpRequest("GET", url).checked_url()
         except ValueError:
             raise bad_response(f"it names {safe_url(place)} for polling, which is no URL that can be asked") from None
         return url
 
-    async def _poll(self, poll: PollConfig, url: str, deadline: float) -> Answer:
-        from gradeline.transport.redact import safe_url
+    async def _poll(self, poll: PollConfig, url: str, deadline: float) -> HttpResponse:
+        from gradeline.transport.redaction import safe_url
 
         headers = self.options.headers
         if urlsplit(url)[:2] != urlsplit(self.options.url)[:2]:
@@ -428,10 +405,10 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
             await asyncio.sleep(poll.interval)
         raise AgentError("timeout", f"{safe_url(url)}: {poll.until!r} not true within {self.options.timeout:g} s")
 
-    def _is_ready(self, answer: Answer) -> bool:
+    def _is_ready(self, answer: HttpResponse) -> bool:
         return is_true(search(self._until, self._data(answer)))
 
-    def _session(self, found: Found, before: object) -> object:
+    def _session(self, found: ParsedAnswer, before: object) -> object:
         """The session for the next turn: the one just told, else the one before."""
         events = found.data if self.options.stream != "none" and isinstance(found.data, list) else [found.data]
         told = [value for value in (search(self._session_path, event) for event in events) if value is not None]
@@ -443,11 +420,11 @@ class HttpTarget(DeclaredTarget[HttpConfig]):
 
 
 @cache
-def _request_class() -> type[Request]:
+def _request_class() -> type[HttpRequest]:
     """To import it for each call would take longer than to make it."""
-    from gradeline.transport import Request  # loads aiohttp
+    from gradeline.transport import HttpRequest  # loads aiohttp
 
-    return Request
+    return HttpRequest
 
 
 def _turns(sample: Sample) -> list[str]:

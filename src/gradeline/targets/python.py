@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from time import perf_counter
 from types import CoroutineType
@@ -21,7 +21,7 @@ from gradeline.usercode.memory import SIZE_SCHEMA, shown_size, target_memory
 from gradeline.usercode.messages import Job, Task
 from gradeline.usercode.output import TEES, kept_output
 from gradeline.usercode.parameters import ParameterError
-from gradeline.usercode.pools import CodeRunner
+from gradeline.usercode.sources import user_folders
 
 
 class PythonConfig(TargetConfig, frozen=True, kw_only=True):
@@ -65,41 +65,23 @@ class PythonTarget(DeclaredTarget[PythonConfig]):
     sees_expectation = True
     pacing = DeclaredTarget.pacing | {"memory"}
 
-    def __init__(
-        self,
-        config: Mapping[str, Any] | None = None,
-        secrets: Collection[str] = (),
-        *,
-        pool: CodeRunner | None = None,
-        function: Callable[..., Any] | None = None,
-        code: str = "",
-        folders: Sequence[str] = (),
-    ) -> None:
-        """``pool`` has loaded the function; ``function`` is it, for ``isolation: none``.
-
-        ``code`` is the fingerprint of its code, which decides the answers as much as the options do. ``folders`` hold
-        the user's own files, for the places in error messages.
-        """
-        super().__init__(config, secrets)
-        self._code = code
-        self._pool = pool
-        self._function = function
-        self._folders = folders
-        self._agent: AgentFunction | None = None
-        """The function as it is called in this process, while the target is open."""
+    _agent: AgentFunction | None = None
+    """The function as it is called in this process, while the target is open."""
 
     @cached_property
     def fingerprint(self) -> str:
-        own = super().fingerprint
-        return fingerprint(own, self._code) if self._code else own
+        own, code = super().fingerprint, self.context.code
+        return fingerprint(own, code) if code else own
 
     async def open(self) -> None:
-        if self._function is None:
-            if self._pool is None:
+        function, folder = self.context.function, self.resources.folder
+        if function is None:
+            if self.context.pool is None:
                 raise ConfigError(Problem("function", f"{self.options.function} was not loaded"), self.kind)
             return
         try:
-            self._agent = AgentFunction(self._function, self.options.function, self.model, self._folders)
+            folders = () if folder is None else user_folders(folder)
+            self._agent = AgentFunction(function, self.options.function, self.model, folders)
         except ParameterError as error:
             raise ConfigError(Problem("function", f"{self.options.function} {error}"), self.kind) from None
         TEES.place()
@@ -116,8 +98,8 @@ class PythonTarget(DeclaredTarget[PythonConfig]):
         options = self.options
         memory = target_memory(options.memory)
         task = Task(TARGET, options.function, config=config, timeout=options.timeout, memory=memory)
-        assert self._pool is not None  # noqa: S101 - `open` saw to it
-        (result,) = await self._pool.run(Job(sample, (task,)))
+        assert self.context.pool is not None  # noqa: S101 - `open` saw to it
+        (result,) = await self.context.pool.run(Job(sample, (task,)))
         response, error = result.response, result.error
         if error is not None:
             # a worker's own types for what a target did

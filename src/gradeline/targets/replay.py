@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -15,12 +16,54 @@ from gradeline.errors import AgentError, ConfigError, Problem
 from gradeline.model import Response, Sample, described
 from gradeline.model.fingerprint import fingerprint
 from gradeline.model.text import quote
+from gradeline.parsing.json_text import NotJsonError, parse_json
 from gradeline.targets.base import DeclaredTarget, Pricing, TargetConfig
-from gradeline.targets.jsonlines import entries, json_object, line_at
-from gradeline.targets.letta_cache import LettaCache, content_digest
 
-ResponseSource = Callable[[Sample], Response | None]
-"""The stored response to a sample, None where there is none."""
+T = TypeVar("T")
+
+MAX_PROBLEMS = 20
+"""How many faulty lines are told at once."""
+
+
+def entries(path: Path, read: Callable[[bytes], T], problems: list[Problem]) -> Iterator[tuple[int, T]]:
+    """Each line's offset with what ``read`` makes of it; blank lines are left out.
+
+    Where ``read`` raises `ValueError` the line is added to the problems. Raises `OSError`.
+    """
+    at = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                try:
+                    entry = read(line)
+                except ValueError as error:
+                    problems.append(Problem(f"{path}:{number}", str(error)))
+                    if len(problems) >= MAX_PROBLEMS:
+                        return
+                else:
+                    yield at, entry
+            at += len(line)
+
+
+def line_at(path: Path, offset: int) -> bytes:
+    """The line that begins there."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.readline()
+
+
+def json_object(line: bytes) -> dict[str, Any]:
+    """The object in a line, or a `ValueError` that says what is wrong with it."""
+    try:
+        data = parse_json(line.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise ValueError("is not UTF-8") from None
+    except NotJsonError as error:
+        raise ValueError(f"is no JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise ValueError(f"expected an object, got {quote(data)}")
+    return data
+
 
 _NAMES = ("id", "sample_id", "case")
 _TEXTS = ("text", "response", "output")
@@ -67,27 +110,19 @@ class ReplayTarget(DeclaredTarget[ReplayConfig]):
     name = "Replay"
     timed = False
 
-    def __init__(
-        self,
-        config: Mapping[str, Any] | None = None,
-        secrets: Collection[str] = (),
-        *,
-        responses: ResponseSource | None = None,
-    ) -> None:
-        """``responses`` gives those of the stored run: only the caller knows the store."""
+    def __init__(self, config: Mapping[str, Any] | None = None, secrets: Collection[str] = ()) -> None:
         super().__init__(config, secrets)
-        self._source = responses
         self._stored: _Stored | None = None
         self._model: str | None = None
         self._given: Counter[str] = Counter()
 
     async def open(self) -> None:
         if self.options.cached is not None:
-            cache = LettaCache(Path(self.options.cached), self.options.model)
+            cache = _letta_cache()(Path(self.options.cached), self.options.model)
             self._stored, self._model = cache, cache.model
         elif self.options.responses is not None:
             self._stored = _ResponseFile(Path(self.options.responses))
-        elif self._source is None:
+        elif self.context.responses is None:
             raise ConfigError(
                 Problem("run", f"the run {quote(self.options.run)} needs a store to be read from"), "replay"
             )
@@ -105,7 +140,7 @@ class ReplayTarget(DeclaredTarget[ReplayConfig]):
     def fingerprint(self) -> str:
         """Of files it is the content that counts, not their place."""
         if self.options.cached is not None:
-            content = content_digest(Path(self.options.cached))
+            content = _letta_cache().digest(Path(self.options.cached))
             return fingerprint(self.noun, self.kind, self.version, "cached", content, self.options.model)
         if self.options.responses is None:
             return fingerprint(self.noun, self.kind, self.version, "run", self.options.run)
@@ -127,7 +162,8 @@ class ReplayTarget(DeclaredTarget[ReplayConfig]):
         return "free"
 
     async def call(self, sample: Sample) -> Response:
-        response = self._source(sample) if self._source is not None else self._next(sample)
+        source = self.context.responses
+        response = source(sample) if source is not None else self._next(sample)
         if response is None:
             raise AgentError("bad_response", f"no stored response for case {quote(sample.case_key)}")
         return response
@@ -173,6 +209,11 @@ class _ResponseFile:
 
     def problems_with(self, sample: Sample) -> list[Problem]:  # noqa: ARG002 - such a file does not tell its questions
         return []
+
+
+def _letta_cache() -> Any:
+    # letta is a layer above, and its targets inherit from this package
+    return import_module("gradeline.letta.cache").LettaCache
 
 
 def _unreadable(path: Path, error: OSError) -> ConfigError:

@@ -13,9 +13,9 @@ from urllib.parse import quote as percent_encode
 from gradeline.errors import ConfigError, Problem, UngradableError
 from gradeline.extractors.base import compact_json
 from gradeline.model import Sample
-from gradeline.parsing.jmes import BadPathError, JmesPath
-from gradeline.parsing.jsonvalues import size_of
-from gradeline.targets.searches import search
+from gradeline.parsing.jmespath import BadPathError, JmesPath
+from gradeline.parsing.json_text import size_of
+from gradeline.targets.answer_values import search
 
 _ENCODER = json.JSONEncoder(allow_nan=False)
 _PLACEHOLDER = re.compile(r"\{\{[ \t]*+([^{}]*?)[ \t]*\}\}")
@@ -113,7 +113,7 @@ def placeholder_faults(tree: object, path: str, known: tuple[str, ...]) -> Itera
         head, dot, rest = name.partition(".")
         if f"{head}{dot}" not in known or (dot and not rest):
             shown = ", ".join(f"{{{{{word}{'x' if word.endswith('.') else ''}}}}}" for word in known)
-            yield Problem(where, f"unknown placeholder {{{{{name}}}}}; known are {shown}")
+            yield Problem(where, f"unknown placeholder {{{{{name}}}}}; use one of {shown}")
         elif head == "response":
             try:
                 JmesPath(rest)

@@ -7,8 +7,7 @@ from dataclasses import replace
 from threading import Lock
 from typing import NamedTuple
 
-from gradeline.adapters.budget import prompt_tokens
-from gradeline.adapters.chat import ChatRequest
+from gradeline.adapters.chat import ChatRequest, prompt_tokens
 from gradeline.errors import BudgetExceeded, ConfigError, Problem
 from gradeline.model.llm import LLMResponse, RunConfig
 from gradeline.model.response import Usage

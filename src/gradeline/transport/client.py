@@ -1,13 +1,17 @@
-"""The guarded HTTP client."""
+"""The HTTP client: total deadlines, retries with backoff, redirects, body limits, egress policy and secrets."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from io import BytesIO
+from random import Random
 from types import TracebackType
 from typing import Self
 
@@ -16,36 +20,76 @@ from aiohttp.abc import AbstractResolver
 from multidict import CIMultiDict
 from yarl import URL
 
-from gradeline.model.bound_secret import SecretSet
-from gradeline.model.masking import Mask
-from gradeline.transport.authorize import check_redirect, with_secrets
-from gradeline.transport.body import ACCEPT_ENCODING, read_body, read_start
-from gradeline.transport.call import Answer, CallError, Request, Stream
-from gradeline.transport.egress import EgressPolicy, allow_all
-from gradeline.transport.events import EventReader, NdjsonReader, SseReader
-from gradeline.transport.faults import WIRE_ERRORS, AttemptError, raise_failure
-from gradeline.transport.guard import Guard, GuardedResolver
-from gradeline.transport.pool import Checkout, Connector, current_checkout
-from gradeline.transport.redact import EXCERPT_BYTES, excerpt, redact, safe_url
-from gradeline.transport.redirects import MAX_REDIRECTS, REDIRECTS, Hop, Redirect, next_hop
-from gradeline.transport.retry import Backoff
+from gradeline.model.secrets import Mask, SecretSet
+from gradeline.transport.body import ACCEPT_ENCODING, EventReader, NdjsonReader, SseReader, read_body, read_start
+from gradeline.transport.connection_pool import Checkout, Connector, current_checkout
+from gradeline.transport.egress import EgressPolicy, GuardedResolver, SocketGuard, allow_all
+from gradeline.transport.errors import WIRE_ERRORS, AttemptError, raise_attempt_error
+from gradeline.transport.redaction import EXCERPT_BYTES, excerpt, redact, safe_url
+from gradeline.transport.request import (
+    MAX_REDIRECTS,
+    REDIRECTS,
+    CallError,
+    Hop,
+    HttpRequest,
+    HttpResponse,
+    Redirect,
+    Stream,
+    next_hop,
+)
+from gradeline.transport.secrets import check_redirect, insert_secrets
 
-_LARGE = 500_000
+_SECONDS = re.compile(r"[0-9]{1,9}")
+_LONGEST = 3600.0
+"""A longer Retry-After, in seconds, is ignored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Exponential backoff with full jitter, unless the server sent a usable Retry-After."""
+
+    base_s: float = 0.5
+    cap_s: float = 8.0
+    random: Random = field(default_factory=Random, repr=False)
+
+    def pause(self, attempt: int, retry_after: str | None = None) -> float:
+        """Seconds to wait after failed attempt number ``attempt``, from 1."""
+        requested = parse_retry_after(retry_after, datetime.now(UTC)) if retry_after is not None else None
+        if requested is not None:
+            return requested
+        return self.random.uniform(0.0, min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, 30)))
+
+
+def parse_retry_after(value: str, now: datetime) -> float | None:
+    """The pause of a ``Retry-After``, in seconds or as a date; None if it is past, too long or invalid."""
+    value = value.strip()
+    if _SECONDS.fullmatch(value):
+        seconds = float(value)
+    else:
+        try:
+            moment = parsedate_to_datetime(value)
+            seconds = ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds()
+        except (ValueError, OverflowError):
+            return None
+    return seconds if 0 <= seconds <= _LONGEST else None
+
+
+_LARGE_BODY = 500_000
 
 
 @dataclass(slots=True)
-class _Progress:
-    """How far a call has come when its deadline strikes."""
+class _CallState:
+    """The attempts of a call so far, for the message if its deadline passes."""
 
     attempts: int = 0
     last: AttemptError | None = None
 
 
 class Transport:
-    """Sends requests under one total deadline each; every failure is a `CallError` of a known type.
+    """Sends requests, each under one total deadline; every failure is a `CallError` of a known type.
 
-    An asynchronous context manager: its connections are pooled until it is left. ``connections`` bounds
-    them (0: as many as there are calls); a call that waits for one spends its own deadline.
+    An async context manager that pools its connections. ``connections`` is their maximum (0: no limit); a call that
+    waits for a connection spends its own deadline.
     """
 
     def __init__(
@@ -59,9 +103,9 @@ class Transport:
         resolver: AbstractResolver | None = None,
         secrets: SecretSet | None = None,
     ) -> None:
-        """``secrets`` are filled in for their markers when a request is sent, and masked in what comes back."""
+        """``secrets`` replace their markers when a request is sent, and are masked in responses."""
         self._secrets = secrets
-        self._guard = Guard(policy)
+        self._guard = SocketGuard(policy)
         self._max_body = max_body
         self._connections = connections
         self._backoff = backoff or Backoff()
@@ -81,13 +125,13 @@ class Transport:
             connector=connector,
             trust_env=False,
             auto_decompress=False,
-            # Calls must not influence each other.
+            # calls must not influence each other
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"Accept-Encoding": ACCEPT_ENCODING, "User-Agent": "gradeline"},
-            # The deadline is ours: one scope around attempts, redirects and pauses.
+            # `request` has the deadline: one scope around attempts, redirects and pauses
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
         )
-        # aiohttp would send a GET twice where a kept connection was closed, and count it once
+        # aiohttp would send a GET twice if a reused connection was closed, and count it once
         self._open_session._retry_connection = False
         return self
 
@@ -97,59 +141,59 @@ class Transport:
         session, self._open_session = self._open_session, None
         if session is not None:
             await session.close()
-            await asyncio.sleep(0)  # connections that can close by themselves do so now
+            await asyncio.sleep(0)  # let connections close by themselves first
             self._guard.hang_up()
             await asyncio.sleep(0)
 
-    async def request(self, request: Request) -> Answer:
-        """The answer, if its status is 2xx; a `CallError` otherwise; `ConfigError` for an impossible request."""
+    async def request(self, request: HttpRequest) -> HttpResponse:
+        """The response if its status is 2xx, else `CallError`; `ConfigError` for an invalid request."""
         first = Hop(request.method.upper(), request.checked()[0], request.sent_headers(), request.body)
         deadline = asyncio.get_running_loop().time() + request.deadline_s
-        progress = _Progress()
+        state = _CallState()
         try:
             async with asyncio.timeout_at(deadline):
-                return await self._with_retries(request, first, deadline, progress)
+                return await self._with_retries(request, first, deadline, state)
         except AttemptError as caught:
             failure = caught.without_frames()
         except TimeoutError:
-            failure = AttemptError("timeout", f"no complete answer within {request.deadline_s:g} s")
-            if progress.last is not None:
-                failure.message += f"; the attempt before failed: {progress.last.message}"
-        tried = f" (tried {progress.attempts} times)" if progress.attempts > 1 else ""
+            failure = AttemptError("timeout", f"no complete response within {request.deadline_s:g} s")
+            if state.last is not None:
+                failure.message += f"; the previous attempt failed: {state.last.message}"
+        tried = f" (tried {state.attempts} times)" if state.attempts > 1 else ""
         message = f"{first.method} {safe_url(first.url)}{tried}: {failure.message}"
         mask = self._mask(request)
         message = redact(message if mask is None else mask.text(message), request.known_secrets())
-        raise CallError(failure.type, message, http_status=failure.status, attempts=progress.attempts)
+        raise CallError(failure.type, message, http_status=failure.status, attempts=state.attempts)
 
-    async def _with_retries(self, request: Request, first: Hop, deadline: float, progress: _Progress) -> Answer:
+    async def _with_retries(self, request: HttpRequest, first: Hop, deadline: float, state: _CallState) -> HttpResponse:
         clock = asyncio.get_running_loop().time
         while True:
-            progress.attempts += 1
+            state.attempts += 1
             started = clock()
             try:
-                answer = await self._follow(request, first, fresh=progress.attempts > 1)
+                answer = await self._follow(request, first, fresh=state.attempts > 1)
             except AttemptError as failure:
-                if not failure.retry or progress.attempts > request.retries:
+                if not failure.retry or state.attempts > request.retries:
                     raise
-                # a server that closes idle connections is not overloaded: a new connection is tried at once
-                pause = 0.0 if failure.stale else self._backoff.pause(progress.attempts, failure.retry_after)
+                # a server that closes idle connections is not overloaded, so retry at once on a new connection
+                pause = 0.0 if failure.stale else self._backoff.pause(state.attempts, failure.retry_after)
                 if clock() + pause >= deadline:
                     failure.message += (
-                        f"; not tried again, because a pause of {pause:.3g} s would pass"
+                        f"; not retried, because a pause of {pause:.3g} s would exceed"
                         f" the deadline of {request.deadline_s:g} s"
                     )
                     raise
-                progress.last = failure.without_frames()
+                state.last = failure.without_frames()
                 await asyncio.sleep(pause)
             else:
-                return answer._replace(attempts=progress.attempts, latency_ms=(clock() - started) * 1000)
+                return answer._replace(attempts=state.attempts, latency_ms=(clock() - started) * 1000)
 
-    async def _follow(self, request: Request, hop: Hop, *, fresh: bool) -> Answer:
-        """The answer at the end of all redirects. ``fresh``: no kept connection is used."""
+    async def _follow(self, request: HttpRequest, hop: Hop, *, fresh: bool) -> HttpResponse:
+        """The response after all redirects. ``fresh``: do not reuse a connection."""
         seen = set[tuple[str, URL]]()
         while True:
             reply = await self._exchange(hop, request, fresh=fresh)
-            if isinstance(reply, Answer):
+            if isinstance(reply, HttpResponse):
                 return reply
             seen.add((hop.method, hop.url))
             before, hop = hop, next_hop(hop, reply, request.secret_headers)
@@ -161,15 +205,15 @@ class Transport:
                     "redirect", f"redirected more than {MAX_REDIRECTS} times, last to {safe_url(hop.url)}"
                 )
 
-    async def _exchange(self, hop: Hop, request: Request, *, fresh: bool) -> Answer | Redirect:
-        """One request and its answer, which may be a redirect."""
+    async def _exchange(self, hop: Hop, request: HttpRequest, *, fresh: bool) -> HttpResponse | Redirect:
+        """One request and its response, which may be a redirect."""
         while True:
             checkout = Checkout(hop.url.raw_host or "", fresh=fresh)
             try:
                 response = await self._send(hop, checkout)
             except WIRE_ERRORS as error:
                 if not checkout.nothing_sent:
-                    raise_failure(error, stale=checkout.reused)
+                    raise_attempt_error(error, stale=checkout.reused)
                 error.__traceback__ = None
                 fresh = True
             else:
@@ -177,15 +221,15 @@ class Transport:
         try:
             return await self._read(response, request)
         except WIRE_ERRORS as error:
-            raise_failure(error)
+            raise_attempt_error(error)
         finally:
-            # A body read to its end has given its connection back already; any other is not worth keeping.
+            # a body read to its end has already returned its connection to the pool; any other is closed
             response.close()
 
     async def _send(self, hop: Hop, checkout: Checkout) -> aiohttp.ClientResponse:
-        """The head of the answer; its body is still to be read."""
+        """The head of the response; its body is not read yet."""
         if self._secrets is not None:
-            hop = with_secrets(hop, self._secrets)
+            hop = insert_secrets(hop, self._secrets)
         current_checkout.set(checkout)
         return await self._session.request(
             hop.method,
@@ -193,11 +237,11 @@ class Transport:
             headers=hop.headers,
             data=_payload(hop.body),
             allow_redirects=False,
-            # aiohttp would name a content type of its own
+            # aiohttp would add a content type of its own
             skip_auto_headers=None if "Content-Type" in hop.headers else ("Content-Type",),
         )
 
-    async def _read(self, response: aiohttp.ClientResponse, request: Request) -> Answer | Redirect:
+    async def _read(self, response: aiohttp.ClientResponse, request: HttpRequest) -> HttpResponse | Redirect:
         status = response.status
         if status in REDIRECTS:
             return Redirect(status, response.headers.get("Location"))
@@ -209,32 +253,32 @@ class Transport:
                 status=status,
                 retry_after=response.headers.get("Retry-After"),
             )
-        ending = _Ending(response)
+        ending = _BodyEnd(response)
         reader = _event_reader(request.stream)
         body, masked = await read_body(response, self._max_body, reader, self._mask(request))
         ending.check()
         events = tuple(reader.events) if reader is not None else ()
         headers = self._headers(response, request)
-        return Answer(status, headers, body, 0.0, events=events, complete=ending.proven, masked=masked)
+        return HttpResponse(status, headers, body, 0.0, events=events, complete=ending.proven, masked=masked)
 
-    async def _error_start(self, response: aiohttp.ClientResponse, request: Request) -> bytes:
-        """As much of an error's body as a message can need."""
+    async def _error_start(self, response: aiohttp.ClientResponse, request: HttpRequest) -> bytes:
+        """The start of an error response's body, as much as a message needs."""
         return await self._start(response, request, 4 * EXCERPT_BYTES)
 
-    async def _start(self, response: aiohttp.ClientResponse, request: Request, limit: int) -> bytes:
+    async def _start(self, response: aiohttp.ClientResponse, request: HttpRequest, limit: int) -> bytes:
         mask = self._mask(request)
-        # the beginning of a value may be all that is read of it
+        # only the beginning of a secret value may have been read, so the end of the data is masked too
         start = await read_start(response, limit)
         return start if mask is None else mask.body(start, cut=len(start) == limit)
 
-    def _headers(self, response: aiohttp.ClientResponse, request: Request) -> Mapping[str, str]:
+    def _headers(self, response: aiohttp.ClientResponse, request: HttpRequest) -> Mapping[str, str]:
         mask = self._mask(request)
         if mask is None:
             return response.headers
         return CIMultiDict((mask.text(name), mask.text(value)) for name, value in response.headers.items())
 
-    def _mask(self, request: Request) -> Mask | None:
-        """What hides the credentials of the request and the secrets of this transport; None: there are none."""
+    def _mask(self, request: HttpRequest) -> Mask | None:
+        """The mask for the request's credentials and this transport's secrets; None if there are none."""
         _, own = request.checked()
         if self._secrets is None or not self._secrets.mask:
             return own
@@ -243,7 +287,7 @@ class Transport:
     @property
     def _session(self) -> aiohttp.ClientSession:
         if self._open_session is None:
-            raise RuntimeError("a Transport is used inside `async with`")
+            raise RuntimeError("use a Transport inside `async with`")
         return self._open_session
 
 
@@ -252,8 +296,8 @@ def _joined(one: frozenset[str], other: frozenset[str]) -> Mask:
     return Mask(one | other)
 
 
-class _Ending:
-    """How a body ended. Made before the body is read, while the response still holds its connection."""
+class _BodyEnd:
+    """How a body ended. Created before the body is read, while the response still holds its connection."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         headers = response.headers
@@ -267,14 +311,14 @@ class _Ending:
         self._closed = protocol.closed if protocol is not None and not self.proven else None
 
     def check(self) -> None:
-        """aiohttp takes a reset for the end of a body that has no length; it is none."""
+        """Raise for a connection reset, which aiohttp takes for the end of a body without a length."""
         if self._closed is not None and self._closed.done() and self._closed.exception() is not None:
-            raise AttemptError("reset", "the connection broke within the answer")
+            raise AttemptError("reset", "the connection was lost during the response")
 
 
 def _payload(body: bytes | None) -> bytes | BytesIO | None:
-    """aiohttp writes bytes in one go, which it warns would block the loop for large ones."""
-    return BytesIO(body) if body is not None and len(body) > _LARGE else body
+    """A large body as a stream: aiohttp writes bytes in one go, which would block the event loop."""
+    return BytesIO(body) if body is not None and len(body) > _LARGE_BODY else body
 
 
 def _event_reader(stream: Stream) -> EventReader | None:

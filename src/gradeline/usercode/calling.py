@@ -11,10 +11,9 @@ import msgspec
 
 from gradeline.errors import AgentError, response_policy
 from gradeline.model import ErrorInfo, Response, Sample, Trajectory, Usage, clean_text
-from gradeline.model.copies import copy_sample
+from gradeline.model.context import copy_sample
 from gradeline.model.response import usage_of_calls
-from gradeline.model.text import is_clean
-from gradeline.model.tracebacks import is_callers, users_frames, users_traceback
+from gradeline.model.text import is_calling_code, is_clean, user_frames, user_traceback
 from gradeline.usercode.parameters import ONE_TEXT, parameters_of
 from gradeline.usercode.returned import AgentTurn, ReturnedTurns, TurnRequest, read_returned, stored_response
 
@@ -154,13 +153,13 @@ def raised(error: BaseException, folders: Sequence[str] = ()) -> ErrorInfo:
         text = "(its text cannot be shown)"
     name = type(error).__name__
     message = f"{name}: {text[:_LONGEST_MESSAGE]}" if text else name
-    place = _place(users_frames(error.__traceback__), folders)
+    place = _place(user_frames(error.__traceback__), folders)
     kind = "memory" if isinstance(error, MemoryError) else "agent_error"
     return ErrorInfo(
         kind,
         clean_text(f"{message} ({place})" if place else message).text,
         response_policy(kind).fault,
-        users_traceback(error),
+        user_traceback(error),
     )
 
 
@@ -173,7 +172,7 @@ def _place(trace: TracebackType | None, folders: Sequence[str]) -> str:
         if shown != file or found is None or found[0] == found[1].tb_frame.f_code.co_filename:
             found = shown, trace
         trace = trace.tb_next
-    if found is None or is_callers(found[0]):
+    if found is None or is_calling_code(found[0]):
         return ""
     return f"{found[0]}:{found[1].tb_lineno} in {found[1].tb_frame.f_code.co_name}"
 

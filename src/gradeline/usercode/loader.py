@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gradeline.errors import ConfigError, Problem, closest
+from gradeline.errors import ConfigError, Problem, closest_match
 from gradeline.model.fingerprint import fingerprint
 from gradeline.usercode.marks import ROLES, Mark, Place, innermost, mark_of, place, shared_name
 from gradeline.usercode.memory import GRADER_MEMORY
@@ -252,7 +252,7 @@ class _Finder:
         """A function that needs no mark."""
         if name not in vars(module):
             known = [other for other, value in vars(module).items() if innermost(value) is not None]
-            near = closest(name, known)
+            near = closest_match(name, known)
             raise RefusedError(
                 Trouble(f"no function {name!r}" + (f"; did you mean {near!r}?" if near else ""), file_of(module))
             )
@@ -387,7 +387,7 @@ class _Finder:
     def _not_found(self, role: str, name: str, modules: list[ModuleType], file: str | None) -> Trouble:
         names = sorted({found.mark.name for found in _marked(modules) if found.mark.role == role})
         builtins = [] if file else sorted(_builtins(role))
-        near = closest(name, [*names, *builtins])
+        near = closest_match(name, [*names, *builtins])
         built_in = f"the built-in {role} " if near in builtins and near not in names else ""
         hint = f"did you mean {built_in}{near!r}? " if near else ""
         where = self._files.shown(file) if file else f"a .py file of {self._files.folder}"
@@ -481,7 +481,7 @@ def _builtins(role: str) -> set[str]:
 
         return {*BUILTINS, *ALIASES}
     if role == "extractor":
-        from gradeline.extractors.registry import BUILTINS as EXTRACTORS
+        from gradeline.extractors.base import BUILTINS as EXTRACTORS
 
         return set(EXTRACTORS)
     return set()

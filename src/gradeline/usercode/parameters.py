@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from gradeline.errors import closest
+from gradeline.errors import closest_match
 
 NAMES = ("input", "messages", "session", "sample", "model")
 """The parameter names that have a meaning, in any position."""
@@ -97,7 +97,7 @@ def _text_parameter(parameters: list[inspect.Parameter]) -> inspect.Parameter | 
     extra = required if named_input else required[1:]
     if extra:
         name = extra[0].name
-        near = closest(name, NAMES)
+        near = closest_match(name, NAMES)
         hint = f"did you mean {near!r}?" if near else f"give it a default, or one of the names {', '.join(NAMES)}"
         raise ParameterError(f"takes the parameter {name!r}, which gets no value; {hint}")
     if named_input:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, TypeGuard, get_args
 
 import msgspec
 
-from gradeline.errors import AgentError, DataError, closest
+from gradeline.errors import AgentError, DataError, closest_match
 from gradeline.model import Message, Response, ToolCall, Trajectory, Usage, clean_data, clean_text, quote
 from gradeline.model.text import is_clean
 from gradeline.model.trajectory import Role, Turn, called_tool, last_answer, part_kind, with_answer
@@ -173,8 +173,8 @@ def _of_trajectory(steps: Trajectory, text: str, request: TurnRequest) -> Sequen
 def _from_dict(value: Mapping[Any, Any], request: TurnRequest) -> ReturnedTurns:
     unknown = next((key for key in value if key not in _DICT_KEYS), None)
     if unknown is not None:
-        near = closest(str(unknown), _DICT_KEYS)
-        hint = f"did you mean {near!r}?" if near else f"known are {', '.join(_DICT_KEYS)}"
+        near = closest_match(str(unknown), _DICT_KEYS)
+        hint = f"did you mean {near!r}?" if near else f"use one of {', '.join(_DICT_KEYS)}"
         raise _refusal(request, f"returned a dict with the unknown key {quote(unknown)}; {hint}")
     data = {key: item for key, item in value.items() if item is not None}
     if data.get("error"):
@@ -348,14 +348,14 @@ def _messages(item: object, request: TurnRequest) -> list[Message]:
         return [Message("assistant", "", _calls([data], request))]
     if kind == "result":
         return [_result(data)]
-    misspelt = next((key for key in data if key not in _MESSAGE_KEYS and closest(str(key), _MESSAGE_KEYS)), None)
+    misspelt = next((key for key in data if key not in _MESSAGE_KEYS and closest_match(str(key), _MESSAGE_KEYS)), None)
     if misspelt is not None:
-        near = closest(str(misspelt), _MESSAGE_KEYS)
+        near = closest_match(str(misspelt), _MESSAGE_KEYS)
         raise _refusal(request, f"returned a message with the unknown key {quote(misspelt)}; did you mean {near!r}?")
     role = _ROLES.get(str(data.get("role", "assistant")))
     if role is None:
-        near = closest(str(data["role"]), _ROLES)
-        hint = f"did you mean {near!r}?" if near else f"known are {', '.join(_ROLES)}"
+        near = closest_match(str(data["role"]), _ROLES)
+        hint = f"did you mean {near!r}?" if near else f"use one of {', '.join(_ROLES)}"
         raise _refusal(request, f"returned a message with the unknown role {quote(data['role'])}; {hint}")
     content, call_id, name = data.get("content"), data.get("tool_call_id"), data.get("name")
     if content is None and "parts" in data:

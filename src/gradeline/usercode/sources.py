@@ -17,7 +17,7 @@ from traceback import walk_tb
 from types import ModuleType
 from typing import NamedTuple
 
-from gradeline.errors import closest
+from gradeline.errors import closest_match
 from gradeline.usercode.marks import Mark, MarkError
 from gradeline.usercode.source_marks import marked_defs, parse_source
 
@@ -159,7 +159,7 @@ class SuiteFiles:
             absent = error.name if isinstance(error, ModuleNotFoundError) else None
             if absent is not None and (name == absent or name.startswith(f"{absent}.")):
                 known = [path.stem for path in self.python_files()]
-                near = closest(name, known)
+                near = closest_match(name, known)
                 remedy = f"did you mean {near!r}?" if near else f"install it or put it into {self.folder}"
                 self._failed[name] = Trouble(f"no module named {absent!r}; {remedy}")
             else:
@@ -249,7 +249,7 @@ class SuiteFiles:
 
     def _no_file(self, path: Path) -> Trouble:
         known = [known.name for known in self.python_files()]
-        near = closest(path.name, known)
+        near = closest_match(path.name, known)
         hint = f"did you mean {near!r}?" if near else f"{self.folder} has {', '.join(known) or 'no .py files'}"
         return Trouble(f"no file {self.shown(path)!r}; {hint}")
 
@@ -333,7 +333,7 @@ _EXTRAS = {"asyncpg": "postgres", "duckdb": "export", "ray": "ray", "wordllama":
 
 
 def _how_to_install(module: str) -> str:
-    from gradeline.compat.tables import DISTRIBUTIONS  # loads importlib.abc, for this message only
+    from gradeline.compat.stand_ins import DISTRIBUTIONS  # loads importlib.abc, for this message only
 
     top = module.partition(".")[0]
     if top in _EXTRAS:

@@ -28,8 +28,8 @@ from gradeline.model import (
     clean_text,
     quote,
 )
-from gradeline.model.copies import copy_response, copy_sample
-from gradeline.model.tracebacks import users_traceback
+from gradeline.model.context import copy_response, copy_sample
+from gradeline.model.text import user_traceback
 from gradeline.parsing.isolation import trust_process
 from gradeline.usercode import messages
 from gradeline.usercode.calling import AgentFunction, Conversation
@@ -188,18 +188,12 @@ class Worker:
         return checked_call(lambda: self._finish(function(job.sample, submission)), function, task.reference)
 
     def _reward(self, task: Task, job: Job) -> GradeResult:
-        from gradeline.compat.letta_evals import RewardContext, reward_of
-        from gradeline.compat.letta_messages import AgentState, to_letta
+        from gradeline.compat.stand_ins import argument_function
 
-        steps = (job.response or Response(text="")).steps
-        context = RewardContext(
-            sample=job.sample,
-            grades={key: GradeResult(**grade) for key, grade in task.config["grades"].items()},
-            submissions=task.config["submissions"],
-            trajectory=to_letta(steps),
-            agent_state=None if steps.memory is None else AgentState.of(steps.memory),
-        )
-        return checked(reward_of(self._finish(self._function(task)(context)), task.reference), task.reference)
+        grades, submissions = task.config["grades"], task.config["submissions"]
+        context = argument_function("reward_context")(job.sample, grades, submissions, job.response)
+        reward = argument_function("reward_of")(self._finish(self._function(task)(context)), task.reference)
+        return checked(reward, task.reference)
 
     def _make_agent(self, task: Task, job: Job) -> str:
         from gradeline.usercode.agent_factories import make_agent  # only suites for letta have one
@@ -218,14 +212,13 @@ class Worker:
         return self._builtins[key]
 
     def _extract(self, task: Task, response: Response | None) -> str:
-        from gradeline.compat.letta_messages import AgentState, to_letta
+        from gradeline.compat.stand_ins import argument_function
 
         function = self._function(task)
-        steps = (response or Response(text="")).steps
-        turns = to_letta(steps)
-        arguments: list[Any] = [turns, dict(task.config)]
+        trajectory, state = argument_function("trajectory_and_state")(response)
+        arguments: list[Any] = [trajectory, dict(task.config)]
         if self._parameters(task) > 2:
-            arguments.append(None if steps.memory is None else AgentState.of(steps.memory))
+            arguments.append(state)
         text = self._finish(function(*arguments))
         if text is None:
             return ""
@@ -282,7 +275,7 @@ def _own_copy(job: Job) -> Job:
 
 def _search(task: Task) -> str:
     from gradeline.extractors.base import compact_json  # most workers run none of ours
-    from gradeline.parsing.jmes import JmesPath
+    from gradeline.parsing.jmespath import JmesPath
 
     return compact_json(JmesPath(task.reference).search(task.config["data"]))
 
@@ -314,7 +307,7 @@ async def _awaited(value: Any) -> Any:
 def _call_setup(function: Callable[..., Any], suite: dict[str, Any]) -> Any:
     import inspect
 
-    from gradeline.compat.letta_evals import suite_spec
+    from gradeline.compat.stand_ins import argument_function
 
     names = list(inspect.signature(function).parameters)
     model, client = suite.get("model_handle"), None
@@ -322,7 +315,12 @@ def _call_setup(function: Callable[..., Any], suite: dict[str, Any]) -> Any:
         from gradeline.usercode.agent_factories import letta_client  # only suites for letta have one
 
         client = letta_client(**suite["connection"])
-    offered = {"suite": suite_spec(suite), "client": client, "model_handle": model, "model_name": model}
+    offered = {
+        "suite": argument_function("suite_spec")(suite),
+        "client": client,
+        "model_handle": model,
+        "model_name": model,
+    }
     if len(names) == 1 and names[0] not in offered:
         return function(offered["suite"])
     return function(*(offered[name] for name in names if name in offered))
@@ -339,7 +337,7 @@ def describe(error: BaseException) -> ErrorInfo:
         clean_text(error_type).text,
         clean_text(message[:10_000]).text,
         grade_policy(error_type).fault,
-        None if isinstance(error, GraderError) else users_traceback(error),
+        None if isinstance(error, GraderError) else user_traceback(error),
     )
 
 

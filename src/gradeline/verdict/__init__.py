@@ -1,31 +1,26 @@
 """Decisions over scores: gates, with pass, fail and undecided told apart."""
 
-from gradeline.verdict.columns import AgentErrors, Column, Paired
-from gradeline.verdict.consistency import ConsistencyGate
-from gradeline.verdict.deciding import Decision, Verdict, baselines_of, decide, graders_of, primary_graders
+from gradeline.verdict.evidence import AgentErrors, OrderFinding, PairedScores, ScoreColumn, order_finding
 from gradeline.verdict.gate import GateResult
-from gradeline.verdict.logical import Gate, LogicalGate, gate_schema
-from gradeline.verdict.orders import OrderFinding, order_finding
-from gradeline.verdict.reading import KINDS, GateReading, read_gate
-from gradeline.verdict.regression import RegressionGate
-from gradeline.verdict.simple import SimpleGate
-from gradeline.verdict.weighted import WeightedGate
+from gradeline.verdict.gates import KINDS, Gate, GateReading, LogicalGate, RegressionGate, gate_schema, read_gate
+from gradeline.verdict.score_gates import ConsistencyGate, SimpleGate, WeightedGate
+from gradeline.verdict.verdict import Verdict, VerdictResult, baselines_of, decide, graders_of, primary_graders
 
 __all__ = [
     "KINDS",
     "AgentErrors",
-    "Column",
     "ConsistencyGate",
-    "Decision",
     "Gate",
     "GateReading",
     "GateResult",
     "LogicalGate",
     "OrderFinding",
-    "Paired",
+    "PairedScores",
     "RegressionGate",
+    "ScoreColumn",
     "SimpleGate",
     "Verdict",
+    "VerdictResult",
     "WeightedGate",
     "baselines_of",
     "decide",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from operator import eq, ge, gt, le, lt
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -10,9 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from gradeline.errors import Problem
 from gradeline.model import Config, described
-from gradeline.verdict.aggregation import Range
-from gradeline.verdict.columns import AgentErrors, Column, Paired, counted
-from gradeline.verdict.orders import OrderFinding
+from gradeline.verdict.evidence import AgentErrors, OrderFinding, PairedScores, Range, ScoreColumn, count_failed_calls
 
 Result = Literal["pass", "fail", "undecided"]
 
@@ -20,7 +19,7 @@ Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 SHARE = "a number from 0 to 1"
 
 
-class Settings(NamedTuple):
+class GateSettings(NamedTuple):
     """What holds for every gate of a suite that does not say otherwise."""
 
     coverage_floor: float = 0.95
@@ -36,11 +35,11 @@ class Evidence(NamedTuple):
     ``orders`` has what both orders say about the judges that were shown two answers.
     """
 
-    columns: Mapping[str, Column]
-    paired: Mapping[tuple[str, str], Paired]
+    columns: Mapping[str, ScoreColumn]
+    paired: Mapping[tuple[str, str], PairedScores]
     uncalibrated: Collection[str]
     orders: Mapping[str, OrderFinding]
-    settings: Settings
+    settings: GateSettings
 
 
 class GateResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,9 +112,9 @@ class BaseGate(Config, frozen=True, kw_only=True, tag_field="kind"):
         """Pass, fail or undecided, with the reasons."""
         raise NotImplementedError
 
-    def settled(self, settings: Settings) -> Settings:
+    def settled(self, settings: GateSettings) -> GateSettings:
         """The settings with this gate's own over them."""
-        return Settings(
+        return GateSettings(
             settings.coverage_floor if self.coverage_floor is UNSET else self.coverage_floor,
             settings.agent_errors if self.agent_errors is UNSET else self.agent_errors,
             settings.require_calibrated if self.require_calibrated is UNSET else self.require_calibrated,
@@ -134,14 +133,14 @@ class Finding(NamedTuple):
     """More reasons."""
 
 
-class LeafGate(BaseGate, frozen=True, kw_only=True):
+class ScoreGate(BaseGate, frozen=True, kw_only=True):
     """A gate that looks at scores itself. Subclasses say what of them is compared, and with what."""
 
     def outline(self, keys: Sequence[str]) -> GateResult:
         """The result before anything is known."""
         raise NotImplementedError
 
-    def usable(self, column: Column) -> Column:
+    def usable(self, column: ScoreColumn) -> ScoreColumn:
         """The column without the scores that it cannot use."""
         return column
 
@@ -159,7 +158,9 @@ class LeafGate(BaseGate, frozen=True, kw_only=True):
         keys = self.looks_at(tuple(evidence.columns))
         outline = self.outline(keys)
         columns = {
-            key: counted(evidence.columns[key], settings.agent_errors) for key in keys if key in evidence.columns
+            key: count_failed_calls(evidence.columns[key], settings.agent_errors)
+            for key in keys
+            if key in evidence.columns
         }
         biased = tuple(_position_bias(keys, evidence.orders))
         ungraded = tuple(_ungraded(keys, columns))
@@ -167,7 +168,7 @@ class LeafGate(BaseGate, frozen=True, kw_only=True):
             return msgspec.structs.replace(outline, reasons=(*ungraded, *biased))
         columns = {key: self.usable(column) for key, column in columns.items()}
         finding = self.measure(evidence._replace(columns=columns, settings=settings))
-        thin = tuple(thin_coverage(columns, settings.coverage_floor, self.needed))
+        thin = tuple(low_coverage(columns, settings.coverage_floor, self.needed))
         doubtful = [key for key in keys if key in evidence.uncalibrated]
         open_still = (thin and finding.result == "pass") or (doubtful and settings.require_calibrated) or biased
         return msgspec.structs.replace(
@@ -186,14 +187,14 @@ class LeafGate(BaseGate, frozen=True, kw_only=True):
         )
 
 
-def thin_coverage(columns: Mapping[str, Column], floor: float, needed: str = "have a score") -> Iterator[str]:
+def low_coverage(columns: Mapping[str, ScoreColumn], floor: float, needed: str = "have a score") -> Iterator[str]:
     """The columns that too few grades have a score in. 19 of 20 reaches a floor of 0.95."""
     for key, column in columns.items():
         if column.total and len(column.scores) / column.total < floor - 1e-12:
             yield f"{key}: only {len(column.scores)} of {column.total} {needed}, below the floor of {floor:g}"
 
 
-def _ungraded(keys: Sequence[str], columns: Mapping[str, Column]) -> Iterator[str]:
+def _ungraded(keys: Sequence[str], columns: Mapping[str, ScoreColumn]) -> Iterator[str]:
     if not keys:
         yield "there is no grader to look at"
     for key in keys:
@@ -203,7 +204,7 @@ def _ungraded(keys: Sequence[str], columns: Mapping[str, Column]) -> Iterator[st
             yield f"{key}: none of {columns[key].total} has a score"
 
 
-def _failed_calls(columns: Mapping[str, Column], agent_errors: AgentErrors) -> Iterator[str]:
+def _failed_calls(columns: Mapping[str, ScoreColumn], agent_errors: AgentErrors) -> Iterator[str]:
     for key, column in columns.items():
         if agent_errors == "fail" and column.failed_calls:
             calls = "failed call counts" if column.failed_calls == 1 else "failed calls count"
@@ -220,3 +221,32 @@ def _position_bias(keys: Sequence[str], orders: Mapping[str, OrderFinding]) -> I
     for key in keys:
         if key in orders and orders[key].verdict == "position_biased":
             yield f"{key}: {orders[key].sentence}, so its scores decide no gate"
+
+
+Operator = Literal["gt", "gte", "lt", "lte", "eq"]
+
+SLACK = 1e-9
+"""A computed number may miss a bound by this much: (0.7 + 0.8 + 0.9) / 3 falls short of 0.8 in its last bit."""
+
+_COMPARE: Mapping[Operator, Callable[[float, float], bool]] = {"gt": gt, "gte": ge, "lt": lt, "lte": le, "eq": eq}
+SIGNS: Mapping[Operator, str] = {"gt": ">", "gte": "≥", "lt": "<", "lte": "≤", "eq": "="}
+
+
+def satisfies(op: Operator, found: float, bound: float, slack: float = SLACK) -> bool:
+    """Whether ``found op bound``. What a grader itself said is compared without slack."""
+    if op == "eq":
+        return abs(found - bound) <= slack
+    return _COMPARE[op](found, bound - slack if op in ("gte", "lt") else bound + slack)
+
+
+def as_fraction(value: float) -> float:
+    """A bound on a share: up to 1 a fraction, above it a percentage."""
+    return value / 100.0 if value > 1.0 else value
+
+
+def comparison_text(op: Operator, found: float, bound: float) -> str:
+    """``0.625 ≥ 0.8 is false``, with as many digits as tell the two numbers apart."""
+    digits = 4
+    while abs(found - bound) > SLACK and f"{found:.{digits}g}" == f"{bound:g}" and digits < 16:
+        digits += 2
+    return f"{found:.{digits}g} {SIGNS[op]} {bound:g} is {'true' if satisfies(op, found, bound) else 'false'}"

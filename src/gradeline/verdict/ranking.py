@@ -13,10 +13,10 @@ from itertools import combinations
 import msgspec
 
 from gradeline.stats import holm
-from gradeline.stats.changes import ALPHA, Range
 from gradeline.stats.distributions import student_quantile
-from gradeline.verdict.columns import Paired
-from gradeline.verdict.comparison import ComparisonRule, Decision, compare_cases, decide_difference, hides_loss
+from gradeline.stats.paired import ALPHA, Range
+from gradeline.verdict.evidence import PairedScores
+from gradeline.verdict.paired_decision import ComparisonRule, Decision, compare_cases, decide_difference, hides_loss
 
 
 class PairDifference(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class PairDifference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare_pairs(
-    pair_of: Callable[[str, str], Paired], coverage: Mapping[str, float], rule: ComparisonRule
+    pair_of: Callable[[str, str], PairedScores], coverage: Mapping[str, float], rule: ComparisonRule
 ) -> tuple[PairDifference, ...]:
     """Every pair of runs compared, in the order of the runs that ``coverage`` has.
 
@@ -47,11 +47,11 @@ def compare_pairs(
     runs = list(combinations(coverage, 2))
     found = [compare_cases(pair_of(*pair), rule) for pair in runs]
     adjusted = holm([one.p_value if one.p_value is not None else 1.0 for one in found])
-    ratio = stretch(len(runs), found[0].pairs)
+    ratio = interval_scale(len(runs), found[0].pairs)
     pairs = []
     for (baseline, candidate), one, p in zip(runs, found, adjusted, strict=True):
         difference, interval = one.difference or 0.0, one.difference_ci or (-1.0, 1.0)
-        wide = widened(difference, interval, ratio)
+        wide = widen(difference, interval, ratio)
         decision = decide_difference(difference, wide, p, rule.margin)
         of_means = (one.candidate or 0.0) - (one.baseline or 0.0)
         if decision in ("better", "not_worse") and _is_thin(coverage[candidate], rule):
@@ -76,7 +76,7 @@ def compare_pairs(
     return tuple(pairs)
 
 
-def stretch(pairs: int, cases: int) -> float:
+def interval_scale(pairs: int, cases: int) -> float:
     """By how much 95 % intervals are widened so that those of all pairs hold together (Bonferroni).
 
     It is the ratio of Student's quantiles for 5 % / pairs and for 5 %.
@@ -85,13 +85,13 @@ def stretch(pairs: int, cases: int) -> float:
     return student_quantile(1.0 - ALPHA / (2.0 * pairs), freedom) / student_quantile(1.0 - ALPHA / 2.0, freedom)
 
 
-def widened(difference: float, interval: Range, ratio: float) -> Range:
+def widen(difference: float, interval: Range, ratio: float) -> Range:
     """An interval with its two distances stretched, within -1..1."""
     low, high = interval
     return max(-1.0, difference - ratio * (difference - low)), min(1.0, difference + ratio * (high - difference))
 
 
-def ranks(runs: Sequence[str], pairs: Sequence[PairDifference]) -> dict[str, tuple[int, int]]:
+def rank_ranges(runs: Sequence[str], pairs: Sequence[PairDifference]) -> dict[str, tuple[int, int]]:
     """The best and the worst rank that each run may have; the same twice where it is certain."""
     better = dict.fromkeys(runs, 0)
     worse = dict.fromkeys(runs, 0)
@@ -103,7 +103,7 @@ def ranks(runs: Sequence[str], pairs: Sequence[PairDifference]) -> dict[str, tup
     return {run: (1 + better[run], len(runs) - worse[run]) for run in runs}
 
 
-def on_front(points: Mapping[str, tuple[float | None, float | None]]) -> dict[str, bool | None]:
+def pareto_front(points: Mapping[str, tuple[float | None, float | None]]) -> dict[str, bool | None]:
     """Whether no other run has at least as good a mean for at most the same cost, and one of the two better.
 
     ``points`` are (mean, cost per case). A run of which either is unknown is neither on the front nor off it.

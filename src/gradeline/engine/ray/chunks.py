@@ -37,7 +37,7 @@ class Chunk(NamedTuple):
         return self.planned[0].key.case, self.planned[-1].key.case
 
 
-class ChunkDone(NamedTuple):
+class ChunkResult(NamedTuple):
     """What came of a chunk."""
 
     work: dict[Work, int]
@@ -72,7 +72,7 @@ def replanned(chunk: Chunk, task: RunTask, storage: Storage) -> Iterator[Planned
         )
 
 
-class Chunks:
+class ChunkQueue:
     """Hands out the chunks of a plan, first those that were given back; each until it is done.
 
     Where the end of the plan is in sight, chunks become smaller and smaller, so that all workers end together; but not

@@ -9,20 +9,17 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from gradeline.engine.carry_out import RunResult, carry_out
-from gradeline.engine.execute import RUN, Spending
-from gradeline.engine.keeper import Keeper
-from gradeline.engine.outside import Observer
-from gradeline.engine.phases import Worked
+from gradeline.engine.access import WorkerObserver
+from gradeline.engine.execute import RUN, Spending, Stop
+from gradeline.engine.lifecycle import ExecutedCases, ExecutionResult, run_under_lock
+from gradeline.engine.ownership import RunLock
 from gradeline.engine.pipeline import RunTask, spent_before
-from gradeline.engine.plan import Planned, Work
-from gradeline.engine.prepare import Prepared
-from gradeline.engine.ray.chunks import LANES, Chunk, Chunks, chunk_limit, shares
+from gradeline.engine.plan import CompletedCase, Planned, Work
+from gradeline.engine.prepare import PreparedRun
+from gradeline.engine.ray.chunks import LANES, Chunk, ChunkQueue, chunk_limit, shares
 from gradeline.engine.ray.cluster import Cluster, joined, require_ray
-from gradeline.engine.ray.turns import Lessor, RemoteLessor
-from gradeline.engine.ray.worker import ChunkWorker, Heard, Job, Opened
-from gradeline.engine.stop import Stop
-from gradeline.engine.tally import CaseDone
+from gradeline.engine.ray.turns import ActorCallLeases, CallLeases
+from gradeline.engine.ray.worker import ChunkWorker, OpenedWorker, RunJob, WorkerReport
 from gradeline.errors import ConfigError, Problem, StoreError
 from gradeline.model import Run, Storage, Usage, digest_of
 
@@ -67,7 +64,7 @@ class RayEngine:
         self._tell = tell
         self._stack = ExitStack()
         self._cluster: Cluster | None = None
-        self._lessors: dict[str, RemoteLessor] = {}
+        self._lessors: dict[str, ActorCallLeases] = {}
         self._wanted_parts = at_once
         self._free_parts: list[int] = []
         self.at_once = at_once
@@ -99,29 +96,31 @@ class RayEngine:
         return self._cluster
 
     async def __call__(
-        self, storage: Storage, prepared: Prepared, task: RunTask, stop: Stop | None = None
-    ) -> RunResult:
+        self, storage: Storage, prepared: PreparedRun, task: RunTask, stop: Stop | None = None
+    ) -> ExecutionResult:
         """Do what is missing of a run, as `run_local` does."""
         cluster = self.join(prepared.suite.folder if self._address is not None else None)
 
-        async def work_through(keeper: Keeper, run: Run, stop: Stop) -> Worked:
+        async def work_through(keeper: RunLock, run: Run, stop: Stop) -> ExecutedCases:
             taken = task._replace(run=run, before=storage.counts(run.id))
-            job = Job.of(prepared, taken, run, self._store, keeper.writer_elsewhere(), shipped=cluster.shipped)
+            job = RunJob.of(prepared, taken, run, self._store, keeper.writer_elsewhere(), shipped=cluster.shipped)
             with self._part() as workers:
                 lessor = self._lessor(run, task)
-                async with Fleet(storage, taken, job, workers, stop, self._tell, prepared.observer, lessor) as fleet:
-                    return Worked(await fleet.work_through())
+                async with WorkerGroup(
+                    storage, taken, job, workers, stop, self._tell, prepared.observer, lessor
+                ) as fleet:
+                    return ExecutedCases(await fleet.work_through())
 
-        return await carry_out(storage, task, stop, work_through)
+        return await run_under_lock(storage, task, stop, work_through)
 
-    def _lessor(self, run: Run, task: RunTask) -> RemoteLessor | None:
+    def _lessor(self, run: Run, task: RunTask) -> ActorCallLeases | None:
         """One for all who call this agent so often, whatever run they belong to; kept beyond the run's end."""
         rate = task.pace.rate
         if rate is None or not task.asking:
             return None
         place = run.target.get("url") or run.target.get("base_url") or run.target.get("fingerprint")
         name = f"rate-{digest_of(f'{place} {rate.calls} {rate.per}')}"
-        lessor = self._lessors.setdefault(name, RemoteLessor(name, rate))
+        lessor = self._lessors.setdefault(name, ActorCallLeases(name, rate))
         lessor.find()
         return lessor
 
@@ -149,19 +148,19 @@ def require_shared(store: str) -> None:
         raise ConfigError(Problem("--engine ray", reason))
 
 
-class Fleet:
+class WorkerGroup:
     """The workers of one run: as many as are wanted, a new one for each that dies."""
 
     def __init__(
         self,
         storage: Storage,
         task: RunTask,
-        job: Job,
+        job: RunJob,
         workers: int,
         stop: Stop,
         tell: Callable[[str], None],
-        observer: Observer,
-        lessor: Lessor | None = None,
+        observer: WorkerObserver,
+        lessor: CallLeases | None = None,
     ) -> None:
         import ray  # joined by now
 
@@ -175,7 +174,7 @@ class Fleet:
         self._spending: Spending = spent_before(storage, task)
         number = len(self._shares)
         limit = chunk_limit(task, number)
-        self._chunks = Chunks(task.plan(storage), self._take_note, number, task.pace.concurrency, limit)
+        self._chunks = ChunkQueue(task.plan(storage), self._take_note, number, task.pace.concurrency, limit)
         self._done: Counter[Work] = Counter()
         self._crew: list[Any] = []
         self._lessor = lessor
@@ -184,7 +183,7 @@ class Fleet:
         self._spent: str | None = None
         """Why no more calls are planned; those that are planned are made."""
 
-    async def __aenter__(self) -> Fleet:
+    async def __aenter__(self) -> WorkerGroup:
         self._worker_class = self._ray.remote(ChunkWorker).options(
             num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
         )
@@ -223,7 +222,7 @@ class Fleet:
         """Count what needs no work and what is spent; why no more is to be done."""
         if planned.work is Work.REUSE:
             self._done[Work.REUSE] += 1
-            self._task.on_progress(CaseDone(planned, None, {}))
+            self._task.on_progress(CompletedCase(planned, None, {}))
         elif planned.work is Work.RERUN:
             self._spent = self._spending.begin()
         return self._spent or self._stop.reason
@@ -256,13 +255,13 @@ class Fleet:
             self._crew.remove(worker)
             self._ray.kill(worker)
 
-    async def _opened(self, worker: Any) -> Opened:
+    async def _opened(self, worker: Any) -> OpenedWorker:
         """The worker, ready or not; somebody is told where it is long waited for."""
         opening = asyncio.ensure_future(_value(worker.open.remote()))
         done, _ = await asyncio.wait({opening}, timeout=_TOO_LONG)
         if not done:
             self._tell("waiting for a free processor in the cluster")
-        opened: Opened = await opening
+        opened: OpenedWorker = await opening
         return opened
 
     async def _feed(self, worker: Any) -> None:
@@ -352,7 +351,7 @@ class Fleet:
 
     async def _hear(self, worker: Any) -> None:
         try:
-            heard: Heard = await asyncio.wait_for(_value(worker.hear.remote()), _HEARD_EVERY)
+            heard: WorkerReport = await asyncio.wait_for(_value(worker.hear.remote()), _HEARD_EVERY)
         except (TimeoutError, self._ray.exceptions.RayError):
             return  # it begins, or ends
         if heard.tally.done:
@@ -375,7 +374,7 @@ class Fleet:
                     worker.stop.remote(self._stop.reason)
 
 
-def _at(opened: Opened, problem: Problem, shipped: bool) -> Problem:
+def _at(opened: OpenedWorker, problem: Problem, shipped: bool) -> Problem:
     sent = (
         "; only the suite's folder is sent to the nodes: put it there, or install it on every node" if shipped else ""
     )

@@ -7,13 +7,12 @@ from collections import deque
 from time import monotonic
 from typing import Any, Protocol
 
-from gradeline.engine.execute import Rate
-from gradeline.engine.stop import Stop
+from gradeline.engine.execute import Rate, Stop
 
 _AT_ONCE = 1000
 
 
-class RateKeeper:
+class RateLimitActor:
     """Gives leave to call an endpoint, at most so often in a time; one for all workers that call it."""
 
     def __init__(self, rate: Rate) -> None:
@@ -33,14 +32,14 @@ class RateKeeper:
         return delays
 
 
-class Lessor(Protocol):
+class CallLeases(Protocol):
     """Who is asked for leave."""
 
     async def lease(self, wanted: int) -> list[float]: ...
 
 
-class RemoteLessor:
-    """Asks the `RateKeeper` of this name, which is somewhere in the cluster; where there is none, it is made.
+class ActorCallLeases:
+    """Asks the `RateLimitActor` of this name, which is somewhere in the cluster; where there is none, it is made.
 
     A keeper lives as long as whoever made it, who may end before the others that ask it.
     """
@@ -50,15 +49,15 @@ class RemoteLessor:
         self._rate = rate
         self._keeper: Any = None
 
-    def __reduce__(self) -> tuple[type[RemoteLessor], tuple[str, Rate]]:
-        return RemoteLessor, (self._name, self._rate)
+    def __reduce__(self) -> tuple[type[ActorCallLeases], tuple[str, Rate]]:
+        return ActorCallLeases, (self._name, self._rate)
 
     def find(self) -> Any:
         """The keeper; it lives at least as long as this, where it was made here."""
         import ray  # joined by now
 
         if self._keeper is None:
-            keeper = ray.remote(RateKeeper).options(name=self._name, get_if_exists=True, num_cpus=0)
+            keeper = ray.remote(RateLimitActor).options(name=self._name, get_if_exists=True, num_cpus=0)
             self._keeper = keeper.remote(self._rate)
         return self._keeper
 
@@ -73,10 +72,10 @@ class RemoteLessor:
         return delays
 
 
-class LeasedTurns:
+class LeasedRateLimiter:
     """The turns of one worker. It asks for as many as wait, so that nothing it holds grows old."""
 
-    def __init__(self, lessor: Lessor) -> None:
+    def __init__(self, lessor: CallLeases) -> None:
         self._lessor = lessor
         self._waiting: deque[asyncio.Future[float]] = deque()
         self._asking: asyncio.Task[None] | None = None

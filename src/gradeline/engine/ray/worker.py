@@ -14,35 +14,33 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import msgspec
 
 from gradeline import __version__
-from gradeline.engine.breaker import ConnectionBreaker
-from gradeline.engine.execute import Budget, Slots
-from gradeline.engine.keeper import OpenWriter
-from gradeline.engine.outside import Observer, Outside
+from gradeline.engine.access import Access, WorkerObserver
+from gradeline.engine.definition import RunBudget, RunOptions
+from gradeline.engine.execute import CallSlots, ConnectionBreaker, Stop
+from gradeline.engine.ownership import WriterFactory
 from gradeline.engine.pipeline import Pipeline, RunTask
-from gradeline.engine.plan import Planned
-from gradeline.engine.prepare import Choice, Prepared, prepare
-from gradeline.engine.ray.chunks import Chunk, ChunkDone, replanned
-from gradeline.engine.ray.turns import LeasedTurns, Lessor
-from gradeline.engine.stop import Stop
-from gradeline.engine.tally import CaseDone, LookTaken, Tally
+from gradeline.engine.plan import CompletedCase, LookReport, Planned, ProgressCount
+from gradeline.engine.prepare import PreparedRun, prepare
+from gradeline.engine.ray.chunks import Chunk, ChunkResult, replanned
+from gradeline.engine.ray.turns import CallLeases, LeasedRateLimiter
 from gradeline.errors import ConfigError, Problem, StoreError
 from gradeline.model import Counts, Run, RunGrader
-from gradeline.model.bound_secret import SecretSet
+from gradeline.model.secrets import SecretSet
 from gradeline.store import open_storage
 from gradeline.suite.spec import Suite
-from gradeline.transport.egress import ObservedPolicy
+from gradeline.transport.egress import ReportingPolicy
 
 if TYPE_CHECKING:
     from gradeline.model import Storage
     from gradeline.transport import EgressPolicy
 
 
-class Job(NamedTuple):
+class RunJob(NamedTuple):
     """All that a worker needs to know of a run. It holds secrets, and is never shown."""
 
     run: Run
     suite: Suite
-    choice: Choice
+    choice: RunOptions
     baselines: Mapping[str, str]
     store: str
     """Its URL."""
@@ -56,7 +54,7 @@ class Job(NamedTuple):
     retry_failed: bool
     asking: bool
     fail_fast: bool
-    open_writer: OpenWriter
+    open_writer: WriterFactory
     target: str
     """The fingerprint of the agent's side, and those of the graders: the code here must be the same."""
     graders: Mapping[str, RunGrader]
@@ -66,7 +64,7 @@ class Job(NamedTuple):
 
     @classmethod
     def of(
-        cls, prepared: Prepared, task: RunTask, run: Run, store: str, open_writer: OpenWriter, *, shipped: bool
+        cls, prepared: PreparedRun, task: RunTask, run: Run, store: str, open_writer: WriterFactory, *, shipped: bool
     ) -> Self:
         """What there is to do of a run. The dataset is not in it: cases come with the chunks."""
         environment = prepared.environment.asked
@@ -94,7 +92,7 @@ class Job(NamedTuple):
         return f"Job({self.run.id!r})"
 
 
-class Opened(NamedTuple):
+class OpenedWorker(NamedTuple):
     """A worker that is ready, or why it is not."""
 
     node: str
@@ -103,10 +101,10 @@ class Opened(NamedTuple):
     lost_store: str | None = None
 
 
-class Heard(NamedTuple):
+class WorkerReport(NamedTuple):
     """What happened in a worker since it was last asked."""
 
-    tally: Tally
+    tally: ProgressCount
     stopped: str | None
 
 
@@ -117,7 +115,7 @@ class ChunkWorker:
     its calls take the place of those that end, and never all chunks run out of cases at the same time.
     """
 
-    def __init__(self, job: Job, share: int, lessor: Lessor | None = None) -> None:
+    def __init__(self, job: RunJob, share: int, lessor: CallLeases | None = None) -> None:
         self._job = job
         self._share = share
         self._lessor = lessor
@@ -126,16 +124,16 @@ class ChunkWorker:
         self._stops: set[Stop] = set()
         self._turn = asyncio.Lock()
         """Of the chunk whose cases are taken."""
-        self._working: set[asyncio.Task[ChunkDone]] = set()
-        self._tally = Tally()
+        self._working: set[asyncio.Task[ChunkResult]] = set()
+        self._tally = ProgressCount()
         self._deaths: tuple[str, ...] = ()
         self._refusals = 0
         self._storage: Storage | None = None
         self._task: RunTask | None = None
 
-    async def open(self) -> Opened:
+    async def open(self) -> OpenedWorker:
         """Make everything ready: code, graders, target, store."""
-        opened = Opened(socket.gethostname(), os.getpid())
+        opened = OpenedWorker(socket.gethostname(), os.getpid())
         job = self._job
         if job.version != __version__:
             reason = (
@@ -156,9 +154,9 @@ class ChunkWorker:
                 " every node"
             )
             return opened._replace(problems=(Problem(opened.node, reason),))
-        pace = prepared.pace()._replace(concurrency=self._share, rate=None, budget=Budget())
-        turns = None if self._lessor is None else LeasedTurns(self._lessor)
-        slots = Slots(self._share, turns, ConnectionBreaker(pace.connection_failures))
+        pace = prepared.pace()._replace(concurrency=self._share, rate=None, budget=RunBudget())
+        turns = None if self._lessor is None else LeasedRateLimiter(self._lessor)
+        slots = CallSlots(self._share, turns, ConnectionBreaker(pace.connection_failures))
         self._task = prepared.task(job.run)._replace(
             pace=pace,
             slots=slots,
@@ -170,14 +168,14 @@ class ChunkWorker:
         )
         return opened
 
-    async def work(self, chunk: Chunk) -> ChunkDone:
+    async def work(self, chunk: Chunk) -> ChunkResult:
         """Do what is missing of a chunk; all of that is stored when this returns."""
         working = asyncio.create_task(self._work(chunk))
         self._working.add(working)
         working.add_done_callback(self._working.discard)
         return await working
 
-    async def _work(self, chunk: Chunk) -> ChunkDone:
+    async def _work(self, chunk: Chunk) -> ChunkResult:
         stop = Stop()
         if self._stop.reason is not None:
             stop.set(self._stop.reason)
@@ -194,11 +192,11 @@ class ChunkWorker:
         finally:
             self._stops.discard(stop)
 
-    async def _go_through(self, chunk: Chunk, stop: Stop, last_taken: Callable[[], None]) -> ChunkDone:
+    async def _go_through(self, chunk: Chunk, stop: Stop, last_taken: Callable[[], None]) -> ChunkResult:
         storage, task = self._storage, self._task
         if storage is None or task is None:
             raise RuntimeError("the worker was not opened")
-        done = ChunkDone({}, 0.0)
+        done = ChunkResult({}, 0.0)
         try:
             planned: Iterator[Planned] = replanned(chunk, task, storage) if chunk.tries else iter(chunk.planned)
             async with self._job.open_writer(storage) as writer:
@@ -216,12 +214,12 @@ class ChunkWorker:
                 raise first from None
             return done._replace(lost_store=str(first))
 
-    async def hear(self) -> Heard:
+    async def hear(self) -> WorkerReport:
         """What happened since this was last asked."""
-        tally, self._tally = self._tally, Tally()
+        tally, self._tally = self._tally, ProgressCount()
         # a refusal comes with its chunk: another worker's calls may have succeeded
         reasons = (stop.reason for stop in self._stops if not stop.failed)
-        return Heard(tally, next((reason for reason in reasons if reason is not None), None))
+        return WorkerReport(tally, next((reason for reason in reasons if reason is not None), None))
 
     async def stop(self, reason: str) -> None:
         """Finish what is in flight, begin nothing new."""
@@ -238,9 +236,9 @@ class ChunkWorker:
             await asyncio.wait(self._working)
         await self._stack.aclose()
 
-    def _advance(self, case: CaseDone | Tally | LookTaken) -> None:
-        if isinstance(case, CaseDone) and case.response is not None:  # what was there already was told of before
-            self._tally = self._tally.plus(Tally.of(case))
+    def _advance(self, case: CompletedCase | ProgressCount | LookReport) -> None:
+        if isinstance(case, CompletedCase) and case.response is not None:  # what was there already was told of before
+            self._tally = self._tally.plus(ProgressCount.of(case))
 
     def _died(self, reason: str) -> None:
         self._deaths += (reason,)
@@ -248,12 +246,12 @@ class ChunkWorker:
     def _refused(self) -> None:
         self._refusals += 1
 
-    async def _prepare(self, storage: Storage) -> Prepared:
+    async def _prepare(self, storage: Storage) -> PreparedRun:
         job = self._job
         suite = job.suite
         if job.shipped:
             suite = msgspec.structs.replace(suite, file=Path.cwd() / suite.file.name)
-        policy = None if job.policy is None else ObservedPolicy(job.policy, self._refused)
+        policy = None if job.policy is None else ReportingPolicy(job.policy, self._refused)
         preparing = prepare(
             suite,
             job.choice._replace(concurrency=self._share),
@@ -261,12 +259,12 @@ class ChunkWorker:
             set_up=False,  # once was enough
             asking=job.asking,
             baselines=job.baselines,
-            outside=Outside(job.environment, policy, job.secrets, observer=Observer(self._died)),
+            outside=Access(job.environment, policy, job.secrets, observer=WorkerObserver(self._died)),
         )
         return await self._stack.enter_async_context(preparing)
 
 
-def _other_code(job: Job, prepared: Prepared) -> list[str]:
+def _other_code(job: RunJob, prepared: PreparedRun) -> list[str]:
     """What is not the same here as where the run was begun."""
     here = prepared.run_graders()
     other = [key for key, grader in job.graders.items() if here.get(key) != grader]

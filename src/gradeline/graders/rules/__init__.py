@@ -1,6 +1,5 @@
 """The JSON rules grader: conditions, how they are read, how they are scored."""
 
-from gradeline.graders.rules.grader import RulesConfig, RulesGrader
-from gradeline.graders.rules.reading import CONDITIONS
+from gradeline.graders.rules.grader import CONDITIONS, RulesConfig, RulesGrader
 
 __all__ = ["CONDITIONS", "RulesConfig", "RulesGrader"]

@@ -7,20 +7,18 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from gradeline.engine.many import FEWEST
+from gradeline.engine.ranking import FEWEST
 from gradeline.engine.trend import LAST
 from gradeline.errors import ConfigError
-from gradeline.service.access import Scope, requires
-from gradeline.service.comparisons import Compared, compared
-from gradeline.service.documented import documented
-from gradeline.service.envelope import success
-from gradeline.service.excerpts import Excerpts
-from gradeline.service.failures import ApiError, Code
-from gradeline.service.rankings import RankedEvaluations, ranked
+from gradeline.rest_types import EvaluationComparison, RankedEvaluations, SuiteTrend
+from gradeline.service.auth import Scope, requires
+from gradeline.service.comparisons import Excerpts, compared, ranked, suite_trend
+from gradeline.service.errors import Code, ServiceError
+from gradeline.service.openapi import document_responses
+from gradeline.service.responses import success
 from gradeline.service.results import Results
-from gradeline.service.state import service_of
-from gradeline.service.trends import SuiteTrend, suite_trend
-from gradeline.verdict.comparison import MARGIN
+from gradeline.service.service import service_of
+from gradeline.verdict.paired_decision import MARGIN
 
 # Its path must be looked at before that of an evaluation by its id.
 router = APIRouter(prefix="/api/evaluations", tags=["results"])
@@ -82,7 +80,7 @@ _EXAMPLE: dict[str, Any] = {
 }
 
 
-@router.get("/compare", responses=documented(Compared, example=_EXAMPLE))
+@router.get("/compare", responses=document_responses(EvaluationComparison, example=_EXAMPLE))
 @requires(Scope.READ)
 def compare_evaluations(
     request: Request,
@@ -154,7 +152,7 @@ _MOST = 50
 """Evaluations of one ranking: every pair is compared."""
 
 
-@router.get("/ranking", responses=documented(RankedEvaluations, example=_RANKED))
+@router.get("/ranking", responses=document_responses(RankedEvaluations, example=_RANKED))
 @requires(Scope.READ)
 def rank_evaluations(
     request: Request,
@@ -169,9 +167,9 @@ def rank_evaluations(
     wanted = [id_.strip() for id_ in ids.split(",") if id_.strip()]
     twice = sorted({id_ for id_ in wanted if wanted.count(id_) > 1})
     if twice:
-        raise ApiError(Code.INVALID_INPUT, f"ids: {', '.join(twice)} given twice; name each evaluation once")
+        raise ServiceError(Code.INVALID_INPUT, f"ids: {', '.join(twice)} given twice; name each evaluation once")
     if not FEWEST <= len(wanted) <= _MOST:
-        raise ApiError(Code.INVALID_INPUT, f"ids: expected {FEWEST} to {_MOST} evaluations, got {len(wanted)}")
+        raise ServiceError(Code.INVALID_INPUT, f"ids: expected {FEWEST} to {_MOST} evaluations, got {len(wanted)}")
     service = service_of(request)
     results: Results = service.results
     runs = [results.run(id_) for id_ in wanted]
@@ -203,7 +201,7 @@ _TREND: dict[str, Any] = {
 }
 
 
-@router.get("/trend", responses=documented(SuiteTrend, example=_TREND))
+@router.get("/trend", responses=document_responses(SuiteTrend, example=_TREND))
 @requires(Scope.READ)
 def trend_of_suite(
     request: Request,
@@ -220,4 +218,4 @@ def trend_of_suite(
     try:
         return success(suite_trend(service_of(request).storage, suite, grader, last))
     except ConfigError as error:
-        raise ApiError(Code.NOT_FOUND, str(error)) from None
+        raise ServiceError(Code.NOT_FOUND, str(error)) from None

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Header, Query, Request
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from gradeline.service.access import Scope, requires
-from gradeline.service.clean_tree import require_clean
-from gradeline.service.documented import documented
-from gradeline.service.envelope import nothing, success
-from gradeline.service.evaluations import Evaluation, EvaluationPage, Evaluations, RunStorage
-from gradeline.service.failures import ApiError, Code
-from gradeline.service.idempotency import MOST_CHARS
-from gradeline.service.paging import MAX_NUMBER, Page
+from gradeline.rest_types import Evaluation, TrialResult
+from gradeline.service.auth import Scope, requires
+from gradeline.service.errors import Code, ServiceError
+from gradeline.service.evaluations import EvaluationPage, Evaluations, RunStorage
+from gradeline.service.event_streams import EventStreams
+from gradeline.service.events import Events, RunEvent
+from gradeline.service.limits import address_of
+from gradeline.service.openapi import document_responses
+from gradeline.service.requests import MAX_NUMBER, MOST_CHARS, PageRequest, require_clean
+from gradeline.service.responses import nothing, success
 from gradeline.service.run_list import RunFilter, moment_of
-from gradeline.service.state import caller_of, recorder_of, service_of
-from gradeline.service.suites_of import Asked
+from gradeline.service.service import caller_of, recorder_of, run_in_trial_pool, service_of
+from gradeline.service.suites_of import EvaluationRequest
+from gradeline.service.test_cases import MAX_TEXT
+from gradeline.service.trials import MAX_TRIAL_S, TrialRequest
 
 router = APIRouter(prefix="/api/evaluations", tags=["evaluations"])
 
@@ -134,13 +141,13 @@ class NewEvaluation(BaseModel):
         Field(description="Ask the cases in random order, and end as soon as they decide the comparison."),
     ] = False
 
-    def asked(self) -> Asked:
+    def asked(self) -> EvaluationRequest:
         """The same as the service has it."""
         for name, value in self:
             require_clean(_plain(value) if isinstance(value, list) else value, name)
         if self.name is not None and not self.name.strip():
-            raise ApiError(Code.INVALID_INPUT, "Field 'name' has blanks alone")
-        return msgspec.convert(self.model_dump(exclude_unset=True), Asked)
+            raise ServiceError(Code.INVALID_INPUT, "Field 'name' has blanks alone")
+        return msgspec.convert(self.model_dump(exclude_unset=True), EvaluationRequest)
 
 
 class Resume(BaseModel):
@@ -166,7 +173,7 @@ class Regrade(BaseModel):
 @router.post(
     "",
     status_code=201,
-    responses=documented(Evaluation, 201, (400, 403, 409, 422, 429), example=_RUN),
+    responses=document_responses(Evaluation, 201, (400, 403, 409, 422, 429), example=_RUN),
 )
 @requires(Scope.RUN)
 def start_evaluation(
@@ -184,7 +191,7 @@ def start_evaluation(
     return success(run, 201, {"Idempotent-Replayed": "true"} if replayed else {})
 
 
-@router.get("", responses=documented(EvaluationPage, errors=(400,), example=_PAGE))
+@router.get("", responses=document_responses(EvaluationPage, errors=(400,), example=_PAGE))
 @requires(Scope.READ)
 def list_evaluations(
     request: Request,
@@ -206,18 +213,18 @@ def list_evaluations(
         tag or None,
         q or None,
     )
-    page = Page.of(limit, skip, cursor, max_limit=MAX_LIMIT)
+    page = PageRequest.of(limit, skip, cursor, max_limit=MAX_LIMIT)
     return success(_evaluations(request).page(page, wanted))
 
 
-@router.get("/{evaluation_id}", responses=documented(Evaluation, errors=(404,), example=_RUN))
+@router.get("/{evaluation_id}", responses=document_responses(Evaluation, errors=(404,), example=_RUN))
 @requires(Scope.READ)
 def get_evaluation(request: Request, evaluation_id: str) -> Response:
     """A run, with how far it has come."""
     return success(_evaluations(request).get(evaluation_id))
 
 
-@router.get("/{evaluation_id}/storage", responses=documented(RunStorage, errors=(404,), example=_STORAGE))
+@router.get("/{evaluation_id}/storage", responses=document_responses(RunStorage, errors=(404,), example=_STORAGE))
 @requires(Scope.READ)
 def get_evaluation_storage(request: Request, evaluation_id: str) -> Response:
     """What a run takes in the store: an estimate. All rows of the run are read, so it is not part of the run itself."""
@@ -226,7 +233,7 @@ def get_evaluation_storage(request: Request, evaluation_id: str) -> Response:
 
 @router.get(
     "/{evaluation_id}/suite",
-    responses=documented(
+    responses=document_responses(
         {"type": "string"}, errors=(404,), content_type="application/yaml", example="name: Capitals\n"
     ),
 )
@@ -241,7 +248,7 @@ def get_evaluation_suite(request: Request, evaluation_id: str) -> Response:
 @router.post(
     "/{evaluation_id}/cancel",
     status_code=202,
-    responses=documented(Evaluation, 202, (404, 409), example=_RUN),
+    responses=document_responses(Evaluation, 202, (404, 409), example=_RUN),
 )
 @requires(Scope.RUN)
 def cancel_evaluation(request: Request, evaluation_id: str) -> Response:
@@ -252,7 +259,7 @@ def cancel_evaluation(request: Request, evaluation_id: str) -> Response:
 @router.post(
     "/{evaluation_id}/resume",
     status_code=202,
-    responses=documented(Evaluation, 202, (400, 404, 409, 429), example=_RUN),
+    responses=document_responses(Evaluation, 202, (400, 404, 409, 429), example=_RUN),
 )
 @requires(Scope.RUN)
 def resume_evaluation(request: Request, evaluation_id: str, body: Resume = _RESUME) -> Response:
@@ -269,7 +276,7 @@ def resume_evaluation(request: Request, evaluation_id: str, body: Resume = _RESU
 @router.post(
     "/{evaluation_id}/retry-failed",
     status_code=202,
-    responses=documented(Evaluation, 202, (404, 409, 429), example=_RUN),
+    responses=document_responses(Evaluation, 202, (404, 409, 429), example=_RUN),
 )
 @requires(Scope.RUN)
 def retry_failed_results(request: Request, evaluation_id: str) -> Response:
@@ -281,7 +288,7 @@ def retry_failed_results(request: Request, evaluation_id: str) -> Response:
 @router.post(
     "/{evaluation_id}/regrade",
     status_code=201,
-    responses=documented(Evaluation, 201, (400, 404, 409, 429), example={**_RUN, "parent": _ID}),
+    responses=document_responses(Evaluation, 201, (400, 404, 409, 429), example={**_RUN, "parent": _ID}),
 )
 @requires(Scope.RUN)
 def regrade_evaluation(request: Request, evaluation_id: str, body: Regrade) -> Response:
@@ -293,7 +300,7 @@ def regrade_evaluation(request: Request, evaluation_id: str, body: Regrade) -> R
     return success(run, 201)
 
 
-@router.delete("/{evaluation_id}", status_code=204, responses=documented(None, 204, (404, 409)))
+@router.delete("/{evaluation_id}", status_code=204, responses=document_responses(None, 204, (404, 409)))
 @requires(Scope.ADMIN)
 def delete_evaluation(request: Request, evaluation_id: str) -> Response:
     """Delete a run with all its results, for good."""
@@ -308,3 +315,130 @@ def _plain(entries: list[Any]) -> list[Any]:
 def _evaluations(request: Request) -> Evaluations:
     found: Evaluations = service_of(request).evaluations
     return found
+
+
+trials_router = APIRouter(prefix="/api/evaluations", tags=["evaluations"])
+
+_URL = "http://127.0.0.1:9000/evaluate"
+_TRY_BODY: dict[str, Any] = {"agent_endpoint_url": _URL, "input": "What is the capital of France?", "timeout_s": 10}
+_TRY_RESULT: dict[str, Any] = {
+    "response_status": "success",
+    "agent_response": "Paris",
+    "agent_response_truncated": False,
+    "tool_calls": None,
+    "tool_calls_omitted": 0,
+    "usage": None,
+    "response_latency_ms": 12.5,
+    "error_type": None,
+    "error_message": None,
+    "timeout_s": 10.0,
+    "exchanges": [
+        {
+            "request": {
+                "method": "POST",
+                "url": _URL,
+                "headers": {"User-Agent": "gradeline", "Content-Type": "application/json", "Authorization": "***"},
+                "body": '{"input": "What is the capital of France?"}',
+                "body_truncated": False,
+            },
+            "answer": {
+                "status": 200,
+                "headers": {"Content-Type": "application/json"},
+                "body": '{"response": "Paris"}',
+                "body_truncated": False,
+            },
+        }
+    ],
+    "exchanges_omitted": 0,
+}
+
+
+class TryAgent(BaseModel):
+    """An agent as an evaluation has it, and one case: a text, or a stored test case."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": _TRY_BODY})
+
+    agent_endpoint_url: Annotated[
+        str | None, Field(min_length=1, max_length=2048, description='Is sent `POST {"input": …}`.')
+    ] = None
+    target: Annotated[
+        dict[str, Any] | None, Field(description="Any target of the suite format that the operator allows.")
+    ] = None
+    input: Annotated[str | None, Field(min_length=1, max_length=MAX_TEXT, description="What the agent is asked.")] = (
+        None
+    )
+    test_case_id: Annotated[str | None, Field(description="Or the test case whose input it is asked.")] = None
+    timeout_s: Annotated[
+        float | None, Field(gt=0, le=MAX_TRIAL_S, description="For the call in all; the target's own limit by default.")
+    ] = None
+
+    def asked(self) -> TrialRequest:
+        """The same as the service has it."""
+        for name, value in self:
+            require_clean(value, name)
+        if self.input is not None and not self.input.strip():
+            raise ServiceError(Code.INVALID_INPUT, "Field 'input' has blanks alone")
+        return msgspec.convert(self.model_dump(exclude_unset=True), TrialRequest)
+
+
+@trials_router.post("/try", responses=document_responses(TrialResult, errors=(400, 403, 429), example=_TRY_RESULT))
+@requires(Scope.RUN)
+async def try_agent(request: Request, body: TryAgent) -> Response:
+    """Ask an agent once and look at it: the request as it was sent, the raw answer, and what was read from it.
+
+    Nothing is stored but an entry in the audit log. The agent is asked once, without retries, and for 60 seconds at
+    most. A call that fails is an answer too: `error_type` and `error_message` are what a run would store. Secrets are
+    `***` wherever they come back.
+    """
+    service = service_of(request)
+
+    def ask() -> TrialResult:
+        trial = service.trials.prepared(body.asked(), caller_of(request))
+        service.audit.note(caller_of(request), "evaluation.try", trial.place, {"kind": trial.kind})
+        return service.trials.ask(trial)
+
+    return success(await run_in_trial_pool(request, ask))
+
+
+events_router = APIRouter(prefix="/api/evaluations", tags=["evaluations"])
+
+_EVENT = 'id: 7\nevent: progress\ndata: {"total":200,"answered":12,"graded":11,"errors":0}\n\n'
+_EVENT_RESPONSES = {
+    **document_responses({"type": "string"}, errors=(404, 429), content_type="text/event-stream", example=_EVENT),
+    204: {"description": "All was read already: there is nothing to come, and a browser need not ask again."},
+}
+
+
+@events_router.get("/{evaluation_id}/events", responses=_EVENT_RESPONSES)
+@requires(Scope.READ)
+async def follow_evaluation(
+    request: Request,
+    evaluation_id: str,
+    last_event_id: Annotated[str | None, Header(alias="Last-Event-ID", description="Goes on behind this one.")] = None,
+) -> Response:
+    """What happens in a run, as it happens: `snapshot`, `progress`, `result`, `status` and `done`.
+
+    An id is a position in the run's log, which is kept as long as the run. A stream begins with a snapshot, or behind
+    `Last-Event-ID` with no gap and no repeat; it closes after `done`, when the key is revoked or expires, and when its
+    session is signed out of. One key and one address may have a limited number of streams open.
+    """
+    events: Events = service_of(request).events
+    if await run_in_threadpool(events.is_over, evaluation_id, last_event_id):
+        return nothing()
+    streams: EventStreams = request.app.state.streams
+    content = _stream(events, evaluation_id, last_event_id)
+    return streams.open(content, caller_of(request), address_of(request.scope))
+
+
+async def _stream(events: Events, run: str, last_id: str | None) -> AsyncIterator[bytes]:
+    yield b"retry: 2000\n\n"
+    batches = events.batches(run, last_id)
+    async with aclosing(batches):
+        async for batch in batches:
+            yield b"".join(map(_block, batch)) or b":\n\n"
+
+
+def _block(event: RunEvent) -> bytes:
+    """The event as the stream has it; its data is JSON on one line. Position 0 is none: the run has no log."""
+    place = f"id: {event.n}\n" if event.n else ""
+    return f"{place}event: {event.kind}\ndata: {event.data}\n\n".encode()

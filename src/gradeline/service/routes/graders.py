@@ -9,16 +9,16 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from gradeline.service.access import Scope, requires
-from gradeline.service.documented import documented
-from gradeline.service.envelope import nothing, success
-from gradeline.service.failures import ApiError, Code, not_found
+from gradeline.rest_types import GraderInfo, Score
+from gradeline.service.auth import Scope, requires
+from gradeline.service.errors import Code, ServiceError, not_found
 from gradeline.service.grader_definitions import ID_PATTERN, MAX_DESCRIPTION, MAX_NAME, UNSAVED
-from gradeline.service.paging import MAX_NUMBER, Page
-from gradeline.service.preview import Previewer, stored_result, texts
-from gradeline.service.result_shapes import Score
-from gradeline.service.state import caller_of, recorder_of, service_of, tried_in_pool
-from gradeline.service.stored_graders import GraderInfo, ResolvedGrader, StoredGraders
+from gradeline.service.graders import ResolvedGrader, StoredGraders
+from gradeline.service.openapi import document_responses
+from gradeline.service.requests import MAX_NUMBER, PageRequest
+from gradeline.service.responses import nothing, success
+from gradeline.service.service import caller_of, recorder_of, run_in_trial_pool, service_of
+from gradeline.service.trials import Previewer, preview_stored_result, preview_texts
 
 router = APIRouter(prefix="/api/graders", tags=["graders"])
 
@@ -136,7 +136,7 @@ class PreviewRequest(BaseModel):
 
 @router.get(
     "",
-    responses=documented(
+    responses=document_responses(
         GraderList, errors=(400,), example={"graders": [_STORED], "count": 1, "total": 1, "next_cursor": None}
     ),
 )
@@ -148,20 +148,20 @@ def list_graders(
     cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
 ) -> Response:
     """List the graders: built-ins, Python graders of the operator's folder, stored ones."""
-    page = _graders(request).page(Page.of(limit, skip, cursor))
+    page = _graders(request).page(PageRequest.of(limit, skip, cursor))
     return success(
         GraderList(graders=page.graders, count=len(page.graders), total=page.total, next_cursor=page.next_cursor)
     )
 
 
-@router.post("", status_code=201, responses=documented(GraderInfo, 201, (400, 409), example=_STORED))
+@router.post("", status_code=201, responses=document_responses(GraderInfo, 201, (400, 409), example=_STORED))
 @requires(Scope.ADMIN)
 def create_grader(request: Request, body: NewGrader) -> Response:
     """Store a grader. Its definition is checked whole; ``details.errors`` names what is wrong by path."""
     return success(_graders(request).create(body.model_dump(), recorder_of(request, "create")), 201)
 
 
-@router.get("/{grader_id}", responses=documented(GraderInfo, errors=(400, 404), example=_STORED))
+@router.get("/{grader_id}", responses=document_responses(GraderInfo, errors=(400, 404), example=_STORED))
 @requires(Scope.READ)
 def get_grader(
     request: Request,
@@ -172,7 +172,7 @@ def get_grader(
     return success(_graders(request).get(grader_id, version))
 
 
-@router.put("/{grader_id}", responses=documented(GraderInfo, errors=(400, 403, 404), example=_STORED))
+@router.put("/{grader_id}", responses=document_responses(GraderInfo, errors=(400, 403, 404), example=_STORED))
 @requires(Scope.ADMIN)
 def update_grader(request: Request, grader_id: str, body: GraderChanges) -> Response:
     """Replace the fields that are given, as a new version. A new name or description keeps the fingerprint."""
@@ -180,7 +180,7 @@ def update_grader(request: Request, grader_id: str, body: GraderChanges) -> Resp
     return success(_graders(request).change(grader_id, changes, recorder_of(request, "update")))
 
 
-@router.delete("/{grader_id}", status_code=204, responses=documented(status=204, errors=(403, 404)))
+@router.delete("/{grader_id}", status_code=204, responses=document_responses(status=204, errors=(403, 404)))
 @requires(Scope.ADMIN)
 def delete_grader(request: Request, grader_id: str) -> Response:
     """Delete a grader. The runs that used it keep what they used."""
@@ -188,14 +188,14 @@ def delete_grader(request: Request, grader_id: str) -> Response:
     return nothing()
 
 
-@router.post("/{grader_id}/preview", responses=documented(Score, errors=(400, 403, 404, 429), example=_SCORE))
+@router.post("/{grader_id}/preview", responses=document_responses(Score, errors=(400, 403, 404, 429), example=_SCORE))
 @requires(Scope.RUN)
 async def preview_grader(request: Request, grader_id: str, body: PreviewRequest) -> Response:
     """Grade a text or a stored result; nothing is stored. For the id "new" the definition is in the body.
 
     A grader that needs more than 60 seconds gives a score of status `error` and type `timeout`.
     """
-    return success(await tried_in_pool(request, lambda: _preview(request, grader_id, body)))
+    return success(await run_in_trial_pool(request, lambda: _preview(request, grader_id, body)))
 
 
 def _preview(request: Request, grader_id: str, body: PreviewRequest) -> Score:
@@ -205,14 +205,14 @@ def _preview(request: Request, grader_id: str, body: PreviewRequest) -> Score:
         _refuse_both(body)
         if body.evaluation_id is None or body.result_id is None:
             missing = "evaluation_id" if body.evaluation_id is None else "result_id"
-            raise ApiError(Code.MISSING_FIELD, f"Field {missing!r} is required beside the other id")
-        answer = stored_result(service.storage, body.evaluation_id, body.result_id)
+            raise ServiceError(Code.MISSING_FIELD, f"Field {missing!r} is required beside the other id")
+        answer = preview_stored_result(service.storage, body.evaluation_id, body.result_id)
     elif body.agent_response is None:
-        raise ApiError(
+        raise ServiceError(
             Code.MISSING_FIELD, "Field 'agent_response' is required, or 'evaluation_id' together with 'result_id'"
         )
     else:
-        answer = texts(body.agent_response, body.expected_output, body.input)
+        answer = preview_texts(body.agent_response, body.expected_output, body.input)
     previewer = Previewer(_graders(request).files, service.secrets, service.egress, caller_of(request))
     return previewer.score(grader, answer)
 
@@ -220,12 +220,12 @@ def _preview(request: Request, grader_id: str, body: PreviewRequest) -> Score:
 def _previewed(request: Request, grader_id: str, body: PreviewRequest) -> ResolvedGrader:
     if body.definition is None:
         if grader_id == UNSAVED:
-            raise ApiError(Code.MISSING_FIELD, "Field 'definition' is required: the grader that is not stored yet")
+            raise ServiceError(Code.MISSING_FIELD, "Field 'definition' is required: the grader that is not stored yet")
         return _graders(request).named(grader_id, body.config)
     if grader_id != UNSAVED:
         raise not_found("unsaved grader", grader_id)
     if not caller_of(request).scope.includes(Scope.ADMIN):
-        raise ApiError(Code.FORBIDDEN, "A definition needs a key of scope 'admin', as storing one does")
+        raise ServiceError(Code.FORBIDDEN, "A definition needs a key of scope 'admin', as storing one does")
     definition = body.definition.model_dump(exclude_unset=True)
     if body.config is not None:
         definition["config"] = {**(definition.get("config") or {}), **body.config}
@@ -235,7 +235,9 @@ def _previewed(request: Request, grader_id: str, body: PreviewRequest) -> Resolv
 def _refuse_both(body: PreviewRequest) -> None:
     for name in ("agent_response", "expected_output", "input"):
         if getattr(body, name) is not None:
-            raise ApiError(Code.INVALID_INPUT, f"Field {name!r} stands beside a stored result, which has its own texts")
+            raise ServiceError(
+                Code.INVALID_INPUT, f"Field {name!r} stands beside a stored result, which has its own texts"
+            )
 
 
 def _graders(request: Request) -> StoredGraders:

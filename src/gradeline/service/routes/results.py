@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from math import nextafter
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Send
 from starlette.types import Scope as Connection
 
 from gradeline.errors import Outcome
-from gradeline.model import clean_text, quote
+from gradeline.model import Record, Run, clean_text, quote
 from gradeline.model.response import ResponseStatus
-from gradeline.service.access import Scope, requires
+from gradeline.rest_types import RunHistograms
+from gradeline.service.auth import Scope, requires
 from gradeline.service.case_history import CaseHistory
-from gradeline.service.documented import documented
-from gradeline.service.envelope import success
+from gradeline.service.errors import Code, ServiceError, not_found
 from gradeline.service.exports import KINDS, Export, Exports, Format
-from gradeline.service.failures import ApiError, Code
-from gradeline.service.histograms import RunHistograms
-from gradeline.service.labels import LabelledResult, labelled
-from gradeline.service.paging import Page
+from gradeline.service.labels import Label, LabelChange, LabelledResult, LabelPage, Opinion, ResultLabels, labelled
+from gradeline.service.openapi import document_responses
+from gradeline.service.requests import PageRequest
+from gradeline.service.responses import nothing, success
 from gradeline.service.result_scan import ANY, Range, ResultFilter
 from gradeline.service.results import ResultPage, Results
-from gradeline.service.state import service_of
+from gradeline.service.service import Service, caller_of, recorder_of, service_of
 
 router = APIRouter(prefix="/api/evaluations/{evaluation_id}", tags=["results"])
 
@@ -133,7 +134,7 @@ _LatencyMax = Annotated[
 ]
 
 
-@router.get("/results", responses=documented(ResultPage, example=_PAGE))
+@router.get("/results", responses=document_responses(ResultPage, example=_PAGE))
 @requires(Scope.READ)
 def list_results(
     request: Request,
@@ -167,11 +168,13 @@ def list_results(
     )
     if where.grader is None and where.score != ANY:
         name = "score_max" if score_min is None else "score_min"
-        raise ApiError(Code.INVALID_INPUT, f"Parameter '{name}' needs 'grader': name the one whose scores are meant")
-    return success(_results(request).page(evaluation_id, where, Page.of(limit, skip, cursor, max_skip=MAX_SKIP)))
+        raise ServiceError(
+            Code.INVALID_INPUT, f"Parameter '{name}' needs 'grader': name the one whose scores are meant"
+        )
+    return success(_results(request).page(evaluation_id, where, PageRequest.of(limit, skip, cursor, max_skip=MAX_SKIP)))
 
 
-@router.get("/histograms", responses=documented(RunHistograms, errors=(404,), example=_HISTOGRAMS))
+@router.get("/histograms", responses=document_responses(RunHistograms, errors=(404,), example=_HISTOGRAMS))
 @requires(Scope.READ)
 def get_histograms(request: Request, evaluation_id: EvaluationId) -> Response:
     """How scores and latencies are spread over an evaluation.
@@ -185,7 +188,8 @@ def get_histograms(request: Request, evaluation_id: EvaluationId) -> Response:
 
 
 @router.get(
-    "/results/{result_id:path}/case-history", responses=documented(CaseHistory, errors=(404,), example=_CASE_HISTORY)
+    "/results/{result_id:path}/case-history",
+    responses=document_responses(CaseHistory, errors=(404,), example=_CASE_HISTORY),
 )
 @requires(Scope.READ)
 def get_case_history(
@@ -202,7 +206,7 @@ def get_case_history(
     return success(_results(request).case_history(evaluation_id, result_id, limit))
 
 
-@router.get("/results/{result_id:path}", responses=documented(LabelledResult, errors=(404,), example=_DETAIL))
+@router.get("/results/{result_id:path}", responses=document_responses(LabelledResult, errors=(404,), example=_DETAIL))
 @requires(Scope.READ)
 def get_result(
     request: Request, evaluation_id: EvaluationId, result_id: Annotated[str, Path(description="The id of a result.")]
@@ -215,7 +219,7 @@ def get_result(
 
 def _export_responses() -> dict[int | str, dict[str, Any]]:
     """One schema for each content type."""
-    told = documented({"type": "string"}, content_type="application/json", description="The file.")
+    told = document_responses({"type": "string"}, content_type="application/json", description="The file.")
     told[200]["content"] = {
         kind.content_type.partition(";")[0]: {"schema": {"type": "string", "format": "binary"}}
         for kind in KINDS.values()
@@ -270,12 +274,137 @@ def _results(request: Request) -> Results:
 def _range(name: str, low: float | None, high: float | None) -> Range:
     if low is not None and high is not None and low > high:
         given = f"{quote(low)} and {quote(high)}"
-        raise ApiError(Code.INVALID_INPUT, f"Parameter '{name}_min' must not be above '{name}_max', got {given}")
+        raise ServiceError(Code.INVALID_INPUT, f"Parameter '{name}_min' must not be above '{name}_max', got {given}")
     return Range(low, high)
 
 
 def _named(name: str, value: str | None) -> str | None:
     """A text to look for; an empty one looks for nothing."""
     if value is not None and clean_text(value).changed:
-        raise ApiError(Code.INVALID_INPUT, f"Parameter '{name}' has a character that no text here has (NUL)")
+        raise ServiceError(Code.INVALID_INPUT, f"Parameter '{name}' has a character that no text here has (NUL)")
     return value or None
+
+
+labels_router = APIRouter(prefix="/api/evaluations/{evaluation_id}", tags=["labels"])
+
+MAX_REASON = 2_000
+
+_AT = "2026-01-15T10:00:00.000Z"
+_REASON = "The answer names the city, if in a sentence."
+_BODY: dict[str, Any] = {"verdict": "pass", "reason": _REASON, "score": 1.0}
+_LABEL = Label(
+    result_id="1c7c9c0e-2f5a-4f0e-9a70-6c1f6f0b9d55~0",
+    test_case_id="1c7c9c0e-2f5a-4f0e-9a70-6c1f6f0b9d55",
+    repeat=0,
+    grader_id="string_match",
+    verdict="pass",
+    score=1.0,
+    reason=_REASON,
+    author="0123456789ab",
+    labelled_at=_AT,
+    grade_outcome=Outcome.FAIL,
+    grade_score=0.0,
+    grader_fingerprint="9f2b6c1d0e3a4b5c6d7e8f9012345678",
+    case_digest="0a1b2c3d4e5f60718293a4b5c6d7e8f9",
+    response_digest="5d41402abc4b2a76b9719d911017c592",
+)
+_CHANGE = LabelChange(
+    grader_id="string_match", verdict="pass", score=1.0, reason=_REASON, author="0123456789ab", at=_AT
+)
+
+ResultId = Annotated[str, Path(description="The id of a result.")]
+GraderId = Annotated[str, Path(description="The grader whose word it is about, as the result's scores name it.")]
+
+
+class LabelBody(BaseModel):
+    """What a person says."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_BODY]})
+
+    verdict: Annotated[Literal["pass", "fail"], Field(description="Whether the answer is good.")]
+    reason: Annotated[str, Field(min_length=1, max_length=MAX_REASON, description="Why.")]
+    score: Annotated[
+        float | None, Field(ge=0, le=1, allow_inf_nan=False, description="How good, where a verdict says too little.")
+    ] = None
+
+    @field_validator("reason")
+    @classmethod
+    def _says_something(cls, reason: str) -> str:
+        if not reason.strip():
+            raise ValueError("say why; blanks are no reason")
+        if clean_text(reason).changed:
+            raise ValueError("it holds NUL or half a character, which no store keeps; leave it out")
+        return reason
+
+
+@labels_router.get(
+    "/labels",
+    responses=document_responses(LabelPage, example=LabelPage(labels=[_LABEL], count=1, total=1, next_cursor=None)),
+)
+@requires(Scope.READ)
+def list_labels(
+    request: Request,
+    evaluation_id: EvaluationId,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 100,
+    skip: Annotated[int | None, Query(ge=0, le=MAX_SKIP, description="Not together with cursor.")] = None,
+    cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
+) -> Response:
+    """The human verdicts on an evaluation's results that stand, the latest change last."""
+    service = service_of(request)
+    run = service.results.run(evaluation_id)
+    return success(service.labels.page(run.id, PageRequest.of(limit, skip, cursor, max_skip=MAX_SKIP)))
+
+
+@labels_router.get(
+    "/results/{result_id:path}/labels",
+    responses=document_responses(ResultLabels, errors=(404,), example=ResultLabels(labels=[_LABEL], history=[_CHANGE])),
+)
+@requires(Scope.READ)
+def list_labels_of_result(request: Request, evaluation_id: EvaluationId, result_id: ResultId) -> Response:
+    """The human verdicts on one result, and how they came about: a change is added, nothing is overwritten."""
+    service = service_of(request)
+    run, record = _asked(service, evaluation_id, result_id)
+    key = (run.id, record.case, record.repeat)
+    return success(ResultLabels(labels=service.labels.of_result(*key), history=service.labels.history(*key)))
+
+
+@labels_router.put(
+    "/results/{result_id:path}/labels/{grader_id:path}",
+    responses=document_responses(Label, errors=(400, 404, 409), example=_LABEL),
+)
+@requires(Scope.LABEL)
+def put_label(
+    request: Request, evaluation_id: EvaluationId, result_id: ResultId, grader_id: GraderId, body: LabelBody
+) -> Response:
+    """Say whether a grader is right about a result, or say it anew.
+
+    The label stands beside the grade: no score, summary or verdict of the evaluation changes. It keeps what the
+    grader said, its fingerprint, and digests of the case and the answer as they are now.
+    """
+    service, caller = service_of(request), caller_of(request)
+    run, record = _asked(service, evaluation_id, result_id)
+    said = Opinion(body.verdict, body.reason, body.score)
+    record_act = recorder_of(request, "label.put")
+    return success(service.labels.put(run, record, grader_id, said, caller.key_id, record_act))
+
+
+@labels_router.delete(
+    "/results/{result_id:path}/labels/{grader_id:path}",
+    status_code=204,
+    responses=document_responses(status=204, errors=(404,)),
+)
+@requires(Scope.LABEL)
+def delete_label(request: Request, evaluation_id: EvaluationId, result_id: ResultId, grader_id: GraderId) -> Response:
+    """Take a label back. The result's history of labels keeps it, and who took it back."""
+    service, caller = service_of(request), caller_of(request)
+    run, record = _asked(service, evaluation_id, result_id)
+    service.labels.withdraw(run, record, grader_id, caller.key_id, recorder_of(request, "label.delete"))
+    return nothing()
+
+
+def _asked(service: Service, evaluation_id: str, result_id: str) -> tuple[Run, Record]:
+    run = service.results.run(evaluation_id)
+    record = service.results.record(run, result_id)
+    if record is None:
+        raise not_found("result", result_id)
+    return run, record

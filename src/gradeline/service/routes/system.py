@@ -2,23 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from mimetypes import guess_type
+from pathlib import Path
+
 from fastapi import APIRouter
 from msgspec import Struct
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 
 from gradeline import __version__
 from gradeline.errors import StoreError
-from gradeline.service.access import Scope, requires
-from gradeline.service.documented import documented
-from gradeline.service.envelope import success
-from gradeline.service.errors_http import error_of
-from gradeline.service.failures import ApiError
-from gradeline.service.guard import Guard
-from gradeline.service.metrics import CONTENT_TYPE
-from gradeline.service.openapi import openapi_of
-from gradeline.service.pages import Pages
-from gradeline.service.state import service_of
+from gradeline.service.auth import Scope, requires
+from gradeline.service.errors import Code, ServiceError
+from gradeline.service.middleware import PAGE_POLICY, AuthMiddleware
+from gradeline.service.openapi import document_responses, openapi_of
+from gradeline.service.responses import error_of, success
+from gradeline.service.service import service_of
+from gradeline.service.telemetry import CONTENT_TYPE
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_STATIC = _PACKAGE / "static"
+_WEB = _PACKAGE.parent / "web"
+_TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".woff2": "font/woff2"}
+_FOR_EVER = "public, max-age=31536000, immutable"
+
+
+class Pages:
+    """Files by name. Only what was there at the start is served, so no path leads anywhere else."""
+
+    def __init__(self, web: Path = _WEB, static: Path = _STATIC) -> None:
+        self.has_web = (web / "index.html").is_file()
+        self._index = web / "index.html" if self.has_web else static / "start.html"
+        self._assets = _files(web / "assets" if self.has_web else static / "assets")
+        self._static = _files(static)
+
+    def index(self) -> Response:
+        """The web interface, or how to get it."""
+        return _page(self._index, "no-cache")
+
+    def asset(self, name: str) -> Response:
+        """A file of the web interface; its name has a digest in it, so it never changes."""
+        return _page(_known(self._assets, name), _FOR_EVER if self.has_web else "no-cache")
+
+    def docs(self, name: str = "docs.html") -> Response:
+        """The reader of the API's description."""
+        return _page(_known(self._static, name), "no-cache")
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    return {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+
+
+def _known(files: Mapping[str, Path], name: str) -> Path:
+    if name not in files:
+        raise ServiceError(Code.NOT_FOUND, "There is no such file")
+    return files[name]
+
+
+def _page(path: Path, caching: str) -> Response:
+    kind = _TYPES.get(path.suffix) or guess_type(path.name)[0] or "application/octet-stream"
+    headers = {"Content-Security-Policy": PAGE_POLICY, "Cache-Control": caching}
+    return FileResponse(path, headers=headers, media_type=kind)
+
 
 router = APIRouter(tags=["system"])
 _pages = Pages()
@@ -35,30 +81,30 @@ _HEALTHY = Health("ok", __version__)
 _READY = Health("ready", __version__)
 
 
-@router.get("/api/health", responses=documented(Health, errors=(), example=_HEALTHY))
+@router.get("/api/health", responses=document_responses(Health, errors=(), example=_HEALTHY))
 @requires(Scope.PUBLIC)
 async def get_health() -> Response:
     """Whether the service is alive. It says nothing about its store; `/api/ready` does."""
     return success(_HEALTHY)
 
 
-@router.get("/api/ready", responses=documented(Health, errors=(503,), example=_READY))
+@router.get("/api/ready", responses=document_responses(Health, errors=(503,), example=_READY))
 @requires(Scope.PUBLIC)
 async def get_ready(request: Request) -> Response:
     """Whether the service can work: its store was written to within the last second."""
     try:
-        guard: Guard = request.app.state.guard
+        guard: AuthMiddleware = request.app.state.guard
         await guard.in_reserved_thread(service_of(request).readiness.check)
     except StoreError as error:
         told = error_of(error, request.method, request.url.path)
         # one status for whoever only asks whether it is ready, a full disk included
-        raise ApiError(told.code, told.message, status=503, headers=told.headers) from None
+        raise ServiceError(told.code, told.message, status=503, headers=told.headers) from None
     return success(_READY)
 
 
 @router.get(
     "/api/metrics",
-    responses=documented(
+    responses=document_responses(
         {"type": "string"}, errors=(), content_type="text/plain", description="Prometheus's text format."
     ),
 )
@@ -70,7 +116,7 @@ def get_metrics(request: Request) -> Response:
 
 @router.get(
     "/api/openapi.json",
-    responses=documented({"type": "object"}, errors=(), envelope=False, description="OpenAPI 3.1."),
+    responses=document_responses({"type": "object"}, errors=(), envelope=False, description="OpenAPI 3.1."),
 )
 @requires(Scope.READ)
 def get_openapi_document(request: Request) -> Response:

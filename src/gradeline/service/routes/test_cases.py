@@ -17,13 +17,13 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.responses import Response, StreamingResponse
 
 from gradeline.model import quote
-from gradeline.service.access import Scope, requires
+from gradeline.service.auth import Scope, requires
 from gradeline.service.case_files import FileKind, export_cases, import_cases
-from gradeline.service.documented import documented
-from gradeline.service.envelope import nothing, success
-from gradeline.service.failures import ApiError, Code
-from gradeline.service.paging import MAX_NUMBER, Page
-from gradeline.service.state import caller_of, recorder_of, service_of
+from gradeline.service.errors import Code, ServiceError
+from gradeline.service.openapi import document_responses
+from gradeline.service.requests import MAX_NUMBER, PageRequest
+from gradeline.service.responses import nothing, success
+from gradeline.service.service import caller_of, recorder_of, service_of
 from gradeline.service.test_cases import MAX_DESCRIPTION, MAX_TAGS, MAX_TEXT, TAG_PATTERN, Filter, TestCases, shown
 
 router = APIRouter(prefix="/api/test-cases", tags=["test cases"])
@@ -144,7 +144,7 @@ _Tag = Annotated[str | None, Query(max_length=50, description="A part of a tag."
 _Text = Annotated[str | None, Query(max_length=500, description="A text in any of the case's texts, in any case.")]
 
 
-@router.post("", status_code=201, responses=documented(_CASE_SCHEMA, 201, (400,), example=_STORED))
+@router.post("", status_code=201, responses=document_responses(_CASE_SCHEMA, 201, (400,), example=_STORED))
 @requires(Scope.RUN)
 def create_test_case(request: Request, body: NewTestCase) -> Response:
     """Store a test case."""
@@ -154,7 +154,7 @@ def create_test_case(request: Request, body: NewTestCase) -> Response:
 
 @router.get(
     "",
-    responses=documented(
+    responses=document_responses(
         _PAGE_SCHEMA, errors=(400,), example={"test_cases": [_STORED], "count": 1, "total": 1, "next_cursor": None}
     ),
 )
@@ -168,7 +168,7 @@ def list_test_cases(
     cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
 ) -> Response:
     """List the test cases, oldest first."""
-    page = _cases(request).page(Page.of(limit, skip, cursor), Filter(tag, q))
+    page = _cases(request).page(PageRequest.of(limit, skip, cursor), Filter(tag, q))
     told: dict[str, object] = {
         "test_cases": [shown(case) for case in page.cases],
         "count": len(page.cases),
@@ -181,7 +181,7 @@ def list_test_cases(
 @router.post(
     "/import",
     status_code=201,
-    responses=documented(_IMPORTED, 201, (400, 413, 415), example={"imported": 2}),
+    responses=document_responses(_IMPORTED, 201, (400, 413, 415), example={"imported": 2}),
     openapi_extra=_IMPORT_BODY,
 )
 @requires(Scope.RUN)
@@ -204,7 +204,9 @@ async def import_test_cases(
     return success({"imported": imported}, 201)
 
 
-_EXPORTED = documented({"type": "string"}, errors=(400,), example=_JSONL_EXAMPLE, content_type="application/x-ndjson")
+_EXPORTED = document_responses(
+    {"type": "string"}, errors=(400,), example=_JSONL_EXAMPLE, content_type="application/x-ndjson"
+)
 _EXPORTED[200]["content"]["text/csv"] = {"schema": {"type": "string"}, "example": _CSV_EXAMPLE}
 
 
@@ -230,14 +232,14 @@ def export_test_cases(
     )
 
 
-@router.get("/{test_case_id}", responses=documented(_CASE_SCHEMA, errors=(404,), example=_STORED))
+@router.get("/{test_case_id}", responses=document_responses(_CASE_SCHEMA, errors=(404,), example=_STORED))
 @requires(Scope.READ)
 def get_test_case(request: Request, test_case_id: str) -> Response:
     """One test case."""
     return success(shown(_cases(request).get(test_case_id)))
 
 
-@router.put("/{test_case_id}", responses=documented(_CASE_SCHEMA, example=_STORED))
+@router.put("/{test_case_id}", responses=document_responses(_CASE_SCHEMA, example=_STORED))
 @requires(Scope.RUN)
 def update_test_case(request: Request, test_case_id: str, body: TestCaseChanges) -> Response:
     """Replace the fields that are given; the others stay. Runs that are done keep the texts they had."""
@@ -245,7 +247,7 @@ def update_test_case(request: Request, test_case_id: str, body: TestCaseChanges)
     return success(shown(_cases(request).change(test_case_id, changes, recorder_of(request, "update"))))
 
 
-@router.delete("/{test_case_id}", status_code=204, responses=documented(status=204, errors=(403, 404)))
+@router.delete("/{test_case_id}", status_code=204, responses=document_responses(status=204, errors=(403, 404)))
 @requires(Scope.RUN)
 def delete_test_case(request: Request, test_case_id: str) -> Response:
     """Delete a test case. The runs that used it keep its texts.
@@ -293,12 +295,12 @@ async def _uploaded(request: Request, most: int) -> UploadFile:
     try:
         form = await parser.parse()
     except MultiPartException as error:
-        raise ApiError(Code.INVALID_INPUT, f"The form cannot be read: {error.message}") from None
+        raise ServiceError(Code.INVALID_INPUT, f"The form cannot be read: {error.message}") from None
     found = form.get("file")
     if isinstance(found, UploadFile):
         return found
     await form.close()
-    raise ApiError(Code.MISSING_FIELD, "Field 'file' is required: the part of the form that holds the file")
+    raise ServiceError(Code.MISSING_FIELD, "Field 'file' is required: the part of the form that holds the file")
 
 
 async def _counted(request: Request, most: int) -> AsyncGenerator[bytes, None]:
@@ -306,7 +308,7 @@ async def _counted(request: Request, most: int) -> AsyncGenerator[bytes, None]:
     async for chunk in request.stream():
         size += len(chunk)
         if size > most:
-            raise ApiError(Code.PAYLOAD_TOO_LARGE, f"The file has over {most:,} bytes; import it in parts")
+            raise ServiceError(Code.PAYLOAD_TOO_LARGE, f"The file has over {most:,} bytes; import it in parts")
         yield chunk
 
 
@@ -324,13 +326,13 @@ def _kind_of_name(name: str) -> FileKind | None:
 
 def _refuse_packed(encoding: str) -> None:
     if encoding.strip().lower() not in ("", "identity"):
-        raise ApiError(
+        raise ServiceError(
             Code.UNSUPPORTED_MEDIA_TYPE, f"Content-Encoding {quote(encoding, 60)} is not read; send the file unpacked"
         )
 
 
-def _unknown_kind(content_type: str, what: str) -> ApiError:
-    return ApiError(
+def _unknown_kind(content_type: str, what: str) -> ServiceError:
+    return ServiceError(
         Code.UNSUPPORTED_MEDIA_TYPE,
         f"Content-Type {quote(content_type, 60)} of {what} is no file of test cases;"
         " send application/x-ndjson or text/csv, or name it by ?format=jsonl or ?format=csv",

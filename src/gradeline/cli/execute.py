@@ -1,0 +1,249 @@
+"""Runs a suite in the terminal: progress, Ctrl-C, and the report at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import copy_context
+from functools import partial
+from pathlib import Path
+from threading import Timer, main_thread
+from types import FrameType
+from typing import Any
+
+import click
+
+from gradeline.cli import progress, relax_gc
+from gradeline.cli.options import CliSettings
+from gradeline.cli.show import print_report
+from gradeline.cli.terminal import print_message
+from gradeline.engine import orchestrate
+from gradeline.engine.conclude import conclude, worst_of
+from gradeline.engine.definition import RunDefinition, RunOptions, how_to_continue
+from gradeline.engine.execute import Stop
+from gradeline.engine.orchestrate import (
+    INTERRUPTED_REASON,
+    Engine,
+    RunObserver,
+    RunOutcome,
+    RunRequest,
+    SuiteOutcome,
+    local_engine,
+)
+from gradeline.engine.plan import ProgressCallback
+from gradeline.engine.prepare import placed_problems, prepare, read_with_code
+from gradeline.errors import ConfigError, Problem
+from gradeline.model import Run, Storage
+from gradeline.suite.read import read_suite
+from gradeline.suite.spec import Suite
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+BLOCKED_S = 0.5
+"""Seconds after a second Ctrl-C until code that blocks the event loop is interrupted."""
+
+
+async def check_suite(path: Path, warnings: list[str], overrides: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """All problems of a suite, found without calling its agent."""
+    suite: Suite | None = None
+    try:
+        suite = await read_with_code(lambda: read_suite(path, overrides))
+        warnings.extend(suite.warnings)
+        async with prepare(suite, RunOptions(model=next(iter(suite.target.models), None)), set_up=False) as prepared:
+            prepared.require_cases()
+            for _ in prepared.samples():
+                pass
+            warnings.extend(prepared.cluster_warnings())
+            warnings.extend(prepared.rubric_warnings())
+            warnings.extend(prepared.notes)
+    except ConfigError as error:
+        found = placed_problems(error, suite)
+        return [{**problem._asdict(), "file": problem.file or str(path)} for problem in found]
+    return []
+
+
+async def run_suite(settings: CliSettings, storage: Storage, order: RunRequest, engine: Engine = local_engine) -> int:
+    """Run a suite, once per model, and print the reports; returns the exit code."""
+    output = order.choice.output
+    if output is not None:
+        try:
+            Path(output).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(Problem("--output", f"cannot create the folder {output}: {error.strerror}")) from None
+    done = await orchestrate.run_suite(storage, order, observer(settings, storage), engine)
+    _write_output(storage, done)
+    return print_runs(settings, storage, done.runs)
+
+
+async def resume_run(
+    settings: CliSettings,
+    storage: Storage,
+    wanted: str,
+    choice: RunOptions,
+    engine: Engine,
+    *,
+    allow_changed: bool,
+    whole: bool,
+) -> int:
+    observing = observer(settings, storage)
+    ran = await orchestrate.resume_run(
+        storage, wanted, choice, observing, allow_changed=allow_changed, whole=whole, engine=engine
+    )
+    done = await orchestrate.run_remaining_models(storage, ran, observing, engine)
+    _write_output(storage, done)
+    return print_runs(settings, storage, done.runs)
+
+
+def _write_output(storage: Storage, done: SuiteOutcome) -> None:
+    """Write letta-evals result files of all runs of the group, if the run or the suite names a folder."""
+    run = done.runs[0].report.run
+    folder = RunDefinition.of(run).choice.output or done.suite.output
+    if folder is None:
+        return
+    from gradeline.letta.result_files import LettaRun, write_letta_layout  # few runs need it
+
+    known = {ran.report.run.id: ran.report for ran in done.runs}
+    reports = [known.get(one.id) or conclude(storage, one) for one in orchestrate.runs_in_group(storage, run)]
+    write_letta_layout(Path(folder), [LettaRun.of(report, done.suite.masked) for report in reports])
+
+
+async def regrade_run(
+    settings: CliSettings,
+    storage: Storage,
+    wanted: str,
+    path: Path | None,
+    choice: RunOptions,
+    name: str | None,
+    engine: Engine,
+) -> int:
+    ran = await orchestrate.regrade_run(storage, wanted, path, choice, name, observer(settings, storage), engine=engine)
+    return print_runs(settings, storage, [ran])
+
+
+async def demo_runs(settings: CliSettings, storage: Storage) -> tuple[Run, Run]:
+    """Run the demo suite with two models."""
+    from importlib.resources import files
+
+    from gradeline.demo.agent import DemoAgent  # a server, only for the demo
+
+    suite = Path(str(files("gradeline.demo"))) / "agent_suite.yaml"
+    async with DemoAgent() as agent:
+        choice = RunOptions(overrides=(f"target.url={agent.url}/evaluate",))
+        done = await orchestrate.run_suite(storage, RunRequest(suite, choice), observer(settings, storage))
+    print_runs(settings, storage, done.runs)
+    small, large = (ran.report.run for ran in done.runs)
+    return small, large
+
+
+def observer(settings: CliSettings, storage: Storage, *, together: bool = False) -> RunObserver:
+    """Shows progress and handles Ctrl-C; ``together`` shows concurrent runs in one display."""
+    relax_gc()
+    stop = Stop()
+    interrupts = _Interrupts(stop, lambda run: how_to_continue(run, storage, settings.store))
+    display = progress.SharedProgress(settings) if together else partial(progress.show_progress, settings)
+    return RunObserver(
+        lambda warning: print_message(f"warning: {warning}"),
+        lambda prepared, run: interrupts.during(run, display(lambda: prepared.expected(run))),
+        stop,
+        settings.store,
+    )
+
+
+def print_runs(settings: CliSettings, storage: Storage, done: list[RunOutcome], **fields: str) -> int:
+    """Print the reports of runs and return their exit code; ``fields`` are added to the JSON output."""
+    code = worst_of([ran.exit_code for ran in done])
+    if os.environ.get("GITHUB_STEP_SUMMARY"):
+        from gradeline.report.markdown import append_step_summary, markdown  # only on GitHub
+
+        for ran in done:
+            append_step_summary(markdown(ran.report))
+    for ran in done:
+        if ran.stopped is not None:
+            click.echo(f"{ran.stopped}; {how_to_continue(ran.report.run.id, storage, settings.store)}", err=True)
+    if settings.json:
+        shown = [ran.to_data() for ran in done]
+        data = shown[0] if len(done) == 1 else {"runs": shown, "exit_code": code}
+        click.echo(json.dumps({**data, **fields}, ensure_ascii=False))
+        return code
+    for ran in done:
+        if settings.quiet:
+            click.echo(ran.report.verdict.result)
+        else:
+            print_report(settings, ran.report, storage)
+    return code
+
+
+class _Interrupts:
+    """Ctrl-C and SIGTERM during a run: the first finishes the calls in flight, the second stops now.
+
+    Before and after a run, Ctrl-C ends the command. The second Ctrl-C is raised between two callbacks of the event
+    loop: raised inside asyncio, it would leave half-made transports behind. The handlers are Python's, not the loop's,
+    so that they also end code that blocks the loop.
+    """
+
+    def __init__(self, stop: Stop, advice: Callable[[str], str]) -> None:
+        """``advice`` tells how to resume the run with an id."""
+        self._stop = stop
+        self._advice = advice
+        self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
+        """Keeps messages out of the output of user code that a signal interrupts."""
+        self._advices: list[str] = []
+        """How to resume each running run, computed here because a signal handler must not."""
+        self._received = 0
+        self._blocked = Timer(BLOCKED_S, _interrupt_main_thread)
+        self._blocked.daemon = True
+        self._before: dict[signal.Signals, Any] = {}
+
+    @contextmanager
+    def during(self, run: Run, display: AbstractContextManager[ProgressCallback]) -> Iterator[ProgressCallback]:
+        """The display of a run, with the handlers installed."""
+        advice = self._advice(run.id)
+        self._advices.append(advice)
+        if len(self._advices) == 1:
+            self._before = {one: signal.getsignal(one) for one in _STOP_SIGNALS}
+            for one, handler in self._before.items():
+                if handler is not signal.SIG_IGN:  # as under nohup
+                    signal.signal(one, self._handle)
+        try:
+            with display as advance:
+                yield advance
+        finally:
+            self._advices.remove(advice)
+            if not self._advices:
+                self._blocked.cancel()
+                for one, handler in self._before.items():
+                    signal.signal(one, handler)
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        self._received += 1
+        if self._received == 1:
+            self._loop.call_soon_threadsafe(self._finish, context=self._context)
+        elif number != signal.SIGINT:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        elif self._received == 2:
+            self._loop.call_soon_threadsafe(self._raise)
+            self._blocked.start()
+        else:
+            self._raise()
+
+    def _raise(self) -> None:
+        self._blocked.cancel()
+        raise KeyboardInterrupt(*self._advices)
+
+    def _finish(self) -> None:
+        self._stop.set(INTERRUPTED_REASON)
+        print_message("finishing calls in flight; press Ctrl-C again to stop now")
+
+
+def _interrupt_main_thread() -> None:
+    signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)
+
+
+def show_run(settings: CliSettings, storage: Storage, found: Run) -> int:
+    """Print the report of a stored run and return the exit code of its verdict."""
+    return print_runs(settings, storage, [RunOutcome(conclude(storage, found))])

@@ -1,0 +1,164 @@
+"""``gradeline export``: a stored run as JSON lines, CSV, Parquet, JUnit XML, Markdown or HTML."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import TextIOWrapper
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from gradeline.cli.options import current_settings, global_options, run_or_latest
+from gradeline.cli.streams import streaming_output
+from gradeline.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from gradeline.model import Run, Storage
+
+FORMATS = ("jsonl", "csv", "parquet", "junit", "markdown", "html")
+
+
+@click.command()
+@run_or_latest
+@click.option(
+    "--format", "file_format", type=click.Choice(FORMATS), default="jsonl", show_default=True, help="File format."
+)
+@click.option(
+    "--output", type=click.Path(path_type=Path), metavar="FILE", help="Output file (default: standard output)."
+)
+@global_options
+def export(run_name: str, file_format: str, output: Path | None) -> None:
+    """Export a stored run.
+
+    RUN is an id, the start of one, a name, latest or latest~1 (default: latest).
+
+    \b
+    jsonl     every record, one JSON object per line
+    csv       one row per case, repeat and grader, for spreadsheets
+    parquet   the same rows with typed columns, for data frames (needs the extra export)
+    junit     one test per case, repeat and grader, for continuous integration
+    markdown  verdict, graders and worst cases, for a pull request
+    html      the same with charts, as one file
+    """
+    from gradeline.cli.stores import open_store
+
+    settings = current_settings()
+    with open_store(settings, "read") as storage:
+        run = storage.find_run(run_name)
+        if file_format == "parquet":
+            from gradeline.report.parquet import write_parquet
+
+            write_parquet_file(output, lambda path: write_parquet(path, storage.records(run.id), run.graders))
+        else:
+            with streaming_output() if output is None else new_file(output) as file:
+                _write(file, file_format, storage, run)
+    if output is not None and settings.json:
+        import json
+
+        click.echo(json.dumps({"written": [str(output)]}, ensure_ascii=False))
+
+
+def _write(file: IO[str], file_format: str, storage: Storage, run: Run) -> None:
+    """Write a text format; each loads only what it needs."""
+    if file_format == "jsonl":
+        from gradeline.model import to_json
+
+        file.writelines(f"{to_json(record)}\n" for record in storage.records(run.id))
+        return
+    if file_format == "csv":
+        from gradeline.report.table import write_csv
+
+        write_csv(file, storage.records(run.id), run.graders)
+        return
+
+    from gradeline.engine.conclude import conclude
+
+    report = conclude(storage, run)
+    if file_format == "junit":
+        from gradeline.report.junit import write_junit
+
+        write_junit(file, report)
+    elif file_format == "markdown":
+        from gradeline.report.markdown import markdown
+
+        file.write(markdown(report))
+    else:
+        from gradeline.report.html import write_html
+
+        write_html(file, report)
+
+
+def write_parquet_file(output: Path | None, write: Callable[[Path], None]) -> None:
+    """Write a Parquet file to ``output``, or to standard output if that is None; ``write`` creates it at a path.
+
+    Parquet cannot be streamed as the text formats are: its index is at the end of the file.
+    """
+    from shutil import copyfileobj
+    from tempfile import TemporaryDirectory
+
+    from gradeline.report.parquet import require_duckdb
+
+    require_duckdb()
+    if output is None and sys.stdout.isatty():
+        raise ConfigError(Problem("output", "Parquet is a binary format; name a file with --output"))
+    replaced = None if output is None else _replaceable(output)
+    if replaced is not None:
+        with _partial(replaced) as partial:
+            write(partial)
+        return
+    with TemporaryDirectory(prefix="gradeline-parquet-") as folder:
+        staged = Path(folder) / "results.parquet"
+        write(staged)
+        with staged.open("rb") as file, streaming_output() if output is None else _open(output) as out:
+            copyfileobj(file, out.buffer)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[IO[str]]:
+    """A file that is replaced atomically; a pipe or a device is written directly."""
+    replaced = _replaceable(path)
+    if replaced is None:
+        with _open(path) as file:
+            yield file
+        return
+    with _partial(replaced) as partial, partial.open("w", encoding="utf-8", newline="") as file:
+        yield file
+
+
+def _replaceable(path: Path) -> Path | None:
+    """The resolved path; None for what cannot be replaced, such as a pipe."""
+    path = path.resolve()
+    if path.is_dir():
+        raise ConfigError(Problem(str(path), "is a folder; name a file"))
+    return None if path.exists() and not path.is_file() else path
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[TextIOWrapper]:
+    try:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            yield file
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+@contextmanager
+def _partial(path: Path) -> Iterator[Path]:
+    """The temporary name to write to; it is renamed at the end."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        yield partial
+        partial.replace(path)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _unwritable(path: Path, error: OSError) -> ConfigError:
+    reason = f"cannot write: {error.strerror}; choose another path"
+    return ConfigError(Problem(str(path), reason))

@@ -1,0 +1,273 @@
+"""The parts of a run, built from the specifications of its suite: graders, target, user code, prices."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from msgspec.structs import replace
+
+from gradeline import extractors, graders, targets
+from gradeline.engine.access import guard_grader, is_plugin_grader
+from gradeline.engine.definition import RunOptions
+from gradeline.engine.grade import Baseline, GraderUse, UserExtractor, UserGrader, UserReward
+from gradeline.errors import ConfigError, MissingDataError, Problem
+from gradeline.graders.base import AdaptedGrader
+from gradeline.model import (
+    Extractor,
+    GraderProtocol,
+    Response,
+    ResponseKey,
+    Sample,
+    Storage,
+    quote,
+    sample_digest,
+)
+from gradeline.model.resources import Resources
+from gradeline.suite.spec import GraderSpec, Suite, TargetSpec
+from gradeline.targets.base import DeclaredTarget, TargetContext
+from gradeline.targets.registry import guarded_code
+from gradeline.usercode.agent_factories import ROLE as FACTORY
+from gradeline.usercode.loader import TARGET, CodeSpec, Entry, LoadError, Reserved, Wanted, load
+from gradeline.usercode.memory import target_memory
+from gradeline.usercode.pools import WorkerPools
+
+if TYPE_CHECKING:
+    from gradeline.adapters.costs import Prices
+
+REWARD = "reward_composer"
+LETTA = frozenset({"letta_agent", "letta_code"})
+
+LoadedCode = Mapping[tuple[str, str], Entry]
+"""What the workers loaded, by role and reference."""
+
+
+def baseline_responses(storage: Storage, run_id: str) -> Baseline:
+    """What that run answered. A repeat that it does not have is compared with one that it has."""
+    run = storage.find_run(run_id)
+
+    def answer(sample: Sample, repeat: int) -> Response:
+        record = storage.get_record(ResponseKey(run.id, sample.case_key, repeat % run.repeats))
+        case = f"case {quote(sample.case_key)}"
+        if record is None:
+            raise MissingDataError(f"the baseline {run.id} has no answer to {case}")
+        if sample_digest(record.sample) != sample_digest(sample):
+            raise MissingDataError(f"{case} was edited since the baseline {run.id} answered it")
+        if record.response.error is not None:
+            error = record.response.error
+            raise MissingDataError(f"the baseline {run.id} failed at {case}: {error.type}: {error.message}")
+        return record.response
+
+    return answer
+
+
+def is_loaded(spec: GraderSpec, loaded: LoadedCode) -> bool:
+    """Whether the code that a grader needs could be loaded."""
+    own = [("grader", spec.function)] if spec.function is not None else []
+    if spec.extractor not in extractors.registry:
+        own.append(("extractor", spec.extractor))
+    return all(one in loaded for one in own)
+
+
+def build_target(
+    suite: Suite,
+    spec: TargetSpec,
+    pool: WorkerPools,
+    loaded: LoadedCode,
+    storage: Storage | None,
+    resources: Resources,
+) -> DeclaredTarget[Any] | None:
+    """The target, not opened yet; None where its code could not be loaded."""
+    function = str(spec.config.get("function"))
+    if spec.kind == "python" and spec.config.get("isolation") != "none" and (TARGET, function) not in loaded:
+        return None
+    context = _target_context(suite, spec, pool, loaded, storage, resources)
+    return targets.create(spec.kind, _target_config(suite, spec), spec.secrets, context)
+
+
+def baseline_runs(chosen: list[GraderSpec], given: Mapping[str, str], storage: Storage) -> dict[str, str]:
+    """The run that each grader compares with, by its id: what ``latest`` means must not change while a run goes on."""
+    found: dict[str, str] = {}
+    for spec in chosen:
+        if not needs_baseline(spec):
+            continue
+        name = given.get(spec.key) or spec.config.get("baseline")
+        if not name:
+            reason = (
+                "names no run to compare with; write baseline: RUN there, use --baseline RUN, or choose the other"
+                " graders with --grader"
+            )
+            raise ConfigError(Problem(f"graders.{spec.key}.baseline", reason))
+        found[spec.key] = storage.find_run(str(name)).id
+    return found
+
+
+def needs_baseline(spec: GraderSpec) -> bool:
+    """Whether the grader looks at a baseline's answer too."""
+    if spec.function is not None:
+        return False
+    declaration = graders.registry.get(spec.kind)
+    return issubclass(declaration, graders.DeclaredGrader) and "baseline" in declaration.needs
+
+
+def with_baseline_run(spec: GraderSpec, baselines: Mapping[str, str]) -> GraderSpec:
+    """The grader with the run it compares with by its id, which then is part of its fingerprint."""
+    if spec.key not in baselines:
+        return spec
+    return replace(spec, config={**spec.config, "baseline": baselines[spec.key]})
+
+
+def target_spec(suite: Suite, options: RunOptions) -> TargetSpec:
+    """The target as this run asks it: with its model, or letta's stored results in its place."""
+    if options.cached is not None:
+        config: dict[str, Any] = {"cached": options.cached}
+        return TargetSpec(kind="replay", config=config if options.model is None else {**config, "model": options.model})
+    if options.model is None:
+        return suite.target
+    config = {**suite.target.config, "model": options.model}
+    return TargetSpec(kind=suite.target.kind, config=config, secrets=suite.target.secrets)
+
+
+def code_spec(suite: Suite, chosen: list[GraderSpec], target: TargetSpec) -> CodeSpec | None:
+    """The user code that the workers load; None where there is none."""
+    wanted = [Wanted("grader", spec.function, spec.memory) for spec in chosen if spec.function is not None]
+    wanted += [
+        Wanted("extractor", spec.extractor, spec.memory) for spec in chosen if spec.extractor not in extractors.registry
+    ]
+    if suite.reward is not None:
+        wanted.append(Wanted(REWARD, suite.reward))
+    exclude: tuple[str, ...] = ()
+    if target.kind == "python":
+        function = str(target.config.get("function"))
+        exclude = (function.rpartition(":")[0],) if ".py:" in function else ()
+        if target.config.get("isolation") != "none":
+            wanted.append(Wanted(TARGET, function, target_memory(target.config.get("memory"))))
+    if target.kind in LETTA and target.config.get("agent_script") is not None:
+        wanted.append(Wanted(FACTORY, str(target.config["agent_script"])))
+    if not wanted and suite.setup is None:
+        return None
+    keys = {spec.key for spec in chosen}
+    reserved = tuple(
+        Reserved(reference.role, reference.name, reference.origin)
+        for reference in suite.references
+        if reference.origin is not None and reference.grader in keys
+    )
+    return CodeSpec(str(suite.folder), tuple(wanted), suite.setup, exclude, reserved)
+
+
+def build_grader_use(spec: GraderSpec, loaded: LoadedCode, resources: Resources) -> GraderUse:
+    grader: GraderProtocol | UserGrader
+    if spec.function is not None:
+        grader = UserGrader(
+            spec.function, loaded["grader", spec.function].fingerprint, spec.timeout, memory=spec.memory
+        )
+    else:
+        grader = bind_grader(spec.kind, spec.config, resources, f"graders.{spec.key}")
+    extractor: Extractor | UserExtractor
+    if spec.extractor in extractors.registry:
+        extractor = extractors.create(spec.extractor, spec.extractor_config)
+    else:
+        entry = loaded["extractor", spec.extractor]
+        extractor = UserExtractor(spec.extractor, entry.fingerprint, spec.extractor_config, spec.timeout, spec.memory)
+    return GraderUse(spec.key, grader, extractor, spec.pass_threshold, turns=spec.turns, noise=spec.noise)
+
+
+def bind_grader(kind: str, config: Mapping[str, Any], resources: Resources, place: str = "") -> GraderProtocol:
+    """A grader that is ready to be used with these resources; ``place`` leads the problems of a `ConfigError`."""
+    with guarded_code(resources.policy if is_plugin_grader(kind) else None):
+        grader = graders.create(kind, config)
+        try:
+            bound = grader.bind(resources) if isinstance(grader, graders.DeclaredGrader | AdaptedGrader) else grader
+        except ConfigError as error:
+            raise ConfigError([problem.within(place) if place else problem for problem in error.problems]) from None
+    guard_grader(bound, resources.policy, kind)
+    return bound
+
+
+def build_reward_use(suite: Suite, function: str, loaded: LoadedCode) -> GraderUse:
+    reward = UserReward(function, loaded[REWARD, function].fingerprint)
+    return GraderUse(suite.reward_key, reward, extractors.create("last_assistant"))
+
+
+def _target_context(
+    suite: Suite,
+    spec: TargetSpec,
+    pool: WorkerPools,
+    loaded: LoadedCode,
+    storage: Storage | None,
+    resources: Resources,
+) -> TargetContext:
+    """What the target may use: resources, and what its kind needs of the suite's code or of the store."""
+    config = spec.config
+    context = TargetContext(resources)
+    if spec.kind == "python":
+        function = str(config["function"])
+        if config.get("isolation") == "none":
+            here, code = _load_in_process(suite.folder, function)
+            return context._replace(function=here, code=code)
+        return context._replace(pool=pool, code=loaded[TARGET, function].fingerprint)
+    if spec.kind in LETTA:
+        factory = loaded.get((FACTORY, str(config.get("agent_script"))))
+        code = "" if factory is None else factory.fingerprint
+        return context._replace(pool=pool, code=code, cleanup=suite.cleanup)
+    if spec.kind == "replay" and config.get("run") and storage is not None:
+        return context._replace(responses=_stored_responses(storage, str(config["run"])))
+    return context
+
+
+def _target_config(suite: Suite, spec: TargetSpec) -> dict[str, Any]:
+    """The target's options, with the files they name."""
+    config = dict(spec.config)
+    if spec.kind == "replay":
+        for key in ("responses", "cached"):
+            if config.get(key):
+                config[key] = str(suite.folder / str(config[key]))
+    return config
+
+
+def run_prices(suite: Suite, options: RunOptions) -> Prices | None:
+    """The table with the user's prices over it; None where the user gave none."""
+    if not suite.prices and not options.prices:
+        return None
+    from gradeline.adapters.costs import Prices, assumed_prices, flat_price  # few runs are given prices
+
+    own = {
+        model: flat_price(price.input, price.output, price.cached_input, price.cache_write)
+        for model, price in suite.prices.items()
+    }
+    by_model, assumed = assumed_prices(options.prices)
+    return Prices.load().updated(Prices(own={**own, **by_model}, assumed=assumed))
+
+
+def _load_in_process(folder: Path, reference: str) -> tuple[Callable[..., Any], str]:
+    """The function and the fingerprint of its code."""
+    with _exits_as_exceptions():
+        loaded = load(CodeSpec(str(folder), (Wanted(TARGET, reference),)), interruptible=True)
+    if loaded.manifest.faults:
+        raise LoadError(loaded.manifest.faults)
+    return loaded.function(TARGET, reference), loaded.manifest.entries[0].fingerprint
+
+
+@contextmanager
+def _exits_as_exceptions() -> Iterator[None]:
+    """Code that ends the process while it is loaded is reported, as code that calls ``sys.exit`` is."""
+    leave, process = os._exit, os.getpid()
+
+    def exit_or_raise(status: int) -> NoReturn:
+        if os.getpid() != process:  # a child that the code forked
+            leave(status)
+        raise SystemExit(status)
+
+    os._exit = exit_or_raise
+    try:
+        yield
+    finally:
+        os._exit = leave
+
+
+def _stored_responses(storage: Storage, wanted: str) -> Callable[[Sample], Any]:
+    run = storage.find_run(wanted)
+    return lambda sample: storage.get_response(ResponseKey(run.id, sample.case_key, 0))

@@ -1,0 +1,168 @@
+"""What a run was asked to do, as the run stores it: options, rules of the verdict, baselines, the suite."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+from msgspec.json import decode
+
+from gradeline.errors import ConfigError, Problem
+from gradeline.model import Run, Storage
+from gradeline.verdict import Gate, primary_graders, read_gate
+
+if TYPE_CHECKING:
+    from gradeline.suite.spec import Suite
+
+FAIL_FAST = "fail-fast: "
+"""Prefix of the reason of a run that ended at its first failure; such a run has failed."""
+_RUN_KEYS = ("id", "name", "suite", "status", "target", "group", "parent", "seed", "started_at", "completed_at")
+
+
+class RunBudget(NamedTuple):
+    """The most that a run may spend; None is unlimited."""
+
+    calls: int | None = None
+    cost: float | None = None
+
+
+class RunOptions(NamedTuple):
+    """Which part of a suite is run, and how."""
+
+    limit: int | None = None
+    tags: tuple[str, ...] = ()
+    samples: tuple[str, ...] = ()
+    graders: tuple[str, ...] = ()
+    repeats: int | None = None
+    concurrency: int | None = None
+    model: str | None = None
+    cached: str | None = None
+    """A folder of letta-evals results that is used instead of calling the agent."""
+    overrides: tuple[str, ...] = ()
+    """``key=value`` strings that override values of the suite file."""
+    budget: RunBudget | None = None
+    comparing: bool = True
+    """False: leave out graders that need a baseline, and the gate with them."""
+    models: tuple[str, ...] = ()
+    """The models of the run's group, in order; ``model`` is the run's own."""
+    output: str | None = None
+    """A folder for letta-evals result files."""
+    prices: tuple[str, ...] = ()
+    """``0.15/0.60`` or ``MODEL=0.15/0.60``: US dollars per million input and output tokens."""
+
+
+class Rules(Struct, frozen=True):
+    """How the verdict of a run is reached."""
+
+    gate: Any = None
+    """As written in the suite."""
+    coverage_floor: float = 0.95
+    agent_errors: Literal["exclude", "fail"] = "exclude"
+    require_calibrated: bool = False
+    primary: tuple[str, ...] = ()
+    """The graders that decide a comparison, as named in the suite."""
+
+    @classmethod
+    def of(cls, run: Run) -> Rules:
+        """The rules stored with a run, else the defaults."""
+        try:
+            return decode(run.definition or "", type=_StoredRules).rules
+        except ValueError:
+            return cls()
+
+    def read(self, run: Run) -> Gate | None:
+        """The gate over that run's graders."""
+        if self.gate is None:
+            return None
+        reading = read_gate(self.gate, tuple(run.graders))
+        if reading.problems:
+            raise ConfigError(reading.problems, "gate")
+        return reading.gate
+
+    def primary_of(self, run: Run, graders: Sequence[str]) -> tuple[str, ...]:
+        """The graders that decide a comparison: those named in the suite, else those of its gate, else the first."""
+        return self.primary or primary_graders(self.read(run), graders)
+
+
+class _StoredRules(Struct, frozen=True):
+    rules: Rules = Rules()
+
+
+class RunDefinition(Struct, frozen=True):
+    """What a run was asked to do; the run stores it as JSON."""
+
+    suite: str
+    """The path of the suite file."""
+    choice: RunOptions
+    rules: Rules = Rules()
+    baselines: dict[str, str] = {}
+    """The baseline run of each grader that needs one."""
+    document: dict[str, Any] | None = None
+    """The suite itself, where there is no file; the cases of such a run are stored when it is created."""
+
+    @classmethod
+    def of(cls, run: Run) -> RunDefinition:
+        """The definition stored with a run; `ConfigError` where there is none."""
+        try:
+            return decode(run.definition or "", type=cls)
+        except ValueError:
+            raise ConfigError(Problem(run.id, "the run does not record which suite it is of")) from None
+
+
+class RequestedConcurrency(NamedTuple):
+    """The concurrency that a run requests, and the key that sets it."""
+
+    calls: int
+    path: str
+
+    def check(self, maximum: int) -> None:
+        """`ConfigError` above the maximum."""
+        if self.calls > maximum:
+            reason = (
+                f"{self.calls:,} calls in flight are more than the maximum of {maximum:,}; use {maximum:,} or fewer"
+            )
+            raise ConfigError(Problem(self.path, reason))
+
+
+def requested_concurrency(suite: Suite, options: RunOptions) -> RequestedConcurrency:
+    """The option, else the target's value, else the suite's."""
+    own = suite.target.config.get("concurrency")
+    if options.concurrency:
+        return RequestedConcurrency(options.concurrency, "concurrency")
+    if isinstance(own, int) and own > 0:
+        return RequestedConcurrency(own, "target.concurrency")
+    return RequestedConcurrency(suite.concurrency, "concurrency")
+
+
+def run_data(run: Run) -> dict[str, Any]:
+    """A run as JSON output shows it."""
+    return {key: getattr(run, key) for key in _RUN_KEYS} | stopped_data(run)
+
+
+def stopped_data(run: Run) -> dict[str, Any]:
+    """The look at which a run stopped early, as JSON output shows it; empty for other runs."""
+    stopped = None if run.early is None else run.early.to_data()
+    return {} if stopped is None else {"stopped": stopped}
+
+
+def command(verb: str, run: str, store: str | None = None, *options: str) -> str:
+    """A complete command for messages: ``gradeline resume RUN``, with ``--store`` unless it is the default.
+
+    A store URL with a password is replaced by ``URL``.
+    """
+    words = ["gradeline", verb, run, *options]
+    if store is not None:
+        words += ["--store", "URL" if urlsplit(store).password else shlex.quote(store)]
+    return " ".join(words)
+
+
+def how_to_continue(run: str, storage: Storage, store: str | None = None) -> str:
+    """How to continue a run that ended early, for the end of a message; ``store`` is the store as the user wrote it."""
+    from gradeline.store import InMemoryStorage  # most commands open no such store
+
+    if isinstance(storage, InMemoryStorage):
+        return "start the run again: its store was in memory and is not kept, so it cannot be resumed"
+    return f"continue with: {command('resume', run, store)}"

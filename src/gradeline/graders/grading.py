@@ -1,0 +1,202 @@
+"""Run a grader on one case. An exception becomes an ``error`` outcome in `error_grade`, and only there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Any
+
+from msgspec.structs import replace
+
+from gradeline.errors import BadReplyError, ConfigError, DataError, GraderError, Outcome, TooLargeError, grade_policy
+from gradeline.graders.base import DeclaredGrader, as_result, as_text
+from gradeline.graders.registry import create
+from gradeline.model import (
+    AsyncGrader,
+    ErrorInfo,
+    Grade,
+    GradeContext,
+    GradeResult,
+    GraderProtocol,
+    Sample,
+    Usage,
+    clean_data,
+    clean_text,
+)
+from gradeline.model.context import copy_context, is_own_class
+from gradeline.model.text import is_clean, quote_typed, user_traceback
+
+NO_SCORE = "no_score"
+"""Error type of a `GradeResult` without a score."""
+EMPTY_SUBMISSION = "Empty submission - extractor found no content"
+
+
+def run_grader(
+    grader: GraderProtocol, ctx: GradeContext, *, pass_threshold: float | None = None, isolate: bool = True
+) -> Grade:
+    """Grade a case. Never raises: an exception becomes an ``error`` outcome.
+
+    Work that could take too long in this process runs in a worker process; without ``isolate`` it is an error of type
+    ``needs_isolation``. A failed agent call is ``skipped``; an empty answer of a successful call scores 0.0.
+    """
+    if ctx.response is not None and ctx.response.error is not None:
+        return Grade(grader.kind, grader.fingerprint, Outcome.SKIPPED)
+    started = perf_counter()
+    try:
+        if grader.reads_submission and not ctx.submission:
+            result = GradeResult(0.0, EMPTY_SUBMISSION)
+        else:
+            _check_size(grader, ctx)
+            if not is_own_class(type(grader)):
+                result = grader.grade(copy_context(ctx))
+            elif isolate or not isinstance(grader, DeclaredGrader):
+                result = grader.grade(ctx)
+            else:
+                result = grader.result(ctx)
+            if type(result) is not GradeResult:
+                result = as_result(result)
+        latency_ms = (perf_counter() - started) * 1000
+        return result_grade(grader.kind, grader.fingerprint, result, pass_threshold, latency_ms=latency_ms)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a plugin's SystemExit must not end the run
+        return error_grade(grader.kind, grader.fingerprint, error, (perf_counter() - started) * 1000)
+
+
+async def run_async_grader(grader: AsyncGrader, ctx: GradeContext, *, pass_threshold: float | None = None) -> Grade:
+    """`run_grader` for a grader that calls models; the grade includes their usage.
+
+    Raises only `ConfigError`: no case can be graded until the configuration is fixed.
+    """
+    if ctx.response is not None and ctx.response.error is not None:
+        return Grade(grader.kind, grader.fingerprint, Outcome.SKIPPED)
+    started = perf_counter()
+    usage: Usage | None = None
+    try:
+        result: GradeResult | GraderError
+        if grader.reads_submission and not ctx.submission:
+            result = GradeResult(0.0, EMPTY_SUBMISSION)
+        else:
+            _check_size(grader, ctx)
+            result, usage = await grader.agrade(ctx if is_own_class(type(grader)) else copy_context(ctx))
+        if usage is not None and not isinstance(usage, Usage):
+            returned, usage = usage, None
+            raise BadReplyError(f"the grader returned {quote_typed(returned)} as its usage; return a Usage or None")
+        if isinstance(result, GraderError):
+            raise result
+        if type(result) is not GradeResult:
+            result = as_result(result)
+        latency_ms = (perf_counter() - started) * 1000
+        return result_grade(grader.kind, grader.fingerprint, result, pass_threshold, latency_ms=latency_ms, usage=usage)
+    except (ConfigError, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        if _cancelled(error):
+            raise
+        return error_grade(grader.kind, grader.fingerprint, error, (perf_counter() - started) * 1000, usage=usage)
+
+
+def _cancelled(error: BaseException) -> bool:
+    """Whether the current task was cancelled, as opposed to a grader that raises `CancelledError` itself."""
+    from asyncio import CancelledError, current_task  # keeps start-up light; a loop is running here
+
+    task = current_task()
+    return isinstance(error, CancelledError) and (task is None or task.cancelling() > 0)
+
+
+def result_grade(
+    kind: str,
+    fingerprint: str,
+    result: GradeResult,
+    pass_threshold: float | None = None,
+    *,
+    latency_ms: float | None = None,
+    output: str | None = None,
+    usage: Usage | None = None,
+) -> Grade:
+    """A grader's result as a stored grade; `DataError` if its metadata cannot be stored."""
+    metadata = clean_data(result.metadata, "metadata") if result.metadata else {}
+    rationale = result.rationale
+    if rationale is not None and not is_clean(rationale):
+        rationale = clean_text(rationale).text
+    score = result.score
+    if score is None:
+        message = rationale or "the grader returned a GradeResult without a score and without a rationale"
+        error = ErrorInfo(NO_SCORE, message, grade_policy(NO_SCORE).fault)
+        failed = error_grade(kind, fingerprint, error, latency_ms, output=output, usage=usage)
+        return replace(failed, rationale=rationale, metadata=metadata)
+    passed = result.passed if pass_threshold is None else score >= pass_threshold
+    outcome = Outcome.PASS if passed else Outcome.FAIL
+    return Grade(kind, fingerprint, outcome, score, passed, rationale, metadata, None, latency_ms, output, usage)
+
+
+def grade(kind: str, submission: str, expected: object = None, config: Mapping[str, Any] | None = None) -> GradeResult:
+    """Grade one string with a built-in grader.
+
+    Raises `ValueError` with the path of the fault for an invalid config, and `gradeline.errors.GraderError` if there is
+    no score.
+    """
+    grader = create(kind, config)
+    ctx = GradeContext(Sample(id=0, input="", ground_truth=as_text(expected)), as_text(submission) or "")
+    _check_size(grader, ctx)
+    return grader.grade(ctx)
+
+
+def _check_size(grader: GraderProtocol, ctx: GradeContext) -> None:
+    if not grader.reads_submission:
+        return
+    limit = grader.max_chars
+    truth = ctx.sample.ground_truth
+    if len(ctx.submission) <= limit and (truth is None or (isinstance(truth, str) and len(truth) <= limit)):
+        return
+    for what, text in (("submission", ctx.submission), ("ground_truth", ctx.expected or "")):
+        if len(text) > limit:
+            raise TooLargeError(f"the {what} has {len(text):,} characters; {grader.kind} takes at most {limit:,}")
+
+
+def error_grade(
+    kind: str,
+    fingerprint: str,
+    error: BaseException | ErrorInfo,
+    latency_ms: float | None = None,
+    *,
+    output: str | None = None,
+    usage: Usage | None = None,
+) -> Grade:
+    """The grade of a grader that failed, or whose input could not be prepared.
+
+    The error type is that of a `GraderError`, else the class name; `gradeline.errors.grade_policy` says whose fault it
+    is. A `GraderError` also provides rationale and metadata.
+    """
+    details = error if isinstance(error, GraderError) else GraderError()
+    return Grade(
+        kind,
+        fingerprint,
+        Outcome.ERROR,
+        rationale=None if details.rationale is None else clean_text(details.rationale).text,
+        metadata=clean_data(dict(details.metadata), "metadata") if details.metadata else {},
+        error=error if isinstance(error, ErrorInfo) else error_info(error),
+        latency_ms=latency_ms,
+        output=output,
+        usage=usage,
+    )
+
+
+def error_info(error: BaseException) -> ErrorInfo:
+    """An exception as a record stores it; a failing ``__str__`` is tolerated."""
+    if isinstance(error, GraderError):
+        error_type, with_traceback = error.type, False
+    elif isinstance(error, DataError):
+        error_type, with_traceback = "bad_reply", False
+    else:
+        error_type, with_traceback = type(error).__name__, True
+    try:
+        message = str(error)
+    except BaseException:
+        message = f"<{type(error).__name__} whose message cannot be shown>"
+    return ErrorInfo(
+        clean_text(error_type).text,
+        clean_text(message).text,
+        grade_policy(error_type).fault,
+        user_traceback(error) if with_traceback else None,
+    )

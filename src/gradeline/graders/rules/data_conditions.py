@@ -1,0 +1,244 @@
+"""Conditions on the JSON or the number that a text comes down to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET
+
+from gradeline.errors import Problem, UngradableError
+from gradeline.graders.rules.base import (
+    REFERENCES,
+    Check,
+    PlainRule,
+    Reference,
+    Rule,
+    Subject,
+    is_reference,
+    look_up,
+    number_value,
+    reference_faults,
+)
+from gradeline.model import described, quote
+from gradeline.parsing.jmespath import BadPathError, JmesPath
+from gradeline.parsing.json_schema import SchemaError, compile_schema
+from gradeline.parsing.json_text import NotJsonError, json_equal, parse_fenced_json
+from gradeline.parsing.numbers import NumberTooLargeError, find_number, show_number
+
+
+class IsJson(PlainRule, frozen=True, tag="is_json"):
+    """The text is JSON; a code fence around it is allowed."""
+
+    def holds(self, subject: Subject) -> bool:
+        try:
+            parse_fenced_json(subject.text)
+        except NotJsonError:
+            return False
+        return True
+
+    def seen(self, subject: Subject) -> str:
+        return _json_reason(subject)
+
+
+class JsonSchema(Rule, frozen=True, tag="json_schema"):
+    """The text is JSON that conforms to the schema."""
+
+    value: Annotated[dict[str, Any] | bool, described("A JSON Schema.")]
+
+    def faults(self) -> Iterator[Problem]:
+        try:
+            compile_schema(self.value)
+        except SchemaError as error:
+            yield Problem("value", str(error))
+
+    def compile(self, path: str) -> Check:
+        schema = compile_schema(self.value)
+
+        def check(subject: Subject) -> bool | None:
+            try:
+                return schema.is_valid(parse_fenced_json(subject.text), len(subject.text))
+            except NotJsonError:
+                return None
+            except SchemaError as error:
+                raise UngradableError(f"{path}.value: {error}") from None
+
+        return check
+
+    def seen(self, subject: Subject) -> str:
+        try:
+            errors = compile_schema(self.value).errors(parse_fenced_json(subject.text), most=2)
+        except NotJsonError:
+            return _json_reason(subject)
+        return "; ".join(errors) or subject.shown
+
+
+Operator = Literal["equals", "not_equals", "contains", "gt", "gte", "lt", "lte", "exists"]
+
+
+class Json(Rule, frozen=True, tag="json"):
+    """A value within the JSON that the text is. Only `exists` holds of a value that is absent or null."""
+
+    path: Annotated[str, described("A JMESPath to the value.")]
+    operator: Annotated[Operator, described("How the value found is compared.")] = "equals"
+    value: Annotated[Any, described("What it is compared with, or a reference; `exists` needs none.")] = UNSET
+
+    def faults(self) -> Iterator[Problem]:
+        try:
+            JmesPath(self.path)
+        except BadPathError as error:
+            yield Problem("path", str(error))
+        if self.operator == "exists":
+            if self.value is not UNSET and not isinstance(self.value, bool):
+                yield Problem("value", f"must be true or false (or left out) with 'exists', got {quote(self.value)}")
+        elif self.value is UNSET:
+            yield Problem("value", f"is required with {self.operator!r}")
+        elif self.operator in _ORDERED and not _is_number(self.value) and not _is_reference(self.value):
+            yield Problem("value", f"must be a number with {self.operator!r}, got {quote(self.value)}")
+
+    @property
+    def label(self) -> str:
+        value = "" if self.value is UNSET else f" {quote(self.value, 80)}"
+        return f"json {self.path} {self.operator}{value}"
+
+    def compile(self, path: str) -> Check:
+        expression = JmesPath(self.path)
+        compare = _COMPARISONS[self.operator]
+        value, place = self.value, f"{path}.value"
+
+        def check(subject: Subject) -> bool | None:
+            wanted = look_up(value, subject, place) if _is_reference(value) else value
+            try:
+                found = expression.search(parse_fenced_json(subject.text))
+            except NotJsonError:
+                return None
+            if found is None and wanted is not None and self.operator != "exists":
+                return None
+            return compare(found, wanted)
+
+        return check
+
+    def seen(self, subject: Subject) -> str:
+        try:
+            return quote(JmesPath(self.path).search(parse_fenced_json(subject.text)), 80)
+        except NotJsonError:
+            return _json_reason(subject)
+
+
+def _is_reference(value: object) -> bool:
+    return isinstance(value, str) and is_reference(value)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _contains(found: object, wanted: object) -> bool:
+    if isinstance(found, str):
+        return isinstance(wanted, str) and wanted in found
+    if isinstance(found, list):
+        return any(json_equal(item, wanted) for item in found)
+    return isinstance(found, dict) and wanted in found
+
+
+def _ordered(compare: Callable[[float, float], bool]) -> Callable[[object, object], bool]:
+    def check(found: object, wanted: object) -> bool:
+        if isinstance(found, bool) or isinstance(wanted, bool):
+            return False
+        return isinstance(found, int | float) and isinstance(wanted, int | float) and compare(found, wanted)
+
+    return check
+
+
+_ORDERED = {
+    "gt": _ordered(lambda found, wanted: found > wanted),
+    "gte": _ordered(lambda found, wanted: found >= wanted),
+    "lt": _ordered(lambda found, wanted: found < wanted),
+    "lte": _ordered(lambda found, wanted: found <= wanted),
+}
+_COMPARISONS: dict[str, Callable[[object, object], bool]] = {
+    "equals": json_equal,
+    "not_equals": lambda found, wanted: not json_equal(found, wanted),
+    "contains": _contains,
+    "exists": lambda found, wanted: (found is not None) is (wanted is not False),
+    **_ORDERED,
+}
+
+
+def _json_reason(subject: Subject) -> str:
+    try:
+        parse_fenced_json(subject.text)
+    except NotJsonError as error:
+        return f"no JSON: {error}"
+    return subject.shown
+
+
+class _NumberRule(Rule, frozen=True):
+    def seen(self, subject: Subject) -> str:
+        number = _number(subject)
+        return "no number" if number is None else show_number(number)
+
+
+class NumericEquals(_NumberRule, frozen=True, tag="numeric_equals"):
+    """The number that the text comes down to is the value."""
+
+    value: Annotated[
+        float | Reference, described("A number, or a reference to one.", expected=f"a number, {REFERENCES}")
+    ]
+    tolerance: Annotated[float, described("How far off it may be.", ge=0)] = 0.0
+
+    def faults(self) -> Iterator[Problem]:
+        yield from reference_faults("value", self.value, "a number")
+
+    @property
+    def label(self) -> str:
+        return f"numeric_equals {self.value}"
+
+    def compile(self, path: str) -> Check:
+        value = number_value(self.value, f"{path}.value")
+        tolerance = _exact(self.tolerance, f"{path}.tolerance")
+
+        def check(subject: Subject) -> bool | None:
+            expected = _exact(value(subject), f"{path}.value")
+            number = _number(subject)
+            return None if number is None else abs(number - expected) <= tolerance
+
+        return check
+
+
+class NumericRange(_NumberRule, frozen=True, tag="numeric_range"):
+    """The number that the text comes down to lies in the range, both ends included."""
+
+    value: Annotated[tuple[float, float], described("[low, high]", expected="two numbers [low, high]")]
+
+    def faults(self) -> Iterator[Problem]:
+        if not self.value[0] <= self.value[1]:
+            yield Problem("value", f"must be [low, high] with low <= high, got {list(self.value)}")
+
+    @property
+    def label(self) -> str:
+        return f"numeric_range {list(self.value)}"
+
+    def compile(self, path: str) -> Check:
+        low, high = (_exact(end, f"{path}.value") for end in self.value)
+
+        def check(subject: Subject) -> bool | None:
+            number = _number(subject)
+            return None if number is None else low <= number <= high
+
+        return check
+
+
+def _number(subject: Subject) -> Fraction | None:
+    try:
+        return find_number(subject.text)
+    except NumberTooLargeError as error:
+        raise UngradableError(f"submission: {error}") from None
+
+
+def _exact(value: float, path: str) -> Fraction:
+    try:
+        return Fraction(repr(value) if isinstance(value, float) else value)
+    except ValueError:
+        raise UngradableError(f"{path}: {value!r} is not a finite number") from None

@@ -1,0 +1,306 @@
+"""Is the answer the expected text?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, UnsetType
+
+from gradeline.errors import NeedsIsolationError, Problem, TooLargeError, UngradableError
+from gradeline.graders.base import QUADRATIC_CHARS, DeclaredGrader, drop_originals
+from gradeline.model import Config, GradeContext, GradeResult, described, quote
+from gradeline.parsing.isolation import needs_worker, too_costly
+from gradeline.parsing.patterns import nfc
+
+_WORD = re.compile(r"\w+")
+_CHAR_NS = 0.05
+_WORD_NS = 0.3
+"""What rapidfuzz takes for each pair of characters, and of words."""
+_SHORT = 1_000
+"""Characters or words that can be compared with any text of the allowed size."""
+
+
+def check_distance(left: int, right: int, pair_ns: float = _CHAR_NS) -> None:
+    """`NeedsIsolationError` where texts of these lengths take too long to compare in this process."""
+    if too_costly(left * right * pair_ns):
+        raise needs_worker(f"the comparison of {left:,} with {right:,} characters or words")
+
+
+class SimilarityConfig(Config, frozen=True):
+    """Options of `SimilarityGrader`."""
+
+    case_sensitive: Annotated[bool, described("Tell 'Paris' from 'paris'.")] = True
+    threshold: Annotated[float, described("The similarity from which it passes.", ge=0, le=1)] = 0.8
+
+
+class SimilarityGrader(DeclaredGrader[SimilarityConfig]):
+    """Scores how alike response and expected text are, character by character.
+
+    The score is rapidfuzz's ``fuzz.ratio`` / 100 of both texts after Unicode NFC: 1.0 when they are
+    equal, 0.0 when they share no character.
+    """
+
+    kind = "similarity"
+    name = "Similarity"
+    scoring_guide = "The similarity itself, 0.0 to 1.0; passes from `threshold` on."
+    max_chars = QUADRATIC_CHARS
+
+    def result(self, ctx: GradeContext) -> GradeResult:
+        from rapidfuzz.fuzz import ratio  # 40 ms, needed by this grader alone
+
+        actual, expected = nfc(ctx.submission), nfc(_expected(ctx, self.kind))
+        if not self.options.case_sensitive:
+            actual, expected = actual.casefold(), expected.casefold()
+        if len(actual) > _SHORT:
+            check_distance(len(actual), len(expected))
+        return _graded("Similarity", ratio(actual, expected) / 100, self.options.threshold)
+
+
+class RougeConfig(Config, frozen=True):
+    """Options of `RougeGrader`."""
+
+    threshold: Annotated[float, described("The score from which it passes.", ge=0, le=1)] = 0.5
+
+
+class RougeGrader(DeclaredGrader[RougeConfig]):
+    """Scores the words that response and expected text share in the same order: ROUGE-L, its F1.
+
+    A word is a run of letters, digits and underscores of any script, in lower case and without
+    stemming. Texts without a word score 0.0.
+    """
+
+    kind = "rouge"
+    name = "ROUGE-L"
+    scoring_guide = "The F1 of the longest common subsequence of words, 0.0 to 1.0; passes from `threshold` on."
+    max_chars = QUADRATIC_CHARS
+
+    def result(self, ctx: GradeContext) -> GradeResult:
+        from rapidfuzz.distance import LCSseq  # 40 ms, needed by this grader alone
+
+        expected, actual = _words(_expected(ctx, self.kind)), _words(ctx.submission)
+        # rapidfuzz compares hashes of texts, which may collide; numbers are their own
+        numbers: dict[str, int] = {}
+        left, right = ([numbers.setdefault(word, len(numbers)) for word in words] for words in (actual, expected))
+        if len(left) > _SHORT:
+            check_distance(len(left), len(right), _WORD_NS)
+        common = LCSseq.similarity(left, right)
+        score = 2 * common / (len(left) + len(right)) if common else 0.0
+        return _graded("ROUGE-L F1", score, self.options.threshold)
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(nfc(text).lower())
+
+
+def _expected(ctx: GradeContext, kind: str) -> str:
+    if ctx.expected is None:
+        raise UngradableError(f"there is no ground_truth: {kind} needs the expected text there")
+    return ctx.expected
+
+
+def _graded(what: str, score: float, threshold: float) -> GradeResult:
+    return GradeResult(score, f"{what} {score:.3f}, threshold {threshold:g}", {}, score >= threshold)
+
+
+Mode = Literal["exact", "contains", "starts_with", "ends_with", "fuzzy"]
+
+
+class StringMatchConfig(Config, frozen=True):
+    """Options of `StringMatchGrader`."""
+
+    case_sensitive: Annotated[bool, described("Tell 'Paris' from 'paris'.")] = False
+    normalize_whitespace: Annotated[
+        bool, described("Strip both texts and collapse runs of white space before comparing.")
+    ] = False
+    mode: Annotated[Mode, described("How the response must match the expectation.")] = "exact"
+    threshold: Annotated[float, described("For mode fuzzy: the similarity from which it passes.", ge=0, le=1)] = 0.9
+
+
+class StringMatchGrader(DeclaredGrader[StringMatchConfig]):
+    """Compares the response with the expected text: equal, contained, prefix, suffix or nearly equal.
+
+    Texts are compared after Unicode NFC; ignoring case means `str.casefold`.
+    """
+
+    kind = "string-match"
+    name = "String match"
+    scoring_guide = (
+        "1.0 when the response matches, else 0.0. "
+        "Mode fuzzy scores the similarity itself and passes from `threshold` on."
+    )
+
+    def result(self, ctx: GradeContext) -> GradeResult:
+        graded = self._compared(ctx.submission, ctx.expected)
+        details = graded["details"]
+        if "error" in details:
+            raise TooLargeError(details["reason"])
+        return GradeResult(graded["score"], details["reason"], drop_originals(details), graded["passed"])
+
+    def compare(self, actual: object, expected: object) -> dict[str, Any]:
+        try:
+            return self._compared(actual, expected)
+        except NeedsIsolationError:
+            graded = super().compare(actual, expected)
+            graded["details"] |= {"expected_original": expected, "actual_original": actual}
+            return graded
+
+    def _compared(self, actual: object, expected: object) -> dict[str, Any]:
+        mode = self.options.mode
+        score = 0.0
+        details: dict[str, Any] = {"mode": mode}
+        if not isinstance(actual, str):
+            reason = "Empty or null response" if actual is None else _not_text("Response", actual)
+        elif not isinstance(expected, str):
+            reason = "No expected value" if expected is None else _not_text("Expected value", expected)
+        else:
+            left, right = self._normal(actual), self._normal(expected)
+            if mode == "fuzzy":
+                if max(len(left), len(right)) > QUADRATIC_CHARS:
+                    reason = f"Mode fuzzy takes texts of at most {QUADRATIC_CHARS:,} characters"
+                    details["error"] = TooLargeError.type
+                else:
+                    from rapidfuzz.fuzz import ratio  # 40 ms, needed in this mode alone
+
+                    check_distance(len(left), len(right))
+                    score = ratio(left, right) / 100
+                    reason = f"Similarity {score:.3f}, threshold {self.options.threshold:g}"
+            elif _matches(mode, left, right):
+                score, reason = 1.0, "Response matches the expected value"
+            else:
+                reason = _MISMATCH[mode]
+                if _matches(mode, " ".join(left.split()), " ".join(right.split())):
+                    reason = f"{reason}; they differ only in whitespace (normalize_whitespace: true ignores it)"
+        passed = score >= self.options.threshold if mode == "fuzzy" else score == 1.0
+        details["reason"] = reason
+        details["expected_original"] = expected
+        details["actual_original"] = actual
+        return {"passed": passed and "error" not in details, "score": score, "details": details}
+
+    def _normal(self, text: str) -> str:
+        text = nfc(text)
+        if self.options.normalize_whitespace:
+            text = " ".join(text.split())
+        if not self.options.case_sensitive:
+            text = text.casefold()
+        return text
+
+
+_MISMATCH = {
+    "exact": "Response differs from the expected value",
+    "contains": "Response does not contain the expected value",
+    "starts_with": "Response does not start with the expected value",
+    "ends_with": "Response does not end with the expected value",
+}
+
+
+def _matches(mode: Mode, actual: str, expected: str) -> bool:
+    if mode == "exact":
+        return actual == expected
+    if not expected:
+        return False
+    if mode == "contains":
+        return expected in actual
+    return actual.startswith(expected) if mode == "starts_with" else actual.endswith(expected)
+
+
+def _not_text(what: str, value: object) -> str:
+    return f"{what} {quote(value)} is a {type(value).__name__}, not text"
+
+
+DEFAULT_ALIASES: dict[str, tuple[str, ...]] = {"true": ("true", "yes", "1"), "false": ("false", "no", "0")}
+
+
+class TrueFalseConfig(Config, frozen=True):
+    """Options of `TrueFalseGrader`."""
+
+    aliases: Annotated[
+        dict[str, list[str]] | UnsetType,
+        described("Further words for each value, beside true/yes/1 and false/no/0: {true: [...], false: [...]}."),
+    ] = UNSET
+    case_sensitive: Annotated[bool, described("Tell 'Yes' from 'yes'.")] = False
+
+    def faults(self) -> Iterator[Problem]:
+        if self.aliases is UNSET:
+            return
+        missing = [side for side in ("true", "false") if side not in self.aliases]
+        strange = [side for side in self.aliases if side not in DEFAULT_ALIASES]
+        if missing or strange:
+            yield Problem("aliases", f"needs a list under 'true' and one under 'false', got {quote(self.aliases)}")
+            return
+        true, false = (self.words(side) for side in ("true", "false"))
+        for word in sorted(true & false):
+            yield Problem("aliases", f"{word!r} stands for both true and false")
+
+    def words(self, side: str) -> set[str]:
+        """Every word for one truth value, as responses are compared with it."""
+        words = (*DEFAULT_ALIASES[side], *({} if self.aliases is UNSET else self.aliases).get(side, ()))
+        return {word.strip() if self.case_sensitive else word.strip().lower() for word in words}
+
+
+class TrueFalseGrader(DeclaredGrader[TrueFalseConfig]):
+    """Reads response and expectation as booleans and compares them.
+
+    "Yes" and "true" match; what is neither true nor false fails, and the reason says so.
+    """
+
+    kind = "true-false"
+    name = "True / false"
+    scoring_guide = "1.0 when both mean the same truth value, else 0.0; an answer that is no truth value scores 0.0."
+
+    def __init__(
+        self, grader_id: str | Mapping[str, Any] | None = None, config: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(grader_id, config)
+        options = self.options
+        if any(options.faults()):
+            options = TrueFalseConfig(case_sensitive=options.case_sensitive)
+        self._fold = not options.case_sensitive
+        self._values = {word: side for side in ("true", "false") for word in options.words(side)}
+
+    def result(self, ctx: GradeContext) -> GradeResult:
+        graded = self.compare(ctx.submission, ctx.expected)
+        details = graded["details"]
+        return GradeResult(graded["score"], details["reason"], drop_originals(details), graded["passed"])
+
+    def compare(self, actual: object, expected: object) -> dict[str, Any]:
+        expected_bool, expected_fault = self._read(expected, "Expected value")
+        actual_bool, actual_fault = self._read(actual, "Response")
+        fault = actual_fault or expected_fault
+        passed = False
+        if fault:
+            status, reason = "invalid_response", fault
+        elif actual_bool == expected_bool:
+            passed = True
+            status, reason = "match", "Expected and actual values match"
+        else:
+            status, reason = "mismatch", f"Expected {expected_bool} but got {actual_bool}"
+        return {
+            "passed": passed,
+            "score": 1.0 if passed else 0.0,
+            "details": {
+                "expected_bool": expected_bool,
+                "actual_bool": actual_bool,
+                "match_status": status,
+                "reason": reason,
+                "expected_original": expected,
+                "actual_original": actual,
+            },
+        }
+
+    def _read(self, value: object, what: str) -> tuple[str | None, str | None]:
+        """The truth value as "true" or "false", or what is wrong with it."""
+        if value is True or value is False:
+            value = "true" if value else "false"
+        if value is None:
+            return None, f"Empty or null {what.lower()}"
+        if not isinstance(value, str):
+            return None, f"{what} {quote(value)} is a {type(value).__name__}, not text"
+        word = value.strip()
+        if not word:
+            return None, f"Empty or null {what.lower()}"
+        found = self._values.get(word.lower() if self._fold else word)
+        if found is None:
+            return None, f"{what} {quote(value)} does not represent a boolean value"
+        return found, None

@@ -1,0 +1,164 @@
+"""The forms of a judge's reply: how each is asked for, and how it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from gradeline.judges.expected import Scale, json_place, pattern_place
+from gradeline.judges.reply_parsing import InvalidReply, PatternReply, Verdict, bounded_notes, read_object, read_verdict
+from gradeline.model.text import quote
+
+SCORE, RATIONALE = "score", "rationale"
+_NUMBER: Mapping[str, Any] = {"type": "number", "minimum": 0, "maximum": 1}
+_TEXT: Mapping[str, Any] = {"type": "string"}
+_BOOLEAN: Mapping[str, Any] = {"type": "boolean"}
+
+
+class Form(Protocol):
+    """A form of reply. ``schema`` is None where the reply is free text."""
+
+    @property
+    def instruction(self) -> str: ...
+
+    @property
+    def schema(self) -> Mapping[str, Any] | None: ...
+
+    @property
+    def scale(self) -> Scale: ...
+
+    def read(self, text: str) -> Verdict:
+        """What the reply says, or a `ReplyError`."""
+
+    def place(self, text: str) -> tuple[int, int] | None:
+        """Where the number of the score stands, where there is one and its place is clear."""
+
+
+@dataclass(frozen=True)
+class ScoreForm:
+    """JSON with a score and a rationale; ``reasoning`` asks for the rationale first."""
+
+    reasoning: bool = False
+
+    @property
+    def instruction(self) -> str:
+        number = f'"{SCORE}", a number from 0.0 (worst) to 1.0 (best)'
+        if self.reasoning:
+            return f'{_ONE_OBJECT} first "{RATIONALE}", a text that weighs the rubric point by point, then {number}.'
+        return f'{_ONE_OBJECT} first {number}, then "{RATIONALE}", a short text that says why.'
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        return object_schema(_ordered({SCORE: _NUMBER}, self.reasoning))
+
+    @property
+    def scale(self) -> Scale:
+        return Scale()
+
+    def read(self, text: str) -> Verdict:
+        return read_verdict(text, SCORE, RATIONALE)
+
+    def place(self, text: str) -> tuple[int, int] | None:
+        return json_place(text)
+
+
+class Item(NamedTuple):
+    """A question that is answered by yes or no; yes earns its weight."""
+
+    question: str
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class ChecklistForm:
+    """JSON with true or false for each question; the score is the weighted share of true."""
+
+    items: Sequence[Item]
+    reasoning: bool = False
+
+    @property
+    def instruction(self) -> str:
+        questions = "\n".join(f'- "{key}": {item.question}' for key, item in self._keyed())
+        reasons = f'"{RATIONALE}", a text that says why'
+        order = f"first {reasons}, then one" if self.reasoning else "one"
+        after = "" if self.reasoning else f", then {reasons}"
+        return (
+            f"{_ONE_OBJECT} {order} key for each question below, true for yes and false for no{after}."
+            f" Answer each question on its own; where you cannot tell, the answer is false.\n\n{questions}"
+        )
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        return object_schema(_ordered({key: _BOOLEAN for key, _ in self._keyed()}, self.reasoning))
+
+    @property
+    def scale(self) -> Scale:
+        return Scale()
+
+    def read(self, text: str) -> Verdict:
+        data = read_object(text)
+        wrong = [key for key, _ in self._keyed() if not isinstance(data.get(key), bool)]
+        if wrong:
+            said = f"has {quote(data[wrong[0]], 80)} for it" if wrong[0] in data else "lacks it"
+            told = f"the judge's reply must answer {wrong[0]!r} by true or false, and {said}: {quote(text, 300)}"
+            raise InvalidReply(told, text)
+        earned = sum(item.weight for key, item in self._keyed() if data[key])
+        score = min(1.0, earned / sum(item.weight for item in self.items))
+        return Verdict(score, bounded_notes(data.get(RATIONALE)), data=data)
+
+    def place(self, text: str) -> tuple[int, int] | None:  # noqa: ARG002 - it has no number
+        return None
+
+    def answers(self, verdict: Verdict) -> list[dict[str, Any]]:
+        """What was answered to each question."""
+        return [
+            {"question": item.question, "answer": verdict.data[key], "weight": item.weight}
+            for key, item in self._keyed()
+        ]
+
+    def _keyed(self) -> list[tuple[str, Item]]:
+        return [(f"item_{number}", item) for number, item in enumerate(self.items, 1)]
+
+
+@dataclass(frozen=True)
+class PatternForm:
+    """Free text with a rating in it; how to reply is the rubric's to say."""
+
+    reply: PatternReply
+
+    @property
+    def instruction(self) -> str:
+        return ""
+
+    @property
+    def schema(self) -> None:
+        return None
+
+    @property
+    def scale(self) -> Scale:
+        whole = float(self.reply.min).is_integer() and float(self.reply.max).is_integer()
+        return Scale(self.reply.min, self.reply.max, whole and self.reply.max - self.reply.min > 1)
+
+    def read(self, text: str) -> Verdict:
+        return self.reply.read(text)
+
+    def place(self, text: str) -> tuple[int, int] | None:
+        return pattern_place(self.reply.pattern, text)
+
+
+_ONE_OBJECT = "Reply with one JSON object and nothing else:"
+
+
+def object_schema(properties: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """An object that has exactly these properties."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _ordered(told: Mapping[str, Mapping[str, Any]], reasoning: bool) -> dict[str, Mapping[str, Any]]:
+    return {RATIONALE: _TEXT, **told} if reasoning else {**told, RATIONALE: _TEXT}

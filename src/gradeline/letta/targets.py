@@ -1,0 +1,406 @@
+"""Letta Code: the program ``letta``, one process a sample, and the server that keeps what its agent did."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import nullcontext
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from gradeline.errors import AgentError, Problem
+from gradeline.letta.base import Attempt, LettaConfig, LettaTarget, questions
+from gradeline.letta.server import ENDING, AgentFile, Deadline
+from gradeline.model import Message, Sample, Trajectory, clean_text, described, quote
+from gradeline.targets.answer import parse
+from gradeline.targets.answer_values import bad_response
+from gradeline.targets.base import tail
+from gradeline.targets.command import Program, run_program
+from gradeline.usercode.processes import signal_name
+
+_MAX_LINE = 16_000_000
+_MAX_OUTPUT = 256_000_000
+
+
+class LettaStream:
+    """Takes in the output as it comes. Of all its events only two are kept: the answer itself is on the server."""
+
+    def __init__(self) -> None:
+        self.agent: str | None = None
+        """As soon as it is told: an agent that fails later is known all the same."""
+        self._last = b""
+        self._result: Mapping[str, Any] | None = None
+        self._rest = bytearray()
+        self._size = 0
+
+    def feed(self, piece: bytes) -> None:
+        self._size += len(piece)
+        self._rest += piece
+        if self._size > _MAX_OUTPUT:
+            raise AgentError("too_large", f"letta printed more than {_MAX_OUTPUT:,} bytes")
+        if b"\n" in piece:
+            *lines, rest = bytes(self._rest).split(b"\n")
+            self._rest = bytearray(rest)
+            for line in lines:
+                self._line(line)
+        if len(self._rest) > _MAX_LINE:
+            raise AgentError("too_large", f"letta printed a line of more than {_MAX_LINE:,} bytes")
+
+    def close(self) -> None:
+        """The output has ended; its last line needs no line end."""
+        self._line(bytes(self._rest))
+        self._rest.clear()
+
+    @property
+    def usage(self) -> Mapping[str, Any]:
+        """What the agent used; empty where that was not told."""
+        usage = self._result.get("usage") if self._result is not None else None
+        return usage if isinstance(usage, Mapping) else {}
+
+    def last_words(self, secrets: Collection[str]) -> str:
+        """The last line for an error message."""
+        from gradeline.transport import excerpt  # loads aiohttp
+
+        return excerpt(self._last, secrets)
+
+    def check(self, secrets: Collection[str]) -> None:
+        """`AgentError` where the events tell of no agent, or of an error."""
+        if self.agent is None:
+            raise bad_response(
+                f"letta named no agent; the last that it printed: {self.last_words(secrets) or 'nothing'}"
+            )
+        result = self._result or {}
+        if result.get("is_error") is True or result.get("subtype", "success") != "success":
+            raise bad_response(f"letta reported an error: {self.last_words(secrets)}")
+
+    def _line(self, line: bytes) -> None:
+        line = line.strip()
+        if not line:
+            return
+        self._last = line
+        # most lines are pieces of the answer, and long
+        if b'"result"' in line or (self.agent is None and b'"init"' in line):
+            event = _event(line)
+            if event.get("type") == "result":
+                self._result = event
+            elif event.get("type") == "system" and event.get("subtype") == "init" and self.agent is None:
+                agent = event.get("agent_id")
+                self.agent = clean_text(agent).text if isinstance(agent, str) and agent.strip() else None
+
+
+def _event(line: bytes) -> Mapping[str, Any]:
+    try:
+        event = parse(line.decode(errors="replace"))
+    except AgentError:
+        return {}
+    return event if isinstance(event, Mapping) else {}
+
+
+_AGENT_OPTIONS = ("agent_id", "agent_file")
+_AGENT_ONLY = described("Of kind letta_agent, without effect here.")
+_WITH_PATH = frozenset({"--skills", "--import"})
+"""Flags whose value is a path beside the suite."""
+_MEMORY = ("MEMORY_DIR", "LETTA_MEMORY_DIR")
+_READING = 60.0
+"""Seconds for reading what the agent did, once the program has ended."""
+
+
+class LettaCodeConfig(LettaConfig, frozen=True, kw_only=True):
+    """Options of `LettaCodeTarget`."""
+
+    flags: Annotated[
+        str | None, described("Further arguments of the program, in one text as a shell takes them apart.")
+    ] = None
+    permission_mode: Annotated[
+        str | None, described("What the agent may do: unrestricted, standard, acceptEdits; by default everything.")
+    ] = None
+    memory_workspace: Annotated[
+        bool | None, described("Run in the folder of the agent's memory, and tell it as MEMORY_DIR.")
+    ] = None
+    memory_dir: Annotated[
+        str | None, described("That folder, seen from the suite's; by default the one of the factory's agent.")
+    ] = None
+    working_dir: Annotated[
+        str | None, described("The folder it runs in, seen from the suite's; by default that one.")
+    ] = None
+    sandbox: Annotated[bool | None, described("Run in a folder of the model's own within the working folder.")] = None
+    skills_dir: Annotated[str | None, described("A folder of skills, seen from the suite's.")] = None
+    allowed_tools: Annotated[list[str] | None, described("Tools that it may use without asking.")] = None
+    disallowed_tools: Annotated[list[str] | None, described("Tools that it may not use.")] = None
+    agent_id: Annotated[Any, _AGENT_ONLY] = None
+    agent_file: Annotated[Any, _AGENT_ONLY] = None
+
+    def faults(self) -> Iterator[Problem]:
+        yield from super().faults()
+        if self.permission_mode == "memory":
+            yield Problem(
+                "permission_mode",
+                "'memory' was removed from Letta Code; write memory_workspace: true and a mode such as unrestricted",
+            )
+        try:
+            shlex.split(self.flags or "")
+        except ValueError as error:
+            yield Problem("flags", f"{quote(self.flags)} cannot be taken apart as a shell does: {error}")
+
+
+class LettaCodeTarget(LettaTarget[LettaCodeConfig]):
+    """Runs the program letta for each sample, with the prompt as its input, and reads from the server what it did.
+
+    The texts of a list input are lines of one prompt, in which ``{pwd}`` stands for the folder. All messages make
+    one turn. ``extra_vars.env`` of a sample is added to the environment.
+    """
+
+    kind = "letta_code"
+    name = "Letta Code"
+    pacing = LettaTarget.pacing | {"model_configs", *_AGENT_OPTIONS}
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **LettaTarget.without_effect,
+        **dict.fromkeys(_AGENT_OPTIONS, "has no effect here: it belongs to kind: letta_agent"),
+    }
+
+    def unready(self) -> Iterator[Problem]:
+        if shutil.which("letta", path=self.environment.get("PATH")) is None:
+            yield Problem(
+                "kind",
+                "letta_code runs the program letta, which is not on the PATH; npm install -g @letta-ai/letta-code,"
+                " or grade stored answers without it: gradeline run SUITE --cached DIR",
+            )
+        if not self.folder.is_dir():
+            yield Problem("working_dir", f"{self.folder} is no folder")
+        if self.options.skills_dir is not None and not (self.folder / self.options.skills_dir).is_dir():
+            yield Problem("skills_dir", f"{self.folder / self.options.skills_dir} is no folder")
+
+    def problems_with(self, sample: Sample) -> list[Problem]:
+        if sample.input == []:
+            return [Problem("input", f"case {sample.case_key!r} has an empty list; write at least one turn")]
+        try:
+            _environment(sample)
+        except AgentError as error:
+            return [Problem("extra_vars.env", f"case {sample.case_key!r}: {error}")]
+        return []
+
+    async def ask(self, sample: Sample, visit: Attempt) -> None:
+        if self.options.agent_script is not None:
+            sample = await self.make(sample, visit)
+        stream = LettaStream()
+        started = asyncio.get_running_loop().time()
+        try:
+            program = self._program(sample, visit)
+            ended = await run_program(program, self._prompt(sample), stream.feed)
+            stream.close()
+        finally:
+            if visit.agent is None and stream.agent is not None:
+                visit.agent, visit.created = stream.agent, True
+        visit.latency_ms = (asyncio.get_running_loop().time() - started) * 1000
+        if ended.code != 0:
+            said = [stream.last_words(self.hidden), tail(ended.errors, self.hidden)]
+            reasons = [f"letta ended with {signal_name(ended.code)}", *(text for text in said if text)]
+            raise AgentError("status", "; ".join(reasons))
+        stream.check(self.hidden)
+        history = await self.server.history(visit.agent or "", Deadline(_READING))
+        visit.turns.append(history.turn)
+        visit.cleaned = history.cleaned
+        visit.usage.append(stream.usage)
+
+    async def done(self, visit: Attempt) -> Trajectory | None:
+        if visit.agent is None or visit.turns:
+            return await super().done(visit)
+        return await self.history(visit.agent)
+
+    def _program(self, sample: Sample, visit: Attempt) -> Program:
+        memory = self._memory_folder(sample, visit.agent)
+        folder = memory or self._working_folder()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise AgentError("connect", f"the folder {folder} could not be made: {error.strerror}") from None
+        environment = {**self.environment, "LETTA_BASE_URL": self.connection.base_url}
+        if self.connection.api_key is not None:
+            environment["LETTA_API_KEY"] = self.key_for_program
+        if memory is not None:
+            environment |= dict.fromkeys(_MEMORY, str(memory))
+        environment |= _environment(sample)
+        return Program("letta", self._arguments(visit.agent), environment, str(folder), visit.deadline.left())
+
+    def _arguments(self, agent: str | None) -> list[str]:
+        options = self.options
+        arguments = ["letta", "--output-format", "stream-json"]
+        if self.model is not None:
+            arguments += ["--model", self.model]
+        if options.permission_mode is None:
+            # it would go before any permission mode
+            arguments.append("--yolo")
+        arguments += ["--new-agent"] if agent is None else ["--agent", agent]
+        if options.skills_dir is not None:
+            arguments += ["--skills", str(self.folder / options.skills_dir)]
+        for flag, tools in (("--allowedTools", options.allowed_tools), ("--disallowedTools", options.disallowed_tools)):
+            if tools:
+                arguments += [flag, ",".join(tools)]
+        arguments += self._flags()
+        if options.permission_mode is not None:
+            arguments += ["--permission-mode", options.permission_mode]
+        return [*arguments, "-p"]
+
+    def _flags(self) -> list[str]:
+        words = shlex.split(self.options.flags or "")
+        return [
+            # @author/name is in letta's registry, not on this disk
+            str(self.folder / word) if before in _WITH_PATH and not word.startswith("@") else word
+            for before, word in zip(["", *words], words, strict=False)
+        ]
+
+    def _prompt(self, sample: Sample) -> str:
+        return "\n".join(questions(sample)).replace("{pwd}", self._working_folder().as_posix())
+
+    def _working_folder(self) -> Path:
+        folder = self.folder / (self.options.working_dir or "")
+        if self.options.sandbox and self.model is not None:
+            folder /= self.model.rpartition("/")[2] or "model"
+        return folder.resolve()
+
+    def _memory_folder(self, sample: Sample, agent: str | None) -> Path | None:
+        """Where the agent's memory is, if it is to work there."""
+        if not self.options.memory_workspace:
+            return None
+        variables = _environment(sample)
+        told = [*(variables.get(name) for name in _MEMORY), sample.extra_vars.get("memory_dir")]
+        own = next((str(place) for place in told if place), self.options.memory_dir)
+        if own is not None:
+            return self.folder / Path(own).expanduser()
+        if agent is None:
+            return None
+        if Path(agent).name != agent:
+            raise bad_response(f"{quote(agent)} is no id of an agent")
+        return Path.home() / ".letta" / "agents" / agent / "memory"
+
+
+def _environment(sample: Sample) -> dict[str, str]:
+    """The environment variables that a sample brings along."""
+    given: object = sample.extra_vars.get("env")
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise bad_response(f"extra_vars.env must be a mapping of variables, got {quote(given)}")
+    for name in given:
+        if not isinstance(name, str) or not name or "=" in name or "\0" in name:
+            raise bad_response(f"extra_vars.env: {quote(name)} is no name of a variable")
+    return {name: "" if value is None else str(value) for name, value in given.items()}
+
+
+_SOURCES = ("agent_id", "agent_file", "agent_script")
+_CODE_OPTIONS = (
+    "flags",
+    "permission_mode",
+    "memory_workspace",
+    "memory_dir",
+    "working_dir",
+    "sandbox",
+    "skills_dir",
+    "allowed_tools",
+    "disallowed_tools",
+)
+_CODE_ONLY = described("Of kind letta_code, without effect here.")
+
+
+class LettaAgentConfig(LettaConfig, frozen=True, kw_only=True):
+    """Options of `LettaAgentTarget`."""
+
+    agent_id: Annotated[
+        str | None, described("An agent that is there already; all samples ask it, one after the other.")
+    ] = None
+    agent_file: Annotated[
+        str | None, described("An agent file (.af) beside the suite; each sample gets an agent of its own.")
+    ] = None
+    flags: Annotated[Any, _CODE_ONLY] = None
+    permission_mode: Annotated[Any, _CODE_ONLY] = None
+    memory_workspace: Annotated[Any, _CODE_ONLY] = None
+    memory_dir: Annotated[Any, _CODE_ONLY] = None
+    working_dir: Annotated[Any, _CODE_ONLY] = None
+    sandbox: Annotated[Any, _CODE_ONLY] = None
+    skills_dir: Annotated[Any, _CODE_ONLY] = None
+    allowed_tools: Annotated[Any, _CODE_ONLY] = None
+    disallowed_tools: Annotated[Any, _CODE_ONLY] = None
+
+    def faults(self) -> Iterator[Problem]:
+        yield from super().faults()
+        given = [name for name in _SOURCES if getattr(self, name) is not None]
+        if len(given) != 1:
+            found = f"found {' and '.join(given)}" if given else "found none of them"
+            where = given[-1] if given else "agent_id"
+            yield Problem(where, f"an agent comes from exactly one of {', '.join(_SOURCES)}; {found}")
+        if self.agent_file is not None and not self.agent_file.endswith(ENDING):
+            yield Problem("agent_file", f"{quote(self.agent_file)} is no agent file; its name ends in .af")
+        if self.agent_id is not None and not self.agent_id.strip():
+            yield Problem("agent_id", "is empty")
+
+
+class LettaAgentTarget(LettaTarget[LettaAgentConfig]):
+    """Asks an agent on a letta server; each text of a list input is a message of its own, and a turn.
+
+    With ``agent_file`` or ``agent_script`` every sample gets a new agent; with ``agent_id`` all samples ask the
+    same one, which remembers them. A model is set on the agent before it is asked.
+    """
+
+    kind = "letta_agent"
+    name = "Letta agent"
+    pacing = LettaTarget.pacing | {"model_configs", *_CODE_OPTIONS}
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **LettaTarget.without_effect,
+        **dict.fromkeys(_CODE_OPTIONS, "has no effect here: it belongs to kind: letta_code"),
+    }
+
+    def __init__(self, config: Mapping[str, Any] | None = None, secrets: Collection[str] = ()) -> None:
+        super().__init__(config, secrets)
+        self._lock = asyncio.Lock()
+
+    @property
+    def only_one(self) -> asyncio.Lock | nullcontext[None]:
+        return nullcontext() if self.options.agent_id is None else self._lock
+
+    @cached_property
+    def _file(self) -> AgentFile | None:
+        return None if self.options.agent_file is None else AgentFile(self.folder / self.options.agent_file)
+
+    @property
+    def content(self) -> str:
+        return "" if self._file is None else self._file.digest
+
+    def unready(self) -> Iterator[Problem]:
+        if self._file is not None:
+            yield from self._file.problems()
+
+    def problems_with(self, sample: Sample) -> list[Problem]:
+        if sample.input == []:
+            return [Problem("input", f"case {sample.case_key!r} has an empty list; write at least one turn")]
+        return []
+
+    async def ask(self, sample: Sample, visit: Attempt) -> None:
+        sample = await self._enter(sample, visit)
+        agent = visit.agent or ""
+        if self.model is not None:
+            await self.server.set_model(agent, self.model, visit.deadline)
+        for question in questions(sample):
+            reply = await self.server.send(agent, question, visit.deadline)
+            turn = reply.turn
+            if not turn or turn[0].role != "user":
+                # the server tells what the agent did, its own history begins with what it was asked
+                turn = (Message("user", clean_text(question).text), *turn)
+            visit.turns.append(turn)
+            visit.latency_ms += reply.latency_ms
+            visit.cleaned |= reply.cleaned
+            visit.usage.append(reply.usage or {})
+            reply.check()
+
+    async def _enter(self, sample: Sample, visit: Attempt) -> Sample:
+        """Get to the agent; gives the sample as it is to be asked."""
+        if self.options.agent_script is not None:
+            return await self.make(sample, visit)
+        if self._file is None:
+            visit.agent = self.options.agent_id
+        else:
+            visit.agent = await self.server.import_agent(self._file.content, visit.deadline)
+            visit.created = True
+        return sample

@@ -1,0 +1,291 @@
+"""What every request of a service hangs on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock, Thread
+from typing import Protocol, TypeVar, cast, runtime_checkable
+
+from starlette.requests import Request
+
+from gradeline.errors import ConfigError, Problem, StoreError
+from gradeline.model import Storage
+from gradeline.rest_types import utc_timestamp
+from gradeline.service import histograms, queue, result_blocks
+from gradeline.service.audit import AUDIT_INDEX_STEPS, AUDIT_STEPS, Audit, AuditList, Recorder
+from gradeline.service.auth import KEY_STEPS, SESSION_STEPS, ApiKeys, Caller, Sessions
+from gradeline.service.egress import ServiceEgress
+from gradeline.service.evaluations import Evaluations
+from gradeline.service.events import EVENT_STEPS, Events
+from gradeline.service.graders import GRADER_STEPS, StoredGraders
+from gradeline.service.judge_places import provider_secrets
+from gradeline.service.labels import LABEL_STEPS, Labels
+from gradeline.service.limits import TrialPool, address_of
+from gradeline.service.requests import IDEMPOTENCY_STEPS
+from gradeline.service.results import Results
+from gradeline.service.retention import RetentionTask
+from gradeline.service.runner import Runner
+from gradeline.service.secrets import SECRET_STEPS, Secrets
+from gradeline.service.settings import ServeSettings
+from gradeline.service.suites_of import SuiteBuilder
+from gradeline.service.summaries import SUMMARY_STEPS
+from gradeline.service.telemetry import Gauge, ServiceMetrics
+from gradeline.service.test_cases import TEST_CASE_STEPS, TestCases
+from gradeline.service.trials import Trials
+from gradeline.service.workplace import Executor, open_workplace
+from gradeline.store import open_storage
+from gradeline.store.backup import Parts
+from gradeline.store.database import Database, Dialect, SharedStorage, Transaction, migrate
+
+_LASTS_S = 1.0
+
+
+def _tables(transaction: Transaction, _: Dialect) -> None:
+    transaction.run("CREATE TABLE readiness (name TEXT PRIMARY KEY, at TEXT NOT NULL)")
+
+
+READINESS_STEPS = (_tables,)
+
+
+class Readiness:
+    """Writes one row. At most once a second: anybody may ask."""
+
+    def __init__(self, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
+        self._database = database
+        self._clock = clock
+        self._lock = Lock()
+        self._checked = float("-inf")
+        self._failure: StoreError | None = None
+        migrate(database, "readiness", READINESS_STEPS)
+
+    def check(self) -> None:
+        """`StoreError` while the store cannot be written."""
+        with self._lock:
+            if self._clock() - self._checked >= _LASTS_S:
+                self._failure = self._write()
+                self._checked = self._clock()
+        if self._failure is not None:
+            raise self._failure
+
+    def _write(self) -> StoreError | None:
+        statement = "INSERT INTO readiness (name, at) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET at = excluded.at"
+        now = utc_timestamp(time.time())
+        try:
+            self._database.transact(lambda transaction: transaction.run(statement, "service", now))
+        except StoreError as error:
+            return error
+        return None
+
+
+T = TypeVar("T")
+
+
+@runtime_checkable
+class _WithDatabase(Protocol):
+    @property
+    def database(self) -> Database: ...
+
+
+@dataclass(slots=True, repr=False)
+class Service:
+    """A service that is built, and after `start` at work. `stop` may be called twice."""
+
+    settings: ServeSettings
+    storage: SharedStorage
+    database: Database
+    secrets: Secrets
+    keys: ApiKeys
+    sessions: Sessions
+    audit: Audit
+    audit_list: AuditList
+    egress: ServiceEgress
+    metrics: ServiceMetrics
+    readiness: Readiness
+    cases: TestCases
+    graders: StoredGraders
+    events: Events
+    results: Results
+    labels: Labels
+    runner: Runner
+    evaluations: Evaluations
+    trials: Trials
+    retention: RetentionTask | None
+    _closing: ExitStack = field(default_factory=ExitStack)
+    _draining: Thread | None = None
+
+    @property
+    def local(self) -> bool:
+        """Whether anybody on this machine may do everything: bound to loopback, and no key was ever made."""
+        return is_loopback(self.settings.host) and not self.keys.exist()
+
+    def start(self) -> None:
+        """Take up the work that waits in the store."""
+        self.runner.start()
+        if self.retention is not None:
+            self.retention.start()
+
+    @property
+    def draining(self) -> bool:
+        """Whether a stop has begun."""
+        return self._draining is not None
+
+    @property
+    def drained(self) -> bool:
+        """Whether a stop has begun and no run is worked on any more."""
+        return self._draining is not None and not self._draining.is_alive()
+
+    def begin_stop(self) -> None:
+        """End event streams, so that their connections do not hold up the stop, and take up no more work."""
+        if self._draining is None:
+            self.events.close()
+            if self.retention is not None:
+                self.retention.stop()
+            self._draining = Thread(target=self.runner.stop, args=(self.settings.drain_s,), name="gradeline-drain")
+            self._draining.start()
+
+    def stop(self) -> None:
+        """Let what is in flight finish, within `drain_s`; give back what is not, and close the store."""
+        with self._closing:
+            self.begin_stop()
+            if self._draining is not None:
+                self._draining.join()
+
+
+def build_service(settings: ServeSettings) -> Service:
+    """A service on the store that the settings name; ``memory://`` is a SQLite file that is deleted with it."""
+    with ExitStack() as opened:
+        url = settings.store
+        if url == "memory://":
+            folder = opened.enter_context(TemporaryDirectory(prefix="gradeline-"))
+            url = str(Path(folder) / "store.db")
+        workplace = opened.enter_context(open_workplace(settings))
+        storage = opened.enter_context(open_storage(url))
+        service = _wire(settings, _shared(storage), workplace)
+        service._closing = opened.pop_all()
+        return service
+
+
+def database_of(storage: Storage) -> Database:
+    """The database of a store; one in memory has none."""
+    return _shared(storage).database
+
+
+def _shared(storage: Storage) -> SharedStorage:
+    if not isinstance(storage, _WithDatabase):
+        raise ConfigError(Problem("store", "a store in a database is needed here: sqlite:///path, or a path"))
+    return cast("SharedStorage", storage)
+
+
+def _wire(settings: ServeSettings, storage: SharedStorage, workplace: Executor) -> Service:
+    database = storage.database
+    keys = ApiKeys(database, settings)
+    secrets = Secrets(database, settings)
+    secrets.hide(secret.value for secret in provider_secrets())
+    egress = ServiceEgress(settings.allow_agent_net, local=lambda: is_loopback(settings.host) and not keys.exist())
+    cases = TestCases(database)
+    graders = StoredGraders(database, settings, egress)
+    events = Events(database)
+    runner = Runner(settings, storage, database, secrets, egress, events, workplace)
+    maker = SuiteBuilder(settings, storage, cases, graders, egress, secrets)
+    return Service(
+        settings=settings,
+        storage=storage,
+        database=database,
+        secrets=secrets,
+        keys=keys,
+        sessions=Sessions(database, keys, settings),
+        audit=Audit(database),
+        audit_list=AuditList(database),
+        egress=egress,
+        metrics=_metrics(database, runner, events, egress),
+        readiness=Readiness(database),
+        cases=cases,
+        graders=graders,
+        events=events,
+        results=Results(database, storage, settings),
+        labels=Labels(database),
+        runner=runner,
+        evaluations=Evaluations(settings, storage, database, egress, secrets, events, runner, maker),
+        trials=Trials(settings, storage, cases, egress, secrets, maker),
+        retention=None if settings.retention is None else RetentionTask(storage, settings.retention),
+    )
+
+
+def _metrics(database: Database, runner: Runner, events: Events, egress: ServiceEgress) -> ServiceMetrics:
+    def runs() -> dict[str, float]:
+        return {
+            state: float(count) for state, count in database.read("SELECT state, count(*) FROM jobs GROUP BY state")
+        }
+
+    metrics = ServiceMetrics()
+    metrics.gauge(Gauge("gradeline_runs", "Runs of the service by state, in all its processes.", runs, "state"))
+    metrics.gauge(Gauge("gradeline_queue_length", "Runs that wait.", runner.queue.waiting))
+    metrics.gauge(Gauge("gradeline_runs_here", "Runs that this process works on.", lambda: runner.running))
+    metrics.gauge(Gauge("gradeline_event_readers", "Open event streams.", lambda: events.readers))
+    lease_age = "Seconds since the oldest heartbeat of a claimed run, in all processes; above the lease it is stuck."
+    metrics.gauge(Gauge("gradeline_lease_age_seconds", lease_age, runner.queue.lease_age))
+    deaths = "Worker processes of user code, and Ray workers, that died or were killed in runs of this process."
+    metrics.gauge(Gauge("gradeline_worker_deaths_total", deaths, runner.worker_deaths.counts, "reason", kind="counter"))
+    refusals = "Addresses refused by the egress policy, in requests and runs of this process."
+    metrics.gauge(Gauge("gradeline_egress_refusals_total", refusals, egress.refusals.counts, "place", kind="counter"))
+    metrics.gauge(Gauge("gradeline_draining", "1 while the service is stopping.", lambda: float(runner.stopping)))
+    return metrics
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a server bound to this host is reached from its own machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def service_of(request: Request) -> Service:
+    """The service that answers a request."""
+    service: Service = request.app.state.service
+    return service
+
+
+async def run_in_trial_pool(request: Request, work: Callable[[], T]) -> T:
+    """Do what waits on an agent or a judge, within the caller's share of the threads for that."""
+    pool: TrialPool = request.app.state.trials
+    return await pool.run(caller_of(request).key_id or address_of(request.scope), work)
+
+
+def recorder_of(request: Request, action: str) -> Recorder:
+    """Records what a request does, in the transaction that does it."""
+    return service_of(request).audit.recorder(caller_of(request), action)
+
+
+def caller_of(request: Request) -> Caller:
+    """Who sends a request."""
+    caller: Caller = request.state.caller
+    return caller
+
+
+PARTS: Parts = {
+    "audit": AUDIT_STEPS,
+    "audit_list": AUDIT_INDEX_STEPS,
+    "events": EVENT_STEPS,
+    "graders": GRADER_STEPS,
+    "histograms": histograms.STEPS,
+    "idempotency": IDEMPOTENCY_STEPS,
+    "keys": KEY_STEPS,
+    "labels": LABEL_STEPS,
+    "queue": queue.STEPS,
+    "readiness": READINESS_STEPS,
+    "result_blocks": result_blocks.STEPS,
+    "secrets": SECRET_STEPS,
+    "sessions": SESSION_STEPS,
+    "summaries": SUMMARY_STEPS,
+    "test_cases": TEST_CASE_STEPS,
+}
+"""The migrations of every table of the service, by part: needed to copy a store without starting a service."""

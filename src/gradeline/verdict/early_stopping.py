@@ -1,0 +1,170 @@
+"""When a run may end before all its cases are asked: its regression gates are decided whatever the rest would say.
+
+At each of 20 looks every watched grader has an interval that holds together with those of all other looks
+(`gradeline.stats.sequential`). The run ends when the primary graders of every gate are better or not worse, or when one
+watched grader is worse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from gradeline.stats.paired import ALPHA, score_change
+from gradeline.stats.sequential import DifferenceSums, RepeatedInterval, look_sizes
+from gradeline.verdict.evidence import NO_NOISE, Clustering, RepeatScores, case_score
+from gradeline.verdict.gate import GateSettings
+from gradeline.verdict.gates import Gate, LogicalGate, RegressionGate
+from gradeline.verdict.paired_decision import ComparisonRule, Decision, decide_difference, hides_loss, primary_decision
+from gradeline.verdict.score_gates import ConsistencyGate
+
+FEWEST_CASES = 100
+"""With fewer cases in common with the baseline a run is not ended early."""
+MOST_MISSING = 0.05
+"""The share of cases without a score above which a look decides nothing."""
+
+
+class WatchedGate(NamedTuple):
+    """A regression gate: the graders that it compares, those that decide it, and by which rule."""
+
+    keys: tuple[str, ...]
+    primary: tuple[str, ...]
+    rule: ComparisonRule
+    baseline: str
+
+
+class LookResult(NamedTuple):
+    """What one look at a run shows."""
+
+    look: int
+    n: int
+    of: int
+    decision: Decision
+    primary: str
+    """The grader to show first."""
+    graders: Mapping[str, RepeatedInterval]
+    obstacle: str | None = None
+    """Why it decides nothing, whatever the intervals are."""
+
+    @property
+    def stops(self) -> bool:
+        return self.decision != "undecided" and self.n < self.of
+
+
+def wants_early_stopping(gate: Gate | None) -> bool:
+    """Whether a gate asks for it."""
+    if isinstance(gate, LogicalGate):
+        return any(map(wants_early_stopping, gate.conditions))
+    return isinstance(gate, RegressionGate) and gate.stop_early
+
+
+def watched_gates(gate: Gate, settings: GateSettings, graders: Sequence[str]) -> Iterator[WatchedGate]:
+    """The regression gates of a gate, with the settings that they have there."""
+    settings = gate.settled(settings)
+    if isinstance(gate, LogicalGate):
+        for condition in gate.conditions:
+            yield from watched_gates(condition, settings, graders)
+    elif isinstance(gate, RegressionGate):
+        keys = gate.looks_at(graders)
+        rule = ComparisonRule(gate.margin, settings.coverage_floor, settings.agent_errors)
+        yield WatchedGate(keys, gate.deciding(keys, settings.primary), rule, gate.baseline)
+
+
+def obstacles(gate: Gate) -> Iterator[str]:
+    """What in a gate can only be judged when all cases are there."""
+    if isinstance(gate, LogicalGate):
+        if gate.operator == "or" and gate.baselines():
+            yield "the gate needs only one of several conditions"
+        for condition in gate.conditions:
+            yield from obstacles(condition)
+    elif isinstance(gate, ConsistencyGate):
+        yield "a consistency gate needs all cases"
+
+
+class StoppingRule:
+    """Gets the scores of one case after the other, in the order of the run, and gives what each look shows."""
+
+    def __init__(self, gates: Sequence[WatchedGate], cases: int, noise: Mapping[str, float] = NO_NOISE) -> None:
+        """``cases`` is how many the two runs have in common; changes below a grader's ``noise`` count as same."""
+        self.keys = tuple(dict.fromkeys(key for gate in gates for key in gate.keys))
+        """The watched graders, in the order of their scores."""
+        self._gates = [_GateLooks(gate, self.keys, noise) for gate in gates]
+        self.alpha = ALPHA / max(1, len(self.keys))
+        self._cases = cases
+        self._sizes = look_sizes(cases)
+        self._look = 0
+        self._done = 0
+
+    def add(
+        self, baseline: Sequence[RepeatScores], candidate: Sequence[RepeatScores], cluster: Hashable | None = None
+    ) -> LookResult | None:
+        """One case: of each of the ``keys`` its tries in the baseline and in the run. None between two looks."""
+        self._done += 1
+        for gate in self._gates:
+            gate.add(baseline, candidate, cluster)
+        if self._done != self._sizes[self._look]:
+            return None
+        self._look += 1
+        found = [gate.at(self._look, self._done, self.alpha) for gate in self._gates]
+        graders = {key: interval for one in reversed(found) for key, interval in one.graders.items()}
+        primary = self._gates[0].gate.primary[0]
+        obstacle = next((one.obstacle for one in found if one.obstacle is not None), None)
+        order: tuple[Decision, ...] = ("worse", "undecided", "not_worse", "better")
+        decisions = {one.decision for one in found}
+        decision: Decision = next((one for one in order if one in decisions), "undecided")
+        decision = "undecided" if obstacle else decision
+        return LookResult(self._look, self._done, self._cases, decision, primary, graders, obstacle)
+
+
+class _GateLook(NamedTuple):
+    decision: Decision
+    graders: dict[str, RepeatedInterval]
+    obstacle: str | None
+
+
+class _GateLooks:
+    """What one gate has seen."""
+
+    def __init__(self, gate: WatchedGate, keys: Sequence[str], noise: Mapping[str, float]) -> None:
+        self.gate = gate
+        self._differences = {key: DifferenceSums() for key in gate.keys}
+        self._noise = {key: noise.get(key, 0.0) for key in gate.keys}
+        self._of_means = dict.fromkeys(gate.keys, 0.0)
+        """The sum of all changes of graders with a noise, those that count as same included."""
+        self._columns = [(key, keys.index(key), self._noise[key], one) for key, one in self._differences.items()]
+
+    def add(
+        self, baseline: Sequence[RepeatScores], candidate: Sequence[RepeatScores], cluster: Hashable | None
+    ) -> None:
+        errors = self.gate.rule.agent_errors
+        for key, column, noise, differences in self._columns:
+            before, after = case_score(baseline[column], errors), case_score(candidate[column], errors)
+            if before is not None and after is not None:
+                if noise:
+                    self._of_means[key] += after - before
+                differences.add(0.0 if before == after else score_change(before, after, noise), cluster)
+
+    def at(self, look: int, cases: int, alpha: float) -> _GateLook:
+        floor = max(1.0 - MOST_MISSING, self.gate.rule.coverage_floor)
+        thin = [key for key, one in self._differences.items() if one.cases / cases < floor - 1e-12]
+        graders = {key: one.at(look, alpha) for key, one in self._differences.items() if one.cases}
+        for key, one in self._differences.items():
+            if shortage := Clustering(one.cases, one.units).shortage:
+                return _GateLook("undecided", graders, f"{key}: {shortage}")
+        if thin:
+            key = thin[0]
+            scored = self._differences[key].cases
+            return _GateLook(
+                "undecided", graders, f"{key}: only {scored:,} of {cases:,} cases have a score in both runs"
+            )
+        decisions = {key: self._decision(key, one) for key, one in graders.items()}
+        worse = "worse" in decisions.values()
+        return _GateLook("worse" if worse else primary_decision(decisions, self.gate.primary), graders, None)
+
+    def _decision(self, key: str, found: RepeatedInterval) -> Decision:
+        low, high = found.interval
+        margin = self.gate.rule.margin
+        p = 0.0 if low > 0.0 or high < 0.0 else 1.0  # finding p itself takes a while
+        decision = decide_difference(found.mean, found.interval, p, margin)
+        hidden = hides_loss(decision, self._of_means[key] / found.cases, self._noise[key], margin)
+        return "undecided" if hidden else decision

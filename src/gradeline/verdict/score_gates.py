@@ -1,0 +1,391 @@
+"""The simple gate: a bound on one grader's scores."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from math import comb, fsum
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from gradeline.errors import Problem
+from gradeline.model import described, quote
+from gradeline.verdict.evidence import (
+    Aggregation,
+    Clustering,
+    Range,
+    ScoreColumn,
+    aggregate,
+    cases_of,
+    clustering_of,
+    groups_of,
+    groups_of_cases,
+    interval_of,
+    passes_of,
+)
+from gradeline.verdict.gate import (
+    SIGNS,
+    Evidence,
+    Finding,
+    GateResult,
+    Operator,
+    Result,
+    ScoreGate,
+    as_fraction,
+    comparison_text,
+    satisfies,
+)
+
+_WITH_INTERVAL = ("avg_score", "accuracy")
+
+MetricKey = Annotated[
+    str | UnsetType, described("The grader it looks at; by default the first.", expected="the name of a grader")
+]
+Op = Annotated[Operator, described("How it is compared.")]
+Bound = Annotated[
+    float, described("With what. For accuracy a fraction up to 1, a percentage above.", expected="a number")
+]
+
+
+def key_or_first(metric_key: str | UnsetType, graders: Sequence[str]) -> tuple[str, ...]:
+    """The grader that a gate looks at."""
+    return tuple(graders[:1]) if metric_key is UNSET else (metric_key,)
+
+
+def bound_of(aggregation: Aggregation, value: float) -> float:
+    """What is compared with, on the scale of scores."""
+    return as_fraction(value) if aggregation == "accuracy" else value
+
+
+def out_of_reach(aggregation: Aggregation, value: float) -> Iterator[Problem]:
+    """A warning for a bound that no score can have."""
+    if not 0.0 <= bound_of(aggregation, value) <= 1.0:
+        scale = "0 to 1, or to 100 as a percentage" if aggregation == "accuracy" else "0 to 1"
+        yield Problem("value", f"{aggregation} lies in {scale}: {value:g} decides it before any case is run")
+
+
+class SimpleGate(ScoreGate, frozen=True, kw_only=True, tag="simple"):
+    """A bound on one grader's scores. ``metric``, ``pass_op`` and ``pass_value`` are the older spelling."""
+
+    metric_key: MetricKey = UNSET
+    aggregation: Annotated[Aggregation | UnsetType, described("What of its scores is compared.")] = UNSET
+    metric: Annotated[Literal["avg_score", "accuracy"] | UnsetType, described("Older name of `aggregation`.")] = UNSET
+    op: Op
+    value: Bound
+    pass_threshold: Annotated[
+        float | UnsetType,
+        described(
+            "For accuracy: the score from which a case passes; by default as it was graded.", expected="a number"
+        ),
+    ] = UNSET
+    pass_op: Annotated[
+        Operator | UnsetType, described("For accuracy: how a case's score is compared; by default `op`.")
+    ] = UNSET
+    pass_value: Annotated[
+        float | UnsetType,
+        described("For accuracy: with what; without it a case passes as it was graded.", expected="a number"),
+    ] = UNSET
+
+    confidence: Annotated[
+        float | UnsetType,
+        described(
+            "Decide only when the interval of this confidence, such as 0.95, lies on one side of `value`; otherwise the"
+            " gate is undecided. By default the observed number decides.",
+            expected="a number between 0 and 1",
+        ),
+    ] = UNSET
+
+    def faults(self) -> Iterator[Problem]:
+        if self.confidence is not UNSET:
+            yield from self._confidence_faults(self.confidence)
+        if self.aggregation is not UNSET and self.metric is not UNSET:
+            yield Problem("metric", "is the older name of aggregation; keep one of them")
+        if self.pass_threshold is not UNSET and (self.pass_op is not UNSET or self.pass_value is not UNSET):
+            yield Problem("pass_threshold", "stands beside pass_op or pass_value; keep one way")
+
+    def warnings(self) -> Iterator[Problem]:
+        yield from out_of_reach(self.measured, self.value)
+        for name in ("pass_threshold", "pass_op", "pass_value"):
+            if getattr(self, name) is not UNSET and self.measured != "accuracy":
+                yield Problem(name, f"has no effect on {self.measured}; only accuracy asks which cases pass")
+        if self.measured == "accuracy" and self.pass_op is not UNSET and self.pass_value is UNSET:
+            yield Problem("pass_op", "has no effect without pass_value: a case passes as it was graded")
+
+    @classmethod
+    def amend_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
+        """A gate without a kind is a simple one."""
+        schema["required"].remove("kind")
+        schema["properties"]["kind"]["enum"].append(None)
+        return super().amend_schema(schema)
+
+    @property
+    def measured(self) -> Aggregation:
+        """What is compared."""
+        if self.aggregation is not UNSET:
+            return self.aggregation
+        return "avg_score" if self.metric is UNSET else self.metric
+
+    @property
+    def pass_rule(self) -> tuple[Operator, float] | None:
+        """The gate's own rule for when a case passes, for accuracy; None: as it was graded."""
+        if self.pass_threshold is not UNSET:
+            return "gte", self.pass_threshold
+        if self.pass_value is not UNSET:
+            return (self.op if self.pass_op is UNSET else self.pass_op), self.pass_value
+        return None
+
+    def passes(self, column: ScoreColumn) -> Sequence[int]:
+        """Whether each case passes, for accuracy: by the gate's own rule, else as it was graded."""
+        if self.pass_rule is None:
+            return passes_of(column)
+        op, least = self.pass_rule
+        return [int(satisfies(op, score, least, slack=0.0)) for score in column.scores]
+
+    def aggregate(self, column: ScoreColumn) -> float:
+        """The number it compares; accuracy is a fraction."""
+        return aggregate(self.measured, column.scores, self.passes(column))
+
+    def looks_at(self, graders: Sequence[str]) -> tuple[str, ...]:
+        return key_or_first(self.metric_key, graders)
+
+    def outline(self, keys: Sequence[str]) -> GateResult:
+        return GateResult(
+            kind=self.kind,
+            metric_key=next(iter(keys), None),
+            aggregation=self.measured,
+            op=self.op,
+            value=bound_of(self.measured, self.value),
+        )
+
+    def measure(self, evidence: Evidence) -> Finding:
+        ((key, column),) = evidence.columns.items()
+        found, bound = self.aggregate(column), bound_of(self.measured, self.value)
+        interval = self._interval(column)
+        statements = [f"{key}: {self.measured} {comparison_text(self.op, found, bound)}{self._stated_rule()}"]
+        result: Result = "pass" if satisfies(self.op, found, bound) else "fail"
+        clustering = clustering_of(column)
+        if self.measured in _WITH_INTERVAL and clustering is not None:
+            statements.append(str(clustering) if interval else f"{clustering}, which has no interval")
+        few = None if clustering is None else clustering.shortage
+        if self.confidence is not UNSET and (few or not _lies_on_one_side(self.op, interval, bound)):
+            result = "undecided"
+            within = "one case has no interval" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
+            statements.append(f"uncertain at a confidence of {self.confidence:g}: {few or within}")
+        return Finding(result, "; ".join(statements), found, interval)
+
+    def _stated_rule(self) -> str:
+        if self.measured != "accuracy" or self.pass_rule is None:
+            return ""
+        op, least = self.pass_rule
+        return f" (a case passes {'from' if op == 'gte' else f'at a score {SIGNS[op]}'} {least:g})"
+
+    def _interval(self, column: ScoreColumn) -> Range | None:
+        if self.measured not in _WITH_INTERVAL:
+            return None
+        values = self.passes(column) if self.measured == "accuracy" else column.scores
+        return interval_of(values, groups_of(column), 0.95 if self.confidence is UNSET else self.confidence)
+
+    def _confidence_faults(self, confidence: float) -> Iterator[Problem]:
+        if not 0.0 < confidence < 1.0:
+            yield Problem("confidence", f"expected a number between 0 and 1, got {quote(confidence)}")
+        if self.measured not in _WITH_INTERVAL:
+            yield Problem("confidence", f"{self.measured} has no interval; use it with avg_score or accuracy")
+        if self.op == "eq":
+            yield Problem("confidence", "no interval lies on one side of an equality; use gte, gt, lte or lt")
+
+
+def _lies_on_one_side(op: Operator, interval: Range | None, bound: float) -> bool:
+    """Whether the whole interval satisfies the comparison, or none of it."""
+    return interval is not None and satisfies(op, interval[0], bound) == satisfies(op, interval[1], bound)
+
+
+MAX_WEIGHT = 1e9
+_Weight = Annotated[float, described("How much it counts.", ge=0, le=MAX_WEIGHT)]
+
+
+class WeightedGate(ScoreGate, frozen=True, kw_only=True, tag="weighted_average"):
+    """A bound on the weighted mean of several graders. A grader of weight 0 is not looked at."""
+
+    aggregation: Annotated[Aggregation, described("What of each grader's scores is weighed.")]
+    weights: Annotated[dict[str, _Weight], described("How much each grader counts.", min_length=1)]
+    op: Op
+    value: Bound
+
+    def faults(self) -> Iterator[Problem]:
+        if not any(self.weights.values()):
+            yield Problem("weights", "are all 0: give at least one grader a weight")
+
+    def warnings(self) -> Iterator[Problem]:
+        yield from out_of_reach(self.aggregation, self.value)
+
+    def normalised(self) -> dict[str, float]:
+        """The weights that are not 0, as shares of their sum."""
+        total = fsum(self.weights.values())
+        return {key: weight / total for key, weight in self.weights.items() if weight > 0.0}
+
+    def looks_at(self, graders: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002 - it names them all
+        return tuple(self.normalised())
+
+    def outline(self, keys: Sequence[str]) -> GateResult:  # noqa: ARG002
+        return GateResult(
+            kind=self.kind, aggregation=self.aggregation, op=self.op, value=bound_of(self.aggregation, self.value)
+        )
+
+    def measure(self, evidence: Evidence) -> Finding:
+        weights = self.normalised()
+        parts = {
+            key: aggregate(self.aggregation, column.scores, passes_of(column))
+            for key, column in evidence.columns.items()
+        }
+        found = fsum(weights[key] * part for key, part in parts.items())
+        bound = bound_of(self.aggregation, self.value)
+        told = " + ".join(f"{weights[key]:.3g} × {key} {part:.4g}" for key, part in parts.items())
+        return Finding(
+            "pass" if satisfies(self.op, found, bound) else "fail",
+            f"weighted {self.aggregation} {comparison_text(self.op, found, bound)}: {told}",
+            found,
+        )
+
+
+def read_weights(given: object, path: str, problems: list[Problem]) -> dict[str, float]:
+    """The weights, each fault named with its grader."""
+    if not isinstance(given, Mapping) or not given:
+        problems.append(Problem(path, f"expected the weight of each grader, such as {{exact: 2}}, got {quote(given)}"))
+        return {}
+    faults = len(problems)
+    for key, weight in given.items():
+        number = isinstance(weight, int | float) and not isinstance(weight, bool)
+        if not number or not 0.0 <= weight <= MAX_WEIGHT:
+            problems.append(
+                Problem(f"{path}.{key}", f"expected a number from 0 to {MAX_WEIGHT:g}, got {quote(weight)}")
+            )
+    return {} if len(problems) > faults else {str(key): float(weight) for key, weight in given.items()}
+
+
+_Count = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+_COUNT = "a whole number from 1 to 10,000"
+
+
+class _Wanted(NamedTuple):
+    passes: int
+    repeats: int
+
+
+class ConsistencyGate(ScoreGate, frozen=True, kw_only=True, tag="consistency"):
+    """A bound on the share of cases of which k of n repeats pass, or on pass^k, the chance that k repeats all pass.
+
+    A case of which fewer repeats have a score is left out and missing from the coverage. One that has
+    more counts with the share of its choices of n repeats in which k pass.
+    """
+
+    metric_key: MetricKey = UNSET
+    k: Annotated[_Count | UnsetType, described("So many repeats of a case must pass…", expected=_COUNT)] = UNSET
+    n: Annotated[_Count | UnsetType, described("…of so many.", expected=_COUNT)] = UNSET
+    pass_hat: Annotated[
+        _Count | UnsetType, described("Instead of k and n: so many repeats must all pass (pass^k).", expected=_COUNT)
+    ] = UNSET
+    pass_threshold: Annotated[
+        float | UnsetType,
+        described("The score from which a repeat passes; by default as it was graded.", expected="a number"),
+    ] = UNSET
+    op: Op
+    value: Annotated[
+        float, described("The share of cases; a as_fraction up to 1, a percentage above.", expected="a number")
+    ]
+
+    def faults(self) -> Iterator[Problem]:
+        if self.pass_hat is not UNSET:
+            for name in ("k", "n"):
+                if getattr(self, name) is not UNSET:
+                    yield Problem(name, "stands beside pass_hat; keep either k and n, or pass_hat")
+        elif self.k is UNSET and self.n is UNSET:
+            yield Problem("k", "is required: give k and n (k of n repeats pass), or pass_hat")
+        elif self.k is UNSET or self.n is UNSET:
+            yield Problem("k" if self.k is UNSET else "n", "is required: k of n repeats")
+        elif self.k > self.n:
+            yield Problem("k", f"{self.k} of {self.n} repeats can never pass; k is at most n")
+
+    def warnings(self) -> Iterator[Problem]:
+        yield from out_of_reach("accuracy", self.value)
+
+    @property
+    def wanted(self) -> _Wanted:
+        """So many passes of so many repeats."""
+        if self.k is not UNSET and self.n is not UNSET:
+            return _Wanted(self.k, self.n)
+        every = 1 if self.pass_hat is UNSET else self.pass_hat
+        return _Wanted(every, every)
+
+    @property
+    def named(self) -> str:
+        return f"{self.k}_of_{self.n}" if self.pass_hat is UNSET else f"pass_hat_{self.pass_hat}"
+
+    @property
+    def needed(self) -> str:
+        return f"have a score in a case with {self.wanted.repeats} of them"
+
+    def passes(self, column: ScoreColumn) -> Sequence[int]:
+        """Whether each repeat passes."""
+        if self.pass_threshold is UNSET:
+            return passes_of(column)
+        return [int(score >= self.pass_threshold) for score in column.scores]
+
+    def looks_at(self, graders: Sequence[str]) -> tuple[str, ...]:
+        return key_or_first(self.metric_key, graders)
+
+    def outline(self, keys: Sequence[str]) -> GateResult:
+        return GateResult(
+            kind=self.kind,
+            metric_key=next(iter(keys), None),
+            aggregation=self.named,
+            op=self.op,
+            value=as_fraction(self.value),
+        )
+
+    def usable(self, column: ScoreColumn) -> ScoreColumn:
+        """The scores of cases with enough repeats.
+
+        Counting a case that passed early, but not one that might still pass, would flatter the share.
+        """
+        cases = cases_of(column)
+        repeats = Counter(cases)
+        rows = zip(column.scores, cases, passes_of(column), strict=True)
+        kept = [row for row in rows if repeats[row[1]] >= self.wanted.repeats]
+        return column._replace(
+            scores=[score for score, _, _ in kept],
+            cases=[case for _, case, _ in kept],
+            passes=[passed for _, _, passed in kept],
+        )
+
+    def measure(self, evidence: Evidence) -> Finding:
+        ((key, column),) = evidence.columns.items()
+        if not column.scores:
+            repeats = self.wanted.repeats
+            return Finding("undecided", f"{key}: no case has {repeats} scored repeats; run with repeats: {repeats}")
+        tries = Counter(column.cases)
+        passed = Counter(case for passes, case in zip(self.passes(column), column.cases, strict=True) if passes)
+        chances = [_chance(self.wanted, count, passed[case]) for case, count in tries.items()]
+        found, bound = fsum(chances) / len(chances), as_fraction(self.value)
+        return Finding(
+            "pass" if satisfies(self.op, found, bound) else "fail",
+            f"{key}: {self._told(clustering_of(column) or len(chances))} {comparison_text(self.op, found, bound)}",
+            found,
+            interval_of(chances, groups_of_cases(column, list(tries))),
+        )
+
+    def _told(self, cases: Clustering | int) -> str:
+        over = "1 case" if cases == 1 else f"{cases} cases" if isinstance(cases, int) else str(cases)
+        if self.pass_hat is not UNSET:
+            return f"pass^{self.pass_hat} over {over}"
+        return f"share of {over} with {self.k} of {self.n} repeats passed"
+
+
+def _chance(wanted: _Wanted, tries: int, passed: int) -> float:
+    """The share of all choices of n tries in which at least k pass: 0 or 1 where there are just n tries."""
+    ways = sum(
+        comb(passed, hits) * comb(tries - passed, wanted.repeats - hits)
+        for hits in range(wanted.passes, min(passed, wanted.repeats) + 1)
+    )
+    return ways / comb(tries, wanted.repeats)
