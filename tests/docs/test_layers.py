@@ -1,0 +1,39 @@
+"""The layers: CONTRIBUTING.md draws what pyproject.toml enforces, and both name every package."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "gradeline"
+SECTION = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("\n## Layers\n")[1].split("\n## ")[0]
+
+_BAND = re.compile(r"^ +(\d) {2}(.+?) {2,}(\S.*)$", re.MULTILINE)
+
+
+def enforced_bands() -> list[set[str]]:
+    """The layers of the first contract, from top to bottom."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    layers: list[str] = settings["contracts"][0]["layers"]
+    return [{name.strip().removeprefix("gradeline.") for name in re.split("[|:]", layer)} for layer in layers]
+
+
+def test_the_drawing_shows_the_bands_that_are_enforced() -> None:
+    bands = _BAND.findall(SECTION)
+    assert [int(number) for number, _, _ in bands] == list(range(1, 9))
+    assert [set(packages.split(" · ")) for _, _, packages in bands] == enforced_bands()
+
+
+def test_every_package_has_a_band() -> None:
+    modules = {path.stem for path in PACKAGE.glob("*.py") if not path.stem.startswith("__")}
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert set().union(*enforced_bands()) == modules | packages
+
+
+def test_the_table_describes_every_package() -> None:
+    described = [
+        name for row in re.findall(r"^\| (`.*?) \|", SECTION, re.MULTILINE) for name in re.findall("`(.+?)`", row)
+    ]
+    assert sorted(described) == sorted(set().union(*enforced_bands()))
