@@ -25,7 +25,7 @@ from gradeline.model import (
     Storage,
     Usage,
 )
-from gradeline.report.score_matrix import matrix_writer, write_matrix_parquet
+from gradeline.report.table import matrix_writer, write_matrix_parquet
 from gradeline.store import open_storage
 
 

@@ -11,7 +11,7 @@ from gradeline import GradeContext, GradeResult, Sample
 from gradeline.adapters.errors import ErrorReport, ModelError
 from gradeline.errors import ConfigError, GraderError
 from gradeline.graders import create, run_grader
-from gradeline.judges.embedding_grader import EmbeddingGrader
+from gradeline.judges.embedding import EmbeddingGrader
 from gradeline.model import AsyncGrader, MeteredResult
 from gradeline.model.resources import Resources
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gradeline.judges.expected import Scale
+from gradeline.judges.logprobs import Scale
 from gradeline.judges.reply_formats import ChecklistForm, Item, PatternForm, ScoreForm
 from gradeline.judges.reply_parsing import InvalidReply, PatternReply, Verdict
 

@@ -10,7 +10,7 @@ import pytest
 
 from gradeline.testing.fault_server import FaultServer
 from gradeline.transport import CallError, HttpRequest
-from gradeline.transport.recording import RecordingTransport
+from gradeline.transport.client import RecordingTransport
 
 T = TypeVar("T")
 

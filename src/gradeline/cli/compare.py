@@ -136,7 +136,7 @@ def _print_json(data: dict[str, Any]) -> None:
 def _write_scores(output: Path, storage: Storage, runs: Sequence[Run]) -> None:
     from gradeline.cli.export import new_file, write_parquet_file
     from gradeline.engine.ranking import read_matrix
-    from gradeline.report.score_matrix import PARQUET, matrix_writer, write_matrix_parquet
+    from gradeline.report.table import PARQUET, matrix_writer, write_matrix_parquet
 
     if output.suffix.lower() == PARQUET:
         write_parquet_file(output, lambda path: write_matrix_parquet(path, read_matrix(storage, runs)))

@@ -66,7 +66,7 @@ def ledger(family: str | None, adapter: str | None, output: str | None) -> None:
 
 def _export(settings: CliSettings, found: QualityLedger, output: str, family: str | None, adapter: str | None) -> None:
     if output == "-":
-        from gradeline.ledger.files import write_lines
+        from gradeline.ledger.quality import write_lines
 
         with streaming_output():
             write_lines(sys.stdout.buffer, found.each(family, adapter))

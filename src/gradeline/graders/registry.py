@@ -33,7 +33,7 @@ BUILTINS = {
     "panel": "gradeline.judges.panel:PanelGrader",
     "pairwise": "gradeline.judges.pairwise:PairwiseGrader",
     "baseline": "gradeline.judges.baseline_judge:BaselineJudge",
-    "embedding": "gradeline.judges.embedding_grader:EmbeddingGrader",
+    "embedding": "gradeline.judges.embedding:EmbeddingGrader",
     # Stands beside the targets, whose client of letta's it asks by.
     "letta_judge": "gradeline.letta.judge:LettaJudge",
 }

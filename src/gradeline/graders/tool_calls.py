@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 from gradeline.errors import TooLargeError, UngradableError
 from gradeline.graders.base import DeclaredGrader, binary_result
 from gradeline.graders.bfcl import ArgumentValue, Functions, MismatchReason, Signature, plain_name
-from gradeline.graders.bipartite import maximum_matching
+from gradeline.graders.json_data import maximum_matching
 from gradeline.model import Config, GradeContext, GradeResult, described, quote
 from gradeline.parsing.json_text import NotJsonError, json_key, parse_json
 

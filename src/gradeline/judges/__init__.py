@@ -24,9 +24,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gradeline.judges.embedding import EmbeddingSimilarityJudge
-    from gradeline.judges.exact import ExactMatchJudge
     from gradeline.judges.llm import LLMJudge
-    from gradeline.judges.paired import BaselineGrader, PairedGrader, SideFailed
+    from gradeline.judges.paired import BaselineGrader, ExactMatchJudge, PairedGrader, SideFailed
     from gradeline.judges.reply_parsing import EmptyReply, InvalidReply, RefusedReply, ReplyError, TruncatedReply
     from gradeline.model.llm import GradingResult, Judge
 
@@ -50,7 +49,7 @@ _HOMES = {
     "BaselineGrader": "gradeline.judges.paired",
     "EmbeddingSimilarityJudge": "gradeline.judges.embedding",
     "EmptyReply": "gradeline.judges.reply_parsing",
-    "ExactMatchJudge": "gradeline.judges.exact",
+    "ExactMatchJudge": "gradeline.judges.paired",
     "GradingResult": "gradeline.model.llm",
     "InvalidReply": "gradeline.judges.reply_parsing",
     "Judge": "gradeline.model.llm",

@@ -19,9 +19,9 @@ from gradeline.judges.base import (
     usage_shown,
 )
 from gradeline.judges.embedding import EmbeddingSimilarityJudge
-from gradeline.judges.exact import ExactMatchJudge
 from gradeline.judges.llm import RUBRIC_HASH, LLMJudge
 from gradeline.judges.options import DEFAULT_TIMEOUT_S, ApiKeyEnv, BaseUrl, Model, Provider, model_faults
+from gradeline.judges.paired import ExactMatchJudge
 from gradeline.judges.pairwise import baseline_text
 from gradeline.model import Config, GradeContext, GradeResult, MeteredResult, described, fingerprint
 from gradeline.model.llm import EmbeddingAdapter, LLMAdapter, LLMResponse, RunConfig

@@ -22,7 +22,7 @@ from gradeline.judges.base import (
     usage_shown,
 )
 from gradeline.judges.calls import Answered
-from gradeline.judges.expected import ALTERNATIVES, Expected, expected_score
+from gradeline.judges.logprobs import ALTERNATIVES, Expected, expected_score
 from gradeline.judges.fencing import Fence
 from gradeline.judges.options import (
     DEFAULT_SAMPLES,

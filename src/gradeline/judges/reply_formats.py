@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from gradeline.judges.expected import Scale, json_place, pattern_place
+from gradeline.judges.logprobs import Scale, json_place, pattern_place
 from gradeline.judges.reply_parsing import InvalidReply, PatternReply, Verdict, bounded_notes, read_object, read_verdict
 from gradeline.model.text import quote
 

@@ -1,8 +1,6 @@
 """The quality ledger: what graders said of candidate models beside their baselines, kept for good."""
 
-from gradeline.ledger.paired import observation_of, response_digest
-from gradeline.ledger.quality import QualityLedger
-from gradeline.ledger.rows import QualityRow
+from gradeline.ledger.quality import QualityLedger, QualityRow, observation_of, response_digest
 from gradeline.model.observation import CALIBRATION_STATES, Observation, new_observation, prompt_key
 
 __all__ = [

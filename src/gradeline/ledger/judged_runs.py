@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradeline.engine.definition import RunDefinition
-from gradeline.ledger.paired import response_digest
-from gradeline.ledger.quality import QualityLedger
+from gradeline.ledger.quality import QualityLedger, response_digest
 from gradeline.model import Grade, LLMResponse, Record, Response, ResponseKey, Run, RunGrader, Storage
 from gradeline.model.observation import Observation, judgement_key, new_observation, prompt_key
 

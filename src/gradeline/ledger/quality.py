@@ -2,24 +2,77 @@
 
 from __future__ import annotations
 
+import csv
+import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import IO, Any, NamedTuple, Self, overload
 from weakref import finalize
 
 import msgspec
 
 from gradeline.errors import ConfigError, Problem, closest_match
-from gradeline.ledger.files import write_file
-from gradeline.ledger.paired import observation_of
-from gradeline.ledger.rows import QualityRow, row_of
-from gradeline.model.llm import GradingResult, LLMAdapter
-from gradeline.model.observation import Observation, ObservationFilter, calibration_state, new_observation
+from gradeline.model.fingerprint import fingerprint
+from gradeline.model.llm import GradingResult, LLMAdapter, LLMResponse
+from gradeline.model.observation import (
+    Observation,
+    ObservationFilter,
+    ObservationSums,
+    calibration_state,
+    new_observation,
+    prompt_key,
+)
 from gradeline.model.protocols import Storage
-from gradeline.model.text import clean_text, quote
+from gradeline.model.record import to_json
+from gradeline.model.text import clean_text, escape_formula, quote
+from gradeline.stats import Interval, score_sums_interval
 from gradeline.store import open_storage
+
+
+class QualityRow(NamedTuple):
+    """One adapter in one task family, as one judge found it against one baseline."""
+
+    task_family: str
+    adapter: str
+    """The candidate's."""
+    n: int
+    """The cases that have a score: a case counts once, however often it was observed."""
+    mean: float | None
+    """Of the cases' mean scores; None where there is none."""
+    interval: Interval | None
+    """95 % of the mean over cases, within 0..1; one case alone says nothing of its uncertainty."""
+    coverage: float
+    """The share of all observations that have a score."""
+    age: float
+    """Seconds since the latest observation, with a score or without."""
+    baseline_adapter: str
+    grader_id: str
+    """The judge."""
+    observations: int
+    """With a score or without."""
+
+
+def row_of(sums: ObservationSums, now: datetime) -> QualityRow:
+    """The row of these sums, seen from now."""
+    # a clock that runs ahead of this one makes nothing younger than new
+    age = max(0.0, (now - datetime.fromisoformat(sums.latest)).total_seconds())
+    return QualityRow(
+        sums.task_family,
+        sums.candidate_adapter,
+        sums.cases,
+        sums.score_sum / sums.cases if sums.cases else None,
+        score_sums_interval(sums.cases, sums.score_sum, sums.score_squares) if sums.cases else None,
+        sums.scored / sums.total,
+        age,
+        sums.baseline_adapter,
+        sums.grader_id,
+        sums.total,
+    )
+
 
 _AT_ONCE = 1000
 _GIVEN = tuple(name for name in Observation.__struct_fields__ if name != "id")
@@ -252,3 +305,108 @@ def _unknown(name: str) -> str:
     return "an observation has no such field; " + (
         f"did you mean {close!r}?" if close else f"it has {', '.join(_GIVEN)}"
     )
+
+
+def write_file(path: Path, observations: Iterable[Observation]) -> int:
+    """Write a file that is there as a whole or not at all, CSV where its name ends so; gives how many there are."""
+    with _new_file(path) as file:
+        return (_write_csv if path.suffix.lower() == ".csv" else write_lines)(file, observations)
+
+
+def write_lines(file: IO[bytes], observations: Iterable[Observation]) -> int:
+    """One JSON object a line."""
+    count = 0
+    for observation in observations:
+        file.write(to_json(observation).encode() + b"\n")
+        count += 1
+    return count
+
+
+def _write_csv(file: IO[bytes], observations: Iterable[Observation]) -> int:
+    """By RFC 4180; what is not known is an empty cell, and no text is taken for a formula."""
+    text = TextIOWrapper(file, encoding="utf-8", newline="")
+    table = csv.writer(text, lineterminator="\r\n")
+    table.writerow(Observation.__struct_fields__)
+    count = 0
+    for observation in observations:
+        table.writerow(_cell(getattr(observation, name)) for name in Observation.__struct_fields__)
+        count += 1
+    text.flush()
+    text.detach()
+    return count
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return escape_formula(value) if isinstance(value, str) else str(value)
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[IO[bytes]]:
+    """Written under another name, then renamed. A pipe or a device is no file to put another in the place of."""
+    path = path.resolve()
+    if path.is_dir():
+        raise ConfigError(Problem(str(path), "is a folder; name a file"))
+    in_place = path.exists() and not path.is_file()
+    written = path if in_place else path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with written.open("wb") as file:
+            yield file
+        if not in_place:
+            written.replace(path)
+    except OSError as error:
+        reason = f"cannot be written: {error.strerror}; name a place where you may write"
+        raise ConfigError(Problem(str(path), reason)) from None
+    finally:
+        if not in_place:
+            written.unlink(missing_ok=True)
+
+
+def observation_of(
+    result: GradingResult,
+    *,
+    task_family: str,
+    baseline_adapter: str | LLMAdapter,
+    candidate_adapter: str | LLMAdapter,
+    grader_fingerprint: str | None = None,
+    calibration_state: str = "uncalibrated",
+    observed_at: str | datetime | None = None,
+    idempotency_key: str | None = None,
+    case_key: str | None = None,
+    prompt: str | None = None,
+) -> Observation:
+    """What a `GradingResult` adds to the ledger; cost and latency are those of the candidate's response.
+
+    Adapters are given as they are or by their ids. Where no fingerprint is given, the judge's id stands for it.
+    ``case_key`` names the case, or ``prompt``, whose digest then is the key; with neither it is a case of its own.
+    """
+    candidate = result.candidate_response
+    return new_observation(
+        task_family=task_family,
+        baseline_adapter=_id_of(baseline_adapter),
+        candidate_adapter=_id_of(candidate_adapter),
+        grader_id=result.grader_id,
+        grader_fingerprint=result.grader_id if grader_fingerprint is None else grader_fingerprint,
+        score=result.quality_score,
+        baseline_digest=response_digest(result.baseline_response),
+        candidate_digest=response_digest(candidate),
+        cost=None if candidate.usage is None else candidate.usage.cost,
+        latency_ms=candidate.latency_ms,
+        calibration_state=calibration_state,
+        observed_at=observed_at,
+        idempotency_key=idempotency_key,
+        case_key=prompt_key(prompt) if case_key is None and prompt is not None else case_key,
+    )
+
+
+def response_digest(response: LLMResponse) -> str:
+    """A digest of what a model said: its text and the tools it called."""
+    texts = [response.content]
+    for call in response.tool_calls:
+        texts += (call.name, call.arguments)
+    return fingerprint("response", [clean_text(text).text for text in texts])
+
+
+def _id_of(adapter: str | LLMAdapter) -> str:
+    return adapter if isinstance(adapter, str) else adapter.adapter_id

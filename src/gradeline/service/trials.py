@@ -41,8 +41,8 @@ from gradeline.suite.spec import Suite
 from gradeline.targets.answer import decode
 from gradeline.targets.base import HIDDEN, DeclaredTarget, hide, spellings
 from gradeline.targets.registry import MODELS
+from gradeline.transport.client import RecordedExchange, RecordingTransport
 from gradeline.transport.egress import allow_all
-from gradeline.transport.recording import RecordedExchange, RecordingTransport
 from gradeline.transport.redaction import known_secrets, safe_url
 from gradeline.usercode.pool import WorkerPool
 

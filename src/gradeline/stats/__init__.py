@@ -4,7 +4,10 @@ from gradeline.stats.intervals import (
     Interval,
     bootstrap,
     clopper_pearson,
+    flakiness,
     mean_interval,
+    pass_at_k,
+    pass_hat_k,
     percentile,
     score_interval,
     score_sums_interval,
@@ -12,7 +15,6 @@ from gradeline.stats.intervals import (
 )
 from gradeline.stats.paired import McNemar, benjamini_hochberg, holm, mcnemar, paired_difference, sign_flip_test
 from gradeline.stats.power import cases_needed, cases_to_decide, minimum_detectable_effect, noise_threshold
-from gradeline.stats.repeats import flakiness, pass_at_k, pass_hat_k
 
 __all__ = [
     "Interval",

@@ -7,7 +7,7 @@ from math import log
 import pytest
 
 from gradeline.adapters.chat import TokenLogprob
-from gradeline.judges.expected import Expected, Scale, expected_score, json_place, pattern_place
+from gradeline.judges.logprobs import Expected, Scale, expected_score, json_place, pattern_place
 
 WHOLE = Scale(1, 10, whole=True)
 
