@@ -22,8 +22,8 @@ from gradeline.judges.base import (
     usage_shown,
 )
 from gradeline.judges.calls import Answered
-from gradeline.judges.logprobs import ALTERNATIVES, Expected, expected_score
 from gradeline.judges.fencing import Fence
+from gradeline.judges.logprobs import ALTERNATIVES, Expected, expected_score
 from gradeline.judges.options import (
     DEFAULT_SAMPLES,
     ApiKeyEnv,

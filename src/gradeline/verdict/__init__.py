@@ -1,8 +1,22 @@
 """Decisions over scores: gates, with pass, fail and undecided told apart."""
 
 from gradeline.verdict.evidence import AgentErrors, OrderFinding, PairedScores, ScoreColumn, order_finding
-from gradeline.verdict.gate import GateResult, Verdict, VerdictResult, baselines_of, decide, graders_of, primary_graders
-from gradeline.verdict.gates import KINDS, Gate, GateReading, LogicalGate, RegressionGate, gate_schema, read_gate
+from gradeline.verdict.gate import GateResult
+from gradeline.verdict.gates import (
+    KINDS,
+    Gate,
+    GateReading,
+    LogicalGate,
+    RegressionGate,
+    Verdict,
+    VerdictResult,
+    baselines_of,
+    decide,
+    gate_schema,
+    graders_of,
+    primary_graders,
+    read_gate,
+)
 from gradeline.verdict.score_gates import ConsistencyGate, SimpleGate, WeightedGate
 
 __all__ = [

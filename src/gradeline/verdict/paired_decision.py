@@ -19,11 +19,11 @@ from gradeline.stats.paired import (
     ClusteredTest,
     PairedTest,
     Range,
+    changes_test,
+    clusters_test,
     is_skewed,
     score_change,
     score_changes,
-    test_changes,
-    test_clusters,
 )
 from gradeline.stats.sequential import RepeatedInterval, sum_differences
 from gradeline.verdict.evidence import AgentErrors, Clustering, PairedScores, case_score
@@ -193,7 +193,7 @@ def compare_cases(paired: PairedScores, rule: ComparisonRule = ComparisonRule())
     worse = tuple(case for case, change in changed if change < 0.0)
     clustering = Clustering(len(cases), len(set(clusters))) if paired.clusters else None
     clustered = clustering is not None and clustering.clusters < clustering.cases
-    by_cluster = test_clusters(changes, clusters) if clustered else None
+    by_cluster = clusters_test(changes, clusters) if clustered else None
     units = changes if by_cluster is None else by_cluster.differences
     found: PairedTest | ClusteredTest | RepeatedInterval
     if paired.look is not None:
@@ -201,7 +201,7 @@ def compare_cases(paired: PairedScores, rule: ComparisonRule = ComparisonRule())
     elif by_cluster is not None:
         found = by_cluster
     else:
-        found = test_changes(changes, pass_or_fail=_pass_or_fail(first_scores) and _pass_or_fail(second_scores))
+        found = changes_test(changes, pass_or_fail=_pass_or_fail(first_scores) and _pass_or_fail(second_scores))
     difference = fsum(changes) / len(changes)
     interval, p = found.interval, found.p
     alpha = ALPHA if paired.look is None else paired.look.alpha
