@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from gradeline.stats.paired import ALPHA, test_changes
+from gradeline.stats.paired import ALPHA, changes_test
 from gradeline.stats.sequential import DifferenceSums, RepeatedInterval, look_sizes
 from gradeline.verdict.early_stopping import StoppingRule, WatchedGate
 from gradeline.verdict.evidence import PairedScores
@@ -118,7 +118,7 @@ def peeked(pairs: Pairs) -> Decision:
     """Naive peeking: the ordinary comparison at each of 20 looks, until one decides."""
     seen = changes(pairs)
     for size in look_sizes(len(pairs)):
-        found = test_changes(seen[:size], pass_or_fail=True)
+        found = changes_test(seen[:size], pass_or_fail=True)
         decision = decide_difference(sum(seen[:size]) / size, found.interval, found.p, MARGIN)
         if decision != "undecided":
             return decision

@@ -14,7 +14,7 @@ from measured import Row, at_least, monte_carlo_error
 from tables import tables
 
 from gradeline.stats import score_interval, wilson
-from gradeline.stats.paired import McNemarTest, score_changes, test_changes
+from gradeline.stats.paired import McNemarTest, changes_test, score_changes
 
 COVERAGE = 0.92
 
@@ -186,7 +186,7 @@ def scores(draws: int) -> list[Row]:
             held = 0
             for _ in range(draws):
                 before, after = zip(*(pair(random) for _ in range(n)), strict=True)
-                low, high = test_changes(score_changes(before, after), pass_or_fail=False).interval
+                low, high = changes_test(score_changes(before, after), pass_or_fail=False).interval
                 held += low <= truth <= high
             found.append(at_least(f"difference, {name}, n {n}", held / draws, limit, _slack(limit, draws)))
     return found

@@ -18,10 +18,10 @@ from gradeline.stats.paired import (
     PairedTest,
     PairedTTest,
     SignFlipTest,
+    changes_test,
     is_skewed,
     score_change,
     score_changes,
-    test_changes,
 )
 
 tenths = st.integers(0, 10).map(lambda tenth: tenth / 10)
@@ -48,17 +48,17 @@ class TestAgreement:
 
     @given(st.lists(st.tuples(scores, scores), min_size=1, max_size=14))
     def test_of_few_scores(self, pairs: list[tuple[float, float]]) -> None:
-        assert agree(test_changes(score_changes(*zip(*pairs, strict=True)), pass_or_fail=False))
+        assert agree(changes_test(score_changes(*zip(*pairs, strict=True)), pass_or_fail=False))
 
     @given(st.lists(st.tuples(tenths, tenths), min_size=16, max_size=80), st.integers(0, 200))
     def test_of_many_scores(self, pairs: list[tuple[float, float]], same: int) -> None:
         before, after = zip(*pairs, *[(0.5, 0.5)] * same, strict=True)
-        assert agree(test_changes(score_changes(before, after), pass_or_fail=False))
+        assert agree(changes_test(score_changes(before, after), pass_or_fail=False))
 
     @given(st.integers(1, 60), st.integers(0, 60), st.sampled_from([0.1, 0.25, 1.0]))
     def test_of_changes_of_one_size(self, up: int, down: int, size: float) -> None:
         changes = [size] * up + [-size] * down + [0.0] * 5
-        assert agree(test_changes(changes, pass_or_fail=False))
+        assert agree(changes_test(changes, pass_or_fail=False))
 
 
 class TestIntervals:
@@ -72,7 +72,7 @@ class TestIntervals:
 
     @given(st.lists(st.floats(-1, 1), max_size=12), st.integers(1, 50))
     def test_those_of_scores_do_too(self, changes: list[float], same: int) -> None:
-        found = test_changes(
+        found = changes_test(
             score_changes([0.0] * (len(changes) + same), [*changes, *[0.0] * same]), pass_or_fail=False
         )
         assert isinstance(found, SignFlipTest)
@@ -111,7 +111,7 @@ class TestIntervals:
 
 class TestFamilies:
     def test_pass_and_fail_are_counted(self) -> None:
-        found = test_changes([1.0, 1.0, -1.0, 0.0], pass_or_fail=True)
+        found = changes_test([1.0, 1.0, -1.0, 0.0], pass_or_fail=True)
         assert (found, found.test, found.p) == (McNemarTest(4, 2, 1), "mcnemar_mid_p", 0.625)
         assert McNemarTest(20, 8, 2).p == stats.mcnemar(8, 2).mid_p
 
@@ -120,18 +120,18 @@ class TestFamilies:
 
     def test_few_changes_try_every_sign(self) -> None:
         maize = [change / 100 for change in (49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48)]
-        found = test_changes([*maize, 0.0, 0.0], pass_or_fail=False)
+        found = changes_test([*maize, 0.0, 0.0], pass_or_fail=False)
         assert (found.test, found.p) == ("sign_flip_exact", 1726 / 32768)
 
     def test_many_changes_are_students(self) -> None:
         random = Random(1)
         before, after = ([random.random() for _ in range(50)] for _ in range(2))
-        found = test_changes(score_changes(before, after), pass_or_fail=False)
+        found = changes_test(score_changes(before, after), pass_or_fail=False)
         assert found.test == "paired_t"
         assert found.interval == pytest.approx(stats.paired_difference(after, before), abs=1e-9)
 
     def test_changes_without_spread_are_not_certain(self) -> None:
-        found = test_changes([0.25] * 20 + [0.0] * 20, pass_or_fail=False)
+        found = changes_test([0.25] * 20 + [0.0] * 20, pass_or_fail=False)
         assert (found, found.test) == (McNemarTest(40, 20, 0, 0.25), "mcnemar_mid_p")
         assert found.p == 1 / 2**20
         low, high = found.interval
@@ -197,7 +197,7 @@ class TestCoverage:
         truth = changing * (2 / 3 - 1 / 2)
         for _ in range(rounds):
             before, after = zip(*(pair() for _ in range(cases)), strict=True)
-            found = test_changes(score_changes(before, after), pass_or_fail=False)
+            found = changes_test(score_changes(before, after), pass_or_fail=False)
             low, high = found.interval
             held += low <= truth <= high
         assert held / rounds >= 0.93
@@ -235,7 +235,7 @@ class TestThirds:
     def test_p_is_that_of_whole_numbers(self, units: list[int], parts: int) -> None:
         baseline = [max(0, -unit) / parts for unit in units]
         candidate = [max(0, unit) / parts for unit in units]
-        found = test_changes(score_changes(baseline, candidate), pass_or_fail=False)
+        found = changes_test(score_changes(baseline, candidate), pass_or_fail=False)
         observed = abs(sum(units))
         patterns = list(product((1, -1), repeat=len(units)))
         hits = sum(abs(sum(map(mul, signs, units))) >= observed for signs in patterns)
@@ -248,7 +248,7 @@ class TestThirds:
             for signs in combinations_with_replacement((-2, -1, 1, 2, 3), 10)
             if 0.0505 < _exact_p(signs) < 0.0511 and sum(signs) > 0
         )
-        found = test_changes(
+        found = changes_test(
             score_changes([max(0, -u) / 3 for u in units], [max(0, u) / 3 for u in units]), pass_or_fail=False
         )
         assert found.p > 0.05

@@ -240,7 +240,7 @@ class PairedTTest(NamedTuple):
 PairedTest: TypeAlias = McNemarTest | SignFlipTest | PairedTTest
 
 
-def test_changes(differences: Sequence[float], *, pass_or_fail: bool) -> PairedTest:
+def changes_test(differences: Sequence[float], *, pass_or_fail: bool) -> PairedTest:
     """What the differences of `score_changes` tell of their mean; ``pass_or_fail`` says that every score is 0 or 1."""
     cases = len(differences)
     changes = [difference for difference in differences if difference]
@@ -360,7 +360,7 @@ class ClusteredTest(NamedTuple):
         return max(-1.0, low * self.largest), min(1.0, high * self.largest)
 
 
-def test_clusters(differences: Sequence[float], clusters: Sequence[Hashable]) -> ClusteredTest:
+def clusters_test(differences: Sequence[float], clusters: Sequence[Hashable]) -> ClusteredTest:
     """Test differences of cases, as `stats.changes.score_changes` gives them, with the cluster as the unit.
 
     Up to 15 clusters that changed, every sign is tried; with more it is Student's over the clusters.
@@ -374,5 +374,5 @@ def test_clusters(differences: Sequence[float], clusters: Sequence[Hashable]) ->
     largest = max(map(len, members.values())) / size
     sums = tuple(fsum(group) / size for group in members.values())
     return ClusteredTest(
-        sums, test_changes([round(total / largest, _DECIMALS) for total in sums], pass_or_fail=False), largest
+        sums, changes_test([round(total / largest, _DECIMALS) for total in sums], pass_or_fail=False), largest
     )
