@@ -26,7 +26,7 @@ from gradeline.model import (
     Sample,
     from_json,
 )
-from gradeline.report.parquet import write_parquet
+from gradeline.report.table import write_parquet
 from gradeline.store import SqliteStorage
 from gradeline_command import COMMAND, run_command
 

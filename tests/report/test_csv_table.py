@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gradeline.model import Record, Sample
-from gradeline.report.table import COLUMNS, write_csv
+from gradeline.report.table import CSV_COLUMNS, write_csv
 
 
 def table(text: str) -> list[dict[str, str]]:
@@ -20,7 +20,7 @@ def table(text: str) -> list[dict[str, str]]:
 def test_a_row_for_each_case_repeat_and_grader_with_missing_left_empty(bench: Any, written: Callable[..., str]) -> None:
     report = bench.mixed()
     text = written(write_csv, report.records(), report.run.graders)
-    assert text.split("\r\n", 1)[0] == ",".join(COLUMNS)
+    assert text.split("\r\n", 1)[0] == ",".join(CSV_COLUMNS)
     rows = table(text)
     assert rows[1] == {
         "run": "run-1",

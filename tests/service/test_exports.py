@@ -142,7 +142,7 @@ def test_parquet_needs_duckdb_and_says_so(call: Any, service: Service, monkeypat
     def absent(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr("gradeline.report.parquet.import_module", absent)
+    monkeypatch.setattr("gradeline.report.table.import_module", absent)
     run = saved(service)
     for _ in range(EXPORTS_AT_ONCE + 1):
         answer = exported(call, run, "parquet")

@@ -50,7 +50,7 @@ def export(run_name: str, file_format: str, output: Path | None) -> None:
     with open_store(settings, "read") as storage:
         run = storage.find_run(run_name)
         if file_format == "parquet":
-            from gradeline.report.parquet import write_parquet
+            from gradeline.report.table import write_parquet
 
             write_parquet_file(output, lambda path: write_parquet(path, storage.records(run.id), run.graders))
         else:
@@ -100,7 +100,7 @@ def write_parquet_file(output: Path | None, write: Callable[[Path], None]) -> No
     from shutil import copyfileobj
     from tempfile import TemporaryDirectory
 
-    from gradeline.report.parquet import require_duckdb
+    from gradeline.report.table import require_duckdb
 
     require_duckdb()
     if output is None and sys.stdout.isatty():

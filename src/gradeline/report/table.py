@@ -1,12 +1,15 @@
-"""A run as a table for spreadsheets: CSV by RFC 4180."""
+"""Runs as tables: CSV (RFC 4180) and Parquet of one run, and the score matrix of several runs."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from errno import EIO
+from importlib import import_module
 from json import dumps
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from tempfile import TemporaryDirectory
+from typing import IO, Any, NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -14,11 +17,10 @@ from gradeline.engine.ranking import ScoreMatrix
 from gradeline.errors import ConfigError, Outcome, Problem
 from gradeline.model import ErrorInfo, Grade, Record, RunGrader, quote
 from gradeline.model.text import clean_text, escape_formula
-from gradeline.report.parquet import write_rows
 
 
 class ResultRow(NamedTuple):
-    """What one grader said of one response. ``grade`` is None where it has said nothing yet."""
+    """One response with the grade of one grader; ``grade`` is None while the response is not graded."""
 
     record: Record
     grader: str
@@ -27,7 +29,7 @@ class ResultRow(NamedTuple):
 
     @property
     def outcome(self) -> Outcome | None:
-        """None where an answer waits to be graded; a failed call is skipped, whether or not a grade says so."""
+        """None until the response is graded; a failed call counts as skipped even without a grade."""
         if self.grade is not None:
             return self.grade.outcome
         return None if self.record.response.error is None else Outcome.SKIPPED
@@ -40,9 +42,9 @@ class ResultRow(NamedTuple):
 
 
 def result_rows(records: Iterable[Record], graders: Mapping[str, RunGrader] | None = None) -> Iterator[ResultRow]:
-    """The rows of records. With a run's graders, each has its row in every record, graded or not.
+    """The rows of records, one per grader of ``graders``, graded or not.
 
-    Without them a record has the rows of its grades, and one without a grader where it has none.
+    Without ``graders`` a record has one row per grade, or a single row without a grader if it has none.
     """
     for record in records:
         if graders is not None:
@@ -55,41 +57,45 @@ def result_rows(records: Iterable[Record], graders: Mapping[str, RunGrader] | No
             yield ResultRow(record, "", "", None)
 
 
-COLUMNS = (
-    "run",
-    "case",
-    "repeat",
-    "grader",
-    "kind",
-    "outcome",
-    "score",
-    "passed",
-    "rationale",
-    "error_type",
-    "error_message",
-    "fault",
-    "response_status",
-    "latency_ms",
-    "input",
-    "expected",
-    "submission",
-    "text",
-)
+COLUMN_TYPES = {
+    "run": "VARCHAR",
+    "case": "VARCHAR",
+    "repeat": "INTEGER",
+    "grader": "VARCHAR",
+    "kind": "VARCHAR",
+    "outcome": "VARCHAR",
+    "score": "DOUBLE",
+    "passed": "BOOLEAN",
+    "rationale": "VARCHAR",
+    "error_type": "VARCHAR",
+    "error_message": "VARCHAR",
+    "fault": "VARCHAR",
+    "response_status": "VARCHAR",
+    "latency_ms": "DOUBLE",
+    "input": "VARCHAR",
+    "expected": "VARCHAR",
+    "submission": "VARCHAR",
+    "text": "VARCHAR",
+    "tags": "VARCHAR[]",
+    "metadata": "JSON",
+}
+"""The columns of a run with their types in DuckDB."""
+CSV_COLUMNS = tuple(name for name in COLUMN_TYPES if name not in ("tags", "metadata"))
 _NO_GRADE = _NO_ERROR = ("", "", "")
 
 
 def write_csv(file: IO[str], records: Iterable[Record], graders: Mapping[str, RunGrader] | None = None) -> None:
     """One row per (case, repeat, grader), in constant memory; with a run's graders, also for grades still missing.
 
-    Open the file with ``newline=""``. A text that a spreadsheet would take for a formula gets an apostrophe in
-    front. An empty cell is what is not known: an error has no score, and what waits for its grade no outcome.
+    Open the file with ``newline=""``. Text that a spreadsheet would run as a formula is prefixed with an apostrophe.
+    Unknown values are empty cells: an error has no score, a missing grade no outcome.
     """
     table = csv.writer(file, lineterminator="\r\n")
-    table.writerow(COLUMNS)
-    table.writerows(_cells(row) for row in result_rows(records, graders))
+    table.writerow(CSV_COLUMNS)
+    table.writerows(_csv_cells(row) for row in result_rows(records, graders))
 
 
-def _cells(row: ResultRow) -> tuple[str, ...]:
+def _csv_cells(row: ResultRow) -> tuple[str, ...]:
     record, grade, error = row.record, row.grade, row.error
     response, sample = record.response, record.sample
     return (
@@ -111,7 +117,7 @@ def _cells(row: ResultRow) -> tuple[str, ...]:
 
 
 def cell_text(value: str | list[str] | None) -> str:
-    """A text that no spreadsheet takes for a formula; empty where there is none."""
+    """Text as a cell of a spreadsheet, formulas escaped; None is empty."""
     if value is None:
         return ""
     text = value if isinstance(value, str) else dumps(value, ensure_ascii=False)
@@ -129,11 +135,11 @@ def _flag(value: bool | None) -> str:
 
 
 PARQUET = ".parquet"
-_COLUMNS = {"case": "VARCHAR", "grader": "VARCHAR", "compared": "BOOLEAN"}
+_MATRIX_COLUMNS = {"case": "VARCHAR", "grader": "VARCHAR", "compared": "BOOLEAN"}
 
 
 def matrix_writer(path: Path) -> Callable[[IO[str], ScoreMatrix], None]:
-    """What writes the text format that the name of the file ends with; `write_matrix_parquet` writes the other one."""
+    """The writer of the text format that the file's suffix names; for Parquet use `write_matrix_parquet`."""
     found = _WRITERS.get(path.suffix.lower())
     if found is None:
         reason = f"invalid file name {quote(path.name)}: end it with {', '.join(_WRITERS)} or {PARQUET}"
@@ -142,19 +148,19 @@ def matrix_writer(path: Path) -> Callable[[IO[str], ScoreMatrix], None]:
 
 
 def write_matrix_parquet(path: Path, matrix: ScoreMatrix) -> None:
-    """The same columns as in CSV, typed and with nothing defused; see `gradeline.report.parquet.write_rows`."""
-    columns = {**_COLUMNS, **dict.fromkeys(_run_columns(matrix), "DOUBLE")}
+    """The same columns as in CSV, typed, without escapes; see `write_rows`."""
+    columns = {**_MATRIX_COLUMNS, **dict.fromkeys(_run_columns(matrix), "DOUBLE")}
     write_rows(path, columns, ((case, grader, compared, *scores) for case, grader, compared, scores in matrix.rows()))
 
 
 def _run_columns(matrix: ScoreMatrix) -> list[str]:
-    """Distinct for runs of the same name."""
+    """Column names with the run's ID, so that runs of the same name stay distinct."""
     return [f"{run.name} ({run.id})" for run in matrix.runs]
 
 
 def _write_csv(file: IO[str], matrix: ScoreMatrix) -> None:
     table = csv.writer(file, lineterminator="\r\n")
-    table.writerow([*_COLUMNS, *map(cell_text, _run_columns(matrix))])
+    table.writerow([*_MATRIX_COLUMNS, *map(cell_text, _run_columns(matrix))])
     for case, grader, compared, scores in matrix.rows():
         numbers = ("" if score is None else str(score) for score in scores)
         table.writerow([cell_text(case), cell_text(grader), "true" if compared else "false", *numbers])
@@ -185,3 +191,134 @@ _WRITERS: dict[str, Callable[[IO[str], ScoreMatrix], None]] = {
     ".json": _write_json,
     ".jsonl": _write_jsonl,
 }
+
+
+_GROUP_MB = 8
+"""Maximum size of a row group: writers hold a whole one in memory, readers skip whole ones."""
+_SHORTEST_LINE = 1_000_000
+"""Minimum for DuckDB's maximum object size, which sets the size of its buffers."""
+_SETTINGS = {
+    "autoinstall_known_extensions": "false",
+    "memory_limit": "256MB",
+    # groups are bounded by their bytes only without it; a single thread keeps the order by itself
+    "preserve_insertion_order": "false",
+    "threads": "1",
+}
+
+
+class _Connection(Protocol):
+    def execute(self, statement: str) -> object: ...
+
+    def close(self) -> None: ...
+
+
+class _DuckDB(Protocol):
+    Error: type[Exception]
+
+    def connect(self, database: str, *, config: dict[str, str]) -> _Connection: ...
+
+
+def write_parquet(path: Path, records: Iterable[Record], graders: Mapping[str, RunGrader]) -> None:
+    """One row per (case, repeat, grader), as in CSV but typed and without escapes, in constant memory.
+
+    See `write_rows` for requirements and errors.
+    """
+    write_rows(path, COLUMN_TYPES, map(_parquet_cells, result_rows(records, graders)))
+
+
+def write_rows(path: Path, columns: Mapping[str, str], cells: Iterable[Sequence[object]]) -> None:
+    """Write a Parquet file: ``columns`` maps names to DuckDB types, ``cells`` are the rows.
+
+    The rows pass through a temporary file next to ``path``, which is removed in any case; after a failure ``path``
+    may be incomplete. Raises `ConfigError` without DuckDB, `OSError` if it cannot write.
+    """
+    duckdb = require_duckdb()
+    with TemporaryDirectory(prefix=".gradeline-parquet-", dir=path.parent) as name:
+        folder = Path(name)
+        rows_file = folder / "rows.jsonl"
+        longest = _write_lines(rows_file, cells)
+        connection = duckdb.connect(":memory:", config={**_SETTINGS, "temp_directory": str(folder / "spill")})
+        try:
+            connection.execute(_statement(rows_file, path, columns, longest))
+        except duckdb.Error as error:
+            raise OSError(EIO, str(error).partition("\n")[0], str(path)) from None
+        finally:
+            connection.close()
+
+
+def require_duckdb() -> _DuckDB:
+    """The DuckDB module; `ConfigError` with the command to install it."""
+    try:
+        return cast("_DuckDB", import_module("duckdb"))
+    except ImportError:
+        raise ConfigError(
+            Problem("format", "'parquet' needs DuckDB: pip install 'gradeline[export]', or take another format")
+        ) from None
+
+
+def _write_lines(path: Path, cells: Iterable[Sequence[object]]) -> int:
+    """Write the rows as JSON lines; returns the length of the longest line."""
+    encoder = msgspec.json.Encoder()
+    longest = 0
+    with path.open("wb") as file:
+        for row in cells:
+            numbered = {_key(number): cell for number, cell in enumerate(row)}
+            longest = max(longest, file.write(encoder.encode(numbered) + b"\n"))
+    return longest
+
+
+def _key(number: int) -> str:
+    """A column's key in the temporary file; real column names may contain anything, so they appear only quoted."""
+    return f"c{number}"
+
+
+def _statement(source: Path, made: Path, columns: Mapping[str, str], longest: int) -> str:
+    types = ", ".join(f"'{_key(number)}': '{kind}'" for number, kind in enumerate(columns.values()))
+    named = ", ".join(f"{_key(number)} AS {_identifier(name)}" for number, name in enumerate(columns))
+    return (
+        f"COPY (SELECT {named} FROM read_json({_text_literal(source)}, format = 'newline_delimited',"  # noqa: S608 - quoted
+        f" maximum_object_size = {max(longest, _SHORTEST_LINE) + 1}, columns = {{{types}}}))"
+        f" TO {_text_literal(made)} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE_BYTES '{_GROUP_MB}MB')"
+    )
+
+
+def _text_literal(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _parquet_cells(row: ResultRow) -> tuple[object, ...]:
+    """In the order of `COLUMN_TYPES`."""
+    record, grade, error = row.record, row.grade, row.error
+    response, sample = record.response, record.sample
+    cells = {
+        "run": record.run,
+        "case": record.case,
+        "repeat": record.repeat,
+        "grader": row.grader,
+        "kind": row.kind,
+        "outcome": row.outcome,
+        "score": None if grade is None else grade.score,
+        "passed": None if grade is None else grade.passed,
+        "rationale": None if grade is None else grade.rationale,
+        "error_type": None if error is None else error.type,
+        "error_message": None if error is None else error.message,
+        "fault": None if error is None else error.fault,
+        "response_status": response.status,
+        "latency_ms": response.latency_ms,
+        "input": _text(sample.input),
+        "expected": None if sample.ground_truth is None else _text(sample.ground_truth),
+        "submission": record.submissions.get(row.grader),
+        "text": response.text,
+        "tags": sample.tags,
+        "metadata": {} if grade is None else grade.metadata,
+    }
+    return tuple(cells[name] for name in COLUMN_TYPES)
+
+
+def _text(value: str | list[str]) -> str:
+    """The turns of a conversation as one string."""
+    return value if isinstance(value, str) else "\n\n".join(value)

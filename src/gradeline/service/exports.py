@@ -21,8 +21,7 @@ from gradeline.errors import ConfigError
 from gradeline.model import Record, Run, RunGrader, Storage, to_json
 from gradeline.report.html import write_html
 from gradeline.report.junit import write_junit
-from gradeline.report.parquet import require_duckdb, write_parquet
-from gradeline.report.table import write_csv
+from gradeline.report.table import require_duckdb, write_csv, write_parquet
 from gradeline.service.errors import Code, ServiceError
 from gradeline.service.labels import Labels, labelled
 from gradeline.service.results import EXPORTS_AT_ONCE, Results
@@ -155,7 +154,7 @@ _CHUNK = 256 * 1024
 
 
 def parquet_chunks(records: Iterable[Record], graders: Mapping[str, RunGrader], done: Callable[[], None]) -> ByteStream:
-    """The bytes of the file (`gradeline.report.parquet`).
+    """The bytes of the file (`gradeline.report.table`).
 
     It is whole on disk before the first byte is given; ``done`` is called at the end, whatever that is.
     """
