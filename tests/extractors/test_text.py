@@ -87,6 +87,7 @@ class TestPattern:
     def test_a_pattern_cannot_make_it_hang(self) -> None:
         assert extract("pattern", "a" * 5_000_000, {"pattern": "(?:a+)+b"}) == ""
 
+    @pytest.mark.slow
     @pytest.mark.usefixtures("as_in_a_worker")
     def test_matches_past_the_bound_are_refused(self) -> None:
         extractor = create("pattern", {"pattern": "a", "search_all": True})

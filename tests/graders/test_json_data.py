@@ -150,6 +150,7 @@ class TestSubsetInAnyOrder:
         numbers = list(range(MAX_UNORDERED * 2))
         assert matches(numbers, numbers[::-1], LOOSE)
 
+    @pytest.mark.slow
     @pytest.mark.usefixtures("as_in_a_worker")
     def test_the_longest_list_is_matched(self) -> None:
         expected = [{"a": index} for index in range(MAX_UNORDERED)]

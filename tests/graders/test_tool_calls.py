@@ -246,6 +246,7 @@ class TestMatching:
         )
         assert len(pairs) == best
 
+    @pytest.mark.slow
     def test_a_thousand_calls_that_must_all_be_moved(self) -> None:
         expected = calls(*[list(range(size + 1)) for size in range(MAX_CALLS)])
         result = grade(expected, calls(*range(MAX_CALLS)), "unordered")
@@ -346,6 +347,7 @@ class TestFaultyCases:
 
 
 class TestBounds:
+    @pytest.mark.slow
     def test_too_many_calls_made(self) -> None:
         with pytest.raises(TooLargeError, match="the submission has 1,001 calls; tool_calls takes at most 1,000"):
             grade([], calls(*range(MAX_CALLS + 1)))

@@ -166,12 +166,14 @@ WARNED = [
 ]
 
 
+@pytest.mark.slow
 def test_validate_warns_of_rubrics_that_leave_the_answer_out(folder: Path) -> None:
     data = json.loads(command("validate", str(folder / "suite.yaml"), "--json").stdout)
     assert data["valid"] is True
     assert [warning.removeprefix(f"{folder}/suite.yaml:5:40: ") for warning in data["warnings"]] == WARNED
 
 
+@pytest.mark.slow
 def test_run_warns_too_and_shows_every_answer(folder: Path, server: FakeJudge) -> None:
     found = command("run", str(folder / "suite.yaml"), "--store", str(folder / "store.sqlite"))
     assert found.returncode == 0, found.stderr

@@ -112,6 +112,7 @@ def test_both_forms_work_with_adapters_that_have_one() -> None:
         assert isinstance(judge, Judge)
 
 
+@pytest.mark.slow
 def test_offline_vectors_tell_like_from_unlike() -> None:
     pytest.importorskip("wordllama")
     adapter = create_embeddings("wordllama")

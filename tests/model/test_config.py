@@ -77,6 +77,7 @@ def test_the_schema_says_what_the_reader_does() -> None:
     assert not validator.is_valid({"heat": 1, "note": 1})
 
 
+@pytest.mark.slow
 def test_reading_again_and_again_leaves_the_interpreter_sound() -> None:
     # msgspec 0.22 crashes in the collector when it forgets some types; see `_Field.holder`
     for index in range(2_000):

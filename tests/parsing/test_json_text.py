@@ -139,6 +139,7 @@ class TestFind:
     ],
     ids=lambda text: f"{text[:8]!r}x{len(text)}",
 )
+@pytest.mark.slow
 def test_a_megabyte_of_anything_comes_back(text: str) -> None:
     for read in (parse_json, parse_fenced_json, find_json):
         with pytest.raises(NotJsonError):

@@ -197,6 +197,7 @@ class TestTooLarge:
         "0",
     ],
 )
+@pytest.mark.slow
 @pytest.mark.parametrize(("before", "after"), [("", ""), ("answer", "1111")])
 def test_a_megabyte_of_anything_comes_back(before: str, unit: str, after: str) -> None:
     try:

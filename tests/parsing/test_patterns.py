@@ -35,6 +35,7 @@ def reference(pattern: str) -> re.Pattern[str] | None:
 
 
 class TestPythonPatterns:
+    @pytest.mark.slow
     @settings(max_examples=1_500)
     @given(patterns, texts)
     @example(r"\B", "")
@@ -57,6 +58,7 @@ class TestPythonPatterns:
         assert expected is not None
         assert (found is not None) == (expected.search(text) is not None)
 
+    @pytest.mark.slow
     @settings(max_examples=1_500)
     @given(patterns, texts)
     @example("(b*)*", "bba")

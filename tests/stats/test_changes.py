@@ -36,6 +36,7 @@ def agree(found: PairedTest) -> bool:
 class TestAgreement:
     """The interval leaves out 0 just where p is at most 0.05."""
 
+    @pytest.mark.slow
     @given(st.integers(0, 400), st.integers(0, 400), st.integers(0, 2000))
     def test_of_pass_and_fail(self, up: int, down: int, same: int) -> None:
         assert agree(McNemarTest(max(1, up + down + same), up, down))
@@ -50,6 +51,7 @@ class TestAgreement:
     def test_of_few_scores(self, pairs: list[tuple[float, float]]) -> None:
         assert agree(changes_test(score_changes(*zip(*pairs, strict=True)), pass_or_fail=False))
 
+    @pytest.mark.slow
     @given(st.lists(st.tuples(tenths, tenths), min_size=16, max_size=80), st.integers(0, 200))
     def test_of_many_scores(self, pairs: list[tuple[float, float]], same: int) -> None:
         before, after = zip(*pairs, *[(0.5, 0.5)] * same, strict=True)
@@ -168,6 +170,7 @@ def of_pass_and_fail(cases: int, up: int, down: int) -> tuple[float, float, floa
 class TestCoverage:
     """Of intervals that say 95 %, at least 93 hold the truth (and the noise of the simulation)."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("cases", [20, 60, 200])
     @pytest.mark.parametrize(("better", "worse"), [(0.1, 0.1), (0.2, 0.05), (0.1, 0.0), (0.02, 0.02)])
     def test_of_pass_and_fail(self, cases: int, better: float, worse: float) -> None:

@@ -55,6 +55,7 @@ def test_many_clusters_of_one_size_have_the_clustered_standard_error() -> None:
     assert found.interval == pytest.approx((expected.low, expected.high))
 
 
+@pytest.mark.slow
 def test_the_test_and_the_interval_agree_on_0_for_clusters_of_any_size() -> None:
     random = Random(5)
     for _ in range(300):

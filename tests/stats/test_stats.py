@@ -299,6 +299,7 @@ class TestCoverage:
 
     ROUNDS = 2_000
 
+    @pytest.mark.slow
     def test_wilson_and_exact_over_all_rates(self, n: int) -> None:
         random = Random(n)
         held = {stats.wilson: 0, stats.clopper_pearson: 0}
@@ -312,6 +313,7 @@ class TestCoverage:
         assert 0.93 <= held[stats.wilson] / self.ROUNDS <= 0.99
         assert 0.94 <= held[stats.clopper_pearson] / self.ROUNDS <= 1.0
 
+    @pytest.mark.slow
     def test_means_and_paired_differences_of_scores(self, n: int) -> None:
         random = Random(n)
         means = differences = 0

@@ -419,6 +419,7 @@ class TestFiles:
 
 
 class TestMemory:
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.json"])
     def test_50_mb_stream_in_constant_memory(self, folder: Path, name: str) -> None:
         path = folder / name

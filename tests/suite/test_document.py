@@ -198,6 +198,7 @@ class TestPlaces:
                 json.dumps(value, ensure_ascii=len(tree) % 2 == 0)
             )
 
+    @pytest.mark.slow
     @given(st.dictionaries(st.text("abc", min_size=1), json_values, max_size=5))
     def test_json_is_yaml_where_yaml_can_write_it(self, tree: dict[str, Any]) -> None:
         text = json.dumps(tree, indent=1)

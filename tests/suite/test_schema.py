@@ -532,6 +532,7 @@ class TestSuitesThatAreWrong:
         assert [kind for kind, suite in WRITTEN.items() if not older.is_valid(suite)] == []
         assert [edit for edit in BROKEN if older.is_valid(edited(HTTP, *edit))] == []
 
+    @pytest.mark.slow
     @given(data=st.data())
     @settings(deadline=None, max_examples=200)
     def test_a_key_that_is_misspelt(self, folder: Path, data: st.DataObject) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -103,6 +104,7 @@ def verdict(
 WIDE = st.floats(-1e100, 1e100)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(GATES, columns(SCORE | WIDE), columns(), pairs(SCORE | WIDE), SETTINGS)
 def test_any_gate_decides_on_any_scores(
@@ -114,6 +116,7 @@ def test_any_gate_decides_on_any_scores(
     assert all(isinstance(reason, str) for reason in said.reasons)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(LEAVES, columns(), columns(), pairs())
 def test_what_was_observed_lies_in_its_interval(
@@ -126,6 +129,7 @@ def test_what_was_observed_lies_in_its_interval(
         assert low - 1e-9 <= result.observed <= high + 1e-9
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(LEAVES, columns(), columns(), pairs(), SCORE, SCORE)
 def test_a_higher_floor_only_ever_takes_a_pass_away(
