@@ -12,14 +12,14 @@ from statistics import median
 from time import perf_counter
 
 from gradeline.model import GradeResult, Sample
-from gradeline.usercode.loader import CodeSpec, Wanted
-from gradeline.usercode.messages import Job, Task
+from gradeline.usercode.loader import CodeSpec, CodeRequest
+from gradeline.usercode.protocol import Job, Task
 from gradeline.usercode.pool import WorkerPool
 from measure import exit_code, judged, print_table
 
 SOURCE = """
 from gradeline import GradeResult
-from gradeline.usercode.marks import grader
+from gradeline.usercode.decorators import grader
 
 @grader
 def same(sample, submission):
@@ -85,7 +85,7 @@ async def cold_start(spec: CodeSpec) -> float:
 async def measure() -> int:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "graders.py").write_text(SOURCE)
-        spec = CodeSpec(folder=folder, wanted=(Wanted("grader", "graders.py:same"),))
+        spec = CodeSpec(folder=folder, requests=(CodeRequest("grader", "graders.py:same"),))
         async with WorkerPool(spec, size=2) as pool:
             await pool.start()
             await asyncio.sleep(1.0)

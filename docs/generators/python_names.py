@@ -9,9 +9,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import is_typeddict
 
-from gradeline.usercode.marks import Decorator
+from gradeline.usercode.decorators import Decorator
 
-from .tables import MADE, cell, code, page, table
+from .tables import GENERATED, cell, code, page, table
 
 MODULES = (
     "gradeline",
@@ -33,7 +33,7 @@ def python_names() -> str:
 
 
 def _lines() -> Iterator[str]:
-    yield from ("# Python names", "", f"{MADE} Anything not listed here may change without notice.", "")
+    yield from ("# Python names", "", f"{GENERATED} Anything not listed here may change without notice.", "")
     top = set(import_module("gradeline").__all__)
     for name in MODULES:
         module = import_module(name)

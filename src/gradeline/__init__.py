@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         Trajectory,
         Usage,
     )
-    from gradeline.usercode.marks import agent_factory, extractor, grader, reward_composer, suite_setup
+    from gradeline.usercode.decorators import agent_factory, extractor, grader, reward_composer, suite_setup
 
 __all__ = [
     "Client",
@@ -71,15 +71,15 @@ _HOMES = {
     "Trajectory": "gradeline.model",
     "TrueFalseGrader": "gradeline.graders",
     "Usage": "gradeline.model",
-    "agent_factory": "gradeline.usercode.marks",
+    "agent_factory": "gradeline.usercode.decorators",
     "arun_suite": "gradeline.api",
     "compare": "gradeline.api",
-    "extractor": "gradeline.usercode.marks",
-    "grader": "gradeline.usercode.marks",
+    "extractor": "gradeline.usercode.decorators",
+    "grader": "gradeline.usercode.decorators",
     "plan": "gradeline.api",
-    "reward_composer": "gradeline.usercode.marks",
+    "reward_composer": "gradeline.usercode.decorators",
     "run_suite": "gradeline.api",
-    "suite_setup": "gradeline.usercode.marks",
+    "suite_setup": "gradeline.usercode.decorators",
     "trend": "gradeline.api",
 }
 

@@ -39,8 +39,8 @@ def bombs() -> list[GraderBomb]:
 _LIMITED = """
 import resource, sys
 from gradeline.cli import main
-from gradeline.usercode import isolated
-memory, isolated.DEADLINE_S = int(sys.argv[1]), float(sys.argv[2])
+from gradeline.usercode import pools
+memory, pools.DEADLINE_S = int(sys.argv[1]), float(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 sys.argv = ["gradeline", *sys.argv[sys.argv.index("gradeline") + 1 :]]
 main()

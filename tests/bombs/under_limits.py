@@ -22,7 +22,7 @@ from gradeline import GradeContext, Sample, extractors, graders
 from gradeline.errors import AgentError, GraderError
 from gradeline.targets.answer import AnswerReader, ResponseMap, parse
 from gradeline.targets.answer_values import with_workers
-from gradeline.usercode import isolated
+from gradeline.usercode import pools
 
 MEMORY = 1536 * 1024**2
 CPU_S = 60
@@ -54,7 +54,7 @@ def answered(bomb: AnswerBomb) -> str:
 def main(what: str, deadline: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    isolated.DEADLINE_S = deadline
+    pools.DEADLINE_S = deadline
     with ThreadPoolExecutor(4) as threads:
         if what == "graders":
             bombs = grader_bombs()
@@ -69,4 +69,4 @@ def main(what: str, deadline: float) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else isolated.DEADLINE_S)
+    main(sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else pools.DEADLINE_S)

@@ -22,7 +22,7 @@ from gradeline.extractors import create as extractor
 from gradeline.graders import create as grader
 from gradeline.model import ErrorInfo, Response, Run, RunGrader, Sample, Storage, Usage
 from gradeline.store import open_storage
-from gradeline.usercode.loader import CodeSpec, Wanted
+from gradeline.usercode.loader import CodeSpec, CodeRequest
 from gradeline.usercode.pool import WorkerPool
 
 
@@ -219,7 +219,7 @@ class TestUserCode:
 
     def test_custom_extractors_and_graders_run_in_workers(self, storage: Storage, tmp_path: Path) -> None:
         (tmp_path / "own.py").write_text(self.SOURCE)
-        wanted = (Wanted("grader", "ends_well"), Wanted("extractor", "shout"))
+        wanted = (CodeRequest("grader", "ends_well"), CodeRequest("extractor", "shout"))
 
         async def body() -> ExecutionResult:
             async with WorkerPool(CodeSpec(str(tmp_path), wanted), size=1) as pool:

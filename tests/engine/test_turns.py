@@ -27,7 +27,7 @@ from gradeline.model import (
     to_json,
 )
 from gradeline.model.run import TurnRule
-from gradeline.usercode.loader import CodeSpec, Wanted
+from gradeline.usercode.loader import CodeSpec, CodeRequest
 from gradeline.usercode.pool import WorkerPool
 
 EXACT = GraderUse("exact", grader("exact_match"), extractor("last_assistant"))
@@ -252,7 +252,7 @@ async def rewarded(
         ),
         GraderUse("reward", UserReward(reference, "f1"), extractor("last_assistant")),
     )
-    async with WorkerPool(CodeSpec(str(folder), (Wanted("reward_composer", reference),))) as pool:
+    async with WorkerPool(CodeSpec(str(folder), (CodeRequest("reward_composer", reference),))) as pool:
         await pool.start()
         return await Grading(uses, pool).grade(Sample("a", "q", "yes"), response, keys or None)
 

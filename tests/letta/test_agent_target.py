@@ -20,7 +20,7 @@ from gradeline.suite.read import read_suite
 from gradeline.targets import create
 from gradeline.testing.letta_server import Behaviour, Failure, LettaStub, Operation, StubAgent, looks_it_up
 from gradeline.transport import PublicOnly, Transport
-from gradeline.usercode.loader import CodeSpec, Wanted
+from gradeline.usercode.loader import CodeRequest, CodeSpec
 from gradeline.usercode.pool import WorkerPool
 from target_context import context
 
@@ -684,7 +684,7 @@ def from_script(suite: Path, name: str, *, asked: str = "Where?", **config: Any)
     script = f"factories.py:{name}"
 
     async def run() -> Talk:
-        spec = CodeSpec(str(suite), (Wanted("agent_factory", script),))
+        spec = CodeSpec(str(suite), (CodeRequest("agent_factory", script),))
         async with LettaStub(key=KEY) as letta, WorkerPool(spec, size=1) as pool:
             (entry,) = (await pool.start()).entries
             options = {"base_url": letta.url, "api_key": KEY, "agent_script": script, **config}
@@ -735,7 +735,7 @@ def test_with_a_factory_what_is_expected_may_decide_the_answer() -> None:
 
 
 def test_without_the_client_a_factory_cannot_be_called(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradeline.letta.base.client_installed", lambda: False)
+    monkeypatch.setattr("gradeline.letta.base.is_client_installed", lambda: False)
     message = unready(suite, agent_script="f.py:g")
     assert "f.py:g was not loaded" in message
     assert "pip install 'letta-client>=1,<2'" in message

@@ -14,7 +14,7 @@ from gradeline.letta.targets import LettaCodeConfig, LettaCodeTarget
 from gradeline.model import Message, Response, Sample, ToolCall, Trajectory, Usage
 from gradeline.targets import create
 from gradeline.testing.letta_server import Failure, LettaStub, Operation, StubAgent, install_letta
-from gradeline.usercode.loader import CodeSpec, Wanted
+from gradeline.usercode.loader import CodeRequest, CodeSpec
 from gradeline.usercode.pool import WorkerPool
 from target_context import context
 
@@ -420,7 +420,7 @@ def test_a_factory_makes_the_agent_and_sets_variables(
     script = "factory.py:given"
 
     async def run() -> Response:
-        spec = CodeSpec(str(place.folder), (Wanted("agent_factory", script),))
+        spec = CodeSpec(str(place.folder), (CodeRequest("agent_factory", script),))
         async with LettaStub() as letta, WorkerPool(spec, size=1) as pool:
             await pool.start()
             letta.add_agent()

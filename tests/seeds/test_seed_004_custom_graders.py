@@ -20,8 +20,8 @@ import pytest
 from gradeline.engine.grade import to_grade
 from gradeline.errors import ConfigError
 from gradeline.model import GradeResult, Outcome, Record, Sample, from_json
-from gradeline.usercode.loader import CodeSpec, Manifest, Wanted
-from gradeline.usercode.messages import Job, Task, TaskResult
+from gradeline.usercode.loader import CodeSpec, Manifest, CodeRequest
+from gradeline.usercode.protocol import Job, Task, TaskResult
 from gradeline.usercode.pool import WorkerPool
 from gradeline_command import COMMAND, run_command
 
@@ -60,7 +60,7 @@ def run(
     """Calls one grader in a real pool, a job for each call."""
 
     async def body() -> Loaded:
-        spec = CodeSpec(folder=str(folder), wanted=(Wanted("grader", reference),), setup=setup)
+        spec = CodeSpec(folder=str(folder), requests=(CodeRequest("grader", reference),), setup=setup)
         async with WorkerPool(spec, size=1) as pool:
             manifest = await pool.start()
             if suite is not None:
@@ -357,8 +357,8 @@ class TestEveryGrader:
     def test_has_its_expected_results_above(self) -> None:
         async def marked() -> list[str]:
             files = sorted(EXAMPLES.glob("*.py"))
-            wanted = tuple(Wanted("grader", f"{file.name}:*") for file in files if file.name != "setup.py")
-            async with WorkerPool(CodeSpec(folder=str(EXAMPLES), wanted=wanted), size=1) as pool:
+            wanted = tuple(CodeRequest("grader", f"{file.name}:*") for file in files if file.name != "setup.py")
+            async with WorkerPool(CodeSpec(folder=str(EXAMPLES), requests=wanted), size=1) as pool:
                 return [entry.name for entry in (await pool.start()).entries]
 
         assert sorted(asyncio.run(marked())) == sorted([*(example.name for example in GRADERS), "my_grader"])

@@ -12,8 +12,8 @@ import pytest
 from gradeline.errors import ConfigError
 from gradeline.model import Message, Response, Sample, ToolCall, Trajectory, Usage
 from gradeline.targets import create
-from gradeline.usercode.loader import TARGET, CodeSpec, Wanted, load
-from gradeline.usercode.memory import target_memory
+from gradeline.usercode.loader import TARGET, CodeSpec, CodeRequest, load
+from gradeline.usercode.process_control import target_memory_limit
 from gradeline.usercode.pool import WorkerPool
 from gradeline.usercode.pools import WorkerPools
 from target_context import context
@@ -110,8 +110,8 @@ def in_worker(folder: Path, function: str, sample: Sample, **config: Any) -> Res
     reference = f"agent.py:{function}"
 
     async def body() -> Response:
-        memory = target_memory(config.get("memory"))
-        async with WorkerPools(CodeSpec(str(folder), (Wanted(TARGET, reference, memory),)), most=1) as pool:
+        memory = target_memory_limit(config.get("memory"))
+        async with WorkerPools(CodeSpec(str(folder), (CodeRequest(TARGET, reference, memory),)), max_size=1) as pool:
             target = create("python", {"function": reference, "timeout": 5.0, **config}, context=context(pool=pool))
             await pool.start()
             async with target:
@@ -122,7 +122,7 @@ def in_worker(folder: Path, function: str, sample: Sample, **config: Any) -> Res
 
 def in_this_process(folder: Path, function: str, sample: Sample, **config: Any) -> Response:
     reference = f"agent.py:{function}"
-    loaded = load(CodeSpec(str(folder), (Wanted(TARGET, reference),)))
+    loaded = load(CodeSpec(str(folder), (CodeRequest(TARGET, reference),)))
     assert not loaded.manifest.faults
     here = loaded.function(TARGET, reference)
 
@@ -249,7 +249,7 @@ class TestConversations:
         reference = "agent.py:counts"
 
         async def body() -> list[list[str]]:
-            async with WorkerPool(CodeSpec(str(folder), (Wanted(TARGET, reference),)), size=1) as pool:
+            async with WorkerPool(CodeSpec(str(folder), (CodeRequest(TARGET, reference),)), size=1) as pool:
                 target = create("python", {"function": reference}, context=context(pool=pool))
                 return [texts(await target.respond(Sample(case, ["a", "b"]))) for case in (1, 1, 2)]
 

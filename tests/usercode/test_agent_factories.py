@@ -10,10 +10,10 @@ import pytest
 from gradeline import compat
 from gradeline.errors import BadReplyError, ConfigError
 from gradeline.model import Sample
-from gradeline.usercode.agent_factories import client_installed, make_agent
-from gradeline.usercode.loader import CodeSpec, Wanted
-from gradeline.usercode.messages import Job, Task, TaskResult
+from gradeline.usercode.agent_factories import is_client_installed, make_agent
+from gradeline.usercode.loader import CodeRequest, CodeSpec
 from gradeline.usercode.pool import WorkerPool
+from gradeline.usercode.protocol import Job, Task, TaskResult
 
 CLIENT = """
 class AsyncLetta:
@@ -36,7 +36,7 @@ def in_worker(home: Path, code: str) -> TaskResult:
     (home / "f.py").write_text(f"from letta_evals import agent_factory\n\n{code}")
 
     async def run() -> TaskResult:
-        async with WorkerPool(CodeSpec(str(home), (Wanted("agent_factory", "f.py:made"),)), size=1) as pool:
+        async with WorkerPool(CodeSpec(str(home), (CodeRequest("agent_factory", "f.py:made"),)), size=1) as pool:
             await pool.start()
             task = Task("agent_factory", "f.py:made", config=ACCESS)
             (result,) = await pool.run(Job(Sample(id=1, input="x", extra_vars={"a": 1}), (task,)))
@@ -108,11 +108,11 @@ def test_a_class_makes_agents_too(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_stand_in_is_no_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compat.install()
     try:
-        assert not client_installed()
+        assert not is_client_installed()
     finally:
         compat.uninstall()
     install_client(tmp_path, monkeypatch)
-    assert client_installed()
+    assert is_client_installed()
 
 
 def test_a_setup_function_gets_the_client_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def test_a_setup_function_gets_the_client_too(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_setup_function_that_wants_a_client_is_told_what_to_install(tmp_path: Path) -> None:
-    if client_installed():
+    if is_client_installed():
         pytest.skip("letta-client is installed")
     (tmp_path / "s.py").write_text("async def prepare(client):\n    pass\n")
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from gradeline import GradeResult, Sample, compat
-from gradeline.usercode.loader import CodeSpec, Loaded, LoadFault, Reserved, Wanted, load
+from gradeline.usercode.loader import CodeRequest, CodeSpec, LoadedFunctions, LoadFault, ReservedName, load
 
-HEAD = "from gradeline import GradeResult, Sample\nfrom gradeline.usercode.marks import *\n"
+HEAD = "from gradeline import GradeResult, Sample\nfrom gradeline.usercode.decorators import *\n"
 GRADER = """
 @grader
 def {name}(sample: Sample, submission: str) -> GradeResult:
@@ -53,8 +53,8 @@ def graders(*names: str, score: object = 1.0, head: str = "") -> str:
     return head + HEAD + "".join(GRADER.format(name=name, score=score) for name in names)
 
 
-def loaded(folder: Path, *references: str, role: str = "grader", **more: Any) -> Loaded:
-    wanted = tuple(Wanted(role, reference) for reference in references)
+def loaded(folder: Path, *references: str, role: str = "grader", **more: Any) -> LoadedFunctions:
+    wanted = tuple(CodeRequest(role, reference) for reference in references)
     return load(CodeSpec(str(folder), wanted, **more))
 
 
@@ -64,7 +64,7 @@ def fault(folder: Path, reference: str, role: str = "grader", **more: Any) -> Lo
     return found
 
 
-def score(code: Loaded, reference: str) -> float:
+def score(code: LoadedFunctions, reference: str) -> float:
     assert code.manifest.faults == ()
     result: GradeResult = code.function("grader", reference)(SAMPLE, "text")
     return result.score
@@ -138,7 +138,7 @@ class TestDiscovery:
         )
         write("other.py", graders("same"))
         wanted = (("extractor", "same"), ("grader", "same"), ("reward_composer", "reward"), ("agent_factory", "make"))
-        code = load(CodeSpec(str(tmp_path), tuple(Wanted(*pair) for pair in wanted)))
+        code = load(CodeSpec(str(tmp_path), tuple(CodeRequest(*pair) for pair in wanted)))
         assert code.manifest.faults == ()
         assert tuple((entry.role, entry.name) for entry in code.manifest.entries) == wanted
 
@@ -384,7 +384,10 @@ class TestFaults:
         """Also where no text tells, as here: the name is computed."""
         path = write(file, graders("other") + "@grader(name='con' + 'tains')\ndef contains(sample, submission): ...\n")
         write("setup.py", "import mine\ndef prepare(): ...\n")
-        reserved = (Reserved("grader", "contains", "built-in grader"), Reserved("grader", "numeric", "built-in grader"))
+        reserved = (
+            ReservedName("grader", "contains", "built-in grader"),
+            ReservedName("grader", "numeric", "built-in grader"),
+        )
         found = loaded(tmp_path, f"{file}:other", setup=setup, reserved=reserved).manifest.faults
         message = (
             "'contains' is the name of a built-in grader, and a function is marked @grader with the same name at"
@@ -395,7 +398,7 @@ class TestFaults:
     def test_an_imported_built_in_is_no_function_of_the_suite(self, tmp_path: Path, write: Write) -> None:
         compat.install()
         write("mine.py", graders("f") + "from letta_evals.extractors import last_assistant\n")
-        reserved = (Reserved("extractor", "last_assistant", "built-in extractor"),)
+        reserved = (ReservedName("extractor", "last_assistant", "built-in extractor"),)
         assert loaded(tmp_path, "mine.py:f", reserved=reserved).manifest.faults == ()
         compat.uninstall()
 

@@ -15,11 +15,10 @@ from rich.live import Live
 
 from gradeline.model import Sample
 from gradeline.usercode import output
-from gradeline.usercode.loader import CodeSpec, Wanted
-from gradeline.usercode.messages import Job, Task, TaskResult
-from gradeline.usercode.output import KEPT, Output, kept_output, output_file
+from gradeline.usercode.loader import CodeRequest, CodeSpec
+from gradeline.usercode.output import KEPT, Output, captured_output, output_file
 from gradeline.usercode.pool import WorkerPool
-from gradeline.usercode.progress import Progress, shared_file
+from gradeline.usercode.protocol import Job, Progress, Task, TaskResult, shared_file
 
 SOURCE = """
 import faulthandler, os, subprocess, sys, ctypes
@@ -73,7 +72,7 @@ def floods(text):
 def run(tmp_path: Path, *names: str, timeout: float = 30.0) -> list[TaskResult]:
     (tmp_path / "agent.py").write_text(SOURCE)
     tasks = tuple(Task("target", f"agent.py:{name}", timeout=timeout) for name in names)
-    spec = CodeSpec(str(tmp_path), tuple(Wanted("target", task.reference) for task in tasks))
+    spec = CodeSpec(str(tmp_path), tuple(CodeRequest("target", task.reference) for task in tasks))
 
     async def body() -> list[TaskResult]:
         async with WorkerPool(spec, size=1) as pool:
@@ -183,7 +182,7 @@ class TestTheFile:
 class TestInThisProcess:
     def test_calls_at_the_same_time_keep_their_own(self, capsys: pytest.CaptureFixture[str]) -> None:
         async def call(name: str) -> str | None:
-            with kept_output() as kept:
+            with captured_output() as kept:
                 print(name, "begins")  # noqa: T201
                 await asyncio.sleep(0)
                 await asyncio.to_thread(print, name, "ends")
@@ -198,7 +197,7 @@ class TestInThisProcess:
         assert sorted(capsys.readouterr().out.splitlines()) == ["a begins", "a ends", "b begins", "b ends"]
 
     def test_can_appear_on_standard_error_only(self, capsys: pytest.CaptureFixture[str]) -> None:
-        with kept_output(to_stderr=True) as kept:
+        with captured_output(to_stderr=True) as kept:
             print("out")  # noqa: T201
             print("err", file=sys.stderr)  # noqa: T201
         print("mine")  # noqa: T201
@@ -210,17 +209,17 @@ class TestInThisProcess:
     ) -> None:
         first, second = io.StringIO(), io.StringIO()
         monkeypatch.setattr(sys, "stdout", first)
-        output.TEES.place()
+        output.OUTPUT_CAPTURE.install()
         before, sys.stdout = sys.stdout, second
-        with kept_output() as kept:
+        with captured_output() as kept:
             print("shown")  # noqa: T201
         sys.stdout = before
-        output.TEES.remove()
+        output.OUTPUT_CAPTURE.uninstall()
         assert sys.stdout is first
         assert (kept.text(), second.getvalue(), first.getvalue()) == ("shown\n", "shown\n", "")
 
     def test_what_others_print_meanwhile_is_not_of_the_call(self) -> None:
-        with kept_output() as kept:
+        with captured_output() as kept:
             other = Thread(target=print, args=("elsewhere",))
             other.start()
             other.join()
@@ -229,7 +228,7 @@ class TestInThisProcess:
 
     def test_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "stdout", io.StringIO())
-        with kept_output() as kept:
+        with captured_output() as kept:
             print("x" * (KEPT + 4))  # noqa: T201
         assert kept.text() == "x" * KEPT + "\n… and 5 characters more"
 
@@ -238,11 +237,11 @@ class TestInThisProcess:
         self, capsys: pytest.CaptureFixture[str], to_stderr: bool
     ) -> None:
         console = Console(stderr=True, force_terminal=True, width=80)
-        output.TEES.place()
+        output.OUTPUT_CAPTURE.install()
         try:
-            with Live("progress", console=console, auto_refresh=False), kept_output(to_stderr=to_stderr) as kept:
+            with Live("progress", console=console, auto_refresh=False), captured_output(to_stderr=to_stderr) as kept:
                 print("hello")  # noqa: T201
         finally:
-            output.TEES.remove()
+            output.OUTPUT_CAPTURE.uninstall()
         assert kept.text() == "hello\n"
         assert capsys.readouterr().err.count("hello") == 1

@@ -14,17 +14,17 @@ import pytest
 
 from gradeline.errors import ConfigError
 from gradeline.model import Response, Sample
-from gradeline.usercode.loader import CodeSpec, LoadError, Wanted
-from gradeline.usercode.messages import Job, Task, TaskResult
-from gradeline.usercode.pool import Limits, WorkerPool
-from gradeline.usercode.processes import TOKEN
+from gradeline.usercode.loader import CodeRequest, CodeSpec, LoadError
+from gradeline.usercode.pool import WorkerLimits, WorkerPool
+from gradeline.usercode.process_control import TOKEN
+from gradeline.usercode.protocol import Job, Task, TaskResult
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks into /proc, which only Linux has")
 
 GRADERS = """
 import asyncio, ctypes, os, re, subprocess, sys, time
 from gradeline import GradeResult
-from gradeline.usercode.marks import extractor, grader
+from gradeline.usercode.decorators import extractor, grader
 
 @grader
 def same(sample, submission):
@@ -233,8 +233,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def spec(folder: Path, *names: str, **fields: Any) -> CodeSpec:
-    wanted = [Wanted("extractor" if name in ("shout", "no_text") else "grader", name) for name in names]
-    return CodeSpec(folder=str(folder), wanted=tuple(wanted), **fields)
+    wanted = [CodeRequest("extractor" if name in ("shout", "no_text") else "grader", name) for name in names]
+    return CodeSpec(folder=str(folder), requests=tuple(wanted), **fields)
 
 
 def grade(name: str, submission: str = "Paris", timeout: float = 5.0) -> Task:
@@ -242,7 +242,7 @@ def grade(name: str, submission: str = "Paris", timeout: float = 5.0) -> Task:
 
 
 def with_pool(
-    code: CodeSpec | None, body: Callable[[WorkerPool], Awaitable[Any]], size: int = 2, limits: Limits | None = None
+    code: CodeSpec | None, body: Callable[[WorkerPool], Awaitable[Any]], size: int = 2, limits: WorkerLimits | None = None
 ) -> Any:
     """Runs a coroutine with a pool, and makes sure that nothing of it is left."""
 
@@ -282,7 +282,7 @@ def marked_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def outcomes(
-    folder: Path, name: str, timeout: float = 5.0, limits: Limits | None = None
+    folder: Path, name: str, timeout: float = 5.0, limits: WorkerLimits | None = None
 ) -> tuple[TaskResult, list[TaskResult]]:
     """What becomes of one faulty call among forty sound ones."""
 
@@ -523,7 +523,7 @@ class TestLife:
                 await asyncio.sleep(0.02)
             return seen
 
-        assert len(with_pool(spec(folder, "pid"), body, size=1, limits=Limits(calls_per_worker=10))) >= 3
+        assert len(with_pool(spec(folder, "pid"), body, size=1, limits=WorkerLimits(calls_per_worker=10))) >= 3
 
     def test_closing_while_a_call_hangs_leaves_nothing(self, folder: Path) -> None:
         async def body(pool: WorkerPool) -> None:
@@ -573,7 +573,7 @@ class TestLife:
                 sizes.append([resident(pid) for pid in (os.getpid(), *pool.pids)])
             return sizes[0], sizes[-1]
 
-        before, after = with_pool(spec(folder, "same"), body, limits=Limits(calls_per_worker=10**9))
+        before, after = with_pool(spec(folder, "same"), body, limits=WorkerLimits(calls_per_worker=10**9))
         for early, late in zip(before, after, strict=True):
             assert late - early < 4_096, (before, after)
 
@@ -595,7 +595,7 @@ class TestLoading:
         (tmp_path / "hangs.py").write_text(source)
         (tmp_path / "helper.py").write_text("from time import sleep\nsleep(600)\n")
         with pytest.raises(LoadError) as caught:
-            with_pool(spec(tmp_path, "hangs.py:f"), lambda pool: asyncio.sleep(0), limits=Limits(load_seconds=5))
+            with_pool(spec(tmp_path, "hangs.py:f"), lambda pool: asyncio.sleep(0), limits=WorkerLimits(load_seconds=5))
         (found,) = caught.value.faults
         file = tmp_path / ("helper.py" if "helper" in source else "hangs.py")
         assert (found.file, found.line) == (str(file), 2)
@@ -642,7 +642,7 @@ class TestLoading:
         (folder / "b_script.py").write_text("while True: pass\n")
         code = spec(folder, "sme", "a_script.py:f")
         with pytest.raises(LoadError) as caught:
-            with_pool(code, lambda pool: asyncio.sleep(0), limits=Limits(load_seconds=5))
+            with_pool(code, lambda pool: asyncio.sleep(0), limits=WorkerLimits(load_seconds=5))
         found = [(Path(fault.file or "").name, fault.reference, fault.message[:20]) for fault in caught.value.faults]
         assert sorted(found) == [
             ("", "sme", "no grader named 'sme"),
@@ -669,7 +669,7 @@ class TestLoading:
             "def prepare_environment(suite):\n    open('ran', 'a').write(suite.name + '\\n')\n    print('prepared')\n"
         )
         (tmp_path / "graders.py").write_text(
-            "from gradeline import GradeResult\nfrom gradeline.usercode.marks import grader\n"
+            "from gradeline import GradeResult\nfrom gradeline.usercode.decorators import grader\n"
             "@grader\ndef one(sample, submission):\n    return GradeResult(score=1.0)\n"
         )
         where = tmp_path / "ran"
@@ -699,12 +699,12 @@ def test_workers_end_when_the_engine_is_killed(folder: Path, tmp_path: Path) -> 
     script.parent.mkdir()
     script.write_text(
         "import asyncio, sys\n"
-        "from gradeline.usercode.loader import CodeSpec, Wanted\n"
+        "from gradeline.usercode.loader import CodeSpec, CodeRequest\n"
         "from gradeline.usercode.pool import WorkerPool\n"
         "from gradeline.model import Sample\n"
-        "from gradeline.usercode.messages import Job, Task\n"
+        "from gradeline.usercode.protocol import Job, Task\n"
         "async def main():\n"
-        f"    pool = WorkerPool(CodeSpec(folder={str(folder)!r}, wanted=(Wanted('grader', 'endless'),)), size=2)\n"
+        f"    pool = WorkerPool(CodeSpec(folder={str(folder)!r}, requests=(CodeRequest('grader', 'endless'),)), size=2)\n"
         "    await pool.start()\n"
         "    hanging = asyncio.create_task(pool.run(Job(Sample(0, ''), (Task('grader', 'endless', 'x', timeout=60),))))\n"
         "    await asyncio.sleep(0.5)\n"
@@ -743,7 +743,7 @@ def test_slow_calls_are_begun_beside_each_other_beyond_the_cores(tmp_path: Path)
     reference = "agent.py:answer"
 
     async def asked() -> list[str | None]:
-        async with WorkerPool(CodeSpec(str(tmp_path), (Wanted("target", reference),)), size=2, most=8) as pool:
+        async with WorkerPool(CodeSpec(str(tmp_path), (CodeRequest("target", reference),)), size=2, max_size=8) as pool:
             await pool.start()
             jobs = [
                 pool.run(Job(Sample(number, str(number)), (Task("target", reference, timeout=60.0),)))
@@ -760,7 +760,7 @@ def test_quick_calls_need_no_more_workers(tmp_path: Path) -> None:
     reference = "agent.py:answer"
 
     async def pids() -> int:
-        async with WorkerPool(CodeSpec(str(tmp_path), (Wanted("target", reference),)), size=2, most=8) as pool:
+        async with WorkerPool(CodeSpec(str(tmp_path), (CodeRequest("target", reference),)), size=2, max_size=8) as pool:
             await pool.start()
             job = Job(Sample(1, "q"), (Task("target", reference, "x"),))
             await asyncio.gather(*(pool.run(job) for _ in range(500)))

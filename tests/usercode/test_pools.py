@@ -11,10 +11,10 @@ import pytest
 
 from gradeline.errors import ConfigError
 from gradeline.model import Response, Sample
-from gradeline.usercode.loader import TARGET, CodeSpec, Wanted
-from gradeline.usercode.memory import GRADER_MEMORY, NO_LIMIT
-from gradeline.usercode.messages import Job, Task, TaskResult
+from gradeline.usercode.loader import TARGET, CodeRequest, CodeSpec
 from gradeline.usercode.pools import WorkerPools
+from gradeline.usercode.process_control import GRADER_MEMORY, NO_LIMIT
+from gradeline.usercode.protocol import Job, Task, TaskResult
 
 SMALL = 512 * 1024**2
 SOURCE = """
@@ -38,7 +38,7 @@ CASE = Sample(1, "hi")
 
 def with_pools(spec: CodeSpec, body: Callable[[WorkerPools], Awaitable[Any]]) -> Any:
     async def run() -> Any:
-        async with WorkerPools(spec, most=1) as pools:
+        async with WorkerPools(spec, max_size=1) as pools:
             await pools.start()
             return await body(pools)
 
@@ -53,10 +53,10 @@ def folder(tmp_path: Path) -> Path:
 
 def test_each_limit_has_processes_of_its_own(folder: Path) -> None:
     wanted = (
-        Wanted("grader", "code.py:own"),
-        Wanted("grader", "code.py:own", SMALL),
-        Wanted("extractor", "code.py:whole", SMALL),
-        Wanted(TARGET, "code.py:agent", NO_LIMIT),
+        CodeRequest("grader", "code.py:own"),
+        CodeRequest("grader", "code.py:own", SMALL),
+        CodeRequest("extractor", "code.py:whole", SMALL),
+        CodeRequest(TARGET, "code.py:agent", NO_LIMIT),
     )
     tasks = (
         Task("grader", "code.py:own", "x"),
@@ -78,7 +78,7 @@ def test_each_limit_has_processes_of_its_own(folder: Path) -> None:
 
 
 def test_what_is_wrong_with_the_code_of_all_pools_is_reported_at_once(folder: Path) -> None:
-    wanted = (Wanted("grader", "code.py:owm"), Wanted(TARGET, "code.py:agnt", NO_LIMIT))
+    wanted = (CodeRequest("grader", "code.py:owm"), CodeRequest(TARGET, "code.py:agnt", NO_LIMIT))
     with pytest.raises(ConfigError) as caught:
         with_pools(CodeSpec(str(folder), wanted), lambda pools: asyncio.sleep(0))
     assert len(caught.value.problems) == 2
@@ -97,7 +97,7 @@ def test_what_is_wrong_with_the_code_of_all_pools_is_reported_at_once(folder: Pa
 def test_memory_needs_evidence(folder: Path, name: str, limit: int, kind: str | None, message: str) -> None:
     reference = f"code.py:{name}"
     task = Task(TARGET, reference, memory=limit)
-    spec = CodeSpec(str(folder), (Wanted(TARGET, reference, limit),))
+    spec = CodeSpec(str(folder), (CodeRequest(TARGET, reference, limit),))
     (result,) = with_pools(spec, lambda pools: pools.run(Job(CASE, (task,))))
     assert (result.error and result.error.type) == kind
     if kind is not None:

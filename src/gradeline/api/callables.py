@@ -17,12 +17,12 @@ from gradeline.errors import AgentError, grade_policy
 from gradeline.model import ErrorInfo, GradeContext, GraderProtocol
 from gradeline.model.context import copy_context, copy_sample, is_own_class
 from gradeline.model.grade import is_field_error
-from gradeline.usercode.calling import AgentFunction, Conversation
+from gradeline.usercode.function_calls import TargetFunction, Conversation
 from gradeline.usercode.loader import TARGET
-from gradeline.usercode.messages import Job, Task, TaskResult
-from gradeline.usercode.output import kept_output
+from gradeline.usercode.protocol import Job, Task, TaskResult
+from gradeline.usercode.output import captured_output
 from gradeline.usercode.pools import CodeRunner
-from gradeline.usercode.results import checked, named
+from gradeline.usercode.function_calls import checked, named
 from gradeline.usercode.worker import describe
 
 Function = Callable[..., Any]
@@ -60,7 +60,7 @@ class CallablePool:
 
     async def _call(self, job: Job, task: Task, text: str) -> TaskResult:
         started = perf_counter()
-        with kept_output() as printed:
+        with captured_output() as printed:
             result = await (self._answer(job, task) if task.role == TARGET else self._grade(job, task, text))
         latency_ms = (perf_counter() - started) * 1000
         return msgspec.structs.replace(result, latency_ms=latency_ms, output=printed.text())
@@ -69,7 +69,7 @@ class CallablePool:
         """The response of the function to the case; each turn has the task's time for itself."""
         function = self._function(task)
         talk = Conversation(
-            AgentFunction(function, task.reference, task.config.get("model"), self._folders), job.sample
+            TargetFunction(function, task.reference, task.config.get("model"), self._folders), job.sample
         )
         try:
             while not talk.done:

@@ -23,9 +23,9 @@ from gradeline.suite.override import override
 from gradeline.suite.places import DocumentError
 from gradeline.suite.read import SuiteFileError, suite_of, without_line
 from gradeline.suite.spec import CodeReference, GraderSpec, Suite, TargetSpec
+from gradeline.usercode.decorators import definition_location, mark_of, unwrapped_function
+from gradeline.usercode.function_calls import ParameterError, read_parameters
 from gradeline.usercode.loader import TARGET
-from gradeline.usercode.marks import innermost, mark_of, place
-from gradeline.usercode.parameters import ParameterError, parameters_of
 
 FILE = "<suite given in Python>"
 """Stands where the path of a suite file would."""
@@ -167,7 +167,7 @@ def _target(data: dict[str, Any], problems: list[Problem]) -> Function | None:
     if config.get("memory") is not None:
         problems.append(Problem("target.memory", "a function that is given runs in this process; leave it out"))
     try:
-        parameters_of(function)
+        read_parameters(function)
     except ParameterError as error:
         problems.append(Problem("target", f"{shown_name(function)} {error}"))
     data["target"] = {"kind": "python", **config, "function": shown_name(function), "isolation": "none"}
@@ -205,8 +205,8 @@ def _shared_names(entries: Mapping[str, object], found: Mapping[str, Given]) -> 
         name = entry.get("function") if isinstance(entry, Mapping) else None
         if not isinstance(name, str) or name not in marked or name not in graders.registry:
             continue
-        inner = innermost(marked[name])
-        where = "" if inner is None else f" at {place(inner)}"
+        inner = unwrapped_function(marked[name])
+        where = "" if inner is None else f" at {definition_location(inner)}"
         yield Problem(
             f"graders.{key}.function",
             f"{name!r} is the name of a {graders.registry.origin(name)}, and a given function is marked @grader with"

@@ -195,7 +195,7 @@ async def _grade_cases(
     from gradeline.engine.grade import SubmittedCase, grade_cases
     from gradeline.model import to_json
     from gradeline.suite.cases import read_cases
-    from gradeline.usercode.pool import Limits, WorkerPool
+    from gradeline.usercode.pool import WorkerLimits, WorkerPool
 
     if not cases.is_file():
         raise ConfigError(Problem(str(cases), "no such file: name a JSONL file of cases"))
@@ -206,7 +206,7 @@ async def _grade_cases(
         {} if spec is not None else {grader: graders.create(grader, config)}
     )
     results = _CaseResults()
-    async with WorkerPool(spec, limits=Limits(memory=memory)) as pool:
+    async with WorkerPool(spec, limits=WorkerLimits(memory=memory)) as pool:
         manifest = await pool.start()
         if spec is not None:
             chosen = _user_graders(manifest, timeout, spec)
@@ -232,13 +232,13 @@ def _is_python(grader: str) -> bool:
 
 
 def _code_spec(grader: str) -> CodeSpec:
-    from gradeline.usercode.loader import CodeSpec, Wanted
+    from gradeline.usercode.loader import CodeSpec, CodeRequest
 
     path, _, function = grader.partition(".py:")
     file = Path(path if path.endswith(".py") else f"{path}.py").resolve()
     if not file.is_file():
         raise ConfigError(Problem(str(file), "no such file: name a Python file with graders"))
-    return CodeSpec(folder=str(file.parent), wanted=(Wanted("grader", f"{file.name}:{function or '*'}"),))
+    return CodeSpec(folder=str(file.parent), requests=(CodeRequest("grader", f"{file.name}:{function or '*'}"),))
 
 
 def _user_graders(manifest: Manifest, timeout: float, spec: CodeSpec) -> dict[str, UserGrader | GraderProtocol]:
@@ -250,7 +250,7 @@ def _user_graders(manifest: Manifest, timeout: float, spec: CodeSpec) -> dict[st
         if entry.role == "grader"
     }
     if not found:
-        raise ConfigError(Problem(spec.wanted[0].reference, "no grader found: mark a function with @grader"))
+        raise ConfigError(Problem(spec.requests[0].reference, "no grader found: mark a function with @grader"))
     return found
 
 

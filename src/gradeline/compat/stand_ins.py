@@ -28,7 +28,7 @@ def _from(home: str, names: str) -> dict[str, str]:
     return {name: f"{home}:{attribute or name}" for name, _, attribute in pairs}
 
 
-_MARKS = _from("gradeline.usercode.marks", "grader extractor agent_factory suite_setup reward_composer")
+_MARKS = _from("gradeline.usercode.decorators", "grader extractor agent_factory suite_setup reward_composer")
 _MODEL = _from("gradeline.model", "Sample GradeResult")
 _EVALS = "gradeline.letta.evals"
 _MESSAGES = "gradeline.letta.messages"

@@ -15,7 +15,7 @@ from gradeline.extractors import create as create_extractor
 from gradeline.graders import default_extractor, from_definition, run_grader
 from gradeline.model import GradeContext, Record, Response, Sample
 from gradeline.suite.cases import read_cases
-from gradeline.usercode.loader import CodeSpec, Wanted
+from gradeline.usercode.loader import CodeSpec, CodeRequest
 from gradeline.usercode.pool import WorkerPool
 
 
@@ -40,7 +40,7 @@ def grade_custom_demo() -> list[Record]:
 
 async def _grade_custom() -> list[Record]:
     folder = Path(str(files("gradeline.demo")))
-    spec = CodeSpec(str(folder), (Wanted("grader", "custom_graders.py:*"),))
+    spec = CodeSpec(str(folder), (CodeRequest("grader", "custom_graders.py:*"),))
     async with WorkerPool(spec) as pool:
         manifest = await pool.start()
         graders = {

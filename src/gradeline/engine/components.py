@@ -31,9 +31,9 @@ from gradeline.suite.spec import GraderSpec, Suite, TargetSpec
 from gradeline.targets.base import DeclaredTarget, TargetContext
 from gradeline.targets.registry import guarded_code
 from gradeline.usercode.agent_factories import ROLE as FACTORY
-from gradeline.usercode.loader import TARGET, CodeSpec, Entry, LoadError, Reserved, Wanted, load
-from gradeline.usercode.memory import target_memory
+from gradeline.usercode.loader import TARGET, CodeRequest, CodeSpec, FunctionEntry, LoadError, ReservedName, load
 from gradeline.usercode.pools import WorkerPools
+from gradeline.usercode.process_control import target_memory_limit
 
 if TYPE_CHECKING:
     from gradeline.adapters.costs import Prices
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 REWARD = "reward_composer"
 LETTA = frozenset({"letta_agent", "letta_code"})
 
-LoadedCode = Mapping[tuple[str, str], Entry]
+LoadedCode = Mapping[tuple[str, str], FunctionEntry]
 """What the workers loaded, by role and reference."""
 
 
@@ -133,25 +133,27 @@ def target_spec(suite: Suite, options: RunOptions) -> TargetSpec:
 
 def code_spec(suite: Suite, chosen: list[GraderSpec], target: TargetSpec) -> CodeSpec | None:
     """The user code that the workers load; None where there is none."""
-    wanted = [Wanted("grader", spec.function, spec.memory) for spec in chosen if spec.function is not None]
+    wanted = [CodeRequest("grader", spec.function, spec.memory) for spec in chosen if spec.function is not None]
     wanted += [
-        Wanted("extractor", spec.extractor, spec.memory) for spec in chosen if spec.extractor not in extractors.registry
+        CodeRequest("extractor", spec.extractor, spec.memory)
+        for spec in chosen
+        if spec.extractor not in extractors.registry
     ]
     if suite.reward is not None:
-        wanted.append(Wanted(REWARD, suite.reward))
+        wanted.append(CodeRequest(REWARD, suite.reward))
     exclude: tuple[str, ...] = ()
     if target.kind == "python":
         function = str(target.config.get("function"))
         exclude = (function.rpartition(":")[0],) if ".py:" in function else ()
         if target.config.get("isolation") != "none":
-            wanted.append(Wanted(TARGET, function, target_memory(target.config.get("memory"))))
+            wanted.append(CodeRequest(TARGET, function, target_memory_limit(target.config.get("memory"))))
     if target.kind in LETTA and target.config.get("agent_script") is not None:
-        wanted.append(Wanted(FACTORY, str(target.config["agent_script"])))
+        wanted.append(CodeRequest(FACTORY, str(target.config["agent_script"])))
     if not wanted and suite.setup is None:
         return None
     keys = {spec.key for spec in chosen}
     reserved = tuple(
-        Reserved(reference.role, reference.name, reference.origin)
+        ReservedName(reference.role, reference.name, reference.origin)
         for reference in suite.references
         if reference.origin is not None and reference.grader in keys
     )
@@ -245,7 +247,7 @@ def run_prices(suite: Suite, options: RunOptions) -> Prices | None:
 def _load_in_process(folder: Path, reference: str) -> tuple[Callable[..., Any], str]:
     """The function and the fingerprint of its code."""
     with _exits_as_exceptions():
-        loaded = load(CodeSpec(str(folder), (Wanted(TARGET, reference),)), interruptible=True)
+        loaded = load(CodeSpec(str(folder), (CodeRequest(TARGET, reference),)), interruptible=True)
     if loaded.manifest.faults:
         raise LoadError(loaded.manifest.faults)
     return loaded.function(TARGET, reference), loaded.manifest.entries[0].fingerprint

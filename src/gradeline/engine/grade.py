@@ -58,10 +58,10 @@ from gradeline.model.fingerprint import fingerprint
 from gradeline.model.response import total_usage
 from gradeline.model.run import TurnRule
 from gradeline.model.text import quote_typed
-from gradeline.usercode import isolated
-from gradeline.usercode.memory import GRADER_MEMORY
-from gradeline.usercode.messages import Job, Task, TaskResult
+from gradeline.usercode import pools
 from gradeline.usercode.pools import CodeRunner
+from gradeline.usercode.process_control import GRADER_MEMORY
+from gradeline.usercode.protocol import Job, Task, TaskResult
 
 _AHEAD = 512
 """Cases that are graded while the first of them is waited for."""
@@ -398,7 +398,7 @@ def _submission(use: GraderUse, response: Response) -> str | Task:
         if not isinstance(extractor, DeclaredExtractor):
             raise
         options = canonical_options(extractor.options)
-        return Task("builtin-extractor", extractor.kind, config=options, timeout=isolated.DEADLINE_S)
+        return Task("builtin-extractor", extractor.kind, config=options, timeout=pools.DEADLINE_S)
 
 
 def _extracted_by_plugin(extractor: Extractor, response: Response) -> str:
@@ -452,7 +452,7 @@ def _grading_task(use: GraderUse, submission: str, extract: int | None = None) -
     if not isinstance(use.grader, DeclaredGrader):
         raise TypeError(f"{use.key}: a grader of this kind cannot run in a worker")
     options = canonical_options(use.grader.options)
-    return Task("builtin-grader", use.grader.kind, submission, extract, options, isolated.DEADLINE_S)
+    return Task("builtin-grader", use.grader.kind, submission, extract, options, pools.DEADLINE_S)
 
 
 def _shifted(task: Task, by: int) -> Task:
@@ -558,4 +558,4 @@ async def grade_once(
 ) -> Graded:
     """The grade of one response, as a run gives it; workers are started only for what could hang here."""
     use = GraderUse(grader.kind, grader, extractor, pass_threshold)
-    return (await Grading([use], isolated).grade(sample, response))[use.key]
+    return (await Grading([use], pools.ISOLATED).grade(sample, response))[use.key]

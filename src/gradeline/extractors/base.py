@@ -147,6 +147,6 @@ def extract(kind: str, response: Response | str, config: Mapping[str, Any] | Non
     try:
         return create(kind, config).extract(response)
     except NeedsIsolationError:
-        isolated: Any = import_module("gradeline.usercode.isolated")  # a higher layer, which starts processes
-        found: str = isolated.extract(kind, config or {}, response)
+        pools: Any = import_module("gradeline.usercode.pools")  # a higher layer, which starts processes
+        found: str = pools.ISOLATED.extract(kind, config or {}, response)
         return found

@@ -115,7 +115,7 @@ class DeclaredGrader(Declaration[C], Grader):
         self.grader_id = grader_id or self.kind
         super().__init__(config)
 
-    def remarks(self, folder: Path, case: Sample | None) -> Iterator[ConfigIssue]:  # noqa: ARG002 - few have any
+    def config_issues(self, folder: Path, case: Sample | None) -> Iterator[ConfigIssue]:  # noqa: ARG002 - few have any
         """What is wrong or odd with the options there, as far as files tell; ``case`` is one of those to grade."""
         return iter(())
 
@@ -158,8 +158,8 @@ class DeclaredGrader(Declaration[C], Grader):
 
     def isolated(self, ctx: GradeContext) -> GradeResult:
         """The result from a worker process; `GraderError` of type ``timeout`` or ``memory`` at its limits."""
-        isolated: Any = import_module("gradeline.usercode.isolated")  # a higher layer, which starts processes
-        result: GradeResult = isolated.grade(self.kind, canonical_options(self.options), ctx)
+        pools: Any = import_module("gradeline.usercode.pools")  # a higher layer, which starts processes
+        result: GradeResult = pools.ISOLATED.grade(self.kind, canonical_options(self.options), ctx)
         return result
 
     def compare(self, actual: object, expected: object) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from gradeline.model.fingerprint import fingerprint
 from gradeline.model.response import Usage
 from gradeline.targets.answer_values import bad_response
 from gradeline.targets.base import HIDDEN, NetworkTarget, TargetConfig, hide, spellings
-from gradeline.usercode.agent_factories import INSTALL, INSTALL_OLD, PACKAGE, ROLE, Made, client_installed
-from gradeline.usercode.messages import Job, Task
+from gradeline.usercode.agent_factories import INSTALL, INSTALL_OLD, PACKAGE, ROLE, Made, is_client_installed
+from gradeline.usercode.protocol import Job, Task
 
 _CACHE_READ = ("cached_tokens", "cache_read_tokens", "cache_read_input_tokens", "cached_input_tokens")
 _CACHE_WRITTEN = ("cache_creation_tokens", "cache_creation_input_tokens")
@@ -249,7 +249,7 @@ class LettaTarget(NetworkTarget[C]):
             return
         if self.context.pool is None:
             yield Problem("agent_script", f"{script} was not loaded")
-        if not client_installed():
+        if not is_client_installed():
             reason = f"{script} needs the package {PACKAGE}; run: {INSTALL} (code from before its release 1.0"
             yield Problem("agent_script", f"{reason}, which imports CreateBlock or MessageCreate: {INSTALL_OLD})")
 

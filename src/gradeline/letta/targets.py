@@ -19,7 +19,7 @@ from gradeline.targets.answer import parse
 from gradeline.targets.answer_values import bad_response
 from gradeline.targets.base import tail
 from gradeline.targets.command import Program, run_program
-from gradeline.usercode.processes import signal_name
+from gradeline.usercode.process_control import exit_description
 
 _MAX_LINE = 16_000_000
 _MAX_OUTPUT = 256_000_000
@@ -197,7 +197,7 @@ class LettaCodeTarget(LettaTarget[LettaCodeConfig]):
         visit.latency_ms = (asyncio.get_running_loop().time() - started) * 1000
         if ended.code != 0:
             said = [stream.last_words(self.hidden), tail(ended.errors, self.hidden)]
-            reasons = [f"letta ended with {signal_name(ended.code)}", *(text for text in said if text)]
+            reasons = [f"letta ended with {exit_description(ended.code)}", *(text for text in said if text)]
             raise AgentError("status", "; ".join(reasons))
         stream.check(self.hidden)
         history = await self.server.history(visit.agent or "", Deadline(_READING))

@@ -24,7 +24,7 @@ from gradeline.model import GraderProtocol, clean_data, clean_text, quote
 from gradeline.service.egress import ServiceEgress
 from gradeline.service.errors import Code, ServiceError
 from gradeline.service.judge_places import places_of, remote_faults
-from gradeline.usercode.loader import CodeSpec, Entry, Wanted
+from gradeline.usercode.loader import CodeSpec, FunctionEntry, CodeRequest
 from gradeline.usercode.pool import WorkerPool
 
 MAX_NAME = 100
@@ -203,7 +203,7 @@ class GraderFolder:
 
     def code(self, references: Iterable[str]) -> CodeSpec:
         """What a worker pool loads to run these graders."""
-        return CodeSpec(str(self.folder), tuple(Wanted(_ROLE, reference) for reference in references))
+        return CodeSpec(str(self.folder), tuple(CodeRequest(_ROLE, reference) for reference in references))
 
 
 def _state(folder: Path) -> _State:
@@ -237,17 +237,17 @@ def _of_file(folder: Path, file: str) -> list[PythonGrader]:
         return [PythonGrader(id=file, reference=file, error=_without_folder(str(error).strip(), folder))]
 
 
-def _entries(folder: Path, files: Sequence[str]) -> tuple[Entry, ...]:
-    spec = CodeSpec(str(folder), tuple(Wanted(_ROLE, f"{file}:*") for file in files))
+def _entries(folder: Path, files: Sequence[str]) -> tuple[FunctionEntry, ...]:
+    spec = CodeSpec(str(folder), tuple(CodeRequest(_ROLE, f"{file}:*") for file in files))
 
-    async def load() -> tuple[Entry, ...]:
+    async def load() -> tuple[FunctionEntry, ...]:
         async with WorkerPool(spec, size=1) as pool:
             return (await pool.start()).entries
 
     return wait_for(lambda _: load())
 
 
-def _grader(folder: Path, entry: Entry) -> PythonGrader:
+def _grader(folder: Path, entry: FunctionEntry) -> PythonGrader:
     return PythonGrader(
         id=entry.name,
         reference=entry.reference,

@@ -11,7 +11,7 @@ import msgspec
 
 from gradeline.model import Config, described
 from gradeline.suite.spec import GraderSpec, Suite
-from gradeline.usercode.memory import SIZE_SCHEMA
+from gradeline.usercode.process_control import SIZE_SCHEMA
 
 Schema = dict[str, Any]
 

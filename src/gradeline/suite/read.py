@@ -34,9 +34,8 @@ from gradeline.suite.override import override
 from gradeline.suite.places import DocumentError, KeyPath, SuiteProblem, show_path
 from gradeline.suite.spec import BudgetSpec, CodeReference, GraderSpec, PriceSpec, Suite, TargetSpec
 from gradeline.targets.registry import ALIASES as TARGET_ALIASES
-from gradeline.usercode.marks import Mark, shared_name
-from gradeline.usercode.memory import GRADER_MEMORY, bytes_of
-from gradeline.usercode.source_marks import MarkedInFile, find_marked
+from gradeline.usercode.decorators import Mark, MarkedFunctionInFile, find_marked_functions, name_conflict
+from gradeline.usercode.process_control import GRADER_MEMORY, parse_size
 from gradeline.verdict import Gate, read_gate
 
 _KEYS = tuple(name for name, key in SUITE_KEYS.items() if key.used)
@@ -208,15 +207,15 @@ class _Reader:
     def _check_shared_names(self) -> None:
         """Refuse names of built-ins that functions of the suite's folder have too: either could be meant."""
         known = {Mark(ref.role, ref.name): ref for ref in self._references if ref.origin is not None}
-        found: dict[Mark, list[MarkedInFile]] = {}
-        for one in find_marked(self._file.parent, known.keys()):
+        found: dict[Mark, list[MarkedFunctionInFile]] = {}
+        for one in find_marked_functions(self._file.parent, known.keys()):
             found.setdefault(one.found.mark, []).append(one)
         for ref in self._references:
             if ref.origin is None or not (same := found.get(Mark(ref.role, ref.name))):
                 continue
             places = [f"{one.file.name}:{one.found.line}" for one in same]
             reference = f"{same[0].file.name}:{same[0].found.attribute}"
-            message = shared_name(ref.role, ref.name, ref.origin, places, reference)
+            message = name_conflict(ref.role, ref.name, ref.origin, places, reference)
             self._problems.append(SuiteProblem(ref.file, ref.line, ref.column, ref.path, message))
 
     def _take(self, found: list[Problem], prefix: KeyPath) -> None:
@@ -451,7 +450,7 @@ class _Reader:
             self._fault((*path, "memory"), "only custom graders and extractors have a memory limit; leave it out")
             return GRADER_MEMORY
         try:
-            return bytes_of(given)
+            return parse_size(given)
         except ValueError as error:
             self._fault((*path, "memory"), str(error))
             return GRADER_MEMORY
@@ -494,7 +493,7 @@ class _Reader:
         try:
             declaration = graders.registry.get(ALIASES.get(kind, kind))
         except UnknownNameError as error:
-            own = find_marked(self._file.parent, {Mark("grader", kind)})
+            own = find_marked_functions(self._file.parent, {Mark("grader", kind)})
             message = error.problems[0].message
             if own:
                 message = f"{kind!r} is a function of {own[0].file.name}; write kind: tool, function: {kind}"
@@ -520,9 +519,9 @@ class _Reader:
 
     def _look_around(self, grader: graders.DeclaredGrader[Any], path: KeyPath, nested: Mapping[str, Any]) -> None:
         """What a grader says of the files that it names."""
-        if type(grader).remarks is graders.DeclaredGrader.remarks:
+        if type(grader).config_issues is graders.DeclaredGrader.config_issues:
             return
-        for problem, fatal in grader.remarks(self._file.parent, self._first_case):
+        for problem, fatal in grader.config_issues(self._file.parent, self._first_case):
             steps = tuple(_steps(problem.path))
             place = (*path, "config", *steps) if steps and steps[0] in nested else (*path, *steps)
             if fatal:

@@ -13,7 +13,7 @@ from gradeline.model import Config, described
 from gradeline.model.run import TurnRule
 from gradeline.model.secrets import REDACTED, is_secret_name
 from gradeline.suite.clusters import ClusterPath
-from gradeline.usercode.memory import GRADER_MEMORY
+from gradeline.usercode.process_control import GRADER_MEMORY
 from gradeline.verdict import Gate
 
 

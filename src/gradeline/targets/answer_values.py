@@ -12,7 +12,7 @@ from gradeline.model import Message, ToolCall, clean_text
 from gradeline.model.text import quote
 from gradeline.model.trajectory import Role, called_tool, part_kind
 from gradeline.parsing.jmespath import JmesPath
-from gradeline.usercode import isolated
+from gradeline.usercode import pools
 
 _ROLES: Mapping[str, Role] = {
     **{role: role for role in ("system", "user", "assistant", "tool", "reasoning", "event")},
@@ -182,8 +182,8 @@ async def with_workers(read: Callable[[], T]) -> T:
     found: list[Any] = []
     while len(found) < MAX_SEARCHES:
         try:
-            found.append(await isolated.search(str(pending.path), pending.data))
-        except isolated.IsolatedError as error:
+            found.append(await pools.ISOLATED.search(str(pending.path), pending.data))
+        except pools.IsolatedError as error:
             reason = f"the JMESPath {pending.path} cannot be searched in this answer: {error} ({error.type})"
             raise AgentError("too_large", reason) from None
         token = _found.set(iter(found))

@@ -21,7 +21,7 @@ from gradeline.targets.answer import AnswerReader, ParsedAnswer, ResponseMap, de
 from gradeline.targets.answer_values import with_workers
 from gradeline.targets.base import EXCERPT, DeclaredTarget, TargetConfig, hide, spellings, tail
 from gradeline.targets.template import Scope, fill_text, placeholder_faults, placeholders
-from gradeline.usercode.processes import TOKEN, end_marked, end_tree, signal_name
+from gradeline.usercode.process_control import TOKEN, exit_description, kill_by_token, kill_tree
 
 _PIECE = 65_536
 _PATIENCE = 5.0
@@ -105,7 +105,7 @@ async def _started(program: Program, token: str) -> asyncio.subprocess.Process:
         if not starting.cancelled() and starting.exception() is None:
             await _end(starting.result(), token)
         else:
-            end_marked(token)
+            kill_by_token(token)
         raise
     return starting.result()
 
@@ -150,14 +150,14 @@ async def _end(process: asyncio.subprocess.Process, token: str) -> None:
     """Kills the process with all it started, and takes leave of its pipes."""
 
     def kill() -> None:
-        end_tree(process.pid)
+        kill_tree(process.pid)
         # unlike a worker it adopts no orphans, so some may have left its subtree
-        end_marked(token)
+        kill_by_token(token)
 
     if process.returncode is None:
         await asyncio.to_thread(kill)
     else:
-        await asyncio.to_thread(end_marked, token)
+        await asyncio.to_thread(kill_by_token, token)
     if process.stdin is not None:
         process.stdin.close()
     with suppress(TimeoutError):
@@ -305,7 +305,7 @@ class CommandTarget(DeclaredTarget[CommandConfig]):
         if ended.code != 0:
             said = tail(ended.errors, self.hidden)
             raise AgentError(
-                "status", f"{self._program} ended with {signal_name(ended.code)}" + (f": {said}" if said else "")
+                "status", f"{self._program} ended with {exit_description(ended.code)}" + (f": {said}" if said else "")
             )
         return bytes(output)
 

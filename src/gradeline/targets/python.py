@@ -15,13 +15,12 @@ from gradeline.errors import AgentError, ConfigError, Problem
 from gradeline.model import Response, Sample, described
 from gradeline.model.fingerprint import fingerprint
 from gradeline.targets.base import DeclaredTarget, TargetConfig
-from gradeline.usercode.calling import AgentFunction, Conversation
+from gradeline.usercode.function_calls import Conversation, ParameterError, TargetFunction
 from gradeline.usercode.loader import TARGET
-from gradeline.usercode.memory import SIZE_SCHEMA, shown_size, target_memory
-from gradeline.usercode.messages import Job, Task
-from gradeline.usercode.output import TEES, kept_output
-from gradeline.usercode.parameters import ParameterError
-from gradeline.usercode.sources import user_folders
+from gradeline.usercode.output import OUTPUT_CAPTURE, captured_output
+from gradeline.usercode.process_control import SIZE_SCHEMA, format_size, target_memory_limit
+from gradeline.usercode.protocol import Job, Task
+from gradeline.usercode.suite_files import user_folders
 
 
 class PythonConfig(TargetConfig, frozen=True, kw_only=True):
@@ -39,7 +38,7 @@ class PythonConfig(TargetConfig, frozen=True, kw_only=True):
 
     def faults(self) -> Iterator[Problem]:
         try:
-            target_memory(self.memory)
+            target_memory_limit(self.memory)
         except ValueError as error:
             yield Problem("memory", str(error))
         if self.isolation == "none" and self.memory is not None:
@@ -65,7 +64,7 @@ class PythonTarget(DeclaredTarget[PythonConfig]):
     sees_expectation = True
     pacing = DeclaredTarget.pacing | {"memory"}
 
-    _agent: AgentFunction | None = None
+    _agent: TargetFunction | None = None
     """The function as it is called in this process, while the target is open."""
 
     @cached_property
@@ -81,22 +80,22 @@ class PythonTarget(DeclaredTarget[PythonConfig]):
             return
         try:
             folders = () if folder is None else user_folders(folder)
-            self._agent = AgentFunction(function, self.options.function, self.model, folders)
+            self._agent = TargetFunction(function, self.options.function, self.model, folders)
         except ParameterError as error:
             raise ConfigError(Problem("function", f"{self.options.function} {error}"), self.kind) from None
-        TEES.place()
+        OUTPUT_CAPTURE.install()
 
     async def close(self) -> None:
         if self._agent is not None:
             self._agent = None
-            TEES.remove()
+            OUTPUT_CAPTURE.uninstall()
 
     async def call(self, sample: Sample) -> Response:
         if self._agent is not None:
             return await self._here(self._agent, sample)
         config = {} if self.model is None else {"model": self.model}
         options = self.options
-        memory = target_memory(options.memory)
+        memory = target_memory_limit(options.memory)
         task = Task(TARGET, options.function, config=config, timeout=options.timeout, memory=memory)
         assert self.context.pool is not None  # noqa: S101 - `open` saw to it
         (result,) = await self.context.pool.run(Job(sample, (task,)))
@@ -106,15 +105,15 @@ class PythonTarget(DeclaredTarget[PythonConfig]):
             kind = "bad_response" if error.type == "bad_reply" else error.type
             message = error.message
             if memory and kind == "memory" and "limit" not in message:
-                message += f"; its limit is {shown_size(memory)}, raise it with memory:"
+                message += f"; its limit is {format_size(memory)}, raise it with memory:"
             raise AgentError(kind, message, traceback=error.traceback, output=result.output)
         if response is None:
             raise AgentError("bad_response", f"{self.options.function} gave no answer", output=result.output)
         return response if result.output is None else replace(response, output=self._without_values(result.output))
 
-    async def _here(self, agent: AgentFunction, sample: Sample) -> Response:
+    async def _here(self, agent: TargetFunction, sample: Sample) -> Response:
         talk = Conversation(agent, sample)
-        with kept_output(to_stderr=True, placed=True) as printed:
+        with captured_output(to_stderr=True, placed=True) as printed:
             try:
                 while not talk.done:
                     began = perf_counter()

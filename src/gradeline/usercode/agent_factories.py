@@ -38,7 +38,7 @@ class Made(msgspec.Struct, frozen=True):
     extra_vars: dict[str, Any]
 
 
-def client_installed() -> bool:
+def is_client_installed() -> bool:
     """Whether the real client is there, not only our stand-in for its message classes."""
     spec = find_spec("letta_client")
     return spec is not None and spec.origin != "gradeline.compat"

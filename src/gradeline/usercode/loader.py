@@ -18,10 +18,18 @@ import msgspec
 
 from gradeline.errors import ConfigError, Problem, closest_match
 from gradeline.model.fingerprint import fingerprint
-from gradeline.usercode.marks import ROLES, Mark, Place, innermost, mark_of, place, shared_name
-from gradeline.usercode.memory import GRADER_MEMORY
-from gradeline.usercode.parameters import ParameterError, parameters_of
-from gradeline.usercode.sources import RefusedError, SuiteFiles, Trouble, file_of, is_module
+from gradeline.usercode.decorators import (
+    ROLES,
+    Mark,
+    SourceLocation,
+    definition_location,
+    mark_of,
+    name_conflict,
+    unwrapped_function,
+)
+from gradeline.usercode.function_calls import ParameterError, read_parameters
+from gradeline.usercode.process_control import GRADER_MEMORY
+from gradeline.usercode.suite_files import LoadProblem, SuiteFiles, UnresolvedError, file_of, is_module
 
 Function = Callable[..., Any]
 
@@ -34,7 +42,7 @@ _PACKAGES = frozenset({"gradeline", "letta_evals"})
 _NEVER_DISCOVERED = frozenset({"__init__.py", "__main__.py"})
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class CodeRequest(msgspec.Struct, frozen=True):
     """One function a suite asks for: ``name``, ``module:name`` or ``file.py:name``; ``file.py:*`` asks for all."""
 
     role: str
@@ -43,7 +51,7 @@ class Wanted(msgspec.Struct, frozen=True):
     """Bytes that the process which runs it may take; 0: no limit."""
 
 
-class Reserved(msgspec.Struct, frozen=True):
+class ReservedName(msgspec.Struct, frozen=True):
     """A bare name that a suite uses for a grader or extractor of gradeline's; ``origin`` says which kind of one."""
 
     role: str
@@ -51,7 +59,7 @@ class Reserved(msgspec.Struct, frozen=True):
     origin: str
 
 
-class FailedLoad(msgspec.Struct, frozen=True):
+class LoadFailure(msgspec.Struct, frozen=True):
     """A file, or a module by name, that must not be loaded again: it ended the process, or hung."""
 
     source: str
@@ -65,18 +73,18 @@ class CodeSpec(msgspec.Struct, frozen=True):
 
     folder: str
     """The suite's folder, absolute; it becomes the first entry of ``sys.path``."""
-    wanted: tuple[Wanted, ...]
+    requests: tuple[CodeRequest, ...]
     setup: str | None = None
     """``setup.py:function`` or ``module:function``; its module is loaded first, the function is not called."""
     exclude: tuple[str, ...] = ()
     """Files that discovery never loads, relative to the folder."""
-    reserved: tuple[Reserved, ...] = ()
+    reserved: tuple[ReservedName, ...] = ()
     """A loaded function that is marked with one of these names is a fault."""
-    failed: tuple[FailedLoad, ...] = ()
+    failed: tuple[LoadFailure, ...] = ()
     """What is known to fail: it is not loaded, and a fault where a reference needs it."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class FunctionEntry(msgspec.Struct, frozen=True):
     """One function that was found. Call it by position; await what it returns if that is awaitable."""
 
     role: str
@@ -100,14 +108,14 @@ class LoadFault(msgspec.Struct, frozen=True):
     """What the function was wanted for; empty where a file itself is wrong."""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The file and the line, or the reference where no file is known."""
         if self.file is None:
             return self.reference
         return self.file if self.line is None else f"{self.file}:{self.line}"
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.message}" if self.file else self.message
+        return f"{self.location}: {self.message}" if self.file else self.message
 
 
 class LoadError(ConfigError):
@@ -115,17 +123,17 @@ class LoadError(ConfigError):
 
     def __init__(self, faults: Iterable[LoadFault]) -> None:
         self.faults = tuple(faults)
-        super().__init__(Problem(fault.place, fault.message) for fault in self.faults)
+        super().__init__(Problem(fault.location, fault.message) for fault in self.faults)
 
 
 class Manifest(msgspec.Struct, frozen=True):
     """Everything that was found and everything that was not."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[FunctionEntry, ...]
     faults: tuple[LoadFault, ...]
 
 
-class Loaded:
+class LoadedFunctions:
     """A manifest with its functions; ``setup`` also has an entry, of role ``suite_setup``."""
 
     def __init__(self, manifest: Manifest, functions: dict[tuple[str, str], Function], setup: Function | None) -> None:
@@ -141,7 +149,9 @@ class Loaded:
             raise LookupError(f"no {role} {reference!r} was loaded; see the manifest's faults") from None
 
 
-def load(spec: CodeSpec, on_load: Callable[[str], None] = lambda _: None, *, interruptible: bool = False) -> Loaded:
+def load(
+    spec: CodeSpec, on_load: Callable[[str], None] = lambda _: None, *, interruptible: bool = False
+) -> LoadedFunctions:
     """Load what a suite asks for. All faults are reported at once, in the manifest.
 
     ``on_load`` is called with a file, or the name of a module, before its code runs.
@@ -151,10 +161,10 @@ def load(spec: CodeSpec, on_load: Callable[[str], None] = lambda _: None, *, int
     """
     files = SuiteFiles(spec.folder, on_load, interruptible=interruptible)
     for failed in spec.failed:
-        files.refuse(failed.source, Trouble(failed.message, failed.file, failed.line))
+        files.refuse(failed.source, LoadProblem(failed.message, failed.file, failed.line))
     finder = _Finder(files, spec.exclude)
     functions: dict[tuple[str, str], Function] = {}
-    entries: list[Entry] = []
+    entries: list[FunctionEntry] = []
     faults: list[LoadFault] = []
     setup = None
     if spec.setup is not None:
@@ -162,33 +172,33 @@ def load(spec: CodeSpec, on_load: Callable[[str], None] = lambda _: None, *, int
             found = finder.setup(spec.setup)
             entries.append(_entry(files, SETUP, spec.setup, found))
             setup = found.function
-        except RefusedError as refusal:
+        except UnresolvedError as refusal:
             faults.extend(_faults(refusal, SETUP, spec.setup))
-    for wanted in dict.fromkeys(spec.wanted):
+    for wanted in dict.fromkeys(spec.requests):
         try:
             for reference, found in finder.find(wanted):
                 entries.append(_entry(files, wanted.role, reference, found))
                 functions[wanted.role, reference] = found.function
-        except RefusedError as refusal:
+        except UnresolvedError as refusal:
             faults.extend(_faults(refusal, wanted.role, wanted.reference))
     for reserved in dict.fromkeys(spec.reserved):
         try:
             finder.check_reserved(reserved)
-        except RefusedError as refusal:
+        except UnresolvedError as refusal:
             faults.extend(_faults(refusal, reserved.role, reserved.name))
-    return Loaded(Manifest(tuple(entries), tuple(faults)), functions, setup)
+    return LoadedFunctions(Manifest(tuple(entries), tuple(faults)), functions, setup)
 
 
-def _faults(refusal: RefusedError, role: str, reference: str) -> Iterator[LoadFault]:
-    for trouble in refusal.troubles:
-        if trouble.of_file:
-            yield LoadFault("", trouble.file, trouble.line, trouble.message)
+def _faults(refusal: UnresolvedError, role: str, reference: str) -> Iterator[LoadFault]:
+    for problem in refusal.problems:
+        if problem.of_file:
+            yield LoadFault("", problem.file, problem.line, problem.message)
         else:
-            yield LoadFault(reference, trouble.file, trouble.line, trouble.message, role)
+            yield LoadFault(reference, problem.file, problem.line, problem.message, role)
 
 
-class _Found(NamedTuple):
-    """A function, the innermost one it wraps, and the module it was seen in."""
+class _FoundFunction(NamedTuple):
+    """A function, the innermost function it wraps, and the module it was seen in."""
 
     attribute: str
     function: Function
@@ -207,25 +217,25 @@ class _Finder:
         self._imported: list[ModuleType] = []
         self._everything: list[ModuleType] | None = None
 
-    def setup(self, reference: str) -> _Found:
+    def setup(self, reference: str) -> _FoundFunction:
         """The setup function, marked or not; what its module imports becomes known."""
         module, name = self._module(reference)
         bound = [value for value in vars(module).values() if is_module(value)]
         self._imported = [module, *self._files.local_modules(), *bound]
         if name in vars(module) and mark_of(vars(module)[name]) is None:
             value = vars(module)[name]
-            inner = innermost(value)
+            inner = unwrapped_function(value)
             if not callable(value) or inner is None:
-                raise RefusedError(self._no_function(name, value, module))
+                raise UnresolvedError(self._no_function(name, value, module))
             fault = ROLES[SETUP].fault(inner)
             # The seed's own setup has no mark, and such a one may call its one parameter what it likes.
             if fault is not None and inner.__code__.co_argcount != 1:
                 described = f"{inner.__name__}{inspect.signature(inner)} cannot set up a suite: {fault}"
-                raise RefusedError(Trouble(described, *place(inner)))
-            return _Found(name, value, inner, Mark(SETUP, name), module)
+                raise UnresolvedError(LoadProblem(described, *definition_location(inner)))
+            return _FoundFunction(name, value, inner, Mark(SETUP, name), module)
         return self._named(SETUP, name, module)
 
-    def find(self, wanted: Wanted) -> list[tuple[str, _Found]]:
+    def find(self, wanted: CodeRequest) -> list[tuple[str, _FoundFunction]]:
         """What a reference stands for, each function under a reference of its own."""
         if ":" not in wanted.reference:
             return [(wanted.reference, self._bare(wanted.role, wanted.reference))]
@@ -238,102 +248,105 @@ class _Finder:
             return [(wanted.reference, self._factory_class(name, module))]
         return [(wanted.reference, self._named(wanted.role, name, module))]
 
-    def _factory_class(self, name: str, module: ModuleType) -> _Found:
+    def _factory_class(self, name: str, module: ModuleType) -> _FoundFunction:
         """A class that makes agents, which needs no mark."""
         made = vars(module)[name]
         method = getattr(made, "create_agent", None) or vars(made).get("__call__")
-        inner = innermost(method)
+        inner = unwrapped_function(method)
         if inner is None:
             message = f"the class {name!r} makes no agents; give it async def create_agent(self, client, sample) -> str"
-            raise RefusedError(Trouble(message, file_of(module)))
-        return _Found(name, made, inner, Mark("agent_factory", name), module)
+            raise UnresolvedError(LoadProblem(message, file_of(module)))
+        return _FoundFunction(name, made, inner, Mark("agent_factory", name), module)
 
-    def _plain(self, name: str, module: ModuleType) -> _Found:
+    def _plain(self, name: str, module: ModuleType) -> _FoundFunction:
         """A function that needs no mark."""
         if name not in vars(module):
-            known = [other for other, value in vars(module).items() if innermost(value) is not None]
+            known = [other for other, value in vars(module).items() if unwrapped_function(value) is not None]
             near = closest_match(name, known)
-            raise RefusedError(
-                Trouble(f"no function {name!r}" + (f"; did you mean {near!r}?" if near else ""), file_of(module))
+            raise UnresolvedError(
+                LoadProblem(f"no function {name!r}" + (f"; did you mean {near!r}?" if near else ""), file_of(module))
             )
         value = vars(module)[name]
-        inner = innermost(value)
+        inner = unwrapped_function(value)
         if not callable(value) or inner is None:
-            raise RefusedError(self._no_function(name, value, module))
+            raise UnresolvedError(self._no_function(name, value, module))
         try:
-            parameters_of(value)
+            read_parameters(value)
         except ParameterError as error:
             described = f"{inner.__name__}{inspect.signature(inner)} {error}"
-            raise RefusedError(Trouble(described, *place(inner))) from None
-        return _Found(name, value, inner, Mark(TARGET, name), module)
+            raise UnresolvedError(LoadProblem(described, *definition_location(inner))) from None
+        return _FoundFunction(name, value, inner, Mark(TARGET, name), module)
 
-    def _own(self, wanted: Wanted, module: ModuleType) -> list[tuple[str, _Found]]:
+    def _own(self, wanted: CodeRequest, module: ModuleType) -> list[tuple[str, _FoundFunction]]:
         """Every function of the role that stands in the file itself, in the file's order."""
-        marked = [found for found in _marked([module]) if found.mark.role == wanted.role]
+        marked = [found for found in _marked_functions([module]) if found.mark.role == wanted.role]
         own = [self._only(wanted.role, [found]) for found in _distinct(marked) if not _is_imported(found)]
         if not own:
-            raise RefusedError(Trouble(f"no function there is marked @{wanted.role}", file_of(module)))
+            raise UnresolvedError(LoadProblem(f"no function there is marked @{wanted.role}", file_of(module)))
         where = wanted.reference.removesuffix("*")
         return [
-            (f"{where}{found.attribute}", found) for found in sorted(own, key=lambda found: place(found.inner).line)
+            (f"{where}{found.attribute}", found)
+            for found in sorted(own, key=lambda found: definition_location(found.inner).line)
         ]
 
     def _module(self, reference: str) -> tuple[ModuleType, str]:
         where, _, name = reference.rpartition(":")
         if not where or not name:
-            raise RefusedError(Trouble(f"{reference!r} names no function; write file.py:function or module:function"))
+            raise UnresolvedError(
+                LoadProblem(f"{reference!r} names no function; write file.py:function or module:function")
+            )
         if where.endswith(".py"):
             path = self._files.path(where)
             self._exclude.add(path)  # loaded here: discovery has nothing left to do with it
             return self._files.load(path), name
         return self._files.load_module(where), name
 
-    def _named(self, role: str, name: str, module: ModuleType) -> _Found:
+    def _named(self, role: str, name: str, module: ModuleType) -> _FoundFunction:
         """By its name in the module, else by the name its mark gives it."""
         if name not in vars(module):
-            marked = [found for found in _marked([module]) if found.mark == Mark(role, name)]
+            marked = [found for found in _marked_functions([module]) if found.mark == Mark(role, name)]
             if not marked:
-                raise RefusedError(self._not_found(role, name, [module], file_of(module)))
+                raise UnresolvedError(self._not_found(role, name, [module], file_of(module)))
             return self._only(role, marked)
         value = vars(module)[name]
-        mark, inner = mark_of(value), innermost(value)
+        mark, inner = mark_of(value), unwrapped_function(value)
         if not callable(value) or inner is None:
-            raise RefusedError(self._no_function(name, value, module))
+            raise UnresolvedError(self._no_function(name, value, module))
         if mark is None:
-            raise RefusedError(self._unmarked(role, name, inner, module))
-        found = _Found(name, value, inner, mark, module)
+            raise UnresolvedError(self._unmarked(role, name, inner, module))
+        found = _FoundFunction(name, value, inner, mark, module)
         if mark.role != role:
-            raise RefusedError(_other_role(role, found))
+            raise UnresolvedError(_other_role(role, found))
         return self._only(role, [found])
 
-    def _bare(self, role: str, name: str) -> _Found:
+    def _bare(self, role: str, name: str) -> _FoundFunction:
         known = self._imported
-        marked = [found for found in _marked(known) if found.mark == Mark(role, name)]
+        marked = [found for found in _marked_functions(known) if found.mark == Mark(role, name)]
         if not marked:
             known = self._discovered()
-            marked = [found for found in _marked(known) if found.mark == Mark(role, name)]
+            marked = [found for found in _marked_functions(known) if found.mark == Mark(role, name)]
         if not marked:
-            raise RefusedError(*self._why_not(role, name, known))
+            raise UnresolvedError(*self._why_not(role, name, known))
         if name in _builtins(role):
-            raise RefusedError(self._shared_name(Reserved(role, name, f"built-in {role}"), marked))
+            raise UnresolvedError(self._name_conflict(ReservedName(role, name, f"built-in {role}"), marked))
         return self._only(role, marked)
 
-    def check_reserved(self, reserved: Reserved) -> None:
+    def check_reserved(self, reserved: ReservedName) -> None:
         """Refuse a function that was loaded and has a name which the suite uses for one of gradeline's."""
         known = [*self._imported, *self._files.loaded_modules()]
-        marked = [found for found in _marked(known) if found.mark == Mark(reserved.role, reserved.name)]
+        marked = [found for found in _marked_functions(known) if found.mark == Mark(reserved.role, reserved.name)]
         own = [found for found in marked if found.inner.__module__.partition(".")[0] not in _PACKAGES]
         if own:
-            raise RefusedError(self._shared_name(reserved, own))
+            raise UnresolvedError(self._name_conflict(reserved, own))
 
-    def _shared_name(self, reserved: Reserved, marked: list[_Found]) -> Trouble:
+    def _name_conflict(self, reserved: ReservedName, marked: list[_FoundFunction]) -> LoadProblem:
         distinct = _distinct(marked)
-        places = [place(found.inner) for found in distinct]
+        places = [definition_location(found.inner) for found in distinct]
         shown = [f"{self._files.shown(file)}:{line}" for file, line in places]
         reference = self._reference(distinct[0])
-        return Trouble(shared_name(reserved.role, reserved.name, reserved.origin, shown, reference), *places[0])
+        return LoadProblem(name_conflict(reserved.role, reserved.name, reserved.origin, shown, reference), *places[0])
 
-    def _reference(self, found: _Found) -> str:
+    def _reference(self, found: _FoundFunction) -> str:
         """A reference that names this function and no other."""
         file = file_of(found.module)
         where = self._files.shown(file) if file and self._files.is_local(file) else found.module.__name__
@@ -345,29 +358,31 @@ class _Finder:
                 if path.name not in _NEVER_DISCOVERED and path not in self._exclude:
                     try:
                         self._files.load(path)
-                    except RefusedError:
+                    except UnresolvedError:
                         continue  # remembered: it matters only if a name is found nowhere
             self._everything = [*self._imported, *self._files.local_modules()]
         return self._everything
 
-    def _only(self, role: str, marked: list[_Found]) -> _Found:
+    def _only(self, role: str, marked: list[_FoundFunction]) -> _FoundFunction:
         """The one function among these, or a refusal that names all places."""
         distinct = _distinct(marked)
         first = distinct[0]
-        places = [place(found.inner) for found in distinct]
+        places = [definition_location(found.inner) for found in distinct]
         if len(distinct) == 1:
             file = places[0].file
             source = self._files.source(self._files.path(file))
             # A second def of one name leaves no trace of the first but in the text.
-            places = [Place(file, line) for mark, line in (source.marked if source else ()) if mark == first.mark]
+            places = [
+                SourceLocation(file, line) for mark, line in (source.marked if source else ()) if mark == first.mark
+            ]
             if len(places) < 2:
                 return first
         shown = " and ".join(f"{self._files.shown(file)}:{line}" for file, line in places)
         message = f"{len(places)} functions are marked as {role} {first.mark.name!r}: {shown}; rename one"
-        raise RefusedError(Trouble(message, *places[0]))
+        raise UnresolvedError(LoadProblem(message, *places[0]))
 
-    def _why_not(self, role: str, name: str, known: list[ModuleType]) -> Iterator[Trouble]:
-        other = [found for found in _marked(known) if found.mark.name == name or found.attribute == name]
+    def _why_not(self, role: str, name: str, known: list[ModuleType]) -> Iterator[LoadProblem]:
+        other = [found for found in _marked_functions(known) if found.mark.name == name or found.attribute == name]
         if other and all(found.mark.role != role for found in other):
             yield _other_role(role, other[0])
             return
@@ -380,12 +395,12 @@ class _Finder:
                 return
         yield self._not_found(role, name, known, None)
         failures = self._files.failures()
-        guilty = [trouble for trouble in failures if _mentions(trouble.file, name)]
-        for trouble in guilty or failures:
-            yield trouble._replace(of_file=True)
+        guilty = [problem for problem in failures if _mentions(problem.file, name)]
+        for problem in guilty or failures:
+            yield problem._replace(of_file=True)
 
-    def _not_found(self, role: str, name: str, modules: list[ModuleType], file: str | None) -> Trouble:
-        names = sorted({found.mark.name for found in _marked(modules) if found.mark.role == role})
+    def _not_found(self, role: str, name: str, modules: list[ModuleType], file: str | None) -> LoadProblem:
+        names = sorted({found.mark.name for found in _marked_functions(modules) if found.mark.role == role})
         builtins = [] if file else sorted(_builtins(role))
         near = closest_match(name, [*names, *builtins])
         built_in = f"the built-in {role} " if near in builtins and near not in names else ""
@@ -393,32 +408,34 @@ class _Finder:
         where = self._files.shown(file) if file else f"a .py file of {self._files.folder}"
         what = f"found: {', '.join(names)}" if names else f"no function there is marked @{role}"
         failures = "" if file else self._failures()
-        return Trouble(f"no {role} named {name!r} in {where}; {hint}{what}{failures}", file)
+        return LoadProblem(f"no {role} named {name!r} in {where}; {hint}{what}{failures}", file)
 
     def _failures(self) -> str:
         """That there may be more in files which could not be loaded, each of them a fault of its own."""
-        failed = [self._files.shown(trouble.file) for trouble in self._files.failures() if trouble.file]
+        failed = [self._files.shown(problem.file) for problem in self._files.failures() if problem.file]
         return f"; {', '.join(failed)} could not be loaded" if failed else ""
 
-    def _unmarked(self, role: str, name: str, inner: FunctionType, module: ModuleType) -> Trouble:
+    def _unmarked(self, role: str, name: str, inner: FunctionType, module: ModuleType) -> LoadProblem:
         file = file_of(module)
         source = self._files.source(Path(file)) if file else None
         for mark, line in source.marked if source else ():
             if mark == Mark(role, name):
-                return Trouble(
+                return LoadProblem(
                     f"{name!r} lost its mark to a decorator above @{role}; give that functools.wraps", file, line
                 )
-        return Trouble(f"{name!r} is not marked; add @{role} above def {inner.__name__}", *place(inner))
+        return LoadProblem(
+            f"{name!r} is not marked; add @{role} above def {inner.__name__}", *definition_location(inner)
+        )
 
-    def _no_function(self, name: str, value: object, module: ModuleType) -> Trouble:
-        return Trouble(f"{name!r} is of type {type(value).__name__}, not a function; name a def", file_of(module))
+    def _no_function(self, name: str, value: object, module: ModuleType) -> LoadProblem:
+        return LoadProblem(f"{name!r} is of type {type(value).__name__}, not a function; name a def", file_of(module))
 
 
-def _entry(files: SuiteFiles, role: str, reference: str, found: _Found) -> Entry:
+def _entry(files: SuiteFiles, role: str, reference: str, found: _FoundFunction) -> FunctionEntry:
     inner = found.inner
-    where = place(inner)
+    where = definition_location(inner)
     roots = {files.path(file) for file in (where.file, file_of(found.module)) if file is not None}
-    return Entry(
+    return FunctionEntry(
         role,
         reference,
         found.mark.name,
@@ -431,18 +448,18 @@ def _entry(files: SuiteFiles, role: str, reference: str, found: _Found) -> Entry
     )
 
 
-def _marked(modules: Iterable[ModuleType]) -> Iterator[_Found]:
+def _marked_functions(modules: Iterable[ModuleType]) -> Iterator[_FoundFunction]:
     for module in {id(module): module for module in modules}.values():
         for attribute, value in list(vars(module).items()):
             mark = mark_of(value)
-            inner = innermost(value) if mark else None
+            inner = unwrapped_function(value) if mark else None
             if mark and inner and callable(value):
-                yield _Found(attribute, value, inner, mark, module)
+                yield _FoundFunction(attribute, value, inner, mark, module)
 
 
-def _distinct(marked: Iterable[_Found]) -> list[_Found]:
+def _distinct(marked: Iterable[_FoundFunction]) -> list[_FoundFunction]:
     """One for each function, as its own module has it; imports and aliases are not others."""
-    groups: list[list[_Found]] = []
+    groups: list[list[_FoundFunction]] = []
     for found in marked:
         group = next((group for group in groups if _is_same(group[0], found)), None)
         if group is None:
@@ -452,26 +469,26 @@ def _distinct(marked: Iterable[_Found]) -> list[_Found]:
     return [max(group, key=_is_at_home) for group in groups]
 
 
-def _is_same(one: _Found, other: _Found) -> bool:
+def _is_same(one: _FoundFunction, other: _FoundFunction) -> bool:
     if one.mark != other.mark:
         return False
     # A file that was executed under two module names gives two objects of one function.
     twice = one.module is not other.module and one.attribute == other.attribute
-    return one.inner is other.inner or (twice and place(one.inner) == place(other.inner))
+    return one.inner is other.inner or (twice and definition_location(one.inner) == definition_location(other.inner))
 
 
-def _is_at_home(found: _Found) -> tuple[bool, bool]:
+def _is_at_home(found: _FoundFunction) -> tuple[bool, bool]:
     return found.inner.__module__ == found.module.__name__, found.attribute == found.inner.__name__
 
 
-def _is_imported(found: _Found) -> bool:
+def _is_imported(found: _FoundFunction) -> bool:
     home = sys.modules.get(found.inner.__module__)
     return home is not None and home is not found.module and any(v is found.function for v in vars(home).values())
 
 
-def _other_role(role: str, found: _Found) -> Trouble:
+def _other_role(role: str, found: _FoundFunction) -> LoadProblem:
     message = f"{found.mark.name!r} is marked @{found.mark.role}, not @{role}; name a function marked @{role}"
-    return Trouble(message, *place(found.inner))
+    return LoadProblem(message, *definition_location(found.inner))
 
 
 def _builtins(role: str) -> set[str]:

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any, Self, TextIO
 
 from gradeline.model import clean_text
-from gradeline.usercode.progress import Progress
+from gradeline.usercode.protocol import Progress
 
 if sys.platform != "win32":  # there no worker is ever started
     import fcntl
@@ -119,7 +119,7 @@ class Output:
         return clean_text(kept).text + more
 
 
-_printing: ContextVar[kept_output | None] = ContextVar("gradeline_printing", default=None)
+_printing: ContextVar[captured_output | None] = ContextVar("gradeline_printing", default=None)
 
 
 class _Tee:
@@ -157,26 +157,26 @@ def _inner(stream: Any) -> TextIO:
     return found
 
 
-class _Tees:
+class _OutputCapture:
     """Wraps the streams while at least one call runs, whatever a live display has put in their place."""
 
     def __init__(self) -> None:
         self._calls = 0
         self._lock = Lock()
 
-    def place(self) -> None:
+    def install(self) -> None:
         with self._lock:
             self._calls += 1
             self._wrap()
 
-    def remove(self) -> None:
+    def uninstall(self) -> None:
         with self._lock:
             self._calls -= 1
             if not self._calls:
                 sys.stdout, sys.stderr = _inner(sys.stdout), _inner(sys.stderr)
 
-    def check(self) -> None:
-        """For a caller within `place` and `remove`: wrap the streams again where a display has replaced them."""
+    def reinstall(self) -> None:
+        """Wrap the streams again where a display has replaced them; call between `install` and `uninstall`."""
         if type(sys.stdout) is not _Tee or type(sys.stderr) is not _Tee:
             with self._lock:
                 self._wrap()
@@ -190,14 +190,14 @@ class _Tees:
             sys.stderr = _Tee(err)
 
 
-TEES = _Tees()
+OUTPUT_CAPTURE = _OutputCapture()
 
 
-class kept_output:  # noqa: N801 - used as a function is
+class captured_output:  # noqa: N801 - used as a function is
     """Keep what the code within prints; tasks and threads that run in its context are included.
 
     With ``to_stderr`` all of it also appears on standard error, so that standard output has only what this program
-    writes there; otherwise it appears where it was printed to. ``placed``: the caller has placed `TEES`, once for many
+    writes there; otherwise it appears where it was printed to. ``placed``: the caller has placed `OUTPUT_CAPTURE`, once for many
     calls.
     """
 
@@ -210,16 +210,16 @@ class kept_output:  # noqa: N801 - used as a function is
 
     def __enter__(self) -> Self:
         if self._placed:
-            TEES.check()
+            OUTPUT_CAPTURE.reinstall()
         else:
-            TEES.place()
+            OUTPUT_CAPTURE.install()
         self._token = _printing.set(self)
         return self
 
     def __exit__(self, *error: object) -> None:
         _printing.reset(self._token)
         if not self._placed:
-            TEES.remove()
+            OUTPUT_CAPTURE.uninstall()
 
     def add(self, text: str) -> None:
         if self._kept is None:

@@ -24,16 +24,26 @@ from msgspec.structs import replace
 
 from gradeline.errors import ConfigError, Fault, Problem, grade_policy
 from gradeline.model import ErrorInfo, clean_text, quote
-from gradeline.usercode.loader import TARGET, CodeSpec, FailedLoad, LoadError, LoadFault, Manifest
-from gradeline.usercode.loading import died, hung
-from gradeline.usercode.memory import GRADER_MEMORY, OomKills, shown_size
-from gradeline.usercode.messages import Batch, Boot, Booted, Done, Job, Reply, SetUp, Setup, Task, TaskResult, encode
-from gradeline.usercode.process import WorkerProcess
-from gradeline.usercode.processes import signal_name
-from gradeline.usercode.progress import Position
+from gradeline.usercode.loader import TARGET, CodeSpec, LoadError, LoadFailure, LoadFault, Manifest
+from gradeline.usercode.process_control import GRADER_MEMORY, OomKillCounter, exit_description, format_size
+from gradeline.usercode.protocol import (
+    RunBatch,
+    LoadCode,
+    CodeLoaded,
+    BatchResults,
+    Job,
+    Position,
+    WorkerReply,
+    SetupDone,
+    RunSetup,
+    Task,
+    TaskResult,
+    encode,
+)
+from gradeline.usercode.worker_process import WorkerProcess, died, hung
 
 
-class Limits(NamedTuple):
+class WorkerLimits(NamedTuple):
     """What user code may take."""
 
     memory: int = GRADER_MEMORY
@@ -46,14 +56,14 @@ class Limits(NamedTuple):
 
 _BATCH_SECONDS = 0.002
 _MAX_BATCH = 64
-_IN_FLIGHT = 2
+_BATCHES_PER_WORKER = 2
 """Batches a worker may have at once: it starts the next without waiting for the engine."""
-_WAITING_PER_WORKER = 256
+_QUEUED_JOBS_PER_WORKER = 256
 """Jobs that may wait for each worker; who brings more, waits."""
-_TICK = 0.02
-_SLOW = 0.05
+_TICK_SECONDS = 0.02
+_SLOW_TASK_SECONDS = 0.05
 """Seconds at one task from which on more workers help."""
-_MAX_FAILED_BOOTS = 3
+_MAX_FAILED_LOADS = 3
 _ALLOCATION_FAILED = (
     "MemoryError",
     "std::bad_alloc",
@@ -64,7 +74,7 @@ _ALLOCATION_FAILED = (
 """What native code writes before it ends a process that got no memory."""
 
 
-def _can_be_sent(pending: _Pending) -> bool:
+def _can_be_sent(pending: _PendingJob) -> bool:
     """Whether the pipe's format has a place for all that the job holds; else its tasks are answered with the error."""
     try:
         encode(pending.remaining())
@@ -76,7 +86,7 @@ def _can_be_sent(pending: _Pending) -> bool:
     return True
 
 
-class _Pending:
+class _PendingJob:
     """A job that is not answered yet. Results come in as tasks are finished or given up."""
 
     __slots__ = ("future", "job", "results", "suspect", "todo")
@@ -99,7 +109,7 @@ class _Pending:
         self.todo = []
         self.settle()
 
-    def give_up(self, task: int, error: ErrorInfo, output: str | None) -> None:
+    def fail_task(self, task: int, error: ErrorInfo, output: str | None) -> None:
         """One of the tasks that were sent is an error, and so is what reads from it."""
         index = self.todo[task]
         lost = {index} | {other for other in self.todo if self.job.tasks[other].extract == index}
@@ -113,18 +123,18 @@ class _Pending:
             self.future.set_result([result for result in self.results if result is not None])
 
 
-class _Sent:
+class _SentBatch:
     """A batch on its way: the jobs that are not answered yet, and how many there were."""
 
     __slots__ = ("count", "id", "pending")
 
-    def __init__(self, batch: int, pending: list[_Pending]) -> None:
+    def __init__(self, batch: int, pending: list[_PendingJob]) -> None:
         self.id = batch
         self.pending = pending
         self.count = len(pending)
 
 
-class _WorkerEndedError(Exception):
+class _WorkerExitedError(Exception):
     """A worker ended before it answered."""
 
 
@@ -136,7 +146,7 @@ class _Worker:
         self.active = active
         self.ready = False
         self.retired = False
-        self.sent: deque[_Sent] = deque()
+        self.sent: deque[_SentBatch] = deque()
         self.calls = 0
         self.overdue: Position | None = None
 
@@ -154,8 +164,8 @@ class WorkerPool:
         spec: CodeSpec | None = None,
         *,
         size: int | None = None,
-        most: int | None = None,
-        limits: Limits | None = None,
+        max_size: int | None = None,
+        limits: WorkerLimits | None = None,
         on_death: Callable[[str], None] | None = None,
     ) -> None:
         """``size`` workers are there from the start; ``most`` (as many, where it is not given) once they are slow.
@@ -165,25 +175,25 @@ class WorkerPool:
         """
         self._spec = spec
         self._size = size or min(4, os.cpu_count() or 1)
-        self._most = max(self._size, most or 0)
+        self._max_size = max(self._size, max_size or 0)
         self._slow = True
         """Until a job was quick: nobody should wait behind another for what another worker could begin."""
-        self._limits = limits or Limits()
+        self._limits = limits or WorkerLimits()
         self._workers: dict[WorkerProcess, _Worker] = {}
-        self._queue: deque[_Pending] = deque()
-        self._room = asyncio.Semaphore(_WAITING_PER_WORKER * self._size)
+        self._queue: deque[_PendingJob] = deque()
+        self._queue_slots = asyncio.Semaphore(_QUEUED_JOBS_PER_WORKER * self._size)
         self._manifest: Manifest | None = None
         self._started: asyncio.Future[Manifest] | None = None
-        self._setting_up: asyncio.Future[SetUp] | None = None
+        self._setting_up: asyncio.Future[SetupDone] | None = None
         self._broken: ConfigError | None = None
-        self._failed_boots = 0
-        self._hung: list[FailedLoad] = []
+        self._failed_loads = 0
+        self._hung: list[LoadFailure] = []
         self._seconds_per_job = _BATCH_SECONDS
         self._batches = 0
-        self._woken = False
+        self._dispatch_scheduled = False
         self._ticker: asyncio.TimerHandle | None = None
         self._closing = False
-        self._oom_kills = OomKills()
+        self._oom_kills = OomKillCounter()
         self._on_death = on_death
 
     async def __aenter__(self) -> WorkerPool:
@@ -215,11 +225,11 @@ class WorkerPool:
         """Call the setup function, once, in one worker; gives what it printed. `ConfigError` where it fails."""
         worker = next(worker for worker in self._workers.values() if worker.ready)
         self._setting_up = asyncio.get_running_loop().create_future()
-        worker.process.send(Setup(suite))
+        worker.process.send(RunSetup(suite))
         self._keep_ticking()
         try:
             done = await asyncio.wait_for(self._setting_up, self._limits.setup_seconds)
-        except (TimeoutError, _WorkerEndedError) as error:
+        except (TimeoutError, _WorkerExitedError) as error:
             worker.process.kill("timeout")
             reason = str(error) or f"took longer than {self._limits.setup_seconds:g} s"
             raise ConfigError(Problem(self._setup_place(), reason)) from None
@@ -240,17 +250,17 @@ class WorkerPool:
             await self.start()
         elif not self._started.done():
             await asyncio.shield(self._started)
-        async with self._room:
+        async with self._queue_slots:
             if self._broken is not None:
                 raise self._broken
             if self._closing:
                 raise RuntimeError("the pool is closed")
-            pending = _Pending(job, asyncio.get_running_loop().create_future())
+            pending = _PendingJob(job, asyncio.get_running_loop().create_future())
             self._queue.append(pending)
-            if len(self._queue) == 1 and any(self._takers(idle=True)):
+            if len(self._queue) == 1 and any(self._available(idle=True)):
                 self._dispatch()
             else:
-                self._wake()
+                self._schedule_dispatch()
             return await pending.future
 
     async def close(self) -> None:
@@ -281,31 +291,31 @@ class WorkerPool:
 
     # Sending
 
-    def _wake(self) -> None:
+    def _schedule_dispatch(self) -> None:
         """Send what waits, once all that comes in the same turn of the loop has come in."""
-        if not self._woken:
-            self._woken = True
+        if not self._dispatch_scheduled:
+            self._dispatch_scheduled = True
             asyncio.get_running_loop().call_soon(self._dispatch)
 
     def _dispatch(self) -> None:
-        self._woken = False
-        takers = list(self._takers())
-        for load in range(1 if self._slow else _IN_FLIGHT):
-            for worker in takers:
+        self._dispatch_scheduled = False
+        available = list(self._available())
+        for load in range(1 if self._slow else _BATCHES_PER_WORKER):
+            for worker in available:
                 if not self._queue:
                     break
                 if len(worker.sent) == load and not worker.alone:
-                    self._send(worker, share=-(-len(self._queue) // len(takers)))
+                    self._send(worker, share=-(-len(self._queue) // len(available)))
         self._keep_ticking()
 
-    def _takers(self, *, idle: bool = False) -> Iterator[_Worker]:
+    def _available(self, *, idle: bool = False) -> Iterator[_Worker]:
         for worker in self._workers.values():
             if worker.active and worker.ready and not worker.retired and not (idle and worker.sent):
                 yield worker
 
     def _send(self, worker: _Worker, share: int) -> None:
         count = min(len(self._queue), share, _MAX_BATCH, max(1, int(_BATCH_SECONDS / self._seconds_per_job)))
-        pending: list[_Pending] = []
+        pending: list[_PendingJob] = []
         while self._queue and len(pending) < count:
             if self._queue[0].suspect and (pending or worker.sent):
                 break
@@ -319,26 +329,26 @@ class WorkerPool:
         self._batches += 1
         jobs = [job.remaining() for job in pending]
         try:
-            worker.process.send(Batch(self._batches, jobs))
+            worker.process.send(RunBatch(self._batches, jobs))
         except (OverflowError, TypeError, ValueError):
             self._queue.extendleft(reversed([job for job in pending if _can_be_sent(job)]))
             self._send(worker, share)
             return
-        worker.sent.append(_Sent(self._batches, pending))
+        worker.sent.append(_SentBatch(self._batches, pending))
         worker.calls += sum(len(job.tasks) for job in jobs)
 
     # Receiving
 
-    def _replied(self, process: WorkerProcess, reply: Reply) -> None:
+    def _on_reply(self, process: WorkerProcess, reply: WorkerReply) -> None:
         worker = self._workers[process]
-        if isinstance(reply, Done):
-            self._done(worker, reply)
-        elif isinstance(reply, Booted):
-            self._booted(worker, reply.manifest)
+        if isinstance(reply, BatchResults):
+            self._batch_done(worker, reply)
+        elif isinstance(reply, CodeLoaded):
+            self._code_loaded(worker, reply.manifest)
         elif self._setting_up is not None and not self._setting_up.done():
             self._setting_up.set_result(reply)
 
-    def _done(self, worker: _Worker, reply: Done) -> None:
+    def _batch_done(self, worker: _Worker, reply: BatchResults) -> None:
         if not worker.sent or worker.sent[0].id != reply.batch or len(reply.results) > len(worker.sent[0].pending):
             worker.process.kill("bad_reply")  # user code speaks in the worker's name
             return
@@ -349,40 +359,40 @@ class WorkerPool:
                 return
             took = sum(result.latency_ms or 0.0 for result in results) / 1000
             self._seconds_per_job += 0.1 * (max(took, 1e-6) - self._seconds_per_job)
-            self._slow = self._seconds_per_job > _SLOW or took > _SLOW
+            self._slow = self._seconds_per_job > _SLOW_TASK_SECONDS or took > _SLOW_TASK_SECONDS
             job.answer(results)
         del sent.pending[: len(reply.results)]
         if not sent.pending:
             worker.sent.popleft()
         if worker.calls >= self._limits.calls_per_worker and not worker.retired:
             worker.retired = True
-            self._promote()
+            self._replace_worker()
         if worker.retired and not worker.sent:
             worker.process.dismiss()
         if self._queue:
-            self._wake()
+            self._schedule_dispatch()
 
-    def _booted(self, worker: _Worker, manifest: Manifest) -> None:
-        self._failed_boots = 0
+    def _code_loaded(self, worker: _Worker, manifest: Manifest) -> None:
+        self._failed_loads = 0
         if manifest.faults or self._hung:
             known = {(fault.file, fault.line, fault.message) for fault in manifest.faults}
             hung = [
                 fault for fault in map(_fault_of, self._hung) if (fault.file, fault.line, fault.message) not in known
             ]
-            self._break(LoadError([*hung, *manifest.faults]))
+            self._fail_all(LoadError([*hung, *manifest.faults]))
             return
         if self._manifest is None:
             self._manifest = manifest
         elif manifest != self._manifest:
             place = _changed(self._manifest, manifest)
-            self._break(ConfigError(Problem(place, "changed while it was in use; run again")))
+            self._fail_all(ConfigError(Problem(place, "changed while it was in use; run again")))
             return
         worker.ready = True
         if self._started is not None and not self._started.done():
             self._started.set_result(manifest)
-        self._wake()
+        self._schedule_dispatch()
 
-    def _break(self, error: ConfigError) -> None:
+    def _fail_all(self, error: ConfigError) -> None:
         """Nothing more can be run: everybody who waits is told."""
         self._broken = error
         if self._started is not None and not self._started.done():
@@ -409,16 +419,16 @@ class WorkerPool:
         """Look at the workers again soon, while one of them loads, sets up or runs code."""
         busy = self._setting_up is not None or any(one.sent or not one.ready for one in self._workers.values())
         if busy and self._ticker is None and not self._closing:
-            self._ticker = asyncio.get_running_loop().call_later(_TICK, self._tick)
+            self._ticker = asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tick)
 
     def _grow(self) -> None:
         """More workers where jobs wait behind slow ones: as many again as there are, at most as many as wait."""
         active = [worker for worker in self._workers.values() if worker.active and not worker.retired]
-        room = min(self._most - len(active), len(self._queue), len(active))
+        room = min(self._max_size - len(active), len(self._queue), len(active))
         if room <= 0 or self._broken is not None or not all(worker.ready and worker.sent for worker in active):
             return
         since = [worker.process.position.since for worker in active]
-        if min(since) > 0.0 and monotonic() - max(since) > _SLOW:
+        if min(since) > 0.0 and monotonic() - max(since) > _SLOW_TASK_SECONDS:
             self._slow = True
             for _ in range(room):
                 self._spawn(active=True)
@@ -436,7 +446,7 @@ class WorkerPool:
             return None
         return job.job.tasks[job.todo[position.task]]
 
-    def _job_at(self, worker: _Worker, position: Position) -> _Pending | None:
+    def _job_at(self, worker: _Worker, position: Position) -> _PendingJob | None:
         """The job a worker is at; a batch that is partly answered has lost its first jobs already."""
         if not worker.sent or worker.sent[0].id != position.batch:
             return None
@@ -444,30 +454,30 @@ class WorkerPool:
         index = position.job - (sent.count - len(sent.pending))
         return sent.pending[index] if 0 <= index < len(sent.pending) else None
 
-    def _ended(self, process: WorkerProcess) -> None:
+    def _on_exit(self, process: WorkerProcess) -> None:
         worker = self._workers.pop(process)
         if self._setting_up is not None and not self._setting_up.done():
-            self._setting_up.set_exception(_WorkerEndedError(_how(process)))
+            self._setting_up.set_exception(_WorkerExitedError(_how(process)))
         if self._closing:
             for sent in worker.sent:
                 self._queue.extend(sent.pending)
             return
         if self._on_death is not None and process.killed_for != "closed" and not worker.retired:
             self._on_death(process.killed_for or "crashed")
-        self._take_back(worker)
+        self._reclaim_jobs(worker)
         if self._broken is not None:
             return
         if not worker.ready and process.killed_for != "closed":
-            self._failed_boots += 1
-            if self._manifest is None or self._failed_boots >= _MAX_FAILED_BOOTS:
-                self._failed_load(process)
+            self._failed_loads += 1
+            if self._manifest is None or self._failed_loads >= _MAX_FAILED_LOADS:
+                self._load_failed(process)
                 return
         if worker.active and not worker.retired:
-            self._promote()
+            self._replace_worker()
         elif not worker.active:
             self._spawn(active=False)
 
-    def _take_back(self, worker: _Worker) -> None:
+    def _reclaim_jobs(self, worker: _Worker) -> None:
         """One task is to blame; the other jobs are run again by another worker.
 
         Who wrote into the pipe, or closed it, is not told by where the worker is by then: those
@@ -478,22 +488,22 @@ class WorkerPool:
         at = self._job_at(worker, position)
         certain = worker.process.killed_for != "bad_reply" and at is not None
         if certain and at is not None and 0 <= position.task < len(at.todo):
-            self._give_up(at, position, worker.process)
+            self._fail_task(at, position, worker.process)
         elif len(left) == 1 and left[0].suspect:
             known = at is left[0] and 0 <= position.task < len(left[0].todo)
-            self._give_up(left[0], position if known else Position(-1, -1, 0, 0.0), worker.process)
+            self._fail_task(left[0], position if known else Position(-1, -1, 0, 0.0), worker.process)
         else:
             for job in left:
                 job.suspect = True
         self._queue.extendleft(job for job in reversed(left) if job.todo)
         worker.sent.clear()
-        self._wake()
+        self._schedule_dispatch()
 
-    def _give_up(self, job: _Pending, position: Position, process: WorkerProcess) -> None:
+    def _fail_task(self, job: _PendingJob, position: Position, process: WorkerProcess) -> None:
         task = job.job.tasks[job.todo[position.task]]
         turns = len(job.job.sample.input) if isinstance(job.job.sample.input, list) else 1
         turn = f"turn {position.turn + 1} of {turns}: " if task.role == TARGET and turns > 1 else ""
-        job.give_up(position.task, self._blame(process, task, turn), process.printed)
+        job.fail_task(position.task, self._blame(process, task, turn), process.printed)
 
     def _blame(self, process: WorkerProcess, task: Task, turn: str) -> ErrorInfo:
         """Why the task that a worker was at has no result."""
@@ -504,7 +514,10 @@ class WorkerPool:
         elif (evidence := self._memory_evidence(process)) is not None:
             kind, message = "memory", f"{task.reference} ran out of memory: {evidence}"
         else:
-            kind, message = "crashed", f"{task.reference} ended its process: {signal_name(process.returncode or 0)}"
+            kind, message = (
+                "crashed",
+                f"{task.reference} ended its process: {exit_description(process.returncode or 0)}",
+            )
         trace = _native_traceback(process)
         first = "" if trace is None else f"; {trace.partition(chr(10))[0]}"
         return ErrorInfo(kind, clean_text(turn + message + first).text, grade_policy(kind).fault, trace)
@@ -520,9 +533,9 @@ class WorkerPool:
         limit = self._limits.memory
         if found is None or not limit:
             return None
-        return f"{found!r} at its limit of {shown_size(limit)}; raise it with memory:"
+        return f"{found!r} at its limit of {format_size(limit)}; raise it with memory:"
 
-    def _promote(self) -> None:
+    def _replace_worker(self) -> None:
         """The one that stands by takes the place of a worker that is gone or about to go."""
         spare = next((worker for worker in self._workers.values() if not worker.active), None)
         if spare is None:
@@ -530,21 +543,21 @@ class WorkerPool:
         else:
             spare.active = True
             self._spawn(active=False)
-        self._wake()
+        self._schedule_dispatch()
 
     def _spawn(self, *, active: bool) -> None:
-        process = WorkerProcess(self._limits.memory, self._replied, self._ended)
+        process = WorkerProcess(self._limits.memory, self._on_reply, self._on_exit)
         worker = self._workers[process] = _Worker(process, active=active)
-        process.send(Boot(self._spec))
+        process.send(LoadCode(self._spec))
         self._keep_ticking()
-        asyncio.get_running_loop().call_later(self._limits.load_seconds, self._check_boot, worker)
+        asyncio.get_running_loop().call_later(self._limits.load_seconds, self._check_load_time, worker)
 
-    def _check_boot(self, worker: _Worker) -> None:
+    def _check_load_time(self, worker: _Worker) -> None:
         if worker.ready or worker.process not in self._workers or self._broken is not None:
             return
         worker.process.kill_with_traceback("load_timeout")
 
-    def _failed_load(self, process: WorkerProcess) -> None:
+    def _load_failed(self, process: WorkerProcess) -> None:
         """A worker hung or died while it loaded code: load the rest, which may have all that is needed, or more faults.
 
         Only a file that ended its process may be left out for good; one that hangs would cost its time with each start.
@@ -554,11 +567,11 @@ class WorkerPool:
             failed = hung(spec, process.loading, process.last_words, self._limits.load_seconds)
             self._hung.append(failed)
         else:
-            ended = signal_name(process.returncode or 0)
+            ended = exit_description(process.returncode or 0)
             failed = died(spec, process.loading, process.last_words, ended)
         again = self._manifest is not None or not failed.source or failed.source in {one.source for one in spec.failed}
-        if again or len(spec.failed) >= _MAX_FAILED_BOOTS or len(self._hung) > 1:
-            self._break(LoadError([_fault_of(failed)]))
+        if again or len(spec.failed) >= _MAX_FAILED_LOADS or len(self._hung) > 1:
+            self._fail_all(LoadError([_fault_of(failed)]))
             return
         self._spec = replace(spec, failed=(*spec.failed, failed))
         self._spawn(active=True)
@@ -572,7 +585,7 @@ class WorkerPool:
 
 def _how(process: WorkerProcess) -> str:
     """The end of a process, in words."""
-    ended = signal_name(process.returncode or 0)
+    ended = exit_description(process.returncode or 0)
     words = process.last_words
     return f"{ended}; the end of its output: {words}" if words else ended
 
@@ -583,7 +596,7 @@ def _native_traceback(process: WorkerProcess) -> str | None:
     return sign + rest if sign else None
 
 
-def _fault_of(failed: FailedLoad) -> LoadFault:
+def _fault_of(failed: LoadFailure) -> LoadFault:
     return LoadFault("", failed.file, failed.line, failed.message)
 
 

@@ -1,23 +1,27 @@
-"""Worker pools by the memory that their code may take.
-
-A limit holds for a process and all code in it: a target that loads a model of ten gigabytes must not share a process
-with graders that may take two. So functions with the same limit share a pool, and others have pools of their own.
-"""
+"""Worker pools by memory limit for a run, and one pool for everything else in this process."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import atexit
+import os
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from threading import Lock, Thread
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+import msgspec
 from msgspec.structs import replace
 
-from gradeline.errors import ConfigError
-from gradeline.usercode.loader import CodeSpec, LoadError, Manifest, Wanted
-from gradeline.usercode.memory import GRADER_MEMORY
-from gradeline.usercode.messages import Job, TaskResult
-from gradeline.usercode.pool import Limits, WorkerPool
+from gradeline.errors import ConfigError, Fault, GraderError, NeedsIsolationError
+from gradeline.model import ErrorInfo, GradeContext, GradeResult, Response, Sample
+from gradeline.usercode.loader import CodeRequest, CodeSpec, LoadError, Manifest
+from gradeline.usercode.pool import WorkerLimits, WorkerPool
+from gradeline.usercode.process_control import GRADER_MEMORY
+from gradeline.usercode.protocol import Job, Task, TaskResult
 
 
 class CodeRunner(Protocol):
@@ -32,19 +36,19 @@ class WorkerPools:
     """Runs each task in a pool with the task's memory limit. Use it with ``async with``; `start` loads the code."""
 
     def __init__(
-        self, spec: CodeSpec | None = None, *, most: int | None = None, on_death: Callable[[str], None] | None = None
+        self, spec: CodeSpec | None = None, *, max_size: int | None = None, on_death: Callable[[str], None] | None = None
     ) -> None:
         """``most`` is the largest number of workers of each pool; ``on_death`` as for `WorkerPool`."""
-        self._most = most
+        self._max_size = max_size
         self._pools: dict[int, WorkerPool] = {}
-        groups: dict[int, list[Wanted]] = {}
-        for wanted in spec.wanted if spec is not None else ():
+        groups: dict[int, list[CodeRequest]] = {}
+        for wanted in spec.requests if spec is not None else ():
             groups.setdefault(wanted.memory, []).append(wanted)
         for memory, own in (groups or {GRADER_MEMORY: []}).items():
-            part = None if spec is None else replace(spec, wanted=tuple(own))
+            part = None if spec is None else replace(spec, requests=tuple(own))
             if part is not None and self._pools:
                 part = replace(part, reserved=())  # one report of them is enough
-            self._pools[memory] = WorkerPool(part, most=most, limits=Limits(memory=memory), on_death=on_death)
+            self._pools[memory] = WorkerPool(part, max_size=max_size, limits=WorkerLimits(memory=memory), on_death=on_death)
 
     async def __aenter__(self) -> Self:
         return self
@@ -102,7 +106,7 @@ class WorkerPools:
 
     def _pool(self, memory: int) -> WorkerPool:
         if memory not in self._pools:  # for graders of ours, which need no code to be loaded
-            self._pools[memory] = WorkerPool(most=self._most, limits=Limits(memory=memory))
+            self._pools[memory] = WorkerPool(max_size=self._max_size, limits=WorkerLimits(memory=memory))
         return self._pools[memory]
 
 
@@ -113,3 +117,102 @@ def _joined(errors: list[ConfigError]) -> ConfigError:
     if len(loading) == len(errors):
         return LoadError(dict.fromkeys(fault for error in loading for fault in error.faults))
     return ConfigError(dict.fromkeys(problem for error in errors for problem in error.problems))
+
+
+DEADLINE_S = 5.0
+"""Seconds that one evaluation of a built-in may take, without the time that it waits for a worker."""
+_MAX_WORKERS = 4
+_CLOSING_S = 5.0
+_NO_SAMPLE = Sample(id="isolated", input="")
+
+
+class IsolatedError(GraderError):
+    """What a worker reports instead of a result: its type is ``timeout``, ``memory`` or that of the built-in."""
+
+    def __init__(self, info: ErrorInfo) -> None:
+        super().__init__(info.message)
+        self.type = info.type
+
+
+class IsolatedRunner:
+    """Runs jobs of built-ins that an input could make hang or exhaust the memory, outside of any run.
+
+    Graders that are called directly, previews and the answers of agents use it. It starts with the first job, in a
+    thread with an event loop, and ends with the process; a forked process gets workers of its own.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._shared: _SharedPool | None = None
+
+    async def run(self, job: Job) -> list[TaskResult]:
+        """The results of the job's tasks, in their order."""
+        return await asyncio.wrap_future(self._submit(job))
+
+    def grade(self, kind: str, config: Mapping[str, Any], ctx: GradeContext) -> GradeResult:
+        """The result of a built-in grader; blocks. Raises `IsolatedError`."""
+        task = Task("builtin-grader", kind, ctx.submission, config=dict(config), timeout=DEADLINE_S)
+        result = _checked(self._submit(Job(ctx.sample, (task,), ctx.response)).result()[0])
+        if result.result is None:
+            raise TypeError(f"the worker returned no result for the grader {kind}")
+        return result.result
+
+    def extract(self, kind: str, config: Mapping[str, Any], response: Response) -> str:
+        """The text that a built-in extractor finds; blocks. Raises `IsolatedError`."""
+        task = Task("builtin-extractor", kind, config=dict(config), timeout=DEADLINE_S)
+        return _checked(self._submit(Job(_NO_SAMPLE, (task,), response)).result()[0]).text or ""
+
+    async def search(self, path: str, data: object) -> Any:
+        """What a JMESPath finds in the data; None for nothing. Raises `IsolatedError`."""
+        task = Task("builtin-search", path, config={"data": data}, timeout=DEADLINE_S)
+        (result,) = await self.run(Job(_NO_SAMPLE, (task,)))
+        return msgspec.json.decode(_checked(result).text or "null")
+
+    def _submit(self, job: Job) -> Future[list[TaskResult]]:
+        if sys.platform == "win32":
+            raise NeedsIsolationError("this may take too long, and worker processes need Linux or macOS; use WSL")
+        with self._lock:
+            if self._shared is None or self._shared.pid != os.getpid():
+                self._shared = _SharedPool()
+                atexit.register(self._shared.close)
+            shared = self._shared
+        return asyncio.run_coroutine_threadsafe(shared.run(job), shared.loop)
+
+
+ISOLATED = IsolatedRunner()
+
+
+def _checked(result: TaskResult) -> TaskResult:
+    if result.error is not None:
+        raise IsolatedError(result.error)
+    return result
+
+
+class _SharedPool:
+    """A worker pool with a thread for its event loop."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.loop = asyncio.new_event_loop()
+        self._pool: WorkerPool | None = None
+        # the workers end when the thread that started them does, which is when this process does
+        Thread(target=self.loop.run_forever, name="gradeline-isolated", daemon=True).start()
+
+    async def run(self, job: Job) -> list[TaskResult]:
+        if self._pool is None:
+            self._pool = WorkerPool(size=1, max_size=min(_MAX_WORKERS, os.cpu_count() or 1))
+        pool = self._pool
+        try:
+            return await pool.run(job)
+        except (ConfigError, OSError, RuntimeError) as error:  # the next job may find more memory, or more processes
+            if self._pool is pool:
+                self._pool = None
+                await pool.close()
+            failed = ErrorInfo("crashed", f"could not start a worker process: {error}", Fault.INFRASTRUCTURE)
+            return [TaskResult(error=failed)] * len(job.tasks)
+
+    def close(self) -> None:
+        if self._pool is not None and self.pid == os.getpid():
+            closing = asyncio.run_coroutine_threadsafe(self._pool.close(), self.loop)
+            with suppress(TimeoutError):
+                closing.result(_CLOSING_S)

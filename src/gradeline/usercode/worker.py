@@ -31,15 +31,23 @@ from gradeline.model import (
 from gradeline.model.context import copy_response, copy_sample
 from gradeline.model.text import user_traceback
 from gradeline.parsing.isolation import trust_process
-from gradeline.usercode import messages
-from gradeline.usercode.calling import AgentFunction, Conversation
-from gradeline.usercode.loader import TARGET, CodeSpec, Loaded, Manifest, load
-from gradeline.usercode.loading import Loading
-from gradeline.usercode.messages import Batch, Booted, Job, RawDone, SetUp, Task, TaskResult
+from gradeline.usercode import protocol
+from gradeline.usercode.function_calls import Conversation, TargetFunction, checked, checked_call
+from gradeline.usercode.loader import TARGET, CodeSpec, LoadedFunctions, Manifest, load
 from gradeline.usercode.output import Output
-from gradeline.usercode.progress import Position, Progress
-from gradeline.usercode.results import checked, checked_call
-from gradeline.usercode.sources import user_folders
+from gradeline.usercode.protocol import (
+    RunBatch,
+    CodeLoaded,
+    Job,
+    Loading,
+    Position,
+    Progress,
+    EncodedBatchResults,
+    SetupDone,
+    Task,
+    TaskResult,
+)
+from gradeline.usercode.suite_files import user_folders
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -59,11 +67,11 @@ class Worker:
         self._pid = os.getpid()
         self._output = Output(os.dup(1), progress)  # the user's code may close or replace its own
         self._streams = (sys.stdout, sys.stderr)
-        self._loaded: Loaded | None = None
+        self._loaded: LoadedFunctions | None = None
         self._folders: tuple[str, ...] = ()
         self._loop: AbstractEventLoop | None = None
         self._builtins: dict[bytes, Any] = {}
-        self._agents: dict[tuple[str, str | None], AgentFunction] = {}
+        self._agents: dict[tuple[str, str | None], TargetFunction] = {}
         for stream in self._streams:
             if isinstance(stream, io.TextIOWrapper):
                 # whole lines are written at once, so that a crash loses none
@@ -71,7 +79,7 @@ class Worker:
 
     def boot(self, spec: CodeSpec | None) -> None:
         if spec is None:
-            self._reply(Booted(Manifest((), ())))
+            self._reply(CodeLoaded(Manifest((), ())))
             return
         from gradeline import compat
 
@@ -83,7 +91,7 @@ class Worker:
         self._folders = user_folders(spec.folder)
         self._stay_alone()
         self._printed()
-        self._reply(Booted(self._loaded.manifest))
+        self._reply(CodeLoaded(self._loaded.manifest))
 
     def set_up(self, suite: dict[str, Any]) -> None:
         error = None
@@ -95,19 +103,19 @@ class Worker:
             error = describe(fault)
         self._stay_alone()
         self._progress.write(-1, -1, -1, 0.0)
-        self._reply(SetUp(error, self._printed()))
+        self._reply(SetupDone(error, self._printed()))
 
-    def run(self, batch: Batch) -> None:
+    def run(self, batch: RunBatch) -> None:
         done: list[list[Raw]] = []
         flushed = perf_counter()
         for index, job in enumerate(batch.jobs):
             done.append(self._run_job(batch.id, index, job))
             if perf_counter() - flushed > _FLUSH_AFTER:
-                self._reply(RawDone(batch.id, done))
+                self._reply(EncodedBatchResults(batch.id, done))
                 done, flushed = [], perf_counter()
         self._progress.write(-1, -1, -1, 0.0)
         if done or not batch.jobs:
-            self._reply(RawDone(batch.id, done))
+            self._reply(EncodedBatchResults(batch.id, done))
 
     def _run_job(self, batch: int, index: int, job: Job) -> list[Raw]:
         encoded: list[Raw] = []
@@ -120,13 +128,13 @@ class Worker:
                 result = self._run_task(job if len(job.tasks) == 1 else _own_copy(job), task, texts)
             texts.append(result.text)
             try:
-                body = messages.encode(result)
+                body = protocol.encode(result)
             except Exception as fault:  # an integer past 64 bits: the pipe's format has no place for it
                 error = describe(BadReplyError(f"{task.reference} returned what cannot be sent: {fault}"))
-                body = messages.encode(TaskResult(error=error))
+                body = protocol.encode(TaskResult(error=error))
             if len(body) > MAX_RESULT:
                 message = f"{task.reference} gave back {len(body):,} bytes; at most {MAX_RESULT:,} are kept"
-                body = messages.encode(TaskResult(error=ErrorInfo("too_large", message, Fault.GRADER)))
+                body = protocol.encode(TaskResult(error=ErrorInfo("too_large", message, Fault.GRADER)))
             encoded.append(Raw(body))
         return encoded
 
@@ -231,11 +239,11 @@ class Worker:
             raise LookupError(f"no code was loaded, so there is no {task.role} {task.reference!r}")
         return self._loaded.function(task.role, task.reference)
 
-    def _agent(self, task: Task) -> AgentFunction:
+    def _agent(self, task: Task) -> TargetFunction:
         key = (task.reference, task.config.get("model"))
         found = self._agents.get(key)
         if found is None:
-            found = self._agents[key] = AgentFunction(self._function(task), *key, self._folders)
+            found = self._agents[key] = TargetFunction(self._function(task), *key, self._folders)
         return found
 
     def _parameters(self, task: Task) -> int:
@@ -369,21 +377,21 @@ def main(request_fd: int, reply_fd: int, progress_fd: int, memory: int, engine: 
     os.close(progress_fd)
 
     def reply(message: object) -> None:
-        data = memoryview(messages.frame(message))
+        data = memoryview(protocol.frame(message))
         while data:
             data = data[os.write(reply_fd, data) :]
 
     worker = Worker(progress, reply)
-    frames = messages.FrameBuffer()
+    frames = protocol.FrameBuffer()
     while True:
         data = os.read(request_fd, 1 << 20)
         if not data:
             os._exit(0)
         for body in frames.feed(data):
-            request = messages.decode_request(body)
-            if isinstance(request, messages.Batch):
+            request = protocol.decode_request(body)
+            if isinstance(request, protocol.RunBatch):
                 worker.run(request)
-            elif isinstance(request, messages.Boot):
+            elif isinstance(request, protocol.LoadCode):
                 worker.boot(request.spec)
             else:
                 worker.set_up(request.suite)

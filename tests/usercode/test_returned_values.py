@@ -8,7 +8,7 @@ import pytest
 
 from gradeline.errors import AgentError
 from gradeline.model import ErrorInfo, Fault, Message, Response, Sample, ToolCall, Trajectory, Usage
-from gradeline.usercode.calling import AgentFunction, Conversation
+from gradeline.usercode.function_calls import Conversation, TargetFunction
 
 CALL = {"id": "1", "type": "function", "function": {"name": "look", "arguments": {"at": 1}}}
 LOOK = ToolCall("look", '{"at":1}', "1")
@@ -21,7 +21,7 @@ def says(text: str, **more: Any) -> dict[str, Any]:
 def asked(*returned: Any, inputs: Any = "hi", of: Any = None) -> Response:
     """The response to a case whose calls return these, one after the other; ``of`` has the parameters."""
     values = iter(returned)
-    talk = Conversation(AgentFunction(of or (lambda text: None), "agent.py:f"), Sample(1, inputs))
+    talk = Conversation(TargetFunction(of or (lambda text: None), "agent.py:f"), Sample(1, inputs))
     while not talk.done:
         talk.call()
         talk.take(next(values), 1.0)

@@ -1,12 +1,15 @@
-"""The decorators of people's own functions. They only mark: nothing is registered anywhere."""
+"""The decorators for users' functions. They only mark a function: nothing is registered anywhere."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import linecache
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import FunctionType
 from typing import Any, NamedTuple, TypeVar, overload
 
@@ -22,7 +25,7 @@ class Mark(NamedTuple):
     name: str
 
 
-class Place(NamedTuple):
+class SourceLocation(NamedTuple):
     """Where a function's ``def`` stands."""
 
     file: str
@@ -35,9 +38,9 @@ class Place(NamedTuple):
 class MarkError(TypeError):
     """A decorator above a function that has the wrong form; ``reason`` leaves out where that is."""
 
-    def __init__(self, place: Place, reason: str) -> None:
-        super().__init__(f"{place}: {reason}")
-        self.place = place
+    def __init__(self, location: SourceLocation, reason: str) -> None:
+        super().__init__(f"{location}: {reason}")
+        self.location = location
         self.reason = reason
 
 
@@ -75,8 +78,8 @@ class Decorator:
         if name is not None and (not isinstance(name, str) or not name.strip() or ":" in name):
             raise TypeError(f"{self}(name={name!r}): a name is a text that is not empty and has no ':'")
         if function is not None:
-            return self._marked(function, name)
-        return lambda function: self._marked(function, name)
+            return self._marked_functions(function, name)
+        return lambda function: self._marked_functions(function, name)
 
     def fault(self, function: FunctionType) -> str | None:
         """What is wrong with this function's form, and what to write instead; None when it will do."""
@@ -95,14 +98,16 @@ class Decorator:
             return None
         return f"{reason}; write `{self._example(function)}`"
 
-    def _marked(self, function: F, name: str | None) -> F:
-        inner = innermost(function)
+    def _marked_functions(self, function: F, name: str | None) -> F:
+        inner = unwrapped_function(function)
         if not callable(function) or inner is None:
             hint = f'; write {self}(name="{function}")' if isinstance(function, str) else "; put it above a def"
             raise TypeError(f"{self} marks functions, got {function!r}{hint}")
         fault = self.fault(inner)
         if fault is not None:
-            raise MarkError(place(inner), f"{self} cannot mark {inner.__name__}{inspect.signature(inner)}: {fault}")
+            raise MarkError(
+                definition_location(inner), f"{self} cannot mark {inner.__name__}{inspect.signature(inner)}: {fault}"
+            )
         setattr(function, ATTRIBUTE, Mark(self.role, name or inner.__name__))
         return function
 
@@ -159,7 +164,7 @@ def mark_of(value: object) -> Mark | None:
     return None
 
 
-def shared_name(role: str, name: str, origin: str, places: Sequence[str], reference: str) -> str:
+def name_conflict(role: str, name: str, origin: str, places: Sequence[str], reference: str) -> str:
     """Why a bare name is refused that both a grader (or extractor) of gradeline's and a user's function have.
 
     ``origin`` is what gradeline's is, such as ``built-in grader``; ``reference`` names the user's function.
@@ -173,21 +178,21 @@ def shared_name(role: str, name: str, origin: str, places: Sequence[str], refere
     )
 
 
-def innermost(value: object) -> FunctionType | None:
+def unwrapped_function(value: object) -> FunctionType | None:
     """The function at the bottom of all wrappers that `functools.wraps` made."""
     inner = _chain(value)[-1]
     return inner if type(inner) is FunctionType else None
 
 
-def place(function: FunctionType) -> Place:
+def definition_location(function: FunctionType) -> SourceLocation:
     """Where the ``def`` stands, which is below the decorators that Python counts as its start."""
     code = function.__code__
     start = re.compile(rf"\s*(async\s+)?def\s+{re.escape(code.co_name)}\b")
     lines = linecache.getlines(code.co_filename)
     for number in range(code.co_firstlineno, len(lines) + 1):
         if start.match(lines[number - 1]):
-            return Place(code.co_filename, number)
-    return Place(code.co_filename, code.co_firstlineno)
+            return SourceLocation(code.co_filename, number)
+    return SourceLocation(code.co_filename, code.co_firstlineno)
 
 
 def _chain(value: object) -> list[object]:
@@ -228,3 +233,86 @@ def _returns(function: FunctionType, wanted: str) -> bool:
     if annotation is inspect.Signature.empty:
         return True
     return isinstance(annotation, type) and any(base.__name__ == wanted for base in annotation.__mro__)
+
+
+class MarkedFunction(NamedTuple):
+    """A marked function of a file: what it is marked as, the name of its def and the line of it."""
+
+    mark: Mark
+    attribute: str
+    line: int
+
+
+class MarkedFunctionInFile(NamedTuple):
+    """A marked function and the file that has it."""
+
+    file: Path
+    found: MarkedFunction
+
+
+def parse_source(content: bytes) -> ast.Module | None:
+    """The tree of a Python file, or None where it has no valid syntax."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(content)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def marked_functions(tree: ast.Module, body: Iterable[ast.stmt] | None = None) -> Iterator[MarkedFunction]:
+    """The functions that the top level of a file marks; of names that are computed, none."""
+    renamed = _renamed_decorators(tree)
+    for node in tree.body if body is None else body:
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        for decorator in node.decorator_list:
+            call = decorator if isinstance(decorator, ast.Call) else None
+            written = ast.unparse(call.func if call else decorator).rpartition(".")[2]
+            role = renamed.get(written, written)
+            given = [word.value for word in call.keywords if word.arg == "name"] if call else []
+            names = [value.value if isinstance(value, ast.Constant) else None for value in given] or [node.name]
+            if role in ROLES and isinstance(names[0], str):
+                yield MarkedFunction(Mark(role, names[0]), node.name, node.lineno)
+
+
+def find_marked_functions(folder: Path, wanted: Collection[Mark]) -> list[MarkedFunctionInFile]:
+    """Where the Python files of a folder mark functions as one of these, by file and line."""
+    found: list[MarkedFunctionInFile] = []
+    for file in sorted(folder.glob("*.py")):
+        try:
+            content = file.read_bytes()
+        except OSError:
+            continue
+        # parsing is slow, and few files have such a name in them at all
+        if not any(mark.role.encode() in content and mark.name.encode() in content for mark in wanted):
+            continue
+        tree = parse_source(content)
+        if tree is not None:
+            statements = list(_top_level(tree.body))
+            found += [
+                MarkedFunctionInFile(file, one) for one in marked_functions(tree, statements) if one.mark in wanted
+            ]
+    return found
+
+
+def _top_level(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a module, those under ``if``, ``try`` and ``with`` included."""
+    for node in body:
+        yield node
+        if isinstance(node, ast.If | ast.Try | ast.With):
+            for part in ("body", "orelse", "finalbody"):
+                yield from _top_level(getattr(node, part, ()))
+            for handler in getattr(node, "handlers", ()):
+                yield from _top_level(handler.body)
+
+
+def _renamed_decorators(tree: ast.Module) -> dict[str, str]:
+    """The decorators that the file imports under another name."""
+    return {
+        alias.asname: alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname is not None and alias.name in ROLES
+    }

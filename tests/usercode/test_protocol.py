@@ -6,13 +6,13 @@ import subprocess
 import sys
 from time import monotonic
 
-from gradeline.usercode.progress import Progress, shared_file
+from gradeline.usercode.protocol import Progress, shared_file
 
 WRITER = """
 import sys
 from itertools import count
 from time import monotonic
-from gradeline.usercode.progress import Progress
+from gradeline.usercode.protocol import Progress
 
 progress = Progress(int(sys.argv[1]))
 progress.write(1, 1, 0, monotonic())

@@ -1,22 +1,32 @@
-"""One worker process as the engine sees it: its pipes, what it is at, its end."""
+"""One worker process as the engine sees it: its pipes, its progress, how it ended."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+import re
 import secrets
 import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from gradeline.usercode.loading import Loading
-from gradeline.usercode.messages import FrameBuffer, Reply, decode_reply, frame
+from gradeline.usercode.decorators import SourceLocation
+from gradeline.usercode.loader import CodeSpec, LoadFailure
 from gradeline.usercode.output import Output, output_file
-from gradeline.usercode.processes import TOKEN, end_marked, end_tree
-from gradeline.usercode.progress import Position, Progress, shared_file
+from gradeline.usercode.process_control import TOKEN, kill_by_token, kill_tree
+from gradeline.usercode.protocol import (
+    FrameBuffer,
+    Loading,
+    Position,
+    Progress,
+    WorkerReply,
+    decode_reply,
+    frame,
+    shared_file,
+)
 
 _READ = 1 << 20
 _LAST_BREATH = 0.05
@@ -37,7 +47,7 @@ class WorkerProcess:
     """Starts a worker and speaks with it; ``on_reply`` and ``on_exit`` are called by the event loop."""
 
     def __init__(
-        self, memory: int, on_reply: Callable[[WorkerProcess, Reply], None], on_exit: Callable[[WorkerProcess], None]
+        self, memory: int, on_reply: Callable[[WorkerProcess, WorkerReply], None], on_exit: Callable[[WorkerProcess], None]
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_reply = on_reply
@@ -114,7 +124,7 @@ class WorkerProcess:
         """End it and all it started; ``on_exit`` follows."""
         if self.returncode is None:
             self.killed_for = self.killed_for or reason
-            end_tree(self.pid)
+            kill_tree(self.pid)
 
     def kill_with_traceback(self, reason: str) -> None:
         """End it like `kill`, but let it first write where its code is: ``last_words`` ends with that."""
@@ -129,7 +139,7 @@ class WorkerProcess:
 
     async def gone(self) -> None:
         """Wait for the end of the process."""
-        await self._ended.wait()
+        await self._exit_event.wait()
 
     def _write(self) -> None:
         while self._unsent:
@@ -171,7 +181,7 @@ class WorkerProcess:
         return True
 
     def _watch(self) -> None:
-        self._ended = asyncio.Event()
+        self._exit_event = asyncio.Event()
         if hasattr(os, "pidfd_open"):
             self._pidfd = os.pidfd_open(self.pid)
             self._loop.add_reader(self._pidfd, self._exited)
@@ -191,10 +201,10 @@ class WorkerProcess:
             os.close(self._pidfd)
         while self._read_replies():
             pass  # what it said before its end still counts
-        end_marked(self._token)
+        kill_by_token(self._token)
         self.printed, self.last_words = self._output.text(), self._output.tail()
         self._close()
-        self._ended.set()
+        self._exit_event.set()
         self._on_exit(self)
 
     def _close_request(self) -> None:
@@ -212,3 +222,52 @@ class WorkerProcess:
         self._last_position = self._progress.read()
         self._last_loading = self._progress.read_loading()
         self._progress.close()
+
+
+_FRAME = re.compile(r'^  File "(.+)", line (\d+) in ', re.MULTILINE)
+_GUARD = 'move it into a function, or below if __name__ == "__main__"'
+_SHOWN = 500
+
+
+def hung(spec: CodeSpec, loading: Loading, output: str, seconds: float) -> LoadFailure:
+    """A worker that did not finish in time; ``output`` ends with the traceback that it was made to write."""
+    message = f"took longer than {seconds:g} s to load; where it does work that takes time, {_GUARD}"
+    return _failed(spec, loading, output, message + _remedy(spec, loading.source))
+
+
+def died(spec: CodeSpec, loading: Loading, output: str, ended: str) -> LoadFailure:
+    """A worker that ended by itself; ``ended`` is how, such as ``exit code 3``."""
+    said = _last_words(output)
+    message = f"ended the process that loads it ({ended}){said}; where it exits or crashes, {_GUARD}"
+    return _failed(spec, loading, output, message)
+
+
+def _failed(spec: CodeSpec, loading: Loading, output: str, message: str) -> LoadFailure:
+    place = next(_places(spec, loading, output), None) or SourceLocation(loading.source or spec.folder, 0)
+    return LoadFailure(loading.source, place.file, place.line or None, message)
+
+
+def _places(spec: CodeSpec, loading: Loading, output: str) -> Iterator[SourceLocation]:
+    """Where the code was, the best knowledge first: its own note, then lines of the suite's own files."""
+    if loading.location:
+        file, _, line = loading.location.rpartition(":")
+        yield SourceLocation(file, int(line))
+    frames = [SourceLocation(file, int(line)) for file, line in _FRAME.findall(output)]
+    folder = f"{os.path.realpath(spec.folder)}{os.sep}"
+    yield from (frame for frame in frames if frame.file.startswith(folder) or frame.file == loading.source)
+
+
+def _last_words(output: str) -> str:
+    """The end of what the code printed, or the first line of a crash's traceback."""
+    words = output.partition("\n\n")[0] if _FRAME.search(output) else output
+    return f", after it printed: {words[-_SHOWN:]}" if words else ""
+
+
+def _remedy(spec: CodeSpec, source: str) -> str:
+    """How to leave out a file that no reference of the suite names."""
+    name = os.path.basename(source)  # noqa: PTH119 - a module's name has no path
+    references = [one.reference for one in spec.requests]
+    bare = next((reference for reference in references if ":" not in reference), None)
+    if bare is None or any(name in reference for reference in (*references, spec.setup or "")):
+        return ""
+    return f"; this file was searched for {bare!r}: write FILE.py:{bare} to load only the file that has it"

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from gradeline.usercode.parameters import NAMES, ParameterError, parameters_of
+from gradeline.usercode.function_calls import NAMES, ParameterError, read_parameters
 
 VALUES = {name: name.upper() for name in NAMES}
 
 
 def called(function: Callable[..., Any]) -> Any:
-    return parameters_of(function).call(function, VALUES)
+    return read_parameters(function).call(function, VALUES)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_methods_and_objects_are_called_alike() -> None:
     ],
 )
 def test_only_a_function_of_the_whole_sample_is_called_once(function: Callable[..., Any], by_turn: bool) -> None:
-    assert parameters_of(function).by_turn is by_turn
+    assert read_parameters(function).by_turn is by_turn
 
 
 @pytest.mark.parametrize(
@@ -88,5 +88,5 @@ def test_only_a_function_of_the_whole_sample_is_called_once(function: Callable[.
 )
 def test_a_function_that_cannot_be_called_is_refused_with_the_remedy(function: Callable[..., Any], reason: str) -> None:
     with pytest.raises(ParameterError) as caught:
-        parameters_of(function)
+        read_parameters(function)
     assert reason in str(caught.value)

@@ -14,13 +14,13 @@ from unittest import mock
 import pytest
 
 from gradeline import GradeResult, Sample
-from gradeline.usercode.marks import (
+from gradeline.usercode.decorators import (
     Mark,
     agent_factory,
+    definition_location,
     extractor,
     grader,
     mark_of,
-    place,
     reward_composer,
     suite_setup,
 )
@@ -94,9 +94,7 @@ class TestMarking:
         assert mark_of(grader(execute(source)["f"])) == Mark("grader", "f")
 
     def test_importing_the_decorators_imports_nothing_heavy(self) -> None:
-        code = (
-            "import sys, gradeline.usercode.marks; print(*{'msgspec', 'asyncio', 'gradeline.model'} & {*sys.modules})"
-        )
+        code = "import sys, gradeline.usercode.decorators; print(*{'msgspec', 'asyncio', 'gradeline.model'} & {*sys.modules})"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.strip() == ""
 
@@ -147,7 +145,7 @@ class TestRefusals:
     def test_the_place_is_that_of_the_def_below_its_decorators(self, tmp_path: Path) -> None:
         file = tmp_path / "mine.py"
         file.write_text(
-            "from gradeline.usercode.marks import grader\n\n@grader(\n    name='x',\n)\nasync def f(a): ...\n"
+            "from gradeline.usercode.decorators import grader\n\n@grader(\n    name='x',\n)\nasync def f(a): ...\n"
         )
         with pytest.raises(TypeError) as caught:
             exec(compile(file.read_text(), str(file), "exec", dont_inherit=True), {})
@@ -181,7 +179,7 @@ class TestMarkOf:
             return GradeResult(1.0)
 
         assert mark_of(mine) == Mark("grader", "cached")
-        assert place(mine.__wrapped__).file == __file__
+        assert definition_location(mine.__wrapped__).file == __file__
 
     @pytest.mark.parametrize("role", ["grader", "extractor", "agent_factory", "suite_setup", "reward_composer"])
     def test_marks_of_letta_count(self, role: str) -> None:

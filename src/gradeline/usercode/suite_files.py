@@ -1,7 +1,4 @@
-"""The files of a suite: executed once, remembered as they were read.
-
-Only a worker process may call this.
-"""
+"""The Python files of a suite: each is executed once, and its text is read once."""
 
 from __future__ import annotations
 
@@ -18,8 +15,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from gradeline.errors import closest_match
-from gradeline.usercode.marks import Mark, MarkError
-from gradeline.usercode.source_marks import marked_defs, parse_source
+from gradeline.usercode.decorators import Mark, MarkError, marked_functions, parse_source
 
 _SOURCE = "__gradeline_source__"
 """Set on each module whose bytes were read, so that a later edit of its file changes nothing."""
@@ -41,7 +37,7 @@ def user_folders(folder: str | Path) -> tuple[str, ...]:
     return (own,) if root is None or str(root) == own else (own, str(root))
 
 
-class Trouble(NamedTuple):
+class LoadProblem(NamedTuple):
     """A fault before it is known which reference suffers from it."""
 
     message: str
@@ -51,14 +47,14 @@ class Trouble(NamedTuple):
     """The file itself is wrong, whichever reference led to it."""
 
 
-class RefusedError(Exception):
+class UnresolvedError(Exception):
     """A reference gives no function; carries one or more reasons."""
 
-    def __init__(self, *troubles: Trouble) -> None:
-        self.troubles = troubles
+    def __init__(self, *problems: LoadProblem) -> None:
+        self.problems = problems
 
 
-class Source(NamedTuple):
+class SourceText(NamedTuple):
     """What is kept of a file's text: enough for fingerprints and for names given twice."""
 
     digest: str
@@ -81,9 +77,9 @@ class SuiteFiles:
         self._on_load = on_load
         self._faults = Exception, SystemExit, GeneratorExit, *(() if interruptible else (KeyboardInterrupt,))
         self.folder = Path(os.path.realpath(folder))
-        self._failed: dict[Path | str, Trouble] = {}
+        self._failed: dict[Path | str, LoadProblem] = {}
         self._loaded: dict[Path, ModuleType] = {}
-        self._sources: dict[Path, Source | None] = {}
+        self._sources: dict[Path, SourceText | None] = {}
         self._by_file: dict[str | None, ModuleType] = {}
         self._indexed: tuple[int, str] | None = None
         self.root = project_root(self.folder) or self.folder
@@ -107,8 +103,8 @@ class SuiteFiles:
     def python_files(self) -> list[Path]:
         return sorted(path for path in self.folder.glob("*.py") if path.is_file() and not path.name.startswith("."))
 
-    def failures(self) -> list[Trouble]:
-        return [trouble for key, trouble in self._failed.items() if isinstance(key, Path)]
+    def failures(self) -> list[LoadProblem]:
+        return [problem for key, problem in self._failed.items() if isinstance(key, Path)]
 
     def local_modules(self) -> list[ModuleType]:
         """Every loaded module whose file lies in the folder, by path."""
@@ -123,24 +119,24 @@ class SuiteFiles:
         """Those of the folder, and those of files elsewhere that references named."""
         return [*self.local_modules(), *self._loaded.values()]
 
-    def refuse(self, source: str, trouble: Trouble) -> None:
+    def refuse(self, source: str, problem: LoadProblem) -> None:
         """Never load that file, or that module."""
-        self._failed[Path(source) if source.endswith(".py") else source] = trouble
+        self._failed[Path(source) if source.endswith(".py") else source] = problem
 
     def load(self, path: Path) -> ModuleType:
         """The module of that file, under its plain name where ``import`` would give the same."""
         if path in self._failed:
-            raise RefusedError(self._failed[path])
+            raise UnresolvedError(self._failed[path])
         if not path.is_file():
-            raise RefusedError(self._no_file(path))
+            raise UnresolvedError(self._no_file(path))
         module = self._module_of(path)
         if module is None:
             self._on_load(str(path))
             try:
                 module = self._execute(path)
             except self._faults as error:
-                self._failed[path] = _trouble(error, str(path), self)
-                raise RefusedError(self._failed[path]) from None
+                self._failed[path] = _problem_of(error, str(path), self)
+                raise UnresolvedError(self._failed[path]) from None
         self._loaded[path] = module
         self.source(path)
         return module
@@ -151,7 +147,7 @@ class SuiteFiles:
         if local.is_file():
             return self.load(local)
         if name in self._failed:
-            raise RefusedError(self._failed[name])
+            raise UnresolvedError(self._failed[name])
         self._on_load(name)
         try:
             return _import(name)
@@ -161,17 +157,17 @@ class SuiteFiles:
                 known = [path.stem for path in self.python_files()]
                 near = closest_match(name, known)
                 remedy = f"did you mean {near!r}?" if near else f"install it or put it into {self.folder}"
-                self._failed[name] = Trouble(f"no module named {absent!r}; {remedy}")
+                self._failed[name] = LoadProblem(f"no module named {absent!r}; {remedy}")
             else:
-                self._failed[name] = _trouble(error, None, self)
-            raise RefusedError(self._failed[name]) from None
+                self._failed[name] = _problem_of(error, None, self)
+            raise UnresolvedError(self._failed[name]) from None
 
-    def source(self, path: Path) -> Source | None:
+    def source(self, path: Path) -> SourceText | None:
         """What the file said when it was loaded, or says now if it was not; None if it cannot be read."""
         if path not in self._sources:
             module = self._module_of(path)
             kept = vars(module).get(_SOURCE) if module else None
-            source = kept if isinstance(kept, Source) else _read(path)
+            source = kept if isinstance(kept, SourceText) else _read(path)
             if module:
                 vars(module)[_SOURCE] = source
             self._sources[path] = source
@@ -247,11 +243,11 @@ class SuiteFiles:
                         yield path
                         break
 
-    def _no_file(self, path: Path) -> Trouble:
+    def _no_file(self, path: Path) -> LoadProblem:
         known = [known.name for known in self.python_files()]
         near = closest_match(path.name, known)
         hint = f"did you mean {near!r}?" if near else f"{self.folder} has {', '.join(known) or 'no .py files'}"
-        return Trouble(f"no file {self.shown(path)!r}; {hint}")
+        return LoadProblem(f"no file {self.shown(path)!r}; {hint}")
 
 
 def _import_folders(folder: Path, root: Path) -> list[Path]:
@@ -297,10 +293,10 @@ def _would_import(name: str, path: Path) -> bool:
     return spec is not None and spec.origin == str(path)
 
 
-def _trouble(error: BaseException, file: str | None, files: SuiteFiles) -> Trouble:
+def _problem_of(error: BaseException, file: str | None, files: SuiteFiles) -> LoadProblem:
     """Where in the file its loading ended, and why."""
     if isinstance(error, MarkError):
-        return Trouble(error.reason, *error.place)
+        return LoadProblem(error.reason, *error.location)
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
     frames = [(name, line) for name, line in frames if not name.startswith("<frozen") and name not in _OWN_FILES]
     if file is None:
@@ -312,7 +308,7 @@ def _trouble(error: BaseException, file: str | None, files: SuiteFiles) -> Troub
     message = _described(error)
     if frames and frames[-1][0] != file and files.is_local(frames[-1][0]):
         message += f" (raised at {files.shown(frames[-1][0])}:{frames[-1][1]})"
-    return Trouble(message, file, line)
+    return LoadProblem(message, file, line)
 
 
 _OWN_FILES = (__file__, importlib.__file__)
@@ -361,7 +357,7 @@ def _described(error: BaseException) -> str:
     return message
 
 
-def _read(path: Path) -> Source | None:
+def _read(path: Path) -> SourceText | None:
     try:
         content = path.read_bytes()
     except OSError:
@@ -369,9 +365,9 @@ def _read(path: Path) -> Source | None:
     digest = sha256(content).hexdigest()
     tree = parse_source(content)
     if tree is None:
-        return Source(digest, (), ())
-    marked = tuple((found.mark, found.line) for found in marked_defs(tree))
-    return Source(digest, tuple(_imports(tree)), marked)
+        return SourceText(digest, (), ())
+    marked = tuple((found.mark, found.line) for found in marked_functions(tree))
+    return SourceText(digest, tuple(_imports(tree)), marked)
 
 
 def _imports(tree: ast.Module) -> Iterator[tuple[int, str]]:

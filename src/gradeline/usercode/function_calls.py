@@ -1,0 +1,364 @@
+"""How users' functions are called: targets by the names of their parameters, graders with their result checked."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from types import FunctionType, TracebackType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gradeline.errors import AgentError, BadReplyError, DataError, closest_match, response_policy
+from gradeline.model import ErrorInfo, GradeResult, Response, Sample, Trajectory, Usage, clean_data, clean_text
+from gradeline.model.context import copy_sample
+from gradeline.model.grade import is_field_error, plain_scalar
+from gradeline.model.response import usage_of_calls
+from gradeline.model.text import is_calling_code, is_clean, quote_typed, user_frames, user_traceback
+from gradeline.usercode.decorators import definition_location
+from gradeline.usercode.returned_values import AgentTurn, ReturnedTurns, TurnRequest, read_returned, stored_response
+
+NAMES = ("input", "messages", "session", "sample", "model")
+"""The parameter names that have a meaning, in any position."""
+_SEES_THE_INPUT = frozenset({"input", "messages", "sample"})
+_BY_TURN = frozenset({"input", "messages", "session"})
+_REMEDY = "give it a parameter for the user's text, such as def answer(input), or messages or sample"
+
+_Parameter = inspect.Parameter
+
+
+class ParameterError(TypeError):
+    """A function that cannot be called as a target; the message names what to change."""
+
+
+class Parameters(NamedTuple):
+    """How a function is called: what goes to it by position, and what by keyword."""
+
+    positional: tuple[tuple[str | None, Any], ...]
+    """A name of `NAMES`, or None with the parameter's own default."""
+    keywords: tuple[tuple[str, str], ...]
+    """Pairs of the parameter's name and a name of `NAMES`."""
+    gets: frozenset[str]
+
+    @property
+    def by_turn(self) -> bool:
+        """Whether it is called once per user turn; a function of ``sample`` sees all turns and is called once."""
+        return bool(self.gets & _BY_TURN)
+
+    def call(self, function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+        positional = [default if name is None else values[name] for name, default in self.positional]
+        return function(*positional, **{parameter: values[name] for parameter, name in self.keywords})
+
+
+ONE_TEXT = Parameters((("input", None),), (), frozenset({"input"}))
+"""Of a function that is called with the text and nothing else."""
+
+
+def read_parameters(function: Callable[..., Any]) -> Parameters:
+    """How to call this function, or `ParameterError`."""
+    try:
+        return _cached(function)
+    except ParameterError:
+        raise
+    except TypeError:  # an object that cannot be hashed
+        return _matched(function)
+
+
+def _matched(function: Callable[..., Any]) -> Parameters:
+    """Names of `NAMES` get what they name; the first other parameter gets the text where ``input`` is not one."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # a callable written in C that does not describe itself
+        return ONE_TEXT
+    text = _text_parameter(parameters)
+    positional: list[tuple[str | None, Any]] = []
+    keywords: list[tuple[str, str]] = []
+    gets: set[str] = set()
+    in_order = True
+    for parameter in parameters:
+        name = "input" if parameter is text else parameter.name if parameter.name in NAMES else None
+        if parameter.kind is _Parameter.VAR_KEYWORD or (parameter.kind is _Parameter.VAR_POSITIONAL and name is None):
+            continue
+        if name is not None:
+            gets.add(name)
+        if parameter.kind is _Parameter.POSITIONAL_ONLY or parameter.kind is _Parameter.VAR_POSITIONAL:
+            positional.append((name, parameter.default))
+        elif name is None:
+            in_order = False
+        elif in_order and parameter.kind is _Parameter.POSITIONAL_OR_KEYWORD:
+            positional.append((name, None))
+        else:
+            keywords.append((parameter.name, name))
+    if not gets & _SEES_THE_INPUT:
+        raise ParameterError(f"takes no input; {_REMEDY}")
+    matched = Parameters(tuple(positional), tuple(keywords), frozenset(gets))
+    return ONE_TEXT if matched == ONE_TEXT else matched
+
+
+_cached = lru_cache(maxsize=64)(_matched)
+
+
+def _text_parameter(parameters: list[inspect.Parameter]) -> inspect.Parameter | None:
+    """The parameter that has none of the names and so gets the text; `ParameterError` for a second such one."""
+    others = [one for one in parameters if one.name not in NAMES and one.kind is not _Parameter.VAR_KEYWORD]
+    required = [one for one in others if one.default is one.empty and one.kind is not _Parameter.VAR_POSITIONAL]
+    named_input = any(one.name == "input" for one in parameters)
+    extra = required if named_input else required[1:]
+    if extra:
+        name = extra[0].name
+        near = closest_match(name, NAMES)
+        hint = f"did you mean {near!r}?" if near else f"give it a default, or one of the names {', '.join(NAMES)}"
+        raise ParameterError(f"takes the parameter {name!r}, which gets no value; {hint}")
+    if named_input:
+        return None
+    if required:
+        return required[0]
+    sees_the_input = any(one.name in _SEES_THE_INPUT for one in parameters)
+    return None if sees_the_input or not others else others[0]
+
+
+_LONGEST_MESSAGE = 10_000
+
+
+class TargetFunction:
+    """A target's function, and all of a call that is the same for every case."""
+
+    __slots__ = ("folders", "function", "model", "parameters", "reference", "takes_text")
+
+    def __init__(
+        self, function: Callable[..., Any], reference: str, model: str | None = None, folders: Sequence[str] = ()
+    ) -> None:
+        """``folders`` hold the user's own files; places in them are shown relative to them."""
+        self.function = function
+        self.parameters = read_parameters(function)
+        self.takes_text = self.parameters is ONE_TEXT
+        self.reference = reference
+        self.model = model
+        self.folders = folders
+
+
+class Conversation:
+    """One case as a function is asked it.
+
+    While not `done`: `call` the function, await its value where it is awaitable, and `take` it. The session
+    belongs to this conversation only.
+    """
+
+    def __init__(self, agent: TargetFunction, sample: Sample) -> None:
+        self._agent = agent
+        self._sample = sample
+        self._whole: Response | None = None
+        self.turn = 0
+        """The turn that is asked next, from 0."""
+        self.done = False
+        self._plain = agent.takes_text and not isinstance(sample.input, list)
+        """One call with one string, as most are: nothing of what follows is needed unless it returns more than that."""
+        if not self._plain:
+            self._begin()
+
+    def _begin(self) -> None:
+        asked = self._sample.input
+        self._inputs: Sequence[str] = asked if isinstance(asked, list) else (asked,)
+        self._history: list[Mapping[str, Any]] = []
+        self._values: dict[str, Any] = {"session": {}, "model": self._agent.model}
+        if "sample" in self._agent.parameters.gets:
+            self._values["sample"] = copy_sample(self._sample)
+        self._returned: list[ReturnedTurns] = []
+        self._turns: list[AgentTurn] = []
+        self._latency_ms = 0.0
+        self.done = not self._inputs
+
+    def call(self) -> Any:
+        """Call the function for the next turn; gives its value, or what has to be awaited for it."""
+        if self._plain:
+            return self._agent.function(self._sample.input)
+        if self.turn < len(self._inputs):
+            text = self._inputs[self.turn]
+            self._history.append({"role": "user", "content": text})
+            self._values["input"] = text
+        if "messages" in self._agent.parameters.gets:
+            self._values["messages"] = [_copied(message) for message in self._history]
+        return self._agent.parameters.call(self._agent.function, self._values)
+
+    def take(self, value: object, latency_ms: float) -> None:
+        """Take what the call returned; `AgentError` where it cannot be read."""
+        if self._plain and type(value) is str and is_clean(value):
+            self._whole, self.done = Response(text=value, latency_ms=latency_ms), True
+            return
+        if self._plain:
+            self._begin()
+            self._history.append({"role": "user", "content": self._inputs[0]})
+        if isinstance(value, Response) and not isinstance(self._sample.input, list):
+            self._whole = _timed(stored_response(value, self._agent.reference), latency_ms)
+            self.done = True
+            return
+        returned = read_returned(value, self._request())
+        self._returned.append(returned)
+        self._latency_ms += latency_ms if returned.latency_ms is None else returned.latency_ms
+        for turn in returned.turns:
+            self._turns.append(turn)
+            own = {"role": "assistant", "content": turn.text}
+            self._history += [own] if turn.history is None else turn.history
+        self.turn = len(self._turns)
+        self.done = self.turn >= len(self._inputs)
+
+    def response(self) -> Response:
+        """What the whole case is answered with."""
+        if self._whole is not None:
+            return self._whole
+        known = all(turn.tools_known for turn in self._turns)
+        memory = next((one.memory for one in reversed(self._returned) if one.memory is not None), None)
+        trajectory = None
+        if known or any(turn.messages for turn in self._turns) or isinstance(self._sample.input, list):
+            trajectory = Trajectory(tuple(turn.steps for turn in self._turns), memory, known)
+        return Response(
+            text=self._turns[-1].text if self._turns else "",
+            trajectory=trajectory,
+            usage=self._usage(),
+            latency_ms=self._latency_ms,
+            cleaned=any(one.cleaned for one in self._returned),
+        )
+
+    def failure(self, error: BaseException) -> ErrorInfo:
+        """Why the case has no answer: what the code raised, with its place, or what is wrong with what it returned."""
+        several = not self._plain and self._agent.parameters.by_turn and len(self._inputs) > 1
+        turn = f"turn {self.turn + 1} of {len(self._inputs)}: " if several else ""
+        if isinstance(error, AgentError):
+            info = ErrorInfo(error.type, str(error), response_policy(error.type).fault, error.traceback)
+        else:
+            info = raised(error, self._agent.folders)
+        return msgspec.structs.replace(info, message=turn + info.message) if turn else info
+
+    def _request(self) -> TurnRequest:
+        return TurnRequest(
+            self._agent.reference,
+            self._inputs,
+            self.turn,
+            self._history,
+            [turn.text for turn in self._turns],
+            self._agent.parameters.by_turn,
+            "sample" in self._agent.parameters.gets,
+        )
+
+    def _usage(self) -> Usage | None:
+        """The sum over the calls; unknown where one of them reported none."""
+        return usage_of_calls(one.usage for one in self._returned)
+
+
+def raised(error: BaseException, folders: Sequence[str] = ()) -> ErrorInfo:
+    """An exception of a target's code as a record keeps it: its text, its place and the user's own frames."""
+    try:
+        text = str(error)
+    except BaseException:
+        text = "(its text cannot be shown)"
+    name = type(error).__name__
+    message = f"{name}: {text[:_LONGEST_MESSAGE]}" if text else name
+    place = _place(user_frames(error.__traceback__), folders)
+    kind = "memory" if isinstance(error, MemoryError) else "agent_error"
+    return ErrorInfo(
+        kind,
+        clean_text(f"{message} ({place})" if place else message).text,
+        response_policy(kind).fault,
+        user_traceback(error),
+    )
+
+
+def _place(trace: TracebackType | None, folders: Sequence[str]) -> str:
+    """Where it was raised: the last line of the user's own files, else of any code but this package's."""
+    found: tuple[str, TracebackType] | None = None
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        shown = _shown(file, folders)
+        if shown != file or found is None or found[0] == found[1].tb_frame.f_code.co_filename:
+            found = shown, trace
+        trace = trace.tb_next
+    if found is None or is_calling_code(found[0]):
+        return ""
+    return f"{found[0]}:{found[1].tb_lineno} in {found[1].tb_frame.f_code.co_name}"
+
+
+def _shown(file: str, folders: Sequence[str]) -> str:
+    """Relative to the first of these folders that holds it; installed packages are in none of them."""
+    if f"{os.sep}site-packages{os.sep}" in file:
+        return file
+    return next((os.path.relpath(file, folder) for folder in folders if file.startswith(folder + os.sep)), file)
+
+
+def _timed(response: Response, latency_ms: float) -> Response:
+    if response.latency_ms is not None:
+        return response
+    return msgspec.structs.replace(response, latency_ms=latency_ms)
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
+
+
+_OWN = str(Path(__file__).parent.parent)
+
+
+def checked_call(call: Callable[[], object], function: Callable[..., Any], reference: str) -> GradeResult:
+    """The grade that the call gives; a wrong field of a `GradeResult` is reported with the grader and the line."""
+    try:
+        return checked(call(), reference)
+    except ValueError as error:
+        if not is_field_error(error):
+            raise
+        raise named(error, function, reference) from None
+
+
+def named(error: ValueError, function: object, reference: str) -> ValueError:
+    """The error with the grader's name and the line in its code, where that is known, else of its definition."""
+    where = _line_of(error.__traceback__) or _definition_of(function)
+    found = ValueError(f"grader {reference!r}{where and f' ({where})'}: GradeResult.{error}")
+    return found.with_traceback(error.__traceback__)
+
+
+def checked(value: object, reference: str) -> GradeResult:
+    """What a custom grader returned, or `BadReplyError` with what to write instead."""
+    if not isinstance(value, GradeResult):
+        if type(value).__name__ != "GradeResult":  # the real letta package has a class of its own
+            raise BadReplyError(f"{reference} returned {quote_typed(value)}; return {_instead_of(value)}")
+        foreign: Any = value
+        try:
+            value = GradeResult(foreign.score, foreign.rationale, foreign.metadata, getattr(foreign, "passed", None))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise BadReplyError(f"{reference} returned {quote_typed(foreign)}: {error}") from None
+    try:
+        metadata = clean_data(value.metadata, "metadata")
+    except DataError as error:
+        raise BadReplyError(f"{reference} returned a GradeResult whose {error}") from None
+    rationale = value.rationale
+    if isinstance(rationale, str):
+        rationale = clean_text(str.__str__(rationale)).text
+    return GradeResult(value.score, rationale, metadata, value.passed)
+
+
+def _instead_of(value: object) -> str:
+    value = plain_scalar(value)
+    if isinstance(value, int | float) and 0 <= value <= 1:
+        return f"GradeResult(score={float(value)})"
+    return "GradeResult(score=...)"
+
+
+def _line_of(trace: TracebackType | None) -> str:
+    """The unwrapped_function line of user code, as ``file.py:line``."""
+    found = ""
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith(_OWN):
+            found = f"{Path(file).name}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return found
+
+
+def _definition_of(function: object) -> str:
+    if not isinstance(function, FunctionType):
+        return ""
+    file, line = definition_location(function)
+    return f"{Path(file).name}:{line}"

@@ -1,0 +1,265 @@
+"""What the engine and a worker process exchange: msgpack frames over pipes, and progress in shared memory."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gradeline.model.grade import GradeResult
+from gradeline.model.response import ErrorInfo, Response
+from gradeline.model.sample import Sample
+from gradeline.usercode.loader import CodeSpec, Manifest
+from gradeline.usercode.process_control import GRADER_MEMORY
+
+MAX_FRAME = 256 * 1024 * 1024
+_LENGTH = struct.Struct("<I")
+
+
+class Task(msgspec.Struct, frozen=True, array_like=True):
+    """One call of user code on a sample.
+
+    ``role`` is ``grader``, ``extractor`` or ``target`` (which is asked all turns of the sample), or
+    ``builtin-grader``, ``builtin-extractor`` or ``builtin-search`` (a JMESPath) for those of ours that
+    need a process which can be killed. A grader's submission is given, or made by the job's task at index
+    ``extract``. A target's ``timeout`` is that of each turn.
+    """
+
+    role: str
+    reference: str
+    submission: str = ""
+    extract: int | None = None
+    config: dict[str, Any] = {}
+    timeout: float = 5.0
+    memory: int = GRADER_MEMORY
+    """Bytes that its process may take; 0: no limit."""
+
+
+class Job(msgspec.Struct, frozen=True, array_like=True):
+    """A sample with all the user code that looks at it; the results come back together."""
+
+    sample: Sample
+    tasks: tuple[Task, ...]
+    response: Response | None = None
+
+    def part(self, indices: Sequence[int]) -> Job:
+        """The job with only these tasks; what a task reads from must be one of them."""
+        places = {index: place for place, index in enumerate(indices)}
+        tasks = (self.tasks[index] for index in indices)
+        moved = (
+            task if task.extract is None else msgspec.structs.replace(task, extract=places[task.extract])
+            for task in tasks
+        )
+        return Job(self.sample, tuple(moved), self.response)
+
+
+class TaskResult(msgspec.Struct, frozen=True, array_like=True):
+    """What became of a task: a grade, an extracted text, an answer, or an error."""
+
+    result: GradeResult | None = None
+    text: str | None = None
+    error: ErrorInfo | None = None
+    output: str | None = None
+    """What the code printed, as far as it is kept."""
+    latency_ms: float | None = None
+    response: Response | None = None
+    """What a target answered."""
+
+
+class LoadCode(msgspec.Struct, frozen=True, tag="load_code", array_like=True):
+    """Load a suite's code; answered by `CodeLoaded`."""
+
+    spec: CodeSpec | None
+
+
+class RunSetup(msgspec.Struct, frozen=True, tag="run_setup", array_like=True):
+    """Call the setup function; answered by `SetupDone`."""
+
+    suite: dict[str, Any]
+
+
+class RunBatch(msgspec.Struct, frozen=True, tag="run_batch", array_like=True):
+    """Jobs to run in order; answered by one or more `BatchResults`."""
+
+    id: int
+    jobs: list[Job]
+
+
+EngineRequest = LoadCode | RunSetup | RunBatch
+
+
+class CodeLoaded(msgspec.Struct, frozen=True, tag="code_loaded", array_like=True):
+    manifest: Manifest
+
+
+class SetupDone(msgspec.Struct, frozen=True, tag="setup_done", array_like=True):
+    error: ErrorInfo | None = None
+    output: str | None = None
+
+
+class BatchResults(msgspec.Struct, frozen=True, tag="batch_results", array_like=True):
+    """The results of the next jobs of a batch."""
+
+    batch: int
+    results: list[list[TaskResult]]
+
+
+class EncodedBatchResults(msgspec.Struct, frozen=True, tag="batch_results", array_like=True):
+    """`BatchResults` as the worker writes it: each result was encoded, and measured, when it was made."""
+
+    batch: int
+    results: list[list[msgspec.Raw]]
+
+
+WorkerReply = CodeLoaded | SetupDone | BatchResults
+
+encode = msgspec.msgpack.Encoder().encode
+decode_request = msgspec.msgpack.Decoder(EngineRequest).decode
+decode_reply = msgspec.msgpack.Decoder(WorkerReply).decode
+
+
+def frame(message: object) -> bytes:
+    """A message ready for the pipe."""
+    body = encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+class FrameError(ValueError):
+    """The pipe holds something that is no frame."""
+
+
+class FrameBuffer:
+    """Bytes as they arrive, frames as they are whole."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Add what was read; gives the bodies of the frames that are complete."""
+        self._data += data
+        position = 0
+        while len(self._data) - position >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._data, position)
+            if length > MAX_FRAME:
+                raise FrameError(f"a frame of {length:,} bytes is too large (at most {MAX_FRAME:,})")
+            end = position + _LENGTH.size + length
+            if len(self._data) < end:
+                break
+            yield bytes(self._data[position + _LENGTH.size : end])
+            position = end
+        if position:
+            del self._data[:position]
+
+
+_LAYOUT = struct.Struct("<qqqdq")
+_NUMBER = struct.Struct("<q")
+_BEGIN = _LAYOUT.size
+_CUT = _BEGIN + _NUMBER.size
+_LOADING = _CUT + _NUMBER.size
+_PATH = struct.Struct("<H1022s")
+"""The file that is being loaded: its length and its bytes."""
+SIZE = _LOADING + _PATH.size
+
+
+class Position(NamedTuple):
+    """The task a worker is at, and since when (of the monotonic clock that processes share); -1 is none.
+
+    ``turn`` is that of the conversation with a target, from 0; each turn has its own ``since``.
+    """
+
+    batch: int
+    job: int
+    task: int
+    since: float
+    turn: int = 0
+
+
+class Loading(NamedTuple):
+    """What a worker was loading: a file or a module, and the line where its code ended the process, if known."""
+
+    source: str
+    location: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Loading:
+        """From what the worker wrote into its progress."""
+        source, _, location = text.partition("\n")
+        return cls(source, location)
+
+    def __str__(self) -> str:
+        return f"{self.source}\n{self.location}" if self.location else self.source
+
+
+IDLE = Position(-1, -1, -1, 0.0)
+
+
+class Progress:
+    """Written by the worker before each task, read by the engine."""
+
+    def __init__(self, fd: int) -> None:
+        self._memory = mmap.mmap(fd, SIZE)
+
+    def write(self, batch: int, job: int, task: int, since: float, turn: int = 0) -> None:
+        # in one piece: pack_into clears the place first, and a reader would see a task that began at zero
+        self._memory[: _LAYOUT.size] = _LAYOUT.pack(batch, job, task, since, turn)
+
+    def read(self) -> Position:
+        """The same twice, so that half a write is not taken for one."""
+        while True:
+            first, second = self._memory[: _LAYOUT.size], self._memory[: _LAYOUT.size]
+            if first == second:
+                return Position(*_LAYOUT.unpack(first))
+
+    def write_loading(self, file: str) -> None:
+        """The file whose code runs because it is loaded; an empty string where none is."""
+        raw = file.encode(errors="replace")[:1022]
+        self._memory[_LOADING:] = _PATH.pack(len(raw), raw)
+
+    def read_loading(self) -> str:
+        """What `write_loading` wrote last."""
+        length, raw = _PATH.unpack(self._memory[_LOADING:])
+        file: str = raw[:length].decode(errors="replace")
+        return file
+
+    @property
+    def output_begin(self) -> int:
+        """Where in its file the output of the current call begins; see `gradeline.usercode.output`."""
+        return self._number(_BEGIN)
+
+    @output_begin.setter
+    def output_begin(self, place: int) -> None:
+        self._memory[_BEGIN : _BEGIN + _NUMBER.size] = _NUMBER.pack(place)
+
+    @property
+    def output_cut(self) -> int:
+        """Bytes of the current call's output that were dropped."""
+        return self._number(_CUT)
+
+    @output_cut.setter
+    def output_cut(self, count: int) -> None:
+        self._memory[_CUT : _CUT + _NUMBER.size] = _NUMBER.pack(count)
+
+    def _number(self, place: int) -> int:
+        (number,) = _NUMBER.unpack_from(self._memory, place)
+        return int(number)
+
+    def close(self) -> None:
+        self._memory.close()
+
+
+def shared_file() -> int:
+    """A file descriptor of memory that a child process can be given."""
+    if sys.platform == "linux":
+        fd = os.memfd_create("gradeline-progress")
+    else:
+        import tempfile  # 2 ms, and not for Linux
+
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    os.ftruncate(fd, SIZE)
+    return fd
