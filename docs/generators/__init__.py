@@ -1,1 +1,1 @@
-"""The pages under docs/ that are made from the program itself, one a module."""
+"""Pages and images under docs/ that are generated from the program, one module for each kind."""

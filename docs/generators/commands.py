@@ -9,7 +9,7 @@ import click
 
 from gradeline.cli.commands import cli
 
-from .tables import MADE, cell, code, page, table
+from .tables import GENERATED, cell, code, page, table
 
 
 def command_line() -> str:
@@ -18,7 +18,7 @@ def command_line() -> str:
 
 def _lines() -> Iterator[str]:
     context = click.Context(cli, info_name="gradeline")
-    yield from ("# Command line", "", f"{MADE} `gradeline COMMAND --help` shows the same.", "")
+    yield from ("# Command line", "", f"{GENERATED} `gradeline COMMAND --help` shows the same.", "")
     yield from ("Every command takes these options, before or after its name:", "")
     yield from _options(cli, context, set())
     common = {param.name for param in cli.get_params(context)}

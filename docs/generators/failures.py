@@ -10,7 +10,7 @@ from gradeline import errors
 from gradeline.cli.commands import cli
 from gradeline.errors import GRADE_POLICY, RESPONSE_POLICY, Policy
 
-from .tables import MADE, page, table
+from .tables import GENERATED, page, table
 
 _CODES = {
     0: "The gate passes; without one, enough cases have a score. `compare`: better, or not worse. `grade`: all pass.",
@@ -67,7 +67,7 @@ def failures() -> str:
 
 
 def _lines() -> Iterator[str]:
-    yield from ("# Exit codes and errors", "", MADE, "", "## Exit codes", "")
+    yield from ("# Exit codes and errors", "", GENERATED, "", "## Exit codes", "")
     documented = {int(code) for code in re.findall(r"\b\d+\b", cli.epilog or "")}
     if documented != set(_CODES):
         raise ValueError(f"the help has the exit codes {sorted(documented)}, this page {sorted(_CODES)}")

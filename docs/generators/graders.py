@@ -9,7 +9,7 @@ from gradeline import extractors, graders
 from gradeline.cli.graders import conditions
 from gradeline.graders.base import DEFAULT_EXTRACTOR
 
-from .tables import MADE, cell, code, default_in_words, page, table, type_in_words
+from .tables import GENERATED, cell, code, default_in_words, page, table, type_in_words
 
 
 def graders_and_extractors() -> str:
@@ -18,7 +18,7 @@ def graders_and_extractors() -> str:
 
 def _lines() -> Iterator[str]:
     yield from ("# Graders and extractors", "")
-    yield f"{MADE} `gradeline graders NAME` shows the same. Keys that begin with `x-` are free for your own use."
+    yield f"{GENERATED} `gradeline graders NAME` shows the same. Keys that begin with `x-` are free for your own use."
     yield from ("", "## Graders", "")
     for entry in graders.registry.list():
         yield from _section(entry)

@@ -13,7 +13,7 @@ from gradeline.service.openapi import openapi_of
 from gradeline.service.service import build_service
 from gradeline.service.settings import ServeSettings
 
-from .tables import MADE, cell, code, default_in_words, page, table, type_in_words
+from .tables import GENERATED, cell, code, default_in_words, page, table, type_in_words
 
 Tree = Mapping[str, Any]
 
@@ -43,7 +43,7 @@ def rest_api() -> str:
 
 
 def _lines(document: Tree) -> Iterator[str]:
-    yield from ("# REST API", "", MADE, "", *_INTRODUCTION.splitlines(), "")
+    yield from ("# REST API", "", GENERATED, "", *_INTRODUCTION.splitlines(), "")
     yield from _failures(document)
     by_tag: dict[str, list[tuple[str, str, Tree]]] = {}
     for path, operations in document["paths"].items():

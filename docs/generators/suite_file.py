@@ -13,7 +13,7 @@ from gradeline.suite.spec import BudgetSpec
 from gradeline.verdict import gate_schema
 from gradeline.verdict.gate import BaseGate
 
-from .tables import MADE, cell, code, default_in_words, options, page, table, type_in_words
+from .tables import GENERATED, cell, code, default_in_words, options, page, table, type_in_words
 
 _SECTIONS = {"dataset": "case", "target": "target", "graders": "grader", "gate": "gate", "reward": "reward"}
 
@@ -24,7 +24,7 @@ def suite_file() -> str:
 
 def _lines() -> Iterator[str]:
     yield from ("# Suite file", "")
-    yield f"{MADE} [Write a suite](suites.md) shows the keys in use."
+    yield f"{GENERATED} [Write a suite](suites.md) shows the keys in use."
     yield ""
     yield "A suite is YAML or JSON. Keys that begin with `x-` are for your own use; other unknown keys are refused."
     yield "`gradeline schema` prints it as a JSON Schema, with which an editor completes and checks a suite."
