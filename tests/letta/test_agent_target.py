@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from gradeline.engine.components import Access
 
-from gradeline.engine.access import Access
 from gradeline.engine.definition import RunOptions
 from gradeline.engine.prepare import prepare
 from gradeline.errors import ConfigError, Fault
@@ -18,10 +18,10 @@ from gradeline.letta.targets import LettaAgentConfig, LettaAgentTarget
 from gradeline.model import ErrorInfo, Message, Response, Sample, ToolCall, Trajectory, Usage
 from gradeline.suite.read import read_suite
 from gradeline.targets import create
-from gradeline.testing.letta_server import Behaviour, Failure, LettaStub, Operation, StubAgent, looks_it_up
 from gradeline.transport import PublicOnly, Transport
 from gradeline.usercode.loader import CodeRequest, CodeSpec
 from gradeline.usercode.pool import WorkerPool
+from letta_server import Behaviour, Failure, LettaStub, Operation, StubAgent, looks_it_up
 from target_context import context
 
 KEY = "sk-let-0123456789"
@@ -409,7 +409,7 @@ def test_a_run_that_may_not_reach_everything_has_calls_keep_to_that(suite: Path)
     async def run() -> Response:
         async with LettaStub() as letta:
             outside = Access({"LETTA_BASE_URL": letta.url}, PublicOnly())
-            async with prepare(read_suite(path), RunOptions(), outside=outside) as prepared:
+            async with prepare(read_suite(path), RunOptions(), access=outside) as prepared:
                 response = await prepared.target.respond(Sample(id=1, input="x"))
             assert letta.operations() == []
             return response

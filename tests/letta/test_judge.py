@@ -18,8 +18,8 @@ from gradeline.graders import create, run_async_grader
 from gradeline.letta.judge import LettaJudge
 from gradeline.model import AsyncGrader, Grade, GradeContext, GradeResult, MeteredResult, Sample, Usage
 from gradeline.model.resources import Resources
-from gradeline.testing.letta_server import Behaviour, Failure, LettaStub, Message, Operation, StubAgent, submits
 from gradeline.transport import CallError, PublicOnly
+from letta_server import Behaviour, Failure, LettaStub, Message, Operation, StubAgent, submits
 
 KEY = "sk-let-0123456789"
 SOURCE = "def submit_grade(score: float, rationale: str):\n    return 'ok'\n"

@@ -24,8 +24,8 @@ def ask(path: str, data: Mapping[str, Any]) -> Any:
     """POST to the server."""
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {os.environ.get('LETTA_API_KEY', '')}"}
     url = os.environ["LETTA_BASE_URL"] + path
-    request = urllib.request.Request(url, json.dumps(data).encode(), headers)  # noqa: S310 - the tests' own server
-    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+    request = urllib.request.Request(url, json.dumps(data).encode(), headers)
+    with urllib.request.urlopen(request, timeout=30) as answer:
         return json.load(answer)
 
 

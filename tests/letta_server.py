@@ -4,15 +4,12 @@
         letta.fail("send", 500)
         await ask(letta.url)
 
-``python -m gradeline.testing.letta_server --port 0`` serves the same and prints its address.
 `install_letta` puts a program ``letta`` into a folder that works with such a server.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import contextlib
 import json
 import sys
 from collections import deque
@@ -34,7 +31,7 @@ Operation = Literal["import", "create", "update", "state", "delete", "send", "li
 _DATE = "2026-01-05T09:00:00+00:00"
 
 
-class Asked(NamedTuple):
+class LettaRequest(NamedTuple):
     """A request as it came; ``data`` is its JSON, or the fields of its form."""
 
     operation: Operation
@@ -142,7 +139,7 @@ class LettaStub:
         self._numbers = count(1)
         self.url = ""
         self.agents: dict[str, StubAgent] = {}
-        self.asked: list[Asked] = []
+        self.asked: list[LettaRequest] = []
         self.stop_reason = "end_turn"
         self.usage: Mapping[str, Any] | None = USAGE
         self.page = 200
@@ -194,7 +191,7 @@ class LettaStub:
         async def handle(request: web.Request) -> web.StreamResponse:
             data = await _data(request)
             self.asked.append(
-                Asked(operation, request.method, request.path, dict(request.query), dict(request.headers), data)
+                LettaRequest(operation, request.method, request.path, dict(request.query), dict(request.headers), data)
             )
             if self._key is not None and request.headers.get("Authorization") != f"Bearer {self._key}":
                 return web.json_response({"detail": "Unauthorized"}, status=401)
@@ -284,27 +281,9 @@ async def _fail(request: web.Request, failure: Failure) -> web.StreamResponse:
 
 
 def install_letta(folder: Path) -> Path:
-    """Put a program ``letta`` into the folder, which is to stand on the PATH; see `gradeline.testing.letta_cli`."""
+    """Put a program ``letta`` into the folder, which is to stand on the PATH; see `letta_cli`."""
     program = folder / "letta"
     source = Path(__file__).with_name("letta_cli.py")
     program.write_text(f'#!/bin/sh\nexec {quote(sys.executable)} -I {quote(str(source))} "$@"\n')
     program.chmod(0o755)
     return program
-
-
-async def _serve(port: int) -> None:
-    async with LettaStub(port=port) as stub:
-        sys.stdout.write(f"{stub.url}\n")
-        sys.stdout.flush()
-        await asyncio.Event().wait()
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m gradeline.testing.letta_server", description=__doc__)
-    parser.add_argument("--port", type=int, default=0, help="0, the default, takes any free port")
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(parser.parse_args().port))
-
-
-if __name__ == "__main__":
-    main()
