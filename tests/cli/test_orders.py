@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gradeline.testing.fake_judge import FakeJudge, Truth, marked
+from gradeline.testing.fake_judge import FakeJudge, Truth, with_mark
 
 COMMAND = str(Path(sys.executable).with_name("gradeline"))
 CASES = 20
@@ -41,7 +41,7 @@ def words(done: subprocess.CompletedProcess[str]) -> str:
 def write_suite(folder: Path, name: str, answer: str, **keys: Any) -> str:
     cases = [{"id": case, "input": f"q{case}", "ground_truth": "yes"} for case in range(CASES)]
     (folder / "cases.jsonl").write_text("\n".join(map(json.dumps, cases)))
-    replies = [{"id": case, "text": marked(f"{name} {case}", answer)} for case in range(CASES)]
+    replies = [{"id": case, "text": with_mark(f"{name} {case}", answer)} for case in range(CASES)]
     (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, replies)))
     target = {"kind": "replay", "responses": f"{name}.jsonl"}
     (folder / f"{name}.json").write_text(json.dumps({"name": name, "dataset": "cases.jsonl", "target": target, **keys}))

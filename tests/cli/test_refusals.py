@@ -13,7 +13,7 @@ from gradeline.api import run_suite
 from gradeline.cli import run_cli as gradeline
 from gradeline.store import open_storage
 from gradeline.testing.fake_judge import FakeJudge
-from gradeline.testing.fake_judge.server import Rule
+from gradeline.testing.fake_judge.server import BehaviourRule
 
 CASES = 12
 MANY = 130
@@ -52,7 +52,7 @@ class Refusing:
     def refuse(self, behaviour: str, *cases: int) -> None:
         """Refuse the questions about these cases; without any, all."""
         texts = [f"answer-{n}." for n in cases] or [None]
-        self.server.rules = tuple(Rule(behaviour=behaviour, model="m", contains=text) for text in texts)
+        self.server.rules = tuple(BehaviourRule(behaviour=behaviour, model="m", contains=text) for text in texts)
 
     def command(self, *arguments: str) -> tuple[int, dict[str, Any], str]:
         """What a script sees: the exit code, the one JSON object, and stderr."""

@@ -18,14 +18,14 @@ from gradeline.graders import create
 from gradeline.judges.base import JudgeGrader
 from gradeline.judges.fencing import Fence
 from gradeline.judges.model_judge import ModelJudge
-from gradeline.judges.prompts import Case, judge_prompt, mentions_submission, with_submission
+from gradeline.judges.prompts import PromptCase, judge_prompt, mentions_submission, with_submission
 from gradeline.model import GradeResult
 from gradeline.model.resources import Resources
 from gradeline.testing import ScriptedAdapter
-from gradeline.testing.fake_judge import FakeJudge, Truth, marked
+from gradeline.testing.fake_judge import FakeJudge, Truth, with_mark
 
-ANSWER = marked("It is Paris.", "right")
-OTHER = marked("It is Rome.", "wrong")
+ANSWER = with_mark("It is Paris.", "right")
+OTHER = with_mark("It is Rome.", "wrong")
 SAMPLE = Sample("s", "The capital of France? {submission}", "Paris", rubric_vars={"tone": "kind"})
 RUBRICS = [
     "Is it right?",
@@ -106,7 +106,7 @@ def test_a_checklist_alone_shows_the_answer(server: FakeJudge) -> None:
 
 def test_the_answer_is_appended_once_and_fenced() -> None:
     fence = Fence("0123456789abcdef")
-    prompt = judge_prompt("Question: {input}.", Case("2 + 2? {submission}", "It is 4.", "4"), "Reply.", fence)
+    prompt = judge_prompt("Question: {input}.", PromptCase("2 + 2? {submission}", "It is 4.", "4"), "Reply.", fence)
     assert prompt == "\n\n".join(
         [
             "Question: 2 + 2? {submission}.",
@@ -187,16 +187,16 @@ def test_the_python_api_shows_every_answer(folder: Path, server: FakeJudge) -> N
 
 
 def test_a_pairwise_prompt_and_a_system_prompt_are_warned_of_where_they_name_what_is_not_filled(tmp_path: Path) -> None:
-    def remarks(kind: str, **config: Any) -> list[str]:
+    def config_issues(kind: str, **config: Any) -> list[str]:
         grader = create(kind, {"model": "m", **config})
         assert isinstance(grader, JudgeGrader)
-        return [str(remark.problem) for remark in grader.remarks(tmp_path, None)]
+        return [str(remark.problem) for remark in grader.config_issues(tmp_path, None)]
 
-    assert remarks("pairwise", prompt="Compare {submission}.", system_prompt="Q: {input}") == [
+    assert config_issues("pairwise", prompt="Compare {submission}.", system_prompt="Q: {input}") == [
         "prompt: {submission} is not filled in here; both answers are appended",
         "system_prompt: {input} is not filled in here; use it in the rubric",
     ]
-    assert remarks("pairwise", prompt="Compare.") == []
-    assert remarks("model_judge", prompt="{submission}", system_prompt="Q: {input}") == [
+    assert config_issues("pairwise", prompt="Compare.") == []
+    assert config_issues("model_judge", prompt="{submission}", system_prompt="Q: {input}") == [
         "system_prompt: {input} is not filled in here; use it in the rubric"
     ]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gradeline.judges.fencing import Fence, neutralised
-from gradeline.testing.fake_judge.truth import take_apart
+from gradeline.judges.fencing import Fence, neutralize_fences
+from gradeline.testing.fake_judge.verdicts import parse_prompt
 
 NONCE = "0123456789abcdef"
 PIECES = st.lists(
@@ -86,8 +86,8 @@ def test_the_notice_names_the_nonce_and_says_what_is_data() -> None:
     ],
 )
 def test_look_alikes_of_any_fence_are_neutralised(look_alike: str) -> None:
-    assert neutralised(look_alike).startswith("[")
-    assert neutralised(neutralised(look_alike)) == neutralised(look_alike)
+    assert neutralize_fences(look_alike).startswith("[")
+    assert neutralize_fences(neutralize_fences(look_alike)) == neutralize_fences(look_alike)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_look_alikes_of_any_fence_are_neutralised(look_alike: str) -> None:
     ],
 )
 def test_all_other_text_stays_as_it_is(text: str) -> None:
-    assert neutralised(text) == text
+    assert neutralize_fences(text) == text
 
 
 @given(PIECES)
@@ -118,14 +118,14 @@ def test_a_fence_cannot_be_closed_from_inside(text: str) -> None:
         f"</fenced-candidate-{NONCE}>",
     ]
     inner = wrapped[wrapped.index("\n") + 1 : wrapped.rindex("\n")]
-    assert neutralised(inner) == inner
+    assert neutralize_fences(inner) == inner
     assert not re.search(r"<\W*fenced", inner, re.IGNORECASE)
 
 
 @given(PIECES)
 def test_a_judge_that_knows_fences_sees_all_of_the_text_inside(text: str) -> None:
     prompt = f"Judge this.\n{Fence(NONCE).wrap('candidate', f'[item:a quality=0.2] {text}')}\nReply."
-    shown = take_apart(prompt, {}).shown[0]
+    shown = parse_prompt(prompt, {}).shown[0]
     tags_inside = re.search(r"<[A-Za-z]", text)
     if not tags_inside:  # an answer's own markup is a fence to the fake judge
         assert (shown.label, prompt[shown.end :]) == (
@@ -136,4 +136,4 @@ def test_a_judge_that_knows_fences_sees_all_of_the_text_inside(text: str) -> Non
 
 def test_hostile_text_takes_linear_time() -> None:
     for piece in ("<", "<\u200b", "&lt;", "<fence", "</f\u200b", "＜"):
-        assert len(neutralised(piece * 100_000)) == len(piece) * 100_000
+        assert len(neutralize_fences(piece * 100_000)) == len(piece) * 100_000

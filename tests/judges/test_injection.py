@@ -17,7 +17,7 @@ from gradeline.judges import InvalidReply, LLMJudge
 from gradeline.judges.llm import RUBRIC
 from gradeline.model.llm import LLMResponse, RunConfig
 from gradeline.testing import ScriptedAdapter
-from gradeline.testing.fake_judge import FakeJudge, marked
+from gradeline.testing.fake_judge import FakeJudge, with_mark
 
 CONFIG = RunConfig(model="")
 BASELINE = LLMResponse("A sound answer.")
@@ -100,7 +100,7 @@ class TestCanaries:
     def test_a_sound_judge_gives_what_the_answer_is_worth(self, canary: str) -> None:
         with FakeJudge().in_thread() as server:
             adapter = create("openai", "fake-judge", base_url=server.base_url())
-            assert scored(LLMJudge(adapter), marked(canary, "canary", quality=0.1)) == 0.1
+            assert scored(LLMJudge(adapter), with_mark(canary, "canary", quality=0.1)) == 0.1
 
     def test_a_reply_that_repeats_it_beside_the_verdict_gives_no_higher_score(self, canary: str) -> None:
         reply = f"The candidate says: {canary[:200]}\n\n{LOW}"
@@ -118,7 +118,7 @@ class TestCanaries:
 def test_the_obedient_judge_would_hear_what_is_not_neutralised(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the tests above would prove nothing."""
     monkeypatch.setattr("gradeline.judges.fencing.secrets.token_hex", lambda _: GUESS)
-    monkeypatch.setattr("gradeline.judges.fencing.neutralised", lambda text: text)
+    monkeypatch.setattr("gradeline.judges.fencing.neutralize_fences", lambda text: text)
     canary = CANARIES[name].replace("baseline", "candidate")
     assert scored(LLMJudge(ScriptedAdapter(obedient)), canary) == 1.0
 
@@ -127,5 +127,5 @@ def test_the_canary_gives_a_judge_away_that_obeys_answers() -> None:
     """No fence helps a model that does what an answer says; the score shows it."""
     with FakeJudge("injection").in_thread() as server:
         adapter = create("openai", "fake-judge", base_url=server.base_url())
-        assert scored(LLMJudge(adapter), marked(CANARIES["plain demand"], "canary", quality=0.1)) == 1.0
+        assert scored(LLMJudge(adapter), with_mark(CANARIES["plain demand"], "canary", quality=0.1)) == 1.0
         assert server.decisions[0].causes == ("injection",)

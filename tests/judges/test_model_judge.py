@@ -22,7 +22,7 @@ from gradeline.judges.model_judge import ModelJudge
 from gradeline.model import AsyncGrader, MeteredResult
 from gradeline.model.resources import Resources
 from gradeline.testing import ScriptedAdapter
-from gradeline.testing.fake_judge import FakeJudge, Truth, marked
+from gradeline.testing.fake_judge import FakeJudge, Truth, with_mark
 from gradeline.transport import Backoff
 
 GOOD = '{"score": 0.8, "rationale": "mostly right"}'
@@ -70,7 +70,7 @@ def served(server: FakeJudge, behaviour: str = "", **config: Any) -> ModelJudge:
 class TestAsking:
     def test_a_reply_becomes_a_grade_that_says_how_it_came_about(self, server: FakeJudge) -> None:
         judge = served(server)
-        judged = ask(judge, context(marked("It is Paris.", "right")))
+        judged = ask(judge, context(with_mark("It is Paris.", "right")))
         assert isinstance(judged.result, GradeResult)
         metadata = dict(judged.result.metadata)
         prompt = metadata.pop("prompt")
@@ -183,7 +183,7 @@ class TestReplies:
 
     def test_a_checklist_of_a_served_judge(self, server: FakeJudge) -> None:
         checklist = [f"Question {number}?" for number in range(1, 6)]
-        graded = ask(served(server, checklist=checklist), context(marked("It is Paris.", "right"))).result
+        graded = ask(served(server, checklist=checklist), context(with_mark("It is Paris.", "right"))).result
         assert isinstance(graded, GradeResult)
         # the answer's quality is 0.8: four of five
         assert (graded.score, graded.rationale) == (0.8, "Measured against the rubric — each point in turn.")
@@ -215,7 +215,7 @@ class TestReplies:
     def test_a_reply_without_a_verdict_is_an_error_that_is_paid(
         self, server: FakeJudge, behaviour: str, error: str
     ) -> None:
-        judged = ask(served(server, behaviour), context(marked("It is Paris.", "right")))
+        judged = ask(served(server, behaviour), context(with_mark("It is Paris.", "right")))
         assert isinstance(judged.result, GraderError)
         assert judged.result.type == error
         assert judged.usage is not None
@@ -223,12 +223,12 @@ class TestReplies:
 
     def test_what_a_server_does_not_do_is_noted(self, server: FakeJudge) -> None:
         judge = served(server, "unsupported,param=seed|response_format", seed=3)
-        graded = result(judge, context(marked("It is Paris.", "right")))
+        graded = result(judge, context(with_mark("It is Paris.", "right")))
         assert graded.score == 0.8
         assert [note["what"] for note in graded.metadata["notes"]] == ["seed", "response_schema"]
 
     def test_an_unknown_usage_is_not_zero(self, server: FakeJudge) -> None:
-        judged = ask(served(server, "no-usage"), context(marked("It is Paris.", "right")))
+        judged = ask(served(server, "no-usage"), context(with_mark("It is Paris.", "right")))
         assert isinstance(judged.result, GradeResult)
         assert judged.usage in (None, Usage())
 
@@ -254,7 +254,7 @@ class TestScoring:
 
     def test_log_probabilities_give_the_expected_score(self, server: FakeJudge) -> None:
         judge = served(server, "coarse,n=11", scoring="logprobs")
-        graded = result(judge, context(marked("It is Paris.", "right")))
+        graded = result(judge, context(with_mark("It is Paris.", "right")))
         assert graded.metadata["scoring"] == "logprobs"
         assert graded.metadata["mode"] == 0.8
         assert graded.score == pytest.approx(server.decisions[-1].expected, abs=1e-6)
@@ -270,7 +270,7 @@ class TestScoring:
     def test_where_they_do_not_tell_all_it_is_the_mode_with_the_reason(
         self, server: FakeJudge, behaviour: str, reason: str
     ) -> None:
-        graded = result(served(server, behaviour, scoring="logprobs"), context(marked("It is Paris.", "right")))
+        graded = result(served(server, behaviour, scoring="logprobs"), context(with_mark("It is Paris.", "right")))
         assert graded.score == 0.8
         assert (graded.metadata["scoring"], graded.metadata["scoring_reason"]) == ("mode", reason)
 
@@ -444,7 +444,7 @@ class TestResources:
         with FakeJudge(items=items, key="sk-right-0123456789").in_thread() as server:
             config = {"prompt": "x", "model": "m", "base_url": server.base_url(), "api_key_env": "JUDGE_KEY"}
             placed = ModelJudge(config=config).bind(Resources(None, {"JUDGE_KEY": "sk-right-0123456789"}))
-            assert result(placed, context(marked("It is Paris.", "right"))).score == 0.8
+            assert result(placed, context(with_mark("It is Paris.", "right"))).score == 0.8
             with pytest.raises(ConfigError, match="put a valid key into JUDGE_KEY") as caught:
                 ask(ModelJudge(config=config))
         assert "not this one" not in str(caught.value)

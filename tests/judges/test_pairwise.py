@@ -17,7 +17,7 @@ from gradeline.judges.pairwise import PairwiseGrader
 from gradeline.model import AsyncGrader, ErrorInfo, MeteredResult
 from gradeline.model.resources import Resources
 from gradeline.testing import ScriptedAdapter
-from gradeline.testing.fake_judge import FakeJudge, Truth, marked
+from gradeline.testing.fake_judge import FakeJudge, Truth, with_mark
 
 SAMPLE = Sample("s", "What is the capital of France?", "The capital is Paris.")
 
@@ -128,7 +128,7 @@ def test_a_served_judge_is_heard_in_both_orders(behaviour: str, score: float | N
         grader = PairwiseGrader(config={"model": "m", "base_url": server.base_url(behaviour)}).bind(
             Resources(environment={})
         )
-        found = ask(grader, context(marked("Paris", "good"), marked("London", "fair"))).result
+        found = ask(grader, context(with_mark("Paris", "good"), with_mark("London", "fair"))).result
         assert [decision.items for decision in sorted(server.decisions, key=lambda one: one.items)] == [
             ("fair", "good"),
             ("good", "fair"),
@@ -233,6 +233,6 @@ def test_the_judge_is_the_same_whichever_run_it_compares_with() -> None:
 
 def test_a_missing_file_is_told_before_anything_is_asked(tmp_path: Path) -> None:
     grader = PairwiseGrader(config={"model": "m", "prompt_path": "none.txt", "base_url": "http://127.0.0.1:1"})
-    assert [(one.problem.path, one.fatal) for one in grader.remarks(tmp_path, None)] == [("prompt_path", True)]
+    assert [(one.problem.path, one.fatal) for one in grader.config_issues(tmp_path, None)] == [("prompt_path", True)]
     with pytest.raises(ConfigError, match=r"'none\.txt' cannot be read: no such file"):
         grader.bind(Resources(tmp_path))

@@ -12,12 +12,12 @@ from gradeline import GradeContext, GradeResult, Sample
 from gradeline.adapters import Usage
 from gradeline.errors import ConfigError, GraderError
 from gradeline.graders import create
-from gradeline.judges.panel import PanelGrader, family, one_family
+from gradeline.judges.panel import PanelGrader, family, shared_family
 from gradeline.model import AsyncGrader, MeteredResult
 from gradeline.model.llm import LLMResponse
 from gradeline.model.resources import Resources
 from gradeline.testing import ScriptedAdapter
-from gradeline.testing.fake_judge import FakeJudge, Truth, marked
+from gradeline.testing.fake_judge import FakeJudge, Truth, with_mark
 
 TWO = [{"model": "gpt-4o"}, {"provider": "anthropic", "model": "claude-x"}]
 THREE = [*TWO, {"provider": "google", "model": "gemini-x"}]
@@ -113,7 +113,7 @@ def test_members_of_three_formats_are_asked_side_by_side() -> None:
         assert isinstance(grader, AsyncGrader)
         assert grader.judges == ("openai:gpt-4o", "anthropic:claude-x", "gemini:gemini-x")
         placed = grader.bind(Resources(environment={}))
-        graded = placed.grade(GradeContext(Sample("s", "q"), marked("text", "right")))
+        graded = placed.grade(GradeContext(Sample("s", "q"), with_mark("text", "right")))
         assert graded.score == pytest.approx(0.8)
         assert server.counts().requests == 3
 
@@ -184,7 +184,7 @@ def test_a_models_name_tells_its_family(judge: str, name: str) -> None:
 
 
 def test_judges_of_one_family_are_told_apart_from_a_mixed_panel(tmp_path: Path) -> None:
-    assert one_family(["openai:gpt-4o", "openai:o3"]) == "openai"
-    assert one_family(["openai:gpt-4o", "vllm:llama-3"]) is None
+    assert shared_family(["openai:gpt-4o", "openai:o3"]) == "openai"
+    assert shared_family(["openai:gpt-4o", "vllm:llama-3"]) is None
     alike = PanelGrader(config={"prompt": "{submission}", "judges": [{"model": "gpt-4o"}, {"model": "gpt-5"}]})
-    assert [(one.problem.path, one.fatal) for one in alike.remarks(tmp_path, None)] == [("judges", False)]
+    assert [(one.problem.path, one.fatal) for one in alike.config_issues(tmp_path, None)] == [("judges", False)]

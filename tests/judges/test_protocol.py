@@ -13,11 +13,11 @@ import pytest
 
 from gradeline.adapters import AdapterSettings, ChatAdapter, ChatRequest, ChatResponse, ModelError, Note, create
 from gradeline.judges import GradingResult, LLMJudge, ReplyError
-from gradeline.judges.calls import Answered, ask
-from gradeline.judges.reply_parsing import Verdict, read_verdict, require_reply
+from gradeline.judges.calls import JudgeAnswer, ask
+from gradeline.judges.reply_parsing import JudgeVerdict, read_verdict, require_reply
 from gradeline.model.llm import LLMResponse, RunConfig
 from gradeline.model.response import Usage
-from gradeline.testing.fake_judge import FakeJudge, marked
+from gradeline.testing.fake_judge import FakeJudge, with_mark
 from gradeline.transport import Backoff
 
 STATUSES = {
@@ -27,8 +27,8 @@ STATUSES = {
     "truncated": "truncated",
 }
 CONFIG = RunConfig(model="caller", max_tokens=200_000)
-BASELINE = LLMResponse(marked("The usual.", "base", quality=0.5))
-CANDIDATE = LLMResponse(marked("Something else.", "cand", quality=0.75))
+BASELINE = LLMResponse(with_mark("The usual.", "base", quality=0.5))
+CANDIDATE = LLMResponse(with_mark("Something else.", "cand", quality=0.75))
 
 
 def adapter_at(base_url: str, provider: str = "openai", **settings: Any) -> ChatAdapter:
@@ -241,8 +241,8 @@ def test_a_truncated_reply_is_asked_for_with_a_limit_that_lets_it_end() -> None:
 
 
 class TestWhatIsRecorded:
-    def answered(self, behaviour: str, **params: Any) -> Answered[Verdict]:
-        async def asked() -> Answered[Verdict]:
+    def answered(self, behaviour: str, **params: Any) -> JudgeAnswer[JudgeVerdict]:
+        async def asked() -> JudgeAnswer[JudgeVerdict]:
             async with FakeJudge() as server, adapter_at(server.base_url(behaviour)) as adapter:
                 return await ask(adapter, _prompt(), RunConfig(model="", model_params=params), _read)
 
@@ -283,7 +283,7 @@ def test_the_statuses_add_up_to_the_items() -> None:
             gate = asyncio.Semaphore(20)
 
             async def one(number: int) -> str:
-                candidate = LLMResponse(marked(f"Answer {number}.", f"item-{number}", quality=0.75))
+                candidate = LLMResponse(with_mark(f"Answer {number}.", f"item-{number}", quality=0.75))
                 async with gate:
                     return await status_of(judge.ajudge(BASELINE, candidate, prompt="Do it.", run_config=CONFIG))
 
@@ -304,5 +304,5 @@ def _prompt() -> str:
     return f'Reply with "quality_score" and "notes".\n<candidate>\n{CANDIDATE.content}\n</candidate>'
 
 
-def _read(response: LLMResponse) -> Verdict:
+def _read(response: LLMResponse) -> JudgeVerdict:
     return read_verdict(require_reply(response), "quality_score", "notes")

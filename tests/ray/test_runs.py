@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gradeline.testing.fake_judge import FakeJudge
-from gradeline.testing.fake_judge.server import Rule
+from gradeline.testing.fake_judge.server import BehaviourRule
 from postgres_server import execute
 from ray_cluster import RayCluster
 
@@ -101,10 +101,10 @@ def test_a_judge_that_refuses_every_call_fails_the_run_and_resume_finishes_it(
             f"{{kind: model_judge, prompt: '{{submission}}', model: m, base_url: '{judge.base_url()}', max_retries: 0}}"
         )
         project.write(20, more=f"  quality: {options}\n")
-        judge.rules = (Rule(behaviour="403"),)
+        judge.rules = (BehaviourRule(behaviour="403"),)
         stopped = project.json("run", "suite.yaml", *on_cluster)
         assert (stopped["run"]["status"], "HTTP 403" in stopped["stopped"]) == ("failed", True)
-        judge.rules = (Rule(behaviour="403-moderation", contains="q3"),)
+        judge.rules = (BehaviourRule(behaviour="403-moderation", contains="q3"),)
         done = project.json("resume", "latest", *on_cluster)
         assert done["run"]["status"] == "completed"
         assert done["summary"]["graders"]["quality"]["total"] == 20

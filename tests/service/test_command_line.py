@@ -16,7 +16,7 @@ from gradeline.cli import run_cli as gradeline
 from gradeline.model import Record
 from gradeline.service.settings import ServeSettings
 from gradeline.store import open_storage
-from gradeline.testing.fake_judge import FakeJudge, Truth, marked
+from gradeline.testing.fake_judge import FakeJudge, Truth, with_mark
 
 from .conftest import Call
 
@@ -69,8 +69,8 @@ def grades(found: list[Record]) -> dict[tuple[str, int, str], tuple[Any, ...]]:
 class TestTheSameSuite:
     def suite(self, agent: EchoAgent, judge: FakeJudge) -> dict[str, Any]:
         texts = [
-            (marked("The capital is Paris.", "good"), "Paris"),
-            (marked("No idea: 17, 3.50 or None?", "bad"), "Rome"),
+            (with_mark("The capital is Paris.", "good"), "Paris"),
+            (with_mark("No idea: 17, 3.50 or None?", "bad"), "Rome"),
             ('{"city": "Oslo", "people": 709037}', '{"people": 709037, "city": "Oslo"}'),
             ("  ünïcödé \u2028 line, \U0001f600 'quotes' \"and\" # a comment: yes", "yes"),
             ("on", "off"),
@@ -132,7 +132,7 @@ class TestTheSameSuite:
         body = {"id": "judge", "name": "Judge", "type": "model_judge", "config": config}
         assert call("POST", "/api/graders", json=body).status == 201
         judge.reset()
-        answer = marked("It is Paris.", "good")
+        answer = with_mark("It is Paris.", "good")
         preview = {"agent_response": answer, "input": "The capital of France?"}
         assert call("POST", "/api/graders/judge/preview", json=preview).data["score_value"] == 0.9
         definition = {"type": "model_judge", "config": config}

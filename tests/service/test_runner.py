@@ -21,7 +21,7 @@ from gradeline.service.service import Service, build_service
 from gradeline.service.settings import ServeSettings
 from gradeline.service.suites_of import EvaluationRequest
 from gradeline.testing.fake_judge import FakeJudge
-from gradeline.testing.fake_judge.server import Rule
+from gradeline.testing.fake_judge.server import BehaviourRule
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -158,7 +158,7 @@ def test_a_judge_that_refuses_every_call_fails_the_run_and_resume_finishes_it(
     service: Service, agent: EchoAgent
 ) -> None:
     with FakeJudge("perfect").in_thread() as judge:
-        judge.rules = (Rule(behaviour="403"),)
+        judge.rules = (BehaviourRule(behaviour="403"),)
         suite = suite_of(agent, 6)
         options = {"prompt": "{submission}", "model": "m", "base_url": judge.base_url(), "max_retries": 0}
         suite["graders"] = {"quality": {"kind": "model_judge", "config": options}}
@@ -166,7 +166,7 @@ def test_a_judge_that_refuses_every_call_fails_the_run_and_resume_finishes_it(
         stopped = ended(service, run)
         assert stopped.status == "failed"
         assert "HTTP 403" in str(stopped.error_message)
-        judge.rules = (Rule(behaviour="403", contains="q 3"),)
+        judge.rules = (BehaviourRule(behaviour="403", contains="q 3"),)
         service.evaluations.resume(run, LOCAL_CALLER)
         assert ended(service, run).status == "completed"
         assert sorted(outcomes(service, run).values()) == ["error", *["pass"] * 5]

@@ -19,26 +19,26 @@ import pytest
 
 from gradeline.testing.fake_judge import (
     Behaviour,
+    BehaviourRule,
     FakeJudge,
-    Rule,
     Truth,
     behaviour_names,
-    foresee,
-    foresee_fault,
-    from_script,
-    marked,
+    load_script,
+    predict,
+    predict_fault,
+    with_mark,
 )
-from gradeline.testing.fake_judge.faults import FAULTS
-from gradeline.testing.fake_judge.forms import draft, wanted
-from gradeline.testing.fake_judge.shapes import SHAPES
-from gradeline.testing.fake_judge.verdicts import Draws, Verdict
+from gradeline.testing.fake_judge.behaviours import SHAPES
+from gradeline.testing.fake_judge.replies import choose_form, draft_reply
+from gradeline.testing.fake_judge.verdicts import Draws, FakeVerdict
+from gradeline.testing.fake_judge.wire import FAULTS
 
 NOTES = "Measured against the rubric — each point in turn."
-ANSWER = marked("Paris it is.", "17-a", quality=0.73)
-PROMPT = f'Reply with {{"quality_score": 0..1, "notes": "..."}}.\n<candidate>\n{ANSWER}\n</candidate>'
+ANSWER = with_mark("Paris it is.", "17-a", quality=0.73)
+PROMPT = f'ReplyChoice with {{"quality_score": 0..1, "notes": "..."}}.\n<candidate>\n{ANSWER}\n</candidate>'
 PAIR = (
-    'Reply with {"winner": "A", "B" or "tie"}.\n'
-    f"<answer_a>\n{ANSWER}\n</answer_a>\n<answer_b>\n{marked('Lyon.', '17-b', quality=0.2)}\n</answer_b>"
+    'ReplyChoice with {"winner": "A", "B" or "tie"}.\n'
+    f"<answer_a>\n{ANSWER}\n</answer_a>\n<answer_b>\n{with_mark('Lyon.', '17-b', quality=0.2)}\n</answer_b>"
 )
 
 
@@ -190,7 +190,7 @@ CHECKS: dict[str, Any] = {f"item_{number}": {"type": "boolean"} for number in ra
 @pytest.mark.parametrize(("quality", "met"), [(0.0, 0), (0.3, 1), (0.73, 3), (1.0, 4)])
 def test_of_a_checklist_as_much_is_met_as_the_answer_is_good(quality: float, met: int) -> None:
     schema = {"type": "object", "properties": {**CHECKS, "rationale": {"type": "string"}}}
-    prompt = f"Judge it.\n<answer>\n{marked('Paris.', '17-a', quality=quality)}\n</answer>"
+    prompt = f"Judge it.\n<answer>\n{with_mark('Paris.', '17-a', quality=quality)}\n</answer>"
 
     async def talk(post: Post) -> None:
         told = {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema}}
@@ -201,16 +201,16 @@ def test_of_a_checklist_as_much_is_met_as_the_answer_is_good(quality: float, met
         assert said == again
 
     serve(FakeJudge(), talk)
-    assert foresee(prompt, "honest", schema=schema).score == met / 4
+    assert predict(prompt, "honest", schema=schema).score == met / 4
 
 
 def test_which_points_of_a_checklist_are_met_is_drawn_by_the_seed() -> None:
-    form = wanted("auto", {"type": "object", "properties": CHECKS}, "Judge it.", ())
-    verdict = Verdict(0.5, (0.5,), "tie", 0.0, ())
-    told = [draft(form, verdict, form.grid(2, None), (), Draws(seed, "question")).fields for seed in range(8)]
+    form = choose_form("auto", {"type": "object", "properties": CHECKS}, "Judge it.", ())
+    verdict = FakeVerdict(0.5, (0.5,), "tie", 0.0, ())
+    told = [draft_reply(form, verdict, form.grid(2, None), (), Draws(seed, "question")).fields for seed in range(8)]
     assert {[value for _, value in fields].count(True) for fields in told} == {2}
     assert len(set(told)) > 1
-    assert draft(form, verdict, form.grid(2, None), (), Draws(3, "question")).fields == told[3]
+    assert draft_reply(form, verdict, form.grid(2, None), (), Draws(3, "question")).fields == told[3]
 
 
 PAIR_FORMS = [
@@ -230,7 +230,7 @@ PAIR_FORMS = [
 def test_the_better_of_two_is_told_as_it_was_asked_for(
     words: str, properties: dict[str, Any] | None, said: str
 ) -> None:
-    worse = marked("Lyon.", "17-b", quality=0.2)
+    worse = with_mark("Lyon.", "17-b", quality=0.2)
 
     async def talk(post: Post) -> None:
         schema = {"type": "object", "properties": properties}
@@ -249,7 +249,7 @@ def test_shares_of_replies_are_kept_and_can_be_foreseen() -> None:
         replies = [(await post(prompt=prompt)).content for prompt in prompts]
         fenced = sum(reply.startswith("```") for reply in replies)
         refused = sum("I'm sorry" in reply for reply in replies)
-        foreseen = [foresee(prompt, behaviour, 7, model="judge") for prompt in prompts]
+        foreseen = [predict(prompt, behaviour, 7, model="judge") for prompt in prompts]
         shapes = Counter(decision.shape for decision in foreseen)
         assert shapes == {"fenced": fenced, "refusal-text": refused, "plain": 200 - fenced - refused}
         assert (40 < fenced < 80, 8 < refused < 35) == (True, True)
@@ -387,7 +387,7 @@ def test_shares_of_faults_can_be_foreseen() -> None:
 
     async def talk(post: Post) -> None:
         met = [(await post(prompt=prompt)).status for prompt in prompts]
-        foreseen = [foresee_fault(prompt, behaviour, 7, model="judge") for prompt in prompts]
+        foreseen = [predict_fault(prompt, behaviour, 7, model="judge") for prompt in prompts]
         assert met == [int((fault or "200").partition("-")[0]) for fault in foreseen]
         assert {200, 429, 503} == set(met)
         assert {(await post(prompt=prompt)).status for prompt in prompts} == {200}
@@ -397,17 +397,17 @@ def test_shares_of_faults_can_be_foreseen() -> None:
 
 def test_rate_limits_say_when_to_come_back_in_every_way() -> None:
     async def talk(post: Post) -> None:
-        waits = {}
+        retry_after_headers = {}
         for name in ("429", "429-date", "429-bare", "429-absurd", "429-quota"):
             answer = await post(f"fake-judge/{name}?retry_after_s=3")
             assert answer.status == 429
-            waits[name] = answer.headers.get("Retry-After")
+            retry_after_headers[name] = answer.headers.get("Retry-After")
             assert answer.data["error"]["code"] == (
                 "insufficient_quota" if name == "429-quota" else "rate_limit_exceeded"
             )
-        date = parsedate_to_datetime(waits.pop("429-date") or "")
+        date = parsedate_to_datetime(retry_after_headers.pop("429-date") or "")
         assert timedelta(seconds=-5) < date - datetime.now(UTC) < timedelta(seconds=4)
-        assert waits == {"429": "3", "429-bare": None, "429-absurd": "1000000000", "429-quota": None}
+        assert retry_after_headers == {"429": "3", "429-bare": None, "429-absurd": "1000000000", "429-quota": None}
 
     serve(FakeJudge(), talk)
 
@@ -535,8 +535,8 @@ def test_behaviour_is_laid_over_by_path_then_model_then_rules() -> None:
         Behaviour(offset=0.1),
         items={"17-a": Truth(quality=0.5)},
         rules=[
-            Rule(item="17-*", contains="Oslo", behaviour={"offset": -0.1}),
-            Rule(model="other*", behaviour="prose"),
+            BehaviourRule(item="17-*", contains="Oslo", behaviour={"offset": -0.1}),
+            BehaviourRule(model="other*", behaviour="prose"),
         ],
     )
     prompt = PROMPT.replace(" quality=0.73", "")
@@ -666,12 +666,12 @@ def test_a_script_says_it_all(tmp_path: Path) -> None:
             }
         )
     )
-    judge = from_script(path)
+    judge = load_script(path)
     assert (judge.seed, judge.behaviour, judge.items, judge.rules) == (
         7,
         Behaviour(accuracy=0.9),
         {"17-a": Truth(quality=0.8), "17-b": Truth(quality=0.2, family="gpt")},
-        (Rule(model="x", behaviour="fenced"),),
+        (BehaviourRule(model="x", behaviour="fenced"),),
     )
 
 
@@ -687,7 +687,7 @@ def test_a_wrong_script_is_refused_with_its_name(tmp_path: Path, wrong: object, 
     path = tmp_path / "judge.json"
     path.write_text(json.dumps(wrong))
     with pytest.raises(ValueError, match=r"judge\.json: .*") as caught:
-        from_script(path)
+        load_script(path)
     assert why in str(caught.value)
 
 
@@ -702,7 +702,7 @@ def test_it_runs_as_a_program(tmp_path: Path) -> None:
             url = process.stdout.readline().strip()
             body = {
                 "model": "judge",
-                "messages": [{"role": "user", "content": f"Judge it.\n{marked('Paris', '17-a')}"}],
+                "messages": [{"role": "user", "content": f"Judge it.\n{with_mark('Paris', '17-a')}"}],
             }
             said = _post(f"{url}/v1/chat/completions", json.dumps(body))["choices"][0]["message"]["content"]
             assert json.loads(said)["quality_score"] == 0.9

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gradeline.testing.fake_judge import FakeJudge, marked
+from gradeline.testing.fake_judge import FakeJudge, with_mark
 
 
 def installed(name: str) -> Any:
@@ -27,8 +27,8 @@ def installed(name: str) -> Any:
 openai, anthropic, genai = installed("openai"), installed("anthropic"), installed("google.genai")
 types, genai_errors = installed("google.genai.types"), installed("google.genai.errors")
 
-ANSWER = marked("Paris it is.", "17-a", quality=0.73)
-PROMPT = f'Reply with {{"quality_score": 0..1, "notes": "..."}}.\n<candidate>\n{ANSWER}\n</candidate>'
+ANSWER = with_mark("Paris it is.", "17-a", quality=0.73)
+PROMPT = f'ReplyChoice with {{"quality_score": 0..1, "notes": "..."}}.\n<candidate>\n{ANSWER}\n</candidate>'
 NOTES = "Measured against the rubric — each point in turn."
 SAID = f'{{"quality_score": 0.73, "notes": "{NOTES}"}}'
 ARGUMENTS = {"points": 3, "why": NOTES}

@@ -15,7 +15,7 @@ from gradeline.extractors import create as create_extractor
 from gradeline.graders import default_extractor, from_definition, run_grader
 from gradeline.model import GradeContext, Record, Response, Sample
 from gradeline.suite.cases import read_cases
-from gradeline.usercode.loader import CodeSpec, CodeRequest
+from gradeline.usercode.loader import CodeRequest, CodeSpec
 from gradeline.usercode.pool import WorkerPool
 
 

@@ -40,33 +40,33 @@ _SUM = re.compile(r"(-?\d{1,9})\s*([+*-])\s*(-?\d{1,9})")
 _NAME = re.compile(r"my name is (\w+)", re.IGNORECASE)
 
 
-class Answer(NamedTuple):
+class AgentAnswer(NamedTuple):
     """What the agent says, and the tools it called on the way."""
 
     text: str
     tool_calls: tuple[dict[str, Any], ...] = ()
 
 
-def answer(question: str, model: str = "large", memory: dict[str, str] | None = None) -> Answer:
+def answer(question: str, model: str = "large", memory: dict[str, str] | None = None) -> AgentAnswer:
     """The agent itself; ``memory`` is what it keeps of a conversation."""
     kept = {} if memory is None else memory
     if told := _NAME.search(question):
         kept["name"] = told[1]
-        return Answer(f"Nice to meet you, {told[1]}.")
+        return AgentAnswer(f"Nice to meet you, {told[1]}.")
     if "my name" in question.lower():
-        return Answer(f"Your name is {kept['name']}." if "name" in kept else "You have not told me your name.")
+        return AgentAnswer(f"Your name is {kept['name']}." if "name" in kept else "You have not told me your name.")
     if asked := _SUM.search(question):
         return _calculated(*asked.groups())
     if country := _COUNTRY.search(question):
-        return Answer(_capital(country[1], model))
-    return Answer("I do not know.")
+        return AgentAnswer(_capital(country[1], model))
+    return AgentAnswer("I do not know.")
 
 
-def _calculated(left: str, sign: str, right: str) -> Answer:
+def _calculated(left: str, sign: str, right: str) -> AgentAnswer:
     a, b = int(left), int(right)
     value = {"+": a + b, "-": a - b, "*": a * b}[sign]
     call = {"name": "calculator", "arguments": {"expression": f"{a} {sign} {b}"}}
-    return Answer(f"The answer is {value}.", (call,))
+    return AgentAnswer(f"The answer is {value}.", (call,))
 
 
 def _capital(country: str, model: str) -> str:

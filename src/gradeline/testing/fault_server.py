@@ -31,7 +31,7 @@ _MEGABYTE = 1_000_000
 _DRIP_S = 0.05
 
 
-class Received(NamedTuple):
+class ReceivedRequest(NamedTuple):
     """A request as it came; header names are in lower case."""
 
     method: str
@@ -45,7 +45,7 @@ class Received(NamedTuple):
 class Exchange:
     """One request and the wire to answer it on."""
 
-    request: Received
+    request: ReceivedRequest
     hit: int
     """The how-manieth request for this path it is."""
     reader: asyncio.StreamReader
@@ -105,7 +105,7 @@ class FaultServer:
         self.url = ""
         self.hits: Counter[str] = Counter()
         self.connections = 0
-        self.received: deque[Received] = deque(maxlen=1000)
+        self.received: deque[ReceivedRequest] = deque(maxlen=1000)
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._port, limit=_MAX_HEAD)
@@ -147,7 +147,7 @@ class FaultServer:
             (writer.close if finished else writer.transport.abort)()
 
 
-async def _receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Received:
+async def _receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> ReceivedRequest:
     start = await reader.readexactly(1)
     if not start.isalpha():  # a TLS handshake, for one
         writer.write(b"HTTP/1.1 400 Not HTTP\r\nContent-Length: 0\r\n\r\n")
@@ -158,7 +158,7 @@ async def _receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
     headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
     body = await reader.readexactly(int(headers.get("content-length", "0")))
     parts = urlsplit(target)
-    return Received(method, parts.path, dict(parse_qsl(parts.query, keep_blank_values=True)), headers, body)
+    return ReceivedRequest(method, parts.path, dict(parse_qsl(parts.query, keep_blank_values=True)), headers, body)
 
 
 async def _answer(exchange: Exchange) -> None:

@@ -13,13 +13,17 @@ from gradeline.model.llm import LLMResponse, RunConfig
 from gradeline.model.response import Usage
 from gradeline.model.text import quote
 
-Reply = str | LLMResponse | BaseException
+ScriptedReply = str | LLMResponse | BaseException
 """A text, a whole response, or an error to raise."""
 
-Script = str | Iterable[Reply] | Mapping[str, Reply] | Callable[[str, RunConfig], Reply]
+ScriptedReplies = (
+    str | Iterable[ScriptedReply] | Mapping[str, ScriptedReply] | Callable[[str, RunConfig], ScriptedReply]
+)
+    str | Iterable[ScriptedReply] | Mapping[str, ScriptedReply] | Callable[[str, RunConfig], ScriptedReply]
+)
 
 
-class Asked(NamedTuple):
+class ScriptedCall(NamedTuple):
     """One call that was made; the prompt is a text where it came as one."""
 
     prompt: str | ChatRequest
@@ -40,16 +44,16 @@ class ScriptedAdapter:
     is what each call is charged against a budget, None for an unknown price.
     """
 
-    def __init__(self, replies: Script, adapter_id: str = "scripted", *, cost: float | None = 0.0) -> None:
+    def __init__(self, replies: ScriptedReplies, adapter_id: str = "scripted", *, cost: float | None = 0.0) -> None:
         self.adapter_id = adapter_id
-        self.calls: list[Asked] = []
+        self.calls: list[ScriptedCall] = []
         self._lock = Lock()
         self._cost = cost
         self._say = self._sayer(replies)
 
     def complete(self, prompt: str | ChatRequest, run_config: RunConfig) -> LLMResponse:
         """The next reply."""
-        asked = Asked(prompt, run_config)
+        asked = ScriptedCall(prompt, run_config)
         budget = run_config.budget
         if budget is None:
             return self._reply(asked)
@@ -70,7 +74,7 @@ class ScriptedAdapter:
         """The next reply."""
         return self.complete(prompt, run_config)
 
-    def _reply(self, asked: Asked) -> LLMResponse:
+    def _reply(self, asked: ScriptedCall) -> LLMResponse:
         with self._lock:
             self.calls.append(asked)
             reply = self._say(asked)
@@ -79,7 +83,7 @@ class ScriptedAdapter:
         response = LLMResponse(reply, finish_reason="stop") if isinstance(reply, str) else reply
         return response if response.model is not None else replace(response, model=asked.run_config.model)
 
-    def _sayer(self, replies: Script) -> Callable[[Asked], Reply]:
+    def _sayer(self, replies: ScriptedReplies) -> Callable[[ScriptedCall], ScriptedReply]:
         if isinstance(replies, str):
             return lambda _: replies
         if callable(replies):
@@ -89,12 +93,12 @@ class ScriptedAdapter:
         remaining = iter(replies)
         return lambda _: self._next(remaining)
 
-    def _known(self, replies: Mapping[str, Reply], prompt: str) -> Reply:
+    def _known(self, replies: Mapping[str, ScriptedReply], prompt: str) -> ScriptedReply:
         if prompt not in replies:
             raise ConfigError(Problem(self.adapter_id, f"has no reply to {quote(prompt)}"))
         return replies[prompt]
 
-    def _next(self, remaining: Iterable[Reply]) -> Reply:
+    def _next(self, remaining: Iterable[ScriptedReply]) -> ScriptedReply:
         for reply in remaining:
             return reply
         asked = len(self.calls)

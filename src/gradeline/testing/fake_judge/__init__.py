@@ -1,7 +1,7 @@
 """A judge model that errs on purpose, in known ways: it speaks OpenAI's formats, Anthropic's and Gemini's.
 
     async with FakeJudge("position,b=0.3", seed=7, items={"17-a": Truth(quality=0.9)}) as judge:
-        await ask(judge.base_url(), prompt_with(marked(answer, "17-a")))
+        await ask(judge.base_url(), prompt_with(with_mark(answer, "17-a")))
         judge.decisions[0].true_winner
 
 How it behaves is said by the server, over that by the path (``judge.base_url("fenced")``), over that by the
@@ -9,7 +9,7 @@ model's name (``fake-judge/position?b=0.3``, or ``fake-judge/position,b=0.3`` wh
 that by rules. The names are those of `behaviour_names`, and may be added up: ``position,b=0.3+fenced,rate=0.5``.
 
 Every choice is drawn from the seed and the question, so that the same question gets the same verdict from any
-server with that seed, and `foresee` knows it beforehand. A fence's nonce makes no new question.
+server with that seed, and `predict` knows it beforehand. A fence's nonce makes no new question.
 ``GET /fake/counts`` tells what a server saw, ``GET /fake/decisions`` what it said and what is true.
 
 Two faults need no server: a host name that does not resolve (``judge.invalid``), and TLS that fails
@@ -20,24 +20,23 @@ prints its address.
 """
 
 from gradeline.testing.fake_judge.behaviours import Behaviour, behaviour_names, read_behaviour
-from gradeline.testing.fake_judge.judging import Decision, foresee, foresee_fault
-from gradeline.testing.fake_judge.script import from_script
-from gradeline.testing.fake_judge.server import Counts, FakeJudge, Rule, Seen
-from gradeline.testing.fake_judge.truth import Truth, marked, read_truths
+from gradeline.testing.fake_judge.replies import Decision, predict, predict_fault
+from gradeline.testing.fake_judge.server import BehaviourRule, FakeJudge, RequestCounts, SeenRequest, load_script
+from gradeline.testing.fake_judge.verdicts import Truth, read_truths, with_mark
 
 __all__ = [
     "Behaviour",
-    "Counts",
+    "BehaviourRule",
     "Decision",
     "FakeJudge",
-    "Rule",
-    "Seen",
+    "RequestCounts",
+    "SeenRequest",
     "Truth",
     "behaviour_names",
-    "foresee",
-    "foresee_fault",
-    "from_script",
-    "marked",
+    "load_script",
+    "predict",
+    "predict_fault",
     "read_behaviour",
     "read_truths",
+    "with_mark",
 ]

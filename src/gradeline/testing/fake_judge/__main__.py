@@ -10,14 +10,13 @@ import sys
 from pathlib import Path
 
 from gradeline.testing.fake_judge.behaviours import read_behaviour
-from gradeline.testing.fake_judge.script import from_script
-from gradeline.testing.fake_judge.server import FakeJudge
-from gradeline.testing.fake_judge.truth import read_truths
+from gradeline.testing.fake_judge.server import FakeJudge, load_script
+from gradeline.testing.fake_judge.verdicts import read_truths
 
 
 def _judge(args: argparse.Namespace) -> FakeJudge:
     if args.script is not None:
-        judge = from_script(args.script, args.port, args.seed)
+        judge = load_script(args.script, args.port, args.seed)
     else:
         judge = FakeJudge(seed=args.seed or 0, port=args.port)
     if args.behaviour is not None:

@@ -1,4 +1,4 @@
-"""What a fake judge does wrong, and how often: one frozen value, given as JSON or by name."""
+"""What a fake judge does wrong and how often, given as JSON or by name, and the reply shapes that models get wrong."""
 
 from __future__ import annotations
 
@@ -6,12 +6,194 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Literal, get_origin, get_type_hints
+from typing import Literal, NamedTuple, get_origin, get_type_hints
 
 import msgspec
 
-from gradeline.testing.fake_judge.faults import FAULTS
-from gradeline.testing.fake_judge.shapes import SHAPES
+from gradeline.testing.fake_judge.wire import FAULTS, FinishReason
+
+REFUSAL = "I'm sorry, but I can't help with that request."
+Field = tuple[str, object]
+
+
+class ReplyDraft(NamedTuple):
+    """A verdict about to be put into words."""
+
+    fields: tuple[Field, ...]
+    """The reply's keys and values, in order."""
+    key: str
+    """The field that holds the verdict."""
+    notes: str
+    """The field that holds the reasons; it may be missing among the fields."""
+    other: object
+    """A verdict that contradicts this one."""
+    share: float
+    """The score in 0..1."""
+    low: float = 0.0
+    high: float = 1.0
+    pair: bool = False
+    brackets: bool = False
+    """Whether the verdict is ``[[in brackets]]`` after the reasons, not JSON."""
+
+    @property
+    def value(self) -> object:
+        return dict(self.fields)[self.key]
+
+    def told(self, value: object) -> ReplyDraft:
+        """The same with another verdict."""
+        return self._replace(fields=tuple((key, value if key == self.key else old) for key, old in self.fields))
+
+    def noted(self, notes: str) -> ReplyDraft:
+        """The same with other reasons."""
+        rest = tuple(field for field in self.fields if field[0] != self.notes)
+        return self._replace(fields=(*rest, (self.notes, notes)))
+
+    def text(self) -> str:
+        if not self.brackets:
+            return _object(self.fields)
+        said = self.value if isinstance(self.value, str) else json.dumps(self.value)
+        return f"{dict(self.fields).get(self.notes, '')}\n\n[[{said}]]"
+
+
+class RenderedReply(NamedTuple):
+    """A reply's words, and how they ended."""
+
+    text: str | None
+    finish: FinishReason = "stop"
+    refusal: str | None = None
+    calls: bool = False
+    """Whether the words are a tool call's arguments."""
+    missing: bool = False
+    """Whether there is no choice at all."""
+
+
+ReplyShape = Callable[[ReplyDraft, int], RenderedReply]
+"""Words a draft; the number is how many tokens a long reply has."""
+
+
+def _object(fields: tuple[Field, ...]) -> str:
+    return "{" + ", ".join(f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in fields) + "}"
+
+
+def plain(draft: ReplyDraft, _: int = 0) -> RenderedReply:
+    return RenderedReply(draft.text())
+
+
+def _around(before: str, after: str) -> ReplyShape:
+    return lambda draft, _: RenderedReply(f"{before}{draft.text()}{after}")
+
+
+def _with_value(score: Callable[[ReplyDraft], object], label: object) -> ReplyShape:
+    """Another value: made from a score, or in place of the winner of a pair."""
+    return lambda draft, _: RenderedReply(draft.told(label if draft.pair else score(draft)).text())
+
+
+def _with_notes(notes: Callable[[ReplyDraft], str]) -> ReplyShape:
+    return lambda draft, _: RenderedReply(draft.noted(notes(draft)).text())
+
+
+def _single_quotes(draft: ReplyDraft, _: int) -> RenderedReply:
+    return RenderedReply(draft.text().replace('"', "'"))
+
+
+def _trailing_comma(draft: ReplyDraft, _: int) -> RenderedReply:
+    return RenderedReply(f"{draft.text()[:-1]},}}")
+
+
+def _comments(draft: ReplyDraft, _: int) -> RenderedReply:
+    return RenderedReply(draft.text().replace("{", "{ // on the whole\n", 1))
+
+
+def _invalid(draft: ReplyDraft, _: int) -> RenderedReply:
+    return RenderedReply(f"{{{draft.key or 'verdict'} = {draft.value}")
+
+
+def _two_objects(draft: ReplyDraft, _: int) -> RenderedReply:
+    return RenderedReply(f"{draft.text()}\n{draft.told(draft.other).text()}")
+
+
+def _same_twice(draft: ReplyDraft, _: int) -> RenderedReply:
+    return RenderedReply(f"{draft.text()}\n{draft.text()}")
+
+
+def _echoed(draft: ReplyDraft, _: int) -> RenderedReply:
+    return RenderedReply(f"The format is {draft.told(draft.other).noted('why').text()}.\n\n{draft.text()}")
+
+
+def _missing_key(draft: ReplyDraft, _: int) -> RenderedReply:
+    return RenderedReply(_object(tuple(field for field in draft.noted("No verdict.").fields if field[0] != draft.key)))
+
+
+def _duplicate_key(draft: ReplyDraft, _: int) -> RenderedReply:
+    return RenderedReply(_object(((draft.key or "verdict", draft.other), *draft.fields)))
+
+
+def _nested(draft: ReplyDraft, _: int) -> RenderedReply:
+    return RenderedReply(json.dumps({"result": dict(draft.fields)}, ensure_ascii=False))
+
+
+def _raw_control(draft: ReplyDraft, _: int) -> RenderedReply:
+    """A line break in a string, as it is: strict JSON has it escaped."""
+    return RenderedReply(draft.noted("two@lines").text().replace("@", "\n"))
+
+
+def _long(draft: ReplyDraft, tokens: int) -> RenderedReply:
+    return RenderedReply(draft.noted("word " * tokens).text())
+
+
+def _cut(draft: ReplyDraft, _: int) -> RenderedReply:
+    text = draft.noted("Cut off before the end").text()
+    return RenderedReply(text[: len(text) - 12], "length")
+
+
+def _fraction(draft: ReplyDraft) -> str:
+    return f"{draft.share * 10:.0f}/10"
+
+
+SHAPES: Mapping[str, ReplyShape] = {
+    "fenced": _around("```json\n", "\n```"),
+    "text-before": _around("Here is my verdict:\n\n", ""),
+    "text-after": _around("", "\n\nLet me know if you need more."),
+    "wrapped": _around("Here is my verdict:\n\n", "\n\nLet me know if you need more."),
+    "bom": _around("\ufeff", ""),
+    "single-quotes": _single_quotes,
+    "trailing-comma": _trailing_comma,
+    "comments": _comments,
+    "invalid-json": _invalid,
+    "prose": lambda _draft, _tokens: RenderedReply("On the whole the answer is rather good, I should think."),
+    "two-objects": _two_objects,
+    "same-twice": _same_twice,
+    "echoed-example": _echoed,
+    "score-text": _with_value(lambda draft: json.dumps(draft.value), ["A"]),
+    "score-percent": _with_value(lambda draft: f"{draft.share:.0%}", "100%"),
+    "score-fraction": _with_value(_fraction, "10/10"),
+    "score-hundred": _with_value(lambda draft: max(2, round(draft.share * 100)), 2),
+    "score-above": _with_value(lambda draft: round(draft.high + 0.2 * (draft.high - draft.low), 4), "neither of them"),
+    "score-below": _with_value(lambda draft: round(draft.low - 0.1 * (draft.high - draft.low), 4), ""),
+    "score-nan": _with_value(lambda _: float("nan"), float("nan")),
+    "score-infinity": _with_value(lambda _: float("inf"), float("inf")),
+    "score-null": _with_value(lambda _: None, None),
+    "score-true": _with_value(lambda _: True, True),
+    "missing-key": _missing_key,
+    "duplicate-key": _duplicate_key,
+    "nested": _nested,
+    "notes-huge": _with_notes(lambda _: "On and on. " * 20_000),
+    "notes-control": _with_notes(lambda _: "a bell \x07, a NUL \x00, an escape \x1b[31m, and \u202e backwards"),
+    "notes-raw-control": _raw_control,
+    "notes-json": _with_notes(lambda draft: f"In short: {draft.told(draft.other).text()}"),
+    "long": _long,
+    "refusal-text": lambda _draft, _tokens: RenderedReply(REFUSAL),
+    "refusal": lambda _draft, _tokens: RenderedReply(None, "refusal", REFUSAL),
+    "content-filter": lambda _draft, _tokens: RenderedReply(None, "filter"),
+    "truncated": _cut,
+    "truncated-whole": lambda draft, _: RenderedReply(draft.text(), "length"),
+    "empty": lambda _draft, _tokens: RenderedReply(""),
+    "blank": lambda _draft, _tokens: RenderedReply(" \n"),
+    "no-choices": lambda _draft, _tokens: RenderedReply(None, missing=True),
+    "tool-call": lambda draft, _: RenderedReply(draft.text(), calls=True),
+}
+"""The odd replies, by name."""
+
 
 MODEL_PREFIX = "fake-judge/"
 CAPABILITIES = ("logprobs", "max_tokens", "n", "response_format", "seed", "stream", "temperature", "tools")

@@ -1,25 +1,182 @@
-"""What a fake judge thinks of the answers it is shown: pure, and drawn from a seed and the question.
-
-Every draw is a hash of the seed, the question and the draw's name. So a repeated question gets the same verdict,
-a test can foresee each one, and a bias planted beside another does not shift its draws.
-"""
+"""The answers in a prompt, what is true of them, and what a fake judge thinks of them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from math import log2
 from statistics import NormalDist
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from gradeline.testing.fake_judge.behaviours import Behaviour
-from gradeline.testing.fake_judge.truth import Shown, Truth
+
+
+class Truth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the judge is not told of an answer."""
+
+    quality: float = 0.5
+    """In 0..1; 0.5 and more is good. An answer of which nothing is known has 0.5."""
+    family: str | None = None
+    """Whose model wrote it."""
+    arm: str | None = None
+    """The group it belongs to, where a judge treats groups differently."""
+    length: int | None = None
+    """Its characters before it was padded; a length bias counts from here."""
+    text: str | None = None
+    """Finds an answer that bears no mark."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.quality <= 1:
+            raise ValueError(f"the quality {self.quality!r} is not in 0..1")
+
+
+Truths = Mapping[str, Truth]
+
+
+class ShownAnswer(NamedTuple):
+    """An answer as it stands in a prompt."""
+
+    item: str
+    truth: Truth
+    text: str
+    start: int
+    end: int
+    label: str
+    """What its fence is called; empty without one."""
+
+
+class ParsedPrompt(NamedTuple):
+    """A prompt taken apart."""
+
+    shown: tuple[ShownAnswer, ...]
+    """The known answers, in the order they are shown."""
+    around: str
+    """All that is no answer: rubric and instructions."""
+    key: str
+    """The prompt without the words of its fences, so that a fresh nonce makes no new question."""
+
+
+class _Fence(NamedTuple):
+    start: int
+    end: int
+    inner_start: int
+    inner_end: int
+    label: str
+
+
+_MARK = re.compile(r"\[item:(?P<item>[\w.@-]+)(?P<told>(?: [a-z]+=[\w.@-]+)*)\]")
+_TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]*)[^<>\n]*>")
+_LINES = (
+    re.compile(r"^\W*(?:BEGIN|(?:The )?Start of) (?P<label>.+?)\W*$\n(?P<inner>.*?)\n^\W*(?:END|(?:The )?End of) "
+               r"(?P=label)\W*$", re.DOTALL | re.MULTILINE | re.IGNORECASE),
+    re.compile(r"^<<<+ ?(?P<label>[\w -]+?) ?$\n(?P<inner>.*?)\n^(?:END )?(?P=label) ?>>>+$", re.DOTALL | re.MULTILINE),
+    re.compile(r"^(?P<label>`{3,})\w*$\n(?P<inner>.*?)\n^(?P=label)$", re.DOTALL | re.MULTILINE),
+)  # fmt: skip
+_FENCE_WORD = re.compile(r"[A-Za-z0-9]{6,}")
+
+
+def with_mark(text: str, item: str, **told: str | float) -> str:
+    """The text with the mark of an item; ``told`` are properties of a `Truth`, for an item in no table."""
+    mark = f"[item:{item}{''.join(f' {name}={value}' for name, value in told.items())}]"
+    if not _MARK.fullmatch(mark):
+        raise ValueError(f"{mark!r} is no mark: an item's name and properties are words without spaces")
+    return f"{mark} {text}"
+
+
+def read_truths(data: object) -> dict[str, Truth]:
+    """A table of truths from its JSON form, in which a number stands for the quality alone."""
+    table = msgspec.convert(data, dict[str, float | Truth])
+    return {item: Truth(quality=told) if isinstance(told, (int, float)) else told for item, told in table.items()}
+
+
+def parse_prompt(text: str, truths: Truths) -> ParsedPrompt:
+    """Finds the answers of a prompt."""
+    fences = list(_fences(text))
+    outer = [fence for fence in fences if _innermost(fences, fence.start, fence.end) is None]
+    shown = sorted(_by_mark(text, fences, truths) or _by_text(text, outer, truths), key=lambda one: one.start)
+    labels = [one.label for one in shown] + [fence.label for fence in outer]
+    words = sorted({word for label in labels for word in _FENCE_WORD.findall(label)}, key=len, reverse=True)
+    key = re.sub("|".join(words), "", text) if words else text
+    return ParsedPrompt(tuple(shown), _without(text, [(one.start, one.end) for one in shown]), key)
+
+
+def _without(text: str, spans: list[tuple[int, int]]) -> str:
+    kept, at = [], 0
+    for start, end in spans:
+        kept.append(text[at:start])
+        at = max(at, end)
+    return "".join([*kept, text[at:]])
+
+
+def _by_mark(text: str, fences: list[_Fence], truths: Truths) -> list[ShownAnswer]:
+    found: dict[str, ShownAnswer] = {}
+    for mark in _MARK.finditer(text):
+        item = mark["item"]
+        if item in found:
+            continue
+        fence = _innermost(fences, mark.start(), mark.end())
+        if fence:
+            start, end, label = fence.inner_start, fence.inner_end, fence.label
+        else:
+            paragraph = re.split(r"\n[ \t]*\n", text[mark.start() :], maxsplit=1)[0]
+            start, end, label = mark.start(), mark.start() + len(paragraph), ""
+        found[item] = ShownAnswer(item, _told(mark, truths), _MARK.sub("", text[start:end]).strip(), start, end, label)
+    return list(found.values())
+
+
+def _told(mark: re.Match[str], truths: Truths) -> Truth:
+    table = msgspec.structs.asdict(truths.get(mark["item"], Truth()))
+    own = dict(pair.split("=", 1) for pair in mark["told"].split())
+    try:
+        return msgspec.convert({**table, **own}, Truth, strict=False)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"the mark {mark[0]!r} is wrong: {error}") from error
+
+
+def _by_text(text: str, outer: list[_Fence], truths: Truths) -> list[ShownAnswer]:
+    """By the longest known text in each fence, or anywhere where nothing is fenced."""
+    known = [(item, truth.text, truth) for item, truth in truths.items() if truth.text]
+    known.sort(key=lambda one: len(one[1]), reverse=True)
+    if not outer:
+        places = ((item, truth, part, text.find(part)) for item, part, truth in known)
+        return [ShownAnswer(item, truth, part, at, at + len(part), "") for item, truth, part, at in places if at >= 0]
+    found = []
+    for fence in outer:
+        inner = text[fence.inner_start : fence.inner_end].strip()
+        item, truth = next(((item, truth) for item, part, truth in known if part in inner), ("", None))
+        if truth:
+            found.append(ShownAnswer(item, truth, inner, fence.inner_start, fence.inner_end, fence.label))
+    return found
+
+
+def _innermost(fences: list[_Fence], start: int, end: int) -> _Fence | None:
+    around = [fence for fence in fences if fence.inner_start <= start and end <= fence.inner_end]
+    return min(around, key=lambda fence: fence.end - fence.start, default=None)
+
+
+def _fences(text: str) -> Iterator[_Fence]:
+    opened: list[re.Match[str]] = []
+    for tag in _TAG.finditer(text):
+        if not tag["close"]:
+            opened.append(tag)
+            continue
+        at = next((i for i in reversed(range(len(opened))) if opened[i]["name"] == tag["name"]), None)
+        if at is not None:
+            first = opened[at]
+            del opened[at:]
+            yield _Fence(first.start(), tag.end(), first.end(), tag.start(), first[0].strip("<>"))
+    for lines in _LINES:
+        for found in lines.finditer(text):
+            yield _Fence(*found.span(), *found.span("inner"), found["label"])
+
 
 Winner = Literal["first", "second", "tie"]
 
 _GOOD = 0.5
-_UNKNOWN = Shown("", Truth(), "", 0, 0, "")
+_UNKNOWN = ShownAnswer("", Truth(), "", 0, 0, "")
 _CANDIDATE = re.compile(r"candidate|submission|response|answer", re.IGNORECASE)
 _BASELINE = re.compile(r"baseline|reference|expected", re.IGNORECASE)
 _FORMATTED = re.compile(
@@ -68,7 +225,7 @@ class Draws:
         return None
 
 
-class Occasion(NamedTuple):
+class CallContext(NamedTuple):
     """When a question is asked."""
 
     sample: str = ""
@@ -84,7 +241,7 @@ class Occasion(NamedTuple):
         return f"{self.sample}/{self.sighting}.{self.choice}"
 
 
-class Verdict(NamedTuple):
+class FakeVerdict(NamedTuple):
     """What the judge thinks, before it says so."""
 
     score: float
@@ -104,14 +261,16 @@ class _Opinion(NamedTuple):
     causes: tuple[str, ...]
 
 
-def true_winner(shown: Sequence[Shown]) -> Winner | None:
+def true_winner(shown: Sequence[ShownAnswer]) -> Winner | None:
     """Which of the first two answers is better; None where there is one only."""
     if len(shown) < 2:
         return None
     return _winner(shown[0].truth.quality - shown[1].truth.quality)
 
 
-def decide(behaviour: Behaviour, shown: Sequence[Shown], draws: Draws, occasion: Occasion, *, pair: bool) -> Verdict:
+def decide(
+    behaviour: Behaviour, shown: Sequence[ShownAnswer], draws: Draws, occasion: CallContext, *, pair: bool
+) -> FakeVerdict:
     """Judges: ``pair`` asks for the better of two answers, else for the score of the candidate."""
     answers = list(shown) or [_UNKNOWN]
     opinions = [
@@ -128,16 +287,16 @@ def decide(behaviour: Behaviour, shown: Sequence[Shown], draws: Draws, occasion:
             values[at] = 1.0 if at == favoured else 0.0
             causes.append("position")
         scores = tuple(_clamp(value) for value in values)
-        return Verdict(scores[at], scores, _winner(margin), margin, tuple(dict.fromkeys(causes)))
+        return FakeVerdict(scores[at], scores, _winner(margin), margin, tuple(dict.fromkeys(causes)))
     winner, why = _preferred(behaviour, margin, favoured, draws, occasion)
     causes += why
     scores = tuple(_clamp(value) for value in values)
     if len(scores) > 1 and _winner(scores[0] - scores[1]) not in (winner, "tie"):
         scores = (scores[1], scores[0], *scores[2:])
-    return Verdict(scores[0], scores, winner, margin, tuple(dict.fromkeys(causes)))
+    return FakeVerdict(scores[0], scores, winner, margin, tuple(dict.fromkeys(causes)))
 
 
-def _judged(answers: Sequence[Shown]) -> int:
+def _judged(answers: Sequence[ShownAnswer]) -> int:
     """The place of the candidate: by the name of its fence, else the last answer that is no baseline."""
     for pattern, wanted in ((_CANDIDATE, True), (_BASELINE, False)):
         places = [at for at, one in enumerate(answers) if bool(pattern.search(one.label)) is wanted]
@@ -146,7 +305,7 @@ def _judged(answers: Sequence[Shown]) -> int:
     return len(answers) - 1
 
 
-def _favoured(behaviour: Behaviour, draws: Draws, occasion: Occasion) -> int | None:
+def _favoured(behaviour: Behaviour, draws: Draws, occasion: CallContext) -> int | None:
     """The place that wins unread."""
     if not draws.chance(f"position{occasion.sample}", abs(behaviour.position_bias)):
         return None
@@ -154,7 +313,7 @@ def _favoured(behaviour: Behaviour, draws: Draws, occasion: Occasion) -> int | N
 
 
 def _preferred(
-    behaviour: Behaviour, margin: float, favoured: int | None, draws: Draws, occasion: Occasion
+    behaviour: Behaviour, margin: float, favoured: int | None, draws: Draws, occasion: CallContext
 ) -> tuple[Winner, list[str]]:
     causes = []
     if favoured is not None:
@@ -172,7 +331,9 @@ def _preferred(
     return winner, causes
 
 
-def _opinion(behaviour: Behaviour, one: Shown, draws: Draws, occasion: Occasion, place: str, *, pair: bool) -> _Opinion:
+def _opinion(
+    behaviour: Behaviour, one: ShownAnswer, draws: Draws, occasion: CallContext, place: str, *, pair: bool
+) -> _Opinion:
     """What the judge thinks of one answer; it may lie outside 0..1."""
     if behaviour.scores == "constant":
         return _Opinion(behaviour.constant, ())
@@ -219,7 +380,7 @@ def _right(behaviour: Behaviour, truth: Truth) -> float | None:
     return behaviour.accuracy if share is None else share
 
 
-def _shifts(behaviour: Behaviour, one: Shown, occasion: Occasion) -> list[tuple[str, float]]:
+def _shifts(behaviour: Behaviour, one: ShownAnswer, occasion: CallContext) -> list[tuple[str, float]]:
     reference = one.truth.length or behaviour.length_reference
     drifted = behaviour.drift_after is not None and occasion.call >= behaviour.drift_after
     shifts = [

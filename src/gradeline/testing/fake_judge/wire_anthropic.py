@@ -7,21 +7,27 @@ from typing import Any, Literal
 
 import msgspec
 
-from gradeline.testing.fake_judge.exchange import (
-    Answer,
-    Asked,
-    Events,
-    Failure,
-    Received,
-    RefusedError,
-    Reply,
-    Tool,
-    Usage,
+from gradeline.testing.fake_judge.wire import (
+    ApiFailure,
+    Data,
+    JudgeRequest,
+    JudgeResponse,
+    RawRequest,
+    ReplyChoice,
+    RequestRejectedError,
+    RequestTool,
+    StreamedReply,
+    TokenCounts,
+    WireMessage,
+    WirePart,
     bad_request,
-    joined,
-    pieces,
+    bearer,
+    decoded,
+    encoded,
+    event,
+    joined_text,
+    stream_chunks,
 )
-from gradeline.testing.fake_judge.wire_openai import Data, Message, Part, bearer, decoded, encoded, event
 
 _TYPES = {
     400: "invalid_request_error",
@@ -43,38 +49,38 @@ _STOPS = {"stop": "end_turn", "length": "max_tokens", "filter": "refusal", "refu
 _UNUSED = frozenset({"metadata", "service_tier", "stop_sequences", "thinking", "top_k", "top_p", "cache_control"})
 
 
-class ToolDeclaration(msgspec.Struct):
+class AnthropicTool(msgspec.Struct):
     name: str
     input_schema: Data = {}
 
 
-class ToolChoice(msgspec.Struct):
+class AnthropicToolChoice(msgspec.Struct):
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
 
 
-class OutputFormat(msgspec.Struct):
+class AnthropicOutputFormat(msgspec.Struct):
     type: Literal["json_schema"]
     schema: Data
 
 
-class OutputConfig(msgspec.Struct):
-    format: OutputFormat | None = None
+class AnthropicOutputConfig(msgspec.Struct):
+    format: AnthropicOutputFormat | None = None
 
 
 class MessagesRequest(msgspec.Struct):
     model: str
-    messages: list[Message]
+    messages: list[WireMessage]
     max_tokens: int
-    system: str | list[Part] | None = None
+    system: str | list[WirePart] | None = None
     temperature: float | None = None
-    tools: list[ToolDeclaration] | None = None
-    tool_choice: ToolChoice | None = None
-    output_config: OutputConfig | None = None
+    tools: list[AnthropicTool] | None = None
+    tool_choice: AnthropicToolChoice | None = None
+    output_config: AnthropicOutputConfig | None = None
     stream: bool | None = None
 
     def text(self) -> str:
-        system = [Message("system", self.system)] if self.system else []
+        system = [WireMessage("system", self.system)] if self.system else []
         return "\n\n".join(message.text() for message in [*system, *self.messages])
 
     def used(self) -> dict[str, str]:
@@ -91,20 +97,20 @@ class MessagesRequest(msgspec.Struct):
 class Messages:
     """``POST /v1/messages``."""
 
-    def key(self, received: Received) -> str | None:
+    def key(self, received: RawRequest) -> str | None:
         return received.headers.get("x-api-key") or bearer(received)
 
-    def read(self, received: Received) -> Asked:
+    def read(self, received: RawRequest) -> JudgeRequest:
         if "anthropic-version" not in received.headers:
             raise bad_request("anthropic-version: header is required")
         _refuse_unknown(decoded(received.body, dict[str, msgspec.Raw]))
         request = decoded(received.body, MessagesRequest)
         if request.max_tokens < 1:
             raise bad_request("max_tokens: must be greater than or equal to 1", "max_tokens")
-        tools = tuple(Tool(tool.name, tool.input_schema) for tool in request.tools or ())
-        choice = request.tool_choice or ToolChoice("auto")
+        tools = tuple(RequestTool(tool.name, tool.input_schema) for tool in request.tools or ())
+        choice = request.tool_choice or AnthropicToolChoice("auto")
         form = request.output_config.format if request.output_config else None
-        return Asked(
+        return JudgeRequest(
             model=request.model,
             text=request.text(),
             max_tokens=request.max_tokens,
@@ -116,18 +122,18 @@ class Messages:
             used=request.used(),
         )
 
-    def whole(self, asked: Asked, answer: Answer) -> bytes:  # noqa: ARG002 - a wire's signature
-        reply = answer.replies[0] if answer.replies else Reply(None)
+    def whole(self, asked: JudgeRequest, answer: JudgeResponse) -> bytes:  # noqa: ARG002 - a wire's signature
+        reply = answer.replies[0] if answer.replies else ReplyChoice(None)
         data = {**_head(answer), "content": _content(reply), **_stop(reply)}
         if answer.usage:
             data["usage"] = _usage(answer.usage)
         return encoded(data)
 
-    def stream(self, asked: Asked, answer: Answer) -> Events:  # noqa: ARG002 - a wire's signature
+    def stream(self, asked: JudgeRequest, answer: JudgeResponse) -> StreamedReply:  # noqa: ARG002 - a wire's signature
         events = [event(data, data["type"]) for data in _events(answer)]
-        return Events(tuple(events[:-1]), (events[-1],))
+        return StreamedReply(tuple(events[:-1]), (events[-1],))
 
-    def failure(self, failure: Failure) -> bytes:
+    def failure(self, failure: ApiFailure) -> bytes:
         error: Data = {
             "type": _TYPES.get(failure.status, "api_error"),
             "message": _MESSAGES.get(failure.name, failure.message),
@@ -146,26 +152,26 @@ def _refuse_unknown(told: dict[str, Any]) -> None:
             raise bad_request(f"{name}: Extra inputs are not permitted", name)
     for name in ("model", "messages", "max_tokens"):
         if name not in told:
-            raise RefusedError(Failure("400", 400, f"{name}: Field required", name))
+            raise RequestRejectedError(ApiFailure("400", 400, f"{name}: Field required", name))
 
 
-def _head(answer: Answer) -> Data:
+def _head(answer: JudgeResponse) -> Data:
     return {"id": f"msg_{answer.id}", "type": "message", "role": "assistant", "model": answer.model}
 
 
-def _stop(reply: Reply) -> Data:
+def _stop(reply: ReplyChoice) -> Data:
     reason = "tool_use" if reply.call and reply.finish == "stop" else _STOPS[reply.finish]
     return {"stop_reason": reason, "stop_sequence": None}
 
 
-def _content(reply: Reply) -> list[Data]:
+def _content(reply: ReplyChoice) -> list[Data]:
     if reply.call:
         return [{"type": "tool_use", "id": "toolu_0", "name": reply.call.name, "input": reply.call.object()}]
     return [] if reply.text is None else [{"type": "text", "text": reply.text}]
 
 
-def _events(answer: Answer) -> Iterator[Data]:
-    reply = answer.replies[0] if answer.replies else Reply(None)
+def _events(answer: JudgeResponse) -> Iterator[Data]:
+    reply = answer.replies[0] if answer.replies else ReplyChoice(None)
     begun = {**_head(answer), "content": [], "stop_reason": None, "stop_sequence": None}
     if answer.usage:
         begun["usage"] = _usage(answer.usage._replace(completion=1))
@@ -176,10 +182,10 @@ def _events(answer: Answer) -> Iterator[Data]:
         if reply.call:
             block = {"type": "tool_use", "id": "toolu_0", "name": reply.call.name, "input": {}}
         yield {"type": "content_block_start", "index": 0, "content_block": block}
-        for portion in pieces(reply.tokens):
-            delta = {"type": "text_delta", "text": joined(portion)}
+        for portion in stream_chunks(reply.tokens):
+            delta = {"type": "text_delta", "text": joined_text(portion)}
             if reply.call:
-                delta = {"type": "input_json_delta", "partial_json": joined(portion)}
+                delta = {"type": "input_json_delta", "partial_json": joined_text(portion)}
             yield {"type": "content_block_delta", "index": 0, "delta": delta}
         yield {"type": "content_block_stop", "index": 0}
     told = {"usage": {"output_tokens": answer.usage.completion}} if answer.usage else {}
@@ -187,7 +193,7 @@ def _events(answer: Answer) -> Iterator[Data]:
     yield {"type": "message_stop"}
 
 
-def _usage(usage: Usage) -> Data:
+def _usage(usage: TokenCounts) -> Data:
     return {
         "input_tokens": usage.prompt - usage.cached,
         "cache_creation_input_tokens": 0,

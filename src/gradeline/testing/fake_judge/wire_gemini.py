@@ -8,21 +8,24 @@ from typing import Any, Literal
 
 import msgspec
 
-from gradeline.testing.fake_judge.exchange import (
-    Answer,
-    Asked,
-    Events,
-    Failure,
-    Received,
-    Reply,
+from gradeline.testing.fake_judge.wire import (
+    ApiFailure,
+    Data,
+    JudgeRequest,
+    JudgeResponse,
+    RawRequest,
+    ReplyChoice,
+    RequestTool,
+    StreamedReply,
     Token,
-    Tool,
-    Usage,
+    TokenCounts,
     bad_request,
-    joined,
-    pieces,
+    decoded,
+    encoded,
+    event,
+    joined_text,
+    stream_chunks,
 )
-from gradeline.testing.fake_judge.wire_openai import Data, decoded, encoded, event
 
 _STATUSES = {
     400: "INVALID_ARGUMENT",
@@ -38,39 +41,39 @@ _MODEL = re.compile(r".*?/v1(?:beta)?/(?:models/)?(?P<model>.+):\w+")
 _FINISHES = {"stop": "STOP", "length": "MAX_TOKENS", "filter": "SAFETY", "refusal": "PROHIBITED_CONTENT"}
 
 
-class Part(msgspec.Struct):
+class GeminiPart(msgspec.Struct):
     text: str = ""
 
 
-class Content(msgspec.Struct):
-    parts: list[Part] = []
+class GeminiContent(msgspec.Struct):
+    parts: list[GeminiPart] = []
     role: str = "user"
 
 
-class Function(msgspec.Struct):
+class GeminiFunction(msgspec.Struct):
     name: str
     parameters: Data | None = None
     json_schema: Data | None = msgspec.field(default=None, name="parametersJsonSchema")
     json_schema_snake: Data | None = msgspec.field(default=None, name="parameters_json_schema")
 
-    def tool(self) -> Tool:
-        return Tool(self.name, self.json_schema or self.json_schema_snake or self.parameters or {})
+    def tool(self) -> RequestTool:
+        return RequestTool(self.name, self.json_schema or self.json_schema_snake or self.parameters or {})
 
 
-class Tools(msgspec.Struct, rename="camel"):
-    function_declarations: list[Function] = []
+class GeminiTools(msgspec.Struct, rename="camel"):
+    function_declarations: list[GeminiFunction] = []
 
 
-class CallingConfig(msgspec.Struct, rename="camel"):
+class GeminiCallingConfig(msgspec.Struct, rename="camel"):
     mode: str = "AUTO"
     allowed_function_names: list[str] | None = None
 
 
-class ToolConfig(msgspec.Struct, rename="camel"):
-    function_calling_config: CallingConfig = msgspec.field(default_factory=CallingConfig)
+class GeminiToolConfig(msgspec.Struct, rename="camel"):
+    function_calling_config: GeminiCallingConfig = msgspec.field(default_factory=GeminiCallingConfig)
 
 
-class GenerationConfig(msgspec.Struct, rename="camel"):
+class GeminiGenerationConfig(msgspec.Struct, rename="camel"):
     temperature: float | None = None
     candidate_count: int | None = None
     max_output_tokens: int | None = None
@@ -93,12 +96,12 @@ class GenerationConfig(msgspec.Struct, rename="camel"):
         return {common: name for common, (name, value) in told.items() if value is not None}
 
 
-class GenerateRequest(msgspec.Struct, rename="camel"):
-    contents: list[Content]
-    system_instruction: Content | None = None
-    generation_config: GenerationConfig = msgspec.field(default_factory=GenerationConfig)
-    tools: list[Tools] = []
-    tool_config: ToolConfig = msgspec.field(default_factory=ToolConfig)
+class GeminiRequest(msgspec.Struct, rename="camel"):
+    contents: list[GeminiContent]
+    system_instruction: GeminiContent | None = None
+    generation_config: GeminiGenerationConfig = msgspec.field(default_factory=GeminiGenerationConfig)
+    tools: list[GeminiTools] = []
+    tool_config: GeminiToolConfig = msgspec.field(default_factory=GeminiToolConfig)
 
     def text(self) -> str:
         system = [self.system_instruction] if self.system_instruction else []
@@ -111,18 +114,18 @@ class GenerateContent:
     def __init__(self, method: Literal["generateContent", "streamGenerateContent"]) -> None:
         self._streams = method == "streamGenerateContent"
 
-    def key(self, received: Received) -> str | None:
+    def key(self, received: RawRequest) -> str | None:
         return received.headers.get("x-goog-api-key") or received.query.get("key")
 
-    def read(self, received: Received) -> Asked:
-        request = decoded(received.body, GenerateRequest)
+    def read(self, received: RawRequest) -> JudgeRequest:
+        request = decoded(received.body, GeminiRequest)
         if self._streams and received.query.get("alt") != "sse":
             raise bad_request("This server streams with alt=sse alone.", "alt")
         config, calling = request.generation_config, request.tool_config.function_calling_config
         tools = tuple(function.tool() for tool in request.tools for function in tool.function_declarations)
         allowed = calling.allowed_function_names
         used = config.used() | ({"tools": "tools"} if tools else {}) | ({"stream": "stream"} if self._streams else {})
-        return Asked(
+        return JudgeRequest(
             model=_model(received.path),
             text=request.text(),
             max_tokens=config.max_output_tokens,
@@ -139,7 +142,7 @@ class GenerateContent:
             used=used,
         )
 
-    def whole(self, asked: Asked, answer: Answer) -> bytes:
+    def whole(self, asked: JudgeRequest, answer: JudgeResponse) -> bytes:
         candidates = [
             {
                 **_candidate(number, reply, _parts(reply)),
@@ -151,11 +154,11 @@ class GenerateContent:
         ]
         return encoded(_response(answer, candidates, last=True))
 
-    def stream(self, asked: Asked, answer: Answer) -> Events:
+    def stream(self, asked: JudgeRequest, answer: JudgeResponse) -> StreamedReply:
         events = [event(data) for data in _chunks(asked, answer)]
-        return Events(tuple(events[:-1]), (events[-1],))
+        return StreamedReply(tuple(events[:-1]), (events[-1],))
 
-    def failure(self, failure: Failure) -> bytes:
+    def failure(self, failure: ApiFailure) -> bytes:
         message = _MESSAGES.get(failure.name, failure.message)
         error: Data = {
             "code": failure.status,
@@ -180,22 +183,22 @@ def _model(path: str) -> str:
     return found["model"] if found else ""
 
 
-def _finish(reply: Reply) -> str:
+def _finish(reply: ReplyChoice) -> str:
     return _FINISHES[reply.finish]
 
 
-def _parts(reply: Reply) -> list[Data]:
+def _parts(reply: ReplyChoice) -> list[Data]:
     if reply.call:
         return [{"functionCall": {"name": reply.call.name, "args": reply.call.object()}}]
     return [] if reply.text is None else [{"text": reply.text}]
 
 
-def _candidate(number: int, reply: Reply, parts: list[Data]) -> Data:
+def _candidate(number: int, reply: ReplyChoice, parts: list[Data]) -> Data:
     content = {"content": {"parts": parts, "role": "model"}} if parts else {}
     return {"index": number, **content, **({"safetyRatings": []} if reply.finish == "filter" else {})}
 
 
-def _logprobs(asked: Asked, tokens: tuple[Token, ...]) -> Data:
+def _logprobs(asked: JudgeRequest, tokens: tuple[Token, ...]) -> Data:
     if asked.top_logprobs is None or not tokens:
         return {}
     count = asked.top_logprobs
@@ -208,7 +211,7 @@ def _logprobs(asked: Asked, tokens: tuple[Token, ...]) -> Data:
     return {"avgLogprobs": mean, "logprobsResult": {"chosenCandidates": chosen, "topCandidates": top}}
 
 
-def _response(answer: Answer, candidates: list[Data], *, last: bool) -> Data:
+def _response(answer: JudgeResponse, candidates: list[Data], *, last: bool) -> Data:
     data: Data = {"candidates": candidates} if candidates else {}
     if any(reply.finish == "refusal" for reply in answer.replies):
         data["promptFeedback"] = {"blockReason": "PROHIBITED_CONTENT"}
@@ -217,21 +220,21 @@ def _response(answer: Answer, candidates: list[Data], *, last: bool) -> Data:
     return {**data, "modelVersion": answer.model, "responseId": answer.id}
 
 
-def _chunks(asked: Asked, answer: Answer) -> Iterator[Data]:
+def _chunks(asked: JudgeRequest, answer: JudgeResponse) -> Iterator[Data]:
     """The text in portions; what ends the first candidate comes last."""
     endings = []
     for number, reply in enumerate(answer.replies):
         if reply.finish == "refusal":
             continue
-        portions = [()] if reply.call else pieces(reply.tokens)
+        portions = [()] if reply.call else stream_chunks(reply.tokens)
         for portion in portions:
-            parts = _parts(reply) if reply.call else [{"text": joined(portion)}]
+            parts = _parts(reply) if reply.call else [{"text": joined_text(portion)}]
             yield _response(answer, [{**_candidate(number, reply, parts), **_logprobs(asked, portion)}], last=False)
         endings.append({**_candidate(number, reply, []), "finishReason": _finish(reply)})
     yield _response(answer, endings, last=True)
 
 
-def _usage(usage: Usage, *, last: bool) -> Data:
+def _usage(usage: TokenCounts, *, last: bool) -> Data:
     counts = {"promptTokenCount": usage.prompt, "cachedContentTokenCount": usage.cached}
     if not last:
         return {**counts, "totalTokenCount": usage.prompt}

@@ -1,30 +1,33 @@
-"""OpenAI's chat completions."""
+"""OpenAI's chat completions and responses."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 
-from gradeline.testing.fake_judge.exchange import (
+from gradeline.testing.fake_judge.wire import (
     CREATED,
-    Answer,
-    Asked,
-    Events,
-    Failure,
-    Received,
-    Reply,
+    ApiFailure,
+    Data,
+    JudgeRequest,
+    JudgeResponse,
+    RawRequest,
+    ReplyChoice,
+    RequestTool,
+    StreamedReply,
     Token,
-    Tool,
-    Usage,
+    TokenCounts,
+    WireMessage,
     bad_request,
-    joined,
-    pieces,
+    bearer,
+    decoded,
+    encoded,
+    event,
+    joined_text,
+    stream_chunks,
 )
-
-Data = dict[str, Any]
 
 _TYPES = {
     401: "invalid_request_error",
@@ -36,57 +39,42 @@ _TYPES = {
 }
 
 
-class Part(msgspec.Struct):
-    type: str = "text"
-    text: str = ""
-
-
-class Message(msgspec.Struct):
-    role: str = "user"
-    content: str | list[Part] | None = None
-
-    def text(self) -> str:
-        if isinstance(self.content, list):
-            return "\n".join(part.text for part in self.content)
-        return self.content or ""
-
-
-class Function(msgspec.Struct):
+class OpenAIFunction(msgspec.Struct):
     name: str
     parameters: Data = {}
 
 
-class FunctionTool(msgspec.Struct):
-    function: Function
+class OpenAIFunctionTool(msgspec.Struct):
+    function: OpenAIFunction
     type: Literal["function"] = "function"
 
 
-class NamedFunction(msgspec.Struct):
+class OpenAIFunctionName(msgspec.Struct):
     name: str
 
 
-class ToolChoice(msgspec.Struct):
-    function: NamedFunction
+class OpenAIToolChoice(msgspec.Struct):
+    function: OpenAIFunctionName
     type: Literal["function"] = "function"
 
 
-class JsonSchema(msgspec.Struct):
+class OpenAIJsonSchema(msgspec.Struct):
     name: str = ""
     schema: Data = {}
 
 
-class ResponseFormat(msgspec.Struct):
+class OpenAIResponseFormat(msgspec.Struct):
     type: Literal["text", "json_object", "json_schema"]
-    json_schema: JsonSchema | None = None
+    json_schema: OpenAIJsonSchema | None = None
 
 
-class StreamOptions(msgspec.Struct):
+class OpenAIStreamOptions(msgspec.Struct):
     include_usage: bool = False
 
 
-class ChatRequest(msgspec.Struct):
+class ChatCompletionsRequest(msgspec.Struct):
     model: str
-    messages: list[Message]
+    messages: list[WireMessage]
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     temperature: float | None = None
@@ -94,44 +82,18 @@ class ChatRequest(msgspec.Struct):
     n: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    response_format: ResponseFormat | None = None
-    tools: list[FunctionTool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
+    response_format: OpenAIResponseFormat | None = None
+    tools: list[OpenAIFunctionTool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | OpenAIToolChoice | None = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream_options: OpenAIStreamOptions | None = None
 
     def used(self) -> dict[str, str]:
         names = ("logprobs", "max_tokens", "n", "response_format", "seed", "stream", "temperature", "tools")
         return {name: name for name in names if getattr(self, name) is not None}
 
 
-T = TypeVar("T")
-
-
-def decoded(body: bytes, kind: type[T]) -> T:
-    """A request's body; a provider's 400 where it has not the form."""
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError as error:
-        raise bad_request(f"We could not parse the JSON body of your request: {error}") from error
-
-
-def event(data: Data, name: str | None = None) -> bytes:
-    """A server-sent event."""
-    head = f"event: {name}\n" if name else ""
-    return f"{head}data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
-
-
-def encoded(data: Data) -> bytes:
-    return json.dumps(data, ensure_ascii=False).encode()
-
-
-def bearer(received: Received) -> str | None:
-    kind, _, key = received.headers.get("authorization", "").partition(" ")
-    return key if kind.lower() == "bearer" else None
-
-
-def error_body(failure: Failure) -> Data:
+def error_body(failure: ApiFailure) -> Data:
     kind = "insufficient_quota" if failure.name == "429-quota" else _TYPES.get(failure.status, "invalid_request_error")
     return {"error": {"message": failure.message, "type": kind, "param": failure.param, "code": failure.code}}
 
@@ -145,21 +107,21 @@ def logprob(token: Token, count: int) -> Data:
 class ChatCompletions:
     """``POST /v1/chat/completions``."""
 
-    def key(self, received: Received) -> str | None:
+    def key(self, received: RawRequest) -> str | None:
         return bearer(received)
 
-    def read(self, received: Received) -> Asked:
-        request = decoded(received.body, ChatRequest)
+    def read(self, received: RawRequest) -> JudgeRequest:
+        request = decoded(received.body, ChatCompletionsRequest)
         if not request.messages:
             raise bad_request("Invalid 'messages': empty array.", "messages")
         if request.top_logprobs is not None and not request.logprobs:
             raise bad_request("'top_logprobs' is only allowed when 'logprobs' is enabled.", "top_logprobs")
-        tools = tuple(Tool(tool.function.name, tool.function.parameters) for tool in request.tools or ())
+        tools = tuple(RequestTool(tool.function.name, tool.function.parameters) for tool in request.tools or ())
         choice = request.tool_choice
-        wanted = choice.function.name if isinstance(choice, ToolChoice) else None
+        wanted = choice.function.name if isinstance(choice, OpenAIToolChoice) else None
         forced = next((tool for tool in tools if tool.name == wanted or choice == "required"), None)
         form = request.response_format
-        return Asked(
+        return JudgeRequest(
             model=request.model,
             text="\n\n".join(message.text() for message in request.messages),
             max_tokens=request.max_completion_tokens or request.max_tokens,
@@ -175,24 +137,24 @@ class ChatCompletions:
             used=request.used(),
         )
 
-    def whole(self, asked: Asked, answer: Answer) -> bytes:
+    def whole(self, asked: JudgeRequest, answer: JudgeResponse) -> bytes:
         choices = [_choice(asked, number, reply) for number, reply in enumerate(answer.replies)]
         data = {**_head(answer, "chat.completion"), "choices": choices}
         if answer.usage:
             data["usage"] = _usage(answer.usage)
         return encoded(data)
 
-    def stream(self, asked: Asked, answer: Answer) -> Events:
+    def stream(self, asked: JudgeRequest, answer: JudgeResponse) -> StreamedReply:
         events = [event(chunk) for chunk in self._chunks(asked, answer)]
-        return Events(tuple(events), (b"data: [DONE]\n\n",))
+        return StreamedReply(tuple(events), (b"data: [DONE]\n\n",))
 
-    def failure(self, failure: Failure) -> bytes:
+    def failure(self, failure: ApiFailure) -> bytes:
         return encoded(error_body(failure))
 
     def stream_failure(self) -> bytes:
-        return event(error_body(Failure("500", 500, "The server had an error while streaming.", None, None)))
+        return event(error_body(ApiFailure("500", 500, "The server had an error while streaming.", None, None)))
 
-    def _chunks(self, asked: Asked, answer: Answer) -> Iterator[Data]:
+    def _chunks(self, asked: JudgeRequest, answer: JudgeResponse) -> Iterator[Data]:
         head = _head(answer, "chat.completion.chunk")
         blank = {"usage": None} if asked.stream_usage else {}
         for number, reply in enumerate(answer.replies):
@@ -206,7 +168,7 @@ class ChatCompletions:
             yield {**head, "choices": [], "usage": _usage(answer.usage)}
 
 
-def _head(answer: Answer, kind: str) -> Data:
+def _head(answer: JudgeResponse, kind: str) -> Data:
     return {
         "id": f"chatcmpl-{answer.id}",
         "object": kind,
@@ -216,7 +178,7 @@ def _head(answer: Answer, kind: str) -> Data:
     }
 
 
-def _choice(asked: Asked, number: int, reply: Reply) -> Data:
+def _choice(asked: JudgeRequest, number: int, reply: ReplyChoice) -> Data:
     message: Data = {"role": "assistant", "content": reply.text, "refusal": reply.refusal}
     if reply.call:
         function = {"name": reply.call.name, "arguments": reply.call.arguments}
@@ -234,7 +196,7 @@ def _logprobs(tokens: tuple[Token, ...], count: int) -> Data:
     return {"content": [logprob(token, count) for token in tokens], "refusal": None}
 
 
-def _finish(reply: Reply) -> str:
+def _finish(reply: ReplyChoice) -> str:
     if reply.finish == "length":
         return "length"
     if reply.finish == "filter":
@@ -242,26 +204,225 @@ def _finish(reply: Reply) -> str:
     return "tool_calls" if reply.call else "stop"
 
 
-def _deltas(reply: Reply, number: int) -> Iterator[tuple[Data, tuple[Token, ...]]]:
+def _deltas(reply: ReplyChoice, number: int) -> Iterator[tuple[Data, tuple[Token, ...]]]:
     if reply.call:
         function = {"name": reply.call.name, "arguments": ""}
         first = {"index": 0, "id": f"call_{number}", "type": "function", "function": function}
         yield {"role": "assistant", "content": None, "tool_calls": [first]}, ()
-        for portion in pieces(reply.tokens):
-            yield {"tool_calls": [{"index": 0, "function": {"arguments": joined(portion)}}]}, portion
+        for portion in stream_chunks(reply.tokens):
+            yield {"tool_calls": [{"index": 0, "function": {"arguments": joined_text(portion)}}]}, portion
         return
     yield {"role": "assistant", "content": "", "refusal": None}, ()
     if reply.refusal:
         yield {"refusal": reply.refusal}, ()
-    for portion in pieces(reply.tokens):
-        yield {"content": joined(portion)}, portion
+    for portion in stream_chunks(reply.tokens):
+        yield {"content": joined_text(portion)}, portion
 
 
-def _usage(usage: Usage) -> Data:
+def _usage(usage: TokenCounts) -> Data:
     return {
         "prompt_tokens": usage.prompt,
         "completion_tokens": usage.completion,
         "total_tokens": usage.prompt + usage.completion,
         "prompt_tokens_details": {"cached_tokens": usage.cached},
         "completion_tokens_details": {"reasoning_tokens": 0},
+    }
+
+
+class ResponsesFunctionTool(msgspec.Struct):
+    name: str
+    parameters: Data = {}
+    type: Literal["function"] = "function"
+
+
+class ResponsesToolChoice(msgspec.Struct):
+    name: str
+    type: Literal["function"] = "function"
+
+
+class ResponsesTextFormat(msgspec.Struct):
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    schema: Data | None = None
+
+
+class ResponsesTextConfig(msgspec.Struct):
+    format: ResponsesTextFormat | None = None
+
+
+class ResponsesRequest(msgspec.Struct):
+    model: str
+    input: str | list[WireMessage]
+    instructions: str | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    text: ResponsesTextConfig | None = None
+    tools: list[ResponsesFunctionTool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ResponsesToolChoice | None = None
+    include: list[str] | None = None
+    top_logprobs: int | None = None
+    stream: bool | None = None
+    seed: Any = None
+    n: Any = None
+
+    def wants_logprobs(self) -> bool:
+        return self.top_logprobs is not None or "message.output_text.logprobs" in (self.include or ())
+
+    def used(self) -> dict[str, str]:
+        told = {
+            "logprobs": "top_logprobs" if self.wants_logprobs() else None,
+            "max_tokens": None if self.max_output_tokens is None else "max_output_tokens",
+            "response_format": "text.format" if self.text and self.text.format else None,
+            "stream": None if self.stream is None else "stream",
+            "temperature": None if self.temperature is None else "temperature",
+            "tools": None if self.tools is None else "tools",
+        }
+        return {common: name for common, name in told.items() if name}
+
+
+class Responses:
+    """``POST /v1/responses``."""
+
+    def key(self, received: RawRequest) -> str | None:
+        return bearer(received)
+
+    def read(self, received: RawRequest) -> JudgeRequest:
+        request = decoded(received.body, ResponsesRequest)
+        for name in ("seed", "n"):
+            if getattr(request, name) is not None:
+                raise bad_request(f"Unknown parameter: '{name}'.", name)
+        tools = tuple(RequestTool(tool.name, tool.parameters) for tool in request.tools or ())
+        choice = request.tool_choice
+        wanted = choice.name if isinstance(choice, ResponsesToolChoice) else None
+        form = request.text.format if request.text else None
+        texts = [request.input] if isinstance(request.input, str) else [one.text() for one in request.input]
+        return JudgeRequest(
+            model=request.model,
+            text="\n\n".join([request.instructions, *texts] if request.instructions else texts),
+            max_tokens=request.max_output_tokens,
+            temperature=request.temperature,
+            top_logprobs=(request.top_logprobs or 0) if request.wants_logprobs() else None,
+            schema=form.schema if form else None,
+            tools=tools,
+            forced_tool=next((tool for tool in tools if tool.name == wanted or choice == "required"), None),
+            stream=bool(request.stream),
+            used=request.used(),
+        )
+
+    def whole(self, asked: JudgeRequest, answer: JudgeResponse) -> bytes:
+        return encoded(_response(asked, answer))
+
+    def stream(self, asked: JudgeRequest, answer: JudgeResponse) -> StreamedReply:
+        events = [
+            event({**data, "sequence_number": number}, data["type"])
+            for number, data in enumerate(_response_events(asked, answer))
+        ]
+        return StreamedReply(tuple(events[:-1]), (events[-1],))
+
+    def failure(self, failure: ApiFailure) -> bytes:
+        return encoded(error_body(failure))
+
+    def stream_failure(self) -> bytes:
+        message = "The server had an error while streaming."
+        data = {"type": "error", "code": "server_error", "message": message, "param": None, "sequence_number": 999}
+        return event(data, "error")
+
+
+def _response(asked: JudgeRequest, answer: JudgeResponse, status: str | None = None) -> Data:
+    reply = answer.replies[0] if answer.replies else None
+    reason = {"length": "max_output_tokens", "filter": "content_filter"}.get(reply.finish) if reply else None
+    done = status is None
+    return {
+        "id": f"resp_{answer.id}",
+        "object": "response",
+        "created_at": CREATED,
+        "status": status or ("incomplete" if reason else "completed"),
+        "error": None,
+        "incomplete_details": {"reason": reason} if reason and done else None,
+        "instructions": None,
+        "max_output_tokens": asked.max_tokens,
+        "model": answer.model,
+        "output": [_output_item(asked, reply)] if done and reply and _has_output(reply) else [],
+        "parallel_tool_calls": True,
+        "temperature": asked.temperature,
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": 1.0,
+        "metadata": {},
+        "usage": _responses_usage(answer.usage) if done and answer.usage else None,
+    }
+
+
+def _has_output(reply: ReplyChoice) -> bool:
+    return reply.call is not None or reply.text is not None or reply.refusal is not None
+
+
+def _output_item(asked: JudgeRequest, reply: ReplyChoice, status: str | None = None) -> Data:
+    """The output item; with a status, as it stands when it is begun."""
+    state = status or ("completed" if reply.finish in ("stop", "refusal") else "incomplete")
+    if reply.call:
+        arguments = "" if status else reply.call.arguments
+        call = {"type": "function_call", "call_id": "call_0", "name": reply.call.name, "arguments": arguments}
+        return {"id": "fc_0", **call, "status": state}
+    content = [] if status else [_output_part(asked, reply)]
+    return {"id": "msg_0", "type": "message", "role": "assistant", "status": state, "content": content}
+
+
+def _output_part(asked: JudgeRequest, reply: ReplyChoice, *, begun: bool = False) -> Data:
+    if reply.refusal is not None:
+        return {"type": "refusal", "refusal": "" if begun else reply.refusal}
+    shown = [] if begun else _output_logprobs(asked, reply.tokens)
+    return {"type": "output_text", "text": "" if begun else reply.text, "annotations": [], "logprobs": shown}
+
+
+def _output_logprobs(asked: JudgeRequest, tokens: tuple[Token, ...]) -> list[Data]:
+    return [] if asked.top_logprobs is None else [logprob(token, asked.top_logprobs) for token in tokens]
+
+
+def _response_events(asked: JudgeRequest, answer: JudgeResponse) -> Iterator[Data]:
+    begun = _response(asked, answer, "in_progress")
+    yield {"type": "response.created", "response": begun}
+    yield {"type": "response.in_progress", "response": begun}
+    reply = answer.replies[0] if answer.replies else None
+    if reply and _has_output(reply):
+        yield {
+            "type": "response.output_item.added",
+            "output_index": 0,
+            "item": _output_item(asked, reply, "in_progress"),
+        }
+        yield from _call_events(reply) if reply.call else _text_events(asked, reply)
+        yield {"type": "response.output_item.done", "output_index": 0, "item": _output_item(asked, reply)}
+    whole = _response(asked, answer)
+    yield {"type": f"response.{whole['status']}", "response": whole}
+
+
+def _call_events(reply: ReplyChoice) -> Iterator[Data]:
+    where = {"item_id": "fc_0", "output_index": 0}
+    for portion in stream_chunks(reply.tokens):
+        yield {"type": "response.function_call_arguments.delta", **where, "delta": joined_text(portion)}
+    name, arguments = reply.call or ("", "")
+    yield {"type": "response.function_call_arguments.done", **where, "name": name, "arguments": arguments}
+
+
+def _text_events(asked: JudgeRequest, reply: ReplyChoice) -> Iterator[Data]:
+    where = {"item_id": "msg_0", "output_index": 0, "content_index": 0}
+    yield {"type": "response.content_part.added", **where, "part": _output_part(asked, reply, begun=True)}
+    if reply.refusal is not None:
+        yield {"type": "response.refusal.delta", **where, "delta": reply.refusal}
+        yield {"type": "response.refusal.done", **where, "refusal": reply.refusal}
+    else:
+        for portion in stream_chunks(reply.tokens):
+            shown = _output_logprobs(asked, portion)
+            yield {"type": "response.output_text.delta", **where, "delta": joined_text(portion), "logprobs": shown}
+        shown = _output_logprobs(asked, reply.tokens)
+        yield {"type": "response.output_text.done", **where, "text": reply.text, "logprobs": shown}
+    yield {"type": "response.content_part.done", **where, "part": _output_part(asked, reply)}
+
+
+def _responses_usage(usage: TokenCounts) -> Data:
+    return {
+        "input_tokens": usage.prompt,
+        "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
+        "output_tokens": usage.completion,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": usage.prompt + usage.completion,
     }
