@@ -1,7 +1,7 @@
 import { gzipSync } from "node:zlib";
 import type { Plugin } from "vite";
 
-export interface Part {
+export interface BundleChunk {
   fileName: string;
   code: string;
   isEntry: boolean;
@@ -10,7 +10,7 @@ export interface Part {
 }
 
 /** The JavaScript a first visit has to fetch, in bytes after gzip. */
-export function firstLoad(parts: readonly Part[]): number {
+export function firstLoad(parts: readonly BundleChunk[]): number {
   const byName = new Map(parts.map((part) => [part.fileName, part]));
   const wanted = new Set<string>();
   const queue = parts.filter((part) => part.isEntry).map((part) => part.fileName);

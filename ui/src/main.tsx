@@ -1,18 +1,35 @@
-import { QueryClientProvider } from "@tanstack/react-query";
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { RouterProvider } from "react-router";
-import { makeQueryClient } from "./app/queries.ts";
+import { ApiError } from "./api/error.ts";
 import { router } from "./app/routes.tsx";
 import { startTheme } from "./app/theme.ts";
 import "./styles.css";
+
+const MAX_RETRIES = 3;
+
+/** Asks again only where that may help, and as late as the service says. */
+export function createQueryClient(): QueryClient {
+  return new QueryClient({
+    defaultOptions: {
+      queries: {
+        staleTime: 5_000,
+        refetchOnWindowFocus: false,
+        retry: (failures, error) => failures < MAX_RETRIES && error instanceof ApiError && error.retryable,
+        retryDelay: (failures, error) =>
+          error instanceof ApiError && error.retryAfterMs !== null ? error.retryAfterMs : 500 * 2 ** failures,
+      },
+    },
+  });
+}
 
 startTheme();
 const root = document.getElementById("root");
 if (root !== null) {
   createRoot(root).render(
     <StrictMode>
-      <QueryClientProvider client={makeQueryClient()}>
+      <QueryClientProvider client={createQueryClient()}>
         <RouterProvider router={router} />
       </QueryClientProvider>
     </StrictMode>,

@@ -1,16 +1,16 @@
 import { expect, test } from "vitest";
-import { csvRecords, formatOf, readCaseFile } from "../src/lib/caseFile.ts";
+import { csvRecords, formatOf, readCaseFile } from "../src/pages/cases/caseFile.ts";
 
 test("the format is in the name", () => {
   expect(["a.CSV", "a.jsonl", "a.ndjson", "a.txt"].map(formatOf)).toEqual(["csv", "jsonl", "jsonl", null]);
 });
 
-test("JSONL: good rows are read, every fault is told with its line", () => {
+test("JSONL: good rows are read, every problem is told with its line", () => {
   const file =
     '\ufeff{"input":"a","expected_output":"b","tags":["x"]}\n\n{"input":""}\nno json\n[1]\n{"input":"a","expected_output":1,"more":2}\n';
-  const { rows, faults } = readCaseFile(file, "jsonl");
+  const { rows, problems } = readCaseFile(file, "jsonl");
   expect(rows).toEqual([{ line: 1, input: "a", expected_output: "b", description: null, tags: ["x"] }]);
-  expect(faults.map(({ line, field }) => [line, field])).toEqual([
+  expect(problems.map(({ line, field }) => [line, field])).toEqual([
     [3, "input"],
     [3, "expected_output"],
     [4, null],
@@ -27,12 +27,12 @@ test("CSV: quotes, line breaks in cells, CRLF and defused cells; lines are physi
       { line: 2, input: 'a "b"\nc', expected_output: "d", description: null, tags: ["x", "y"] },
       { line: 4, input: "=1+1", expected_output: "e", description: "why", tags: [] },
     ],
-    faults: [],
+    problems: [],
   });
 });
 
 test("CSV without the columns says which", () => {
-  expect(readCaseFile("question,answer\na,b\n", "csv").faults).toEqual([
+  expect(readCaseFile("question,answer\na,b\n", "csv").problems).toEqual([
     { line: 1, field: "input", message: "is not among the columns" },
     { line: 1, field: "expected_output", message: "is not among the columns" },
   ]);
@@ -40,10 +40,10 @@ test("CSV without the columns says which", () => {
 
 test("lengths are counted in code points, tags have their alphabet", () => {
   const row = (input: string, tags: string[]) =>
-    readCaseFile(JSON.stringify({ input, expected_output: "b", tags }), "jsonl").faults;
+    readCaseFile(JSON.stringify({ input, expected_output: "b", tags }), "jsonl").problems;
   expect(row("😀".repeat(10_000), [])).toEqual([]);
-  expect(row("😀".repeat(10_001), []).map((fault) => fault.field)).toEqual(["input"]);
-  expect(row("a", ["ok-1_", "not ok", "ü"]).map((fault) => fault.field)).toEqual(["tags", "tags"]);
+  expect(row("😀".repeat(10_001), []).map((problem) => problem.field)).toEqual(["input"]);
+  expect(row("a", ["ok-1_", "not ok", "ü"]).map((problem) => problem.field)).toEqual(["tags", "tags"]);
 });
 
 test("records are empty for an empty file", () => {

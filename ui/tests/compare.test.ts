@@ -1,12 +1,23 @@
 import { expect, test } from "vitest";
+import { resultId } from "../src/api/client.ts";
 import type { Comparison } from "../src/api/types.ts";
 import { readState, writeState } from "../src/lib/urlState.ts";
-import { resultId } from "../src/pages/compare/calls.ts";
-import { changeBy, countsFor, shownCases, tellingDifference, type CaseChange } from "../src/pages/compare/changes.ts";
-import { scoreBins } from "../src/pages/compare/distribution.ts";
-import { asCode, asMarkdown } from "../src/pages/compare/markdown.ts";
-import { COMPARE_STATE } from "../src/pages/compare/state.ts";
-import { noiseRule, outlook, sentenceOf, signed, signedInterval } from "../src/pages/compare/wording.ts";
+import {
+  type CaseChange,
+  changeFor,
+  COMPARE_STATE,
+  comparisonSentence,
+  countsFor,
+  filterCases,
+  formatSigned,
+  formatSignedInterval,
+  largestDifference,
+  noiseNote,
+  undecidedNote,
+} from "../src/pages/compare/comparison.ts";
+import { codeSpan, toMarkdown } from "../src/pages/compare/markdown.ts";
+import { binPairedScores } from "../src/pages/compare/ScoreDistribution.tsx";
+import { countIntoBins } from "../src/pages/compare/ScoreDistribution.tsx";
 
 type Scores = Record<string, number | null>;
 
@@ -86,7 +97,7 @@ function comparison(changes: Partial<Comparison> = {}): Comparison {
 }
 
 test("the largest loss comes first, what is the same last", () => {
-  expect(shownCases(CASES, "", "").map((row) => row.test_case_id)).toEqual([
+  expect(filterCases(CASES, "", "").map((row) => row.test_case_id)).toEqual([
     "great loss",
     "little loss",
     "both ways",
@@ -98,7 +109,7 @@ test("the largest loss comes first, what is the same last", () => {
 });
 
 test("one grader's word decides where one is named; a missing score is not a zero", () => {
-  expect(CASES.map((row) => changeBy(row, "b"))).toEqual([
+  expect(CASES.map((row) => changeFor(row, "b"))).toEqual([
     "same",
     "same",
     "missing",
@@ -107,15 +118,15 @@ test("one grader's word decides where one is named; a missing score is not a zer
     "worse",
     "edited",
   ]);
-  expect(shownCases(CASES, "b", "worse").map((row) => row.test_case_id)).toEqual(["both ways", "little loss"]);
-  expect(tellingDifference(CASES[2] as CaseChange, "")).toBeNull();
+  expect(filterCases(CASES, "b", "worse").map((row) => row.test_case_id)).toEqual(["both ways", "little loss"]);
+  expect(largestDifference(CASES[2] as CaseChange, "")).toBeNull();
 });
 
 test("what is noise to a grader is the same by its word, and its scores show what moved", () => {
   const noisy = one("x", "same", { a: 0.5 }, { a: 0.505 }, { a: "same" });
-  expect(changeBy(noisy, "a")).toBe("same");
-  expect(changeBy(noisy, "another")).toBe("missing");
-  expect(tellingDifference(noisy, "a")).toBe(0.005);
+  expect(changeFor(noisy, "a")).toBe("same");
+  expect(changeFor(noisy, "another")).toBe("missing");
+  expect(largestDifference(noisy, "a")).toBe(0.005);
 });
 
 test("cases that are not listed are counted all the same", () => {
@@ -129,27 +140,27 @@ test("cases that are not listed are counted all the same", () => {
 });
 
 test("a difference shows its sign, also where it is very small", () => {
-  expect([0.16, -0.03, 0, 0.001, -1, null].map(signed)).toEqual(["+0.16", "−0.03", "0", "+0.001", "−1", "–"]);
-  expect(signedInterval(GRADER)).toBe("+0.10 (−0.05 to +0.25)");
+  expect([0.16, -0.03, 0, 0.001, -1, null].map(formatSigned)).toEqual(["+0.16", "−0.03", "0", "+0.001", "−1", "–"]);
+  expect(formatSignedInterval(GRADER)).toBe("+0.10 (−0.05 to +0.25)");
 });
 
 test("what is undecided says what would settle it", () => {
-  expect(outlook(GRADER)).toBe("A loss above 0.05 is ruled out; 220 cases in all (180 more) settle it.");
-  expect(outlook({ ...GRADER, decision: "better" })).toBe("");
-  expect(sentenceOf(comparison())).toBe(
+  expect(undecidedNote(GRADER)).toBe("A loss above 0.05 is ruled out; 220 cases in all (180 more) settle it.");
+  expect(undecidedNote({ ...GRADER, decision: "better" })).toBe("");
+  expect(comparisonSentence(comparison())).toBe(
     "The candidate is worse on 1, undecided on 1 of 2 graders, over 40 cases that both runs have.",
   );
 });
 
 test("the noise of a grader is stated, and why the difference is not that of the means", () => {
-  expect(noiseRule(GRADER)).toBe("");
+  expect(noiseNote(GRADER)).toBe("");
   const noisy = { ...GRADER, noise: 0.01, within_noise: 12 };
-  expect(noiseRule(noisy)).toBe("Changes below 0.01 count as same (12 of 40 cases).");
-  expect(noiseRule({ ...noisy, difference: 0.13 })).toBe(
+  expect(noiseNote(noisy)).toBe("Changes below 0.01 count as same (12 of 40 cases).");
+  expect(noiseNote({ ...noisy, difference: 0.13 })).toBe(
     "Changes below 0.01 count as same (12 of 40 cases); with them the difference is +0.10.",
   );
-  expect(noiseRule({ ...noisy, difference: null })).toBe("");
-  expect(asMarkdown(comparison({ graders: { a: noisy } }), { baseline: "A", candidate: "B" }, "x")).toContain(
+  expect(noiseNote({ ...noisy, difference: null })).toBe("");
+  expect(toMarkdown(comparison({ graders: { a: noisy } }), { baseline: "A", candidate: "B" }, "x")).toContain(
     "Changes below 0.01 count as same (12 of 40 cases).",
   );
 });
@@ -184,11 +195,11 @@ test("all that is shown is in the address", () => {
 });
 
 test("as Markdown nothing foreign is markup", () => {
-  expect(asCode("a|b `c` <img> @someone\n[x](javascript:1) \u202eevil", true)).toBe(
+  expect(codeSpan("a|b `c` <img> @someone\n[x](javascript:1) \u202eevil", true)).toBe(
     "``a\\|b `c` <img> @someone [x](javascript:1) ⟦RLO⟧evil``",
   );
-  expect(asCode("`edge")).toBe("`` `edge ``");
-  const text = asMarkdown(
+  expect(codeSpan("`edge")).toBe("`` `edge ``");
+  const text = toMarkdown(
     comparison({ comparability: { comparable: true, reasons: ["suite: 'x'"] } }),
     { baseline: "old", candidate: "new" },
     "http://h/#/compare",
@@ -211,8 +222,8 @@ test("as Markdown nothing foreign is markup", () => {
 });
 
 test("scores of both runs are counted into the same bins, those that are missing into none", () => {
-  expect(scoreBins(CASES, "a")).toBeNull();
-  const bins = scoreBins(CASES, "b");
+  expect(binPairedScores(CASES, "a")).toBeNull();
+  const bins = binPairedScores(CASES, "b");
   expect(bins?.map((bin) => [bin.baseline, bin.candidate])).toEqual([
     [1, 1],
     [0, 0],
@@ -229,7 +240,16 @@ test("scores of both runs are counted into the same bins, those that are missing
 
 test("warnings go with a copied comparison, as text alone", () => {
   const names = { baseline: "old", candidate: "new" };
-  const told = asMarkdown(comparison({ warnings: ["candidate: cluster: 2 of 24 cases [x](y)"] }), names, "http://x");
+  const told = toMarkdown(comparison({ warnings: ["candidate: cluster: 2 of 24 cases [x](y)"] }), names, "http://x");
   expect(told).toContain("Warnings:\n- `candidate: cluster: 2 of 24 cases [x](y)`\n");
-  expect(asMarkdown(comparison(), names, "http://x")).not.toContain("Warnings");
+  expect(toMarkdown(comparison(), names, "http://x")).not.toContain("Warnings");
+});
+
+test("values fall into their bins, the ends included", () => {
+  const counts = countIntoBins([0, 0.05, 0.1, 0.3, 0.30000000000000004, 0.95, 1], 0, 1, 10).map((bin) => bin.count);
+  expect(counts).toEqual([2, 1, 0, 2, 0, 0, 0, 0, 0, 2]);
+});
+
+test("the ends of bins are numbers that can be read", () => {
+  expect(countIntoBins([], 0, 1, 10).map((bin) => bin.low)).toEqual([0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]);
 });

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { EventParser, follow, type Connection, type ServerEvent } from "../src/api/events.ts";
+import { EventParser, followEvents, type Connection, type ServerEvent } from "../src/api/events.ts";
 
 test("events are read however the stream is cut", () => {
   const stream =
@@ -38,7 +38,7 @@ async function followed(answers: (string | number)[], stopAfterPauses = 20) {
   const abort = new AbortController();
   let polls = 0;
   let pauses = 0;
-  await follow({
+  await followEvents({
     url: "api/events",
     fetch,
     signal: abort.signal,

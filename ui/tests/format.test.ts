@@ -1,25 +1,37 @@
 import { expect, test } from "vitest";
-import { ago, between, bytes, cost, count, counted, duration, mean, percent, rate, score } from "../src/lib/format.ts";
+import {
+  formatAgo,
+  formatElapsed,
+  formatBytes,
+  formatCost,
+  formatCount,
+  pluralize,
+  formatDuration,
+  formatMean,
+  formatPercent,
+  formatRate,
+  formatScore,
+} from "../src/lib/format.ts";
 
 test("a rate comes with its interval", () => {
-  expect(rate({ value: 0.82, low: 0.741, high: 0.879 })).toBe("82 % (74–88 %)");
-  expect(rate({ value: 0.82, low: null, high: null })).toBe("82 %");
-  expect(mean({ value: 0.8234, low: 0.7, high: 0.9 })).toBe("0.82 (0.70–0.90)");
+  expect(formatRate({ value: 0.82, low: 0.741, high: 0.879 })).toBe("82 % (74–88 %)");
+  expect(formatRate({ value: 0.82, low: null, high: null })).toBe("82 %");
+  expect(formatMean({ value: 0.8234, low: 0.7, high: 0.9 })).toBe("0.82 (0.70–0.90)");
 });
 
 test("no value is no zero", () => {
   expect([
-    rate({ value: null, low: null, high: null }),
-    percent(null),
-    score(null),
-    duration(null),
-    count(null),
-    cost(null),
+    formatRate({ value: null, low: null, high: null }),
+    formatPercent(null),
+    formatScore(null),
+    formatDuration(null),
+    formatCount(null),
+    formatCost(null),
   ]).toEqual(Array.from({ length: 6 }, () => "–"));
 });
 
 test("a share is 0 % or 100 % only where it is exactly that", () => {
-  expect([1, 0.999, 0.9996, 0.001, 0, 0.5].map((share) => percent(share))).toEqual([
+  expect([1, 0.999, 0.9996, 0.001, 0, 0.5].map((share) => formatPercent(share))).toEqual([
     "100 %",
     "99.9 %",
     "99.96 %",
@@ -31,7 +43,7 @@ test("a share is 0 % or 100 % only where it is exactly that", () => {
 
 test("a time that is known in whole seconds is not told in milliseconds", () => {
   const start = "2026-01-15T10:00:00Z";
-  expect([start, "2026-01-15T10:00:01Z", "2026-01-15T10:02:05Z"].map((end) => between(start, end))).toEqual([
+  expect([start, "2026-01-15T10:00:01Z", "2026-01-15T10:02:05Z"].map((end) => formatElapsed(start, end))).toEqual([
     "under 1 s",
     "1 s",
     "2 min 5 s",
@@ -39,7 +51,7 @@ test("a time that is known in whole seconds is not told in milliseconds", () => 
 });
 
 test("durations are written in the unit that suits them", () => {
-  expect([0, 0.4, 12.4, 999, 1500, 59_000, 61_000, 3_700_000].map(duration)).toEqual([
+  expect([0, 0.4, 12.4, 999, 1500, 59_000, 61_000, 3_700_000].map(formatDuration)).toEqual([
     "0 ms",
     "< 1 ms",
     "12 ms",
@@ -52,7 +64,7 @@ test("durations are written in the unit that suits them", () => {
 });
 
 test("nouns follow their number", () => {
-  expect([counted(1, "case"), counted(0, "case"), counted(12_345, "case")]).toEqual([
+  expect([pluralize(1, "case"), pluralize(0, "case"), pluralize(12_345, "case")]).toEqual([
     "1 case",
     "0 cases",
     "12,345 cases",
@@ -61,7 +73,7 @@ test("nouns follow their number", () => {
 
 test("how long ago is told coarsely", () => {
   const now = Date.parse("2026-01-15T12:00:00Z");
-  const at = (iso: string | null) => ago(iso, now);
+  const at = (iso: string | null) => formatAgo(iso, now);
   expect([
     at("2026-01-15T11:59:40Z"),
     at("2026-01-15T11:30:00Z"),
@@ -72,7 +84,7 @@ test("how long ago is told coarsely", () => {
 });
 
 test("sizes are in the unit that needs the fewest digits", () => {
-  expect([0, 512, 1536, 20_480, 12.4 * 1024 ** 2, 3 * 1024 ** 4].map(bytes)).toEqual([
+  expect([0, 512, 1536, 20_480, 12.4 * 1024 ** 2, 3 * 1024 ** 4].map(formatBytes)).toEqual([
     "0 B",
     "512 B",
     "1.5 KiB",

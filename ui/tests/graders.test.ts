@@ -1,21 +1,21 @@
 import { expect, test } from "vitest";
-import { ApiFailure } from "../src/api/failure.ts";
+import { ApiError } from "../src/api/error.ts";
 import type { Grader } from "../src/api/types.ts";
-import { fieldsOf } from "../src/lib/schemaForm.ts";
-import { readObject } from "../src/pages/graders/ConfigEditor.tsx";
+import { fieldsFromSchema } from "../src/lib/jsonSchema.ts";
+import { mapInBatches, tally } from "../src/pages/graders/BatchPreview.tsx";
 import {
-  canonical,
-  changeOf,
-  configFaults,
-  copyOf,
+  canonicalJson,
+  configProblems,
   definitionOf,
-  draftFaults,
-  draftOf,
+  draftChange,
+  draftFromCopy,
+  draftFromGrader,
   EMPTY_DRAFT,
-  serverFaults,
+  serverProblems,
+  validateGraderDraft,
 } from "../src/pages/graders/draft.ts";
-import { asksModel, familyOf, kindsOf } from "../src/pages/graders/kinds.ts";
-import { inTurns, tally } from "../src/pages/graders/ManyPreviews.tsx";
+import { callsModel, familyOf, kindsOf } from "../src/pages/graders/families.ts";
+import { parseObject } from "../src/pages/graders/OptionsEditor.tsx";
 
 const SCHEMA = {
   type: "object",
@@ -44,10 +44,10 @@ function grader(changes: Partial<Grader> = {}): Grader {
   };
 }
 
-const FIELDS = fieldsOf(SCHEMA);
+const FIELDS = fieldsFromSchema(SCHEMA);
 
 test("what is sent leaves out the options that are as they are anyway", () => {
-  const draft = { ...draftOf(grader()), name: " Mine ", config: { rules: [{ value: "x" }], mode: "all" } };
+  const draft = { ...draftFromGrader(grader()), name: " Mine ", config: { rules: [{ value: "x" }], mode: "all" } };
   expect(definitionOf(draft, FIELDS)).toEqual({
     name: "Mine",
     description: null,
@@ -57,18 +57,18 @@ test("what is sent leaves out the options that are as they are anyway", () => {
 });
 
 test("other words keep the meaning, other options do not", () => {
-  const same = definitionOf(draftOf(grader()), FIELDS);
-  expect(changeOf(grader(), same, FIELDS)).toEqual({ changed: false, meaning: false });
-  expect(changeOf(grader(), { ...same, name: "Other" }, FIELDS)).toEqual({ changed: true, meaning: false });
-  expect(changeOf(grader(), { ...same, config: { rules: [{ value: "y" }] } }, FIELDS)).toEqual({
+  const same = definitionOf(draftFromGrader(grader()), FIELDS);
+  expect(draftChange(grader(), same, FIELDS)).toEqual({ changed: false, meaning: false });
+  expect(draftChange(grader(), { ...same, name: "Other" }, FIELDS)).toEqual({ changed: true, meaning: false });
+  expect(draftChange(grader(), { ...same, config: { rules: [{ value: "y" }] } }, FIELDS)).toEqual({
     changed: true,
     meaning: true,
   });
-  expect(canonical({ b: [{ d: 1, c: 2 }], a: null })).toBe('{"a":null,"b":[{"c":2,"d":1}]}');
+  expect(canonicalJson({ b: [{ d: 1, c: 2 }], a: null })).toBe('{"a":null,"b":[{"c":2,"d":1}]}');
 });
 
 test("a copy has no id and says that it is one", () => {
-  expect(copyOf(grader({ source: "built-in", config: {} }))).toEqual({
+  expect(draftFromCopy(grader({ source: "built-in", config: {} }))).toEqual({
     id: "",
     name: "Mine (copy)",
     description: "",
@@ -78,27 +78,27 @@ test("a copy has no id and says that it is one", () => {
 });
 
 test("what is missing is told by its path, before and after it was sent", () => {
-  expect(draftFaults({ ...EMPTY_DRAFT, id: "no spaces" }, FIELDS, true)).toEqual({
+  expect(validateGraderDraft({ ...EMPTY_DRAFT, id: "no spaces" }, FIELDS, true)).toEqual({
     name: "is required",
     id: "may have letters, digits, - _ and . alone, and is not new",
     "config.rules": "is required",
   });
-  const refused = new ApiFailure("INVALID_GRADER", "wrong", 400, {
+  const refused = new ApiError("INVALID_GRADER", "wrong", 400, {
     errors: [
       { field: "config.rules[0].value", message: "is required" },
       { field: "name", message: "taken" },
     ],
   });
-  expect(serverFaults(refused)).toEqual({ "config.rules.0.value": "is required", name: "taken" });
-  expect(configFaults(serverFaults(refused))).toEqual({ "rules.0.value": "is required" });
-  expect(serverFaults(new Error("other"))).toEqual({});
+  expect(serverProblems(refused)).toEqual({ "config.rules.0.value": "is required", name: "taken" });
+  expect(configProblems(serverProblems(refused))).toEqual({ "rules.0.value": "is required" });
+  expect(serverProblems(new Error("other"))).toEqual({});
 });
 
 test("options are read as an object, or it is said what is wrong", () => {
-  expect(readObject(' {"a": 1} ')).toEqual([{ a: 1 }, null]);
-  expect(readObject("")).toEqual([{}, null]);
-  expect(readObject("[1]")).toEqual([null, "must be an object, in braces"]);
-  expect(readObject("{")[0]).toBeNull();
+  expect(parseObject(' {"a": 1} ')).toEqual([{ a: 1 }, null]);
+  expect(parseObject("")).toEqual([{}, null]);
+  expect(parseObject("[1]")).toEqual([null, "must be an object, in braces"]);
+  expect(parseObject("{")[0]).toBeNull();
 });
 
 test("rules and judges are offered first; a judge is known by the key it needs", () => {
@@ -110,10 +110,10 @@ test("rules and judges are offered first; a judge is known by the key it needs",
   });
   const check = grader({ id: "check", type: "check", source: "built-in", config_schema: {} });
   const rules = grader({ id: "custom-rules", source: "built-in" });
-  expect(asksModel(judge)).toBe(true);
+  expect(callsModel(judge)).toBe(true);
   expect([judge, check, rules, grader({ source: "python" })].map(familyOf)).toEqual([
     "judges",
-    "texts",
+    "checks",
     "rules",
     "python",
   ]);
@@ -125,7 +125,7 @@ test("rules and judges are offered first; a judge is known by the key it needs",
 test("many previews keep their order, a few at a time", async () => {
   let going = 0;
   let most = 0;
-  const done = await inTurns([1, 2, 3, 4, 5, 6], async (item) => {
+  const done = await mapInBatches([1, 2, 3, 4, 5, 6], async (item) => {
     most = Math.max(most, (going += 1));
     await Promise.resolve();
     going -= 1;

@@ -1,35 +1,34 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { cleanup, fireEvent, render, screen } from "@testing-library/react";
 import { afterEach, expect, test } from "vitest";
-import type { Label, NewLabel } from "../src/features/labels/calls.ts";
-import { labelDraftOf, labelOf } from "../src/features/labels/draft.ts";
-import { LabelForm } from "../src/features/labels/LabelForm.tsx";
+import type { Label, NewLabel } from "../src/api/types.ts";
+import { labelDraftFrom, LabelForm, validateLabel } from "../src/pages/run/LabelPanel.tsx";
 
 afterEach(cleanup);
 
 test("a verdict needs a choice and a reason; a score is from 0 to 1", () => {
-  expect(labelOf({ verdict: "", reason: " ", score: "1.5" })).toEqual({
+  expect(validateLabel({ verdict: "", reason: " ", score: "1.5" })).toEqual({
     label: null,
-    faults: {
+    problems: {
       verdict: "Choose one",
       reason: "Say why: others read it, and judges are calibrated by it",
       score: "From 0 to 1",
     },
   });
-  expect(labelOf({ verdict: "pass", reason: "x".repeat(2001), score: "" }).faults).toEqual({
+  expect(validateLabel({ verdict: "pass", reason: "x".repeat(2001), score: "" }).problems).toEqual({
     reason: "At most 2,000 characters",
   });
-  expect(labelOf({ verdict: "pass", reason: "x", score: "much" }).faults).toEqual({ score: "From 0 to 1" });
-  expect(labelOf({ verdict: "fail", reason: " because ", score: "0" })).toEqual({
+  expect(validateLabel({ verdict: "pass", reason: "x", score: "much" }).problems).toEqual({ score: "From 0 to 1" });
+  expect(validateLabel({ verdict: "fail", reason: " because ", score: "0" })).toEqual({
     label: { verdict: "fail", reason: "because", score: 0 },
-    faults: null,
+    problems: null,
   });
-  expect(labelOf({ verdict: "pass", reason: "so", score: "" }).label).toEqual({ verdict: "pass", reason: "so" });
+  expect(validateLabel({ verdict: "pass", reason: "so", score: "" }).label).toEqual({ verdict: "pass", reason: "so" });
 });
 
 test("a change begins with what stands", () => {
   const stands = { verdict: "fail", score: null, reason: "no" } as Label;
-  expect(labelDraftOf(stands)).toEqual({ verdict: "fail", reason: "no", score: "" });
+  expect(labelDraftFrom(stands)).toEqual({ verdict: "fail", reason: "no", score: "" });
 });
 
 test("nothing is sent until the form is whole", async () => {

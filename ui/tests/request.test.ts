@@ -1,6 +1,6 @@
 import { afterEach, expect, test, vi } from "vitest";
-import { ApiFailure } from "../src/api/failure.ts";
-import { address, request } from "../src/api/request.ts";
+import { ApiError } from "../src/api/error.ts";
+import { apiUrl, request } from "../src/api/request.ts";
 import { session } from "../src/api/session.ts";
 
 function answering(status: number, body: unknown, headers: Record<string, string> = {}) {
@@ -13,9 +13,9 @@ function answering(status: number, body: unknown, headers: Record<string, string
   return calls;
 }
 
-async function failing(act: Promise<unknown>): Promise<ApiFailure> {
+async function failing(act: Promise<unknown>): Promise<ApiError> {
   const error = await act.catch((thrown: unknown) => thrown);
-  if (!(error instanceof ApiFailure)) throw new Error("it did not fail");
+  if (!(error instanceof ApiError)) throw new Error("it did not fail");
   return error;
 }
 
@@ -40,7 +40,7 @@ test("an error has its code, its message and what goes with it", async () => {
   const details = { errors: [{ line: 2, field: "input", message: "is required" }, "nonsense"] };
   answering(400, { success: false, data: null, error: { code: "INVALID_INPUT", message: "2 bad rows", details } });
   const failure = await failing(request("POST", "things"));
-  expect([failure.code, failure.message, failure.status, failure.headline, failure.passing]).toEqual([
+  expect([failure.code, failure.message, failure.status, failure.headline, failure.retryable]).toEqual([
     "INVALID_INPUT",
     "2 bad rows",
     400,
@@ -53,7 +53,7 @@ test("an error has its code, its message and what goes with it", async () => {
 test("what is no envelope is a failure too", async () => {
   answering(502, "<html>bad gateway</html>");
   const failure = await failing(request("GET", "things"));
-  expect([failure.code, failure.message, failure.passing]).toEqual(["UNKNOWN", "The service answered 502.", true]);
+  expect([failure.code, failure.message, failure.retryable]).toEqual(["UNKNOWN", "The service answered 502.", true]);
   answering(200, { hello: 1 });
   expect((await failing(request("GET", "things"))).code).toBe("UNKNOWN");
 });
@@ -73,7 +73,7 @@ test("a service that is not there is told as such", async () => {
 });
 
 test("writes in a session carry its token, reads do not", async () => {
-  session.opened({ local: false, scope: "run", key_id: "k", csrf_token: "t0k", expires_at: null });
+  session.start({ local: false, scope: "run", key_id: "k", csrf_token: "t0k", expires_at: null });
   const calls = answering(200, { success: true, data: null, error: null });
   await request("POST", "things", { body: { a: 1 } });
   await request("GET", "things");
@@ -84,7 +84,7 @@ test("writes in a session carry its token, reads do not", async () => {
 
 test("401 ends the session; a wrong key at the door does not count as one", async () => {
   const unauthorized = { success: false, data: null, error: { code: "UNAUTHORIZED", message: "no" } };
-  session.opened({ local: false, scope: "run", key_id: "k", csrf_token: "t0k", expires_at: null });
+  session.start({ local: false, scope: "run", key_id: "k", csrf_token: "t0k", expires_at: null });
   answering(401, unauthorized);
   await failing(request("POST", "session", { body: { key: "wrong" } }));
   expect(session.csrf).toBe("t0k");
@@ -93,6 +93,6 @@ test("401 ends the session; a wrong key at the door does not count as one", asyn
 });
 
 test("empty parameters are not sent", () => {
-  expect(address("things", { q: "", tag: null, page: 0, text: "a&b ü" })).toBe("api/things?page=0&text=a%26b+%C3%BC");
-  expect(address("things")).toBe("api/things");
+  expect(apiUrl("things", { q: "", tag: null, page: 0, text: "a&b ü" })).toBe("api/things?page=0&text=a%26b+%C3%BC");
+  expect(apiUrl("things")).toBe("api/things");
 });

@@ -1,10 +1,8 @@
 import { expect, test } from "vitest";
 import type { Evaluation, Figure, Summary } from "../src/api/types.ts";
-import { applyEvent, remaining } from "../src/lib/progress.ts";
-import { earlyEndOf, leftOut } from "../src/lib/runFacts.ts";
-import { verdictOf } from "../src/lib/verdict.ts";
-import { filterQuery, RUN_STATE } from "../src/pages/run/state.ts";
+import { applyEvent, earlyStopText, remainingMs, remainingWork, runHeadline } from "../src/lib/run.ts";
 import { readState } from "../src/lib/urlState.ts";
+import { filterQuery, RUN_STATE } from "../src/pages/run/state.ts";
 
 const RUN: Evaluation = {
   id: "r",
@@ -58,7 +56,7 @@ const figure = (value: number | null, scored: number, total: number): Figure => 
 });
 
 test("the verdict names the lowest grader with its interval and what it speaks of", () => {
-  const verdict = verdictOf(RUN, summary({ a: figure(0.9, 10, 10), b: figure(0.75, 8, 10) }));
+  const verdict = runHeadline(RUN, summary({ a: figure(0.9, 10, 10), b: figure(0.75, 8, 10) }));
   expect(verdict).toEqual({
     tone: "none",
     sentence:
@@ -67,14 +65,14 @@ test("the verdict names the lowest grader with its interval and what it speaks o
 });
 
 test("a run without any score is not a run that failed everything", () => {
-  expect(verdictOf(RUN, summary({ a: figure(null, 0, 10) }))).toEqual({
+  expect(runHeadline(RUN, summary({ a: figure(null, 0, 10) }))).toEqual({
     tone: "none",
     sentence: "Nothing could be graded: no answer has a score.",
   });
 });
 
 test("while it goes on, the verdict says so", () => {
-  expect(verdictOf({ ...RUN, status: "running" }, summary({ a: figure(1, 3, 3) }))).toEqual({
+  expect(runHeadline({ ...RUN, status: "running" }, summary({ a: figure(1, 3, 3) }))).toEqual({
     tone: "open",
     sentence: "So far: a passes 100 % (50–90 %) of 3 scored answers.",
   });
@@ -87,17 +85,17 @@ test.each([
   // a regrade of such a run: it made no calls itself
   [{ stopped: { look: 1, n: 1000, of: 20000 }, calls_saved: 0, parent: "p" }, "after 1,000 of 20,000 cases"],
 ])("an early end of %j is told as %j", (fields, told) => {
-  expect(earlyEndOf({ ...RUN, ...fields })).toBe(told);
+  expect(earlyStopText({ ...RUN, ...fields })).toBe(told);
 });
 
 test("what was left out is counted in cases, or in calls where cases are repeated", () => {
-  expect(leftOut({ ...RUN, calls_saved: 302 })).toBe("302 cases");
-  expect(leftOut({ ...RUN, calls_saved: 906, repeats: 3 })).toBe("906 calls");
+  expect(remainingWork({ ...RUN, calls_saved: 302 })).toBe("302 cases");
+  expect(remainingWork({ ...RUN, calls_saved: 906, repeats: 3 })).toBe("906 calls");
 });
 
 test("a gate's word goes first", () => {
   const verdict = { result: "undecided", reasons: ["coverage 80 % is below 95 %"] };
-  expect(verdictOf({ ...RUN, verdict }, summary({ a: figure(1, 3, 3) }))).toEqual({
+  expect(runHeadline({ ...RUN, verdict }, summary({ a: figure(1, 3, 3) }))).toEqual({
     tone: "open",
     sentence: "Undecided: coverage 80 % is below 95 %.",
   });
@@ -133,8 +131,8 @@ test("an event that is not understood changes nothing", () => {
 test("what is left is told from the pace so far", () => {
   const now = Date.parse("2026-01-15T12:00:10Z");
   const run: Evaluation = { ...RUN, status: "running", progress: { total: 30, answered: 12, graded: 10, errors: 0 } };
-  expect(remaining(run, now)).toBe(20_000);
-  expect(remaining({ ...run, progress: { total: null, answered: 12, graded: 10, errors: 0 } }, now)).toBeNull();
+  expect(remainingMs(run, now)).toBe(20_000);
+  expect(remainingMs({ ...run, progress: { total: null, answered: 12, graded: 10, errors: 0 } }, now)).toBeNull();
 });
 
 const NOTHING = {

@@ -1,10 +1,9 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { cleanup, fireEvent, render, screen } from "@testing-library/react";
 import { afterEach, expect, test, vi } from "vitest";
-import { ApiFailure } from "../src/api/failure.ts";
-import type { Secret, SecretBody } from "../src/pages/secrets/calls.ts";
-import { secretDraftOf, secretOf } from "../src/pages/secrets/draft.ts";
-import { SecretForm } from "../src/pages/secrets/SecretForm.tsx";
+import type { Secret, SecretBody } from "../src/api/types.ts";
+import { ApiError } from "../src/api/error.ts";
+import { secretDraftFrom, SecretForm, validateSecret } from "../src/pages/secrets/SecretForm.tsx";
 
 const PATIENCE_MS = 30_000;
 vi.setConfig({ testTimeout: PATIENCE_MS });
@@ -23,24 +22,24 @@ const STORED: Secret = {
 };
 
 test("a secret needs a name of its own, a value that can be masked, and a host", () => {
-  expect(secretOf({ ...secretDraftOf(undefined), name: "a b", value: "short" })).toEqual({
+  expect(validateSecret({ ...secretDraftFrom(undefined), name: "a b", value: "short" })).toEqual({
     body: null,
-    faults: {
+    problems: {
       name: "Letters, digits, _, - and ., at most 100",
       value: "At least 8 characters: a shorter value cannot be masked",
       hosts: "Name at least one host",
     },
   });
-  const draft = { ...secretDraftOf(STORED), value: "long enough" };
-  expect(secretOf(draft, ["TOKEN"]).faults).toEqual({
+  const draft = { ...secretDraftFrom(STORED), value: "long enough" };
+  expect(validateSecret(draft, ["TOKEN"]).problems).toEqual({
     name: "A secret has this name already; replace it in the list",
   });
 });
 
 test("replacing begins with everything except the value", () => {
-  const draft = secretDraftOf(STORED);
+  const draft = secretDraftFrom(STORED);
   expect(draft.value).toBe("");
-  expect(secretOf({ ...draft, value: " kept as typed " })).toEqual({
+  expect(validateSecret({ ...draft, value: " kept as typed " })).toEqual({
     name: "TOKEN",
     body: {
       value: " kept as typed ",
@@ -50,7 +49,7 @@ test("replacing begins with everything except the value", () => {
       scopes: ["admin", "run"],
       keys: ["0123456789ab"],
     },
-    faults: null,
+    problems: null,
   });
 });
 
@@ -87,7 +86,7 @@ test("the form sends what was typed, and its value field is a password", async (
 });
 
 test("what the service refuses is shown", async () => {
-  const refusal = new ApiFailure("INVALID_INPUT", "Field 'hosts[0]': write host or host:port", 400);
+  const refusal = new ApiError("INVALID_INPUT", "Field 'hosts[0]': write host or host:port", 400);
   shown(
     () => Promise.reject(refusal),
     () => undefined,

@@ -40,7 +40,7 @@ export class EventParser {
 
 export type Connection = "connecting" | "live" | "polling" | "ended";
 
-export interface Follow {
+export interface FollowOptions {
   url: string;
   /** The last event that was seen before, if any. */
   lastId?: string | null;
@@ -57,13 +57,13 @@ export interface Follow {
 export const POLL_MS = 5_000;
 const FIRST_PAUSE_MS = 500;
 const FAILURES_BEFORE_POLLING = 2;
-const FINAL = new Set([401, 403, 404]);
+const FINAL_STATUSES = new Set([401, 403, 404]);
 
 /**
  * Follows a run until its `done` event: takes up the stream where it broke off, never hands an event on twice, and
  * polls while there is no stream.
  */
-export async function follow(options: Follow): Promise<void> {
+export async function followEvents(options: FollowOptions): Promise<void> {
   const { signal, pause = wait } = options;
   let lastId = options.lastId ?? null;
   let failures = 0;
@@ -90,9 +90,13 @@ export async function follow(options: Follow): Promise<void> {
   options.onConnection("ended");
 }
 
-type End = "done" | "refused" | "broken";
+type StreamEnd = "done" | "refused" | "broken";
 
-async function readOnce(options: Follow, lastId: string | null, onEvent: (event: ServerEvent) => void): Promise<End> {
+async function readOnce(
+  options: FollowOptions,
+  lastId: string | null,
+  onEvent: (event: ServerEvent) => void,
+): Promise<StreamEnd> {
   const headers: Record<string, string> = { Accept: "text/event-stream" };
   if (lastId !== null) headers["Last-Event-ID"] = lastId;
   try {
@@ -102,7 +106,7 @@ async function readOnce(options: Follow, lastId: string | null, onEvent: (event:
       credentials: "same-origin",
       cache: "no-store",
     });
-    if (FINAL.has(response.status)) return "refused";
+    if (FINAL_STATUSES.has(response.status)) return "refused";
     // nothing is to come: all of it was read before
     if (response.status === 204) return "done";
     if (!response.ok || !response.body) return "broken";

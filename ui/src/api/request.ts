@@ -1,10 +1,10 @@
-import { ApiFailure, isCode } from "./failure.ts";
+import { ApiError, isErrorCode } from "./error.ts";
 import { session } from "./session.ts";
 import type { JsonObject } from "./types.ts";
 
 export type Query = Record<string, string | number | boolean | null | undefined>;
 
-export interface Options {
+export interface RequestOptions {
   query?: Query;
   /** Sent as JSON; a `Blob` as it is, with its own type. */
   body?: unknown;
@@ -13,21 +13,21 @@ export interface Options {
 }
 
 /** The address of an endpoint, relative to the page. Empty parameters are left out. */
-export function address(path: string, query: Query = {}): string {
+export function apiUrl(path: string, query: Query = {}): string {
   const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
   const text = new URLSearchParams(given.map(([key, value]) => [key, String(value)])).toString();
   return `api/${path}${text && `?${text}`}`;
 }
 
 /** Sends a request and takes the data out of the envelope, or throws an `ApiFailure`. */
-export async function request<T>(method: string, path: string, options: Options = {}): Promise<T> {
+export async function request<T>(method: string, path: string, options: RequestOptions = {}): Promise<T> {
   const response = await send(method, path, options);
   if (response.status === 204) return undefined as T;
   const envelope = await response.json().catch(() => null);
   if (response.ok && isEnvelope(envelope) && envelope.success) return envelope.data as T;
-  const failure = failureOf(response, envelope);
+  const failure = errorFrom(response, envelope);
   // a wrong key is a 401 too, but there somebody is signing in already
-  if (failure.status === 401 && !(method === "POST" && path === "session")) session.lost();
+  if (failure.status === 401 && !(method === "POST" && path === "session")) session.end();
   throw failure;
 }
 
@@ -36,10 +36,10 @@ export async function requestText(path: string, query: Query = {}): Promise<stri
   const response = await send("GET", path, { query });
   const text = await response.text();
   if (response.ok) return text;
-  throw failureOf(response, parsed(text));
+  throw errorFrom(response, parseJsonOrNull(text));
 }
 
-async function send(method: string, path: string, options: Options): Promise<Response> {
+async function send(method: string, path: string, options: RequestOptions): Promise<Response> {
   const headers = new Headers({ Accept: "application/json", ...options.headers });
   const init: RequestInit = { method, headers, credentials: "same-origin" };
   if (options.signal) init.signal = options.signal;
@@ -51,10 +51,10 @@ async function send(method: string, path: string, options: Options): Promise<Res
   }
   if (method !== "GET" && session.csrf !== null) headers.set("X-CSRF-Token", session.csrf);
   try {
-    return await fetch(address(path, options.query), init);
+    return await fetch(apiUrl(path, options.query), init);
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new ApiFailure("NETWORK", "Check that `gradeline serve` is running, then try again.", 0);
+    throw new ApiError("NETWORK", "Check that `gradeline serve` is running, then try again.", 0);
   }
 }
 
@@ -68,7 +68,7 @@ function isEnvelope(value: unknown): value is Envelope {
   return typeof value === "object" && value !== null && "success" in value && "data" in value;
 }
 
-function parsed(text: string): unknown {
+function parseJsonOrNull(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
@@ -76,11 +76,16 @@ function parsed(text: string): unknown {
   }
 }
 
-function failureOf(response: Response, body: unknown): ApiFailure {
+function errorFrom(response: Response, body: unknown): ApiError {
   const error = isEnvelope(body) ? body.error : null;
-  const code = isCode(error?.code) ? error.code : "UNKNOWN";
+  const code = isErrorCode(error?.code) ? error.code : "UNKNOWN";
   const message = typeof error?.message === "string" ? error.message : `The service answered ${response.status}.`;
   const seconds = Number(response.headers.get("Retry-After") ?? Number.NaN);
   const retryAfterMs = Number.isFinite(seconds) && seconds >= 0 ? seconds * 1000 : null;
-  return new ApiFailure(code, message, response.status, error?.details ?? null, retryAfterMs);
+  return new ApiError(code, message, response.status, error?.details ?? null, retryAfterMs);
+}
+
+/** A random text that names one request. (`crypto.randomUUID` is not there on plain HTTP.) */
+export function newIdempotencyKey(): string {
+  return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }

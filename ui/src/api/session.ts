@@ -2,16 +2,16 @@ import { useSyncExternalStore } from "react";
 import type { Session } from "./types.ts";
 
 /** Who is signed in, as far as the page knows. The cookie itself is out of a script's reach. */
-interface State {
+interface SessionState {
   /** The service said 401: a key is wanted. */
   signedOut: boolean;
   current: Session | null;
 }
 
 const listeners = new Set<() => void>();
-let state: State = { signedOut: false, current: null };
+let state: SessionState = { signedOut: false, current: null };
 
-function change(next: State): void {
+function change(next: SessionState): void {
   state = next;
   for (const listener of listeners) listener();
 }
@@ -21,10 +21,10 @@ export const session = {
   get csrf(): string | null {
     return state.current?.csrf_token ?? null;
   },
-  opened(current: Session): void {
+  start(current: Session): void {
     change({ signedOut: false, current });
   },
-  lost(): void {
+  end(): void {
     if (!state.signedOut) change({ signedOut: true, current: null });
   },
 };
@@ -34,6 +34,6 @@ function subscribe(listener: () => void): () => void {
   return () => listeners.delete(listener);
 }
 
-export function useSession(): State {
+export function useSession(): SessionState {
   return useSyncExternalStore(subscribe, () => state);
 }

@@ -45,7 +45,7 @@ export type Progress = Schemas["Progress"];
 /** An id of a grader, or one with options of its own. */
 export type GraderChoice = string | { id: string; name?: string; config?: JsonObject };
 
-export interface Verdict {
+export interface GateVerdict {
   result: string;
   reasons: string[];
 }
@@ -61,7 +61,7 @@ export type Evaluation = Omit<Schemas["Evaluation"], "status" | "target" | "verd
   status: RunStatus;
   target: JsonObject;
   /** By the suite's gate, once the run is completed. */
-  verdict?: Verdict | null;
+  verdict?: GateVerdict | null;
   comparison?: RunComparison | null;
   /** Where it ended early: the last look, after `n` of the `of` cases that it has in common with its baseline. */
   stopped?: { look: number; n: number; of: number } | null;
@@ -90,7 +90,7 @@ export interface NewEvaluation {
   stop_early?: boolean;
 }
 
-export interface TryAgent {
+export interface TryRequest {
   agent_endpoint_url?: string;
   target?: JsonObject;
   input?: string;
@@ -98,7 +98,7 @@ export interface TryAgent {
   timeout_s?: number;
 }
 
-export type Tried = Schemas["Tried"];
+export type TryResult = Schemas["Tried"];
 export type Exchange = Schemas["ShownExchange"];
 
 export type Outcome = Schemas["Outcome"];
@@ -126,10 +126,38 @@ export type Comparison = Schemas["Compared"];
 export type Grader = Omit<Schemas["GraderInfo"], "config_schema"> & { config_schema: Schema };
 export type GraderPage = Omit<Schemas["GraderList"], "graders"> & { graders: Grader[] };
 
+/** The part of a grader that a person writes. */
+export interface GraderDefinition {
+  name: string;
+  description: string | null;
+  type: string;
+  config: JsonObject;
+}
+
+/** What a preview grades: a stored result, or text that was typed. */
+export type PreviewInput =
+  { evaluation_id: string; result_id: string } | { agent_response: string; expected_output?: string; input?: string };
+
+/** A stored grader with changed options, or a definition that is not stored yet. */
+export type PreviewGrader = { id: string; config: JsonObject } | { definition: GraderDefinition };
+
+/** A stored secret; the service never returns its value. */
+export type Secret = Schemas["SecretInfo"];
+export type SecretBody = Schemas["SecretBody"];
+export type SecretList = Schemas["SecretList"];
+
+/** A person's verdict on a response, for one grader. */
+export type Label = Schemas["Label"];
+/** An entry of a label's history; without a verdict the label was removed. */
+export type LabelChange = Schemas["LabelChange"];
+export type ResultLabels = Schemas["ResultLabels"];
+export type NewLabel = Schemas["LabelBody"];
+export type LabelVerdict = Label["verdict"];
+
 export type Session = Schemas["SessionState"];
 
 /** What is sent is what the document allows: these lines do not compile otherwise. */
 type Sendable<Sent extends Allowed, Allowed> = Sent;
 export type SentEvaluation = Sendable<NewEvaluation, Schemas["NewEvaluation"]>;
-export type SentTry = Sendable<TryAgent, Schemas["TryAgent"]>;
+export type SentTry = Sendable<TryRequest, Schemas["TryAgent"]>;
 export type SentCase = Sendable<TestCaseFields, Schemas["NewTestCase"]>;

@@ -1,30 +1,30 @@
 import { useQuery } from "@tanstack/react-query";
 import { useId, useMemo, useState } from "react";
 import { useNavigate } from "react-router";
-import { api } from "../api/calls.ts";
+import { api } from "../api/client.ts";
 import { useSession } from "../api/session.ts";
-import { visibleText } from "../lib/visible.ts";
-import { Dialog } from "../parts/Dialog.tsx";
-import { placesOf } from "./pages.ts";
+import { Dialog } from "../components/Dialog.tsx";
+import { visibleText } from "../lib/visibleText.ts";
+import { navItemsFor } from "./navigation.ts";
 import { chooseTheme } from "./theme.ts";
 
 interface Command {
   id: string;
   title: string;
-  words: string;
-  act: () => void;
+  keywords: string;
+  run: () => void;
 }
 
 /** ⌘K: to any page and any recent run, by a few letters. */
-export function Palette({ open, onClose }: { open: boolean; onClose: () => void }) {
+export function CommandPalette({ open, onClose }: { open: boolean; onClose: () => void }) {
   return (
     <Dialog open={open} onClose={onClose} title="Go to">
-      <Commands onClose={onClose} />
+      <CommandList onClose={onClose} />
     </Dialog>
   );
 }
 
-function Commands({ onClose }: { onClose: () => void }) {
+function CommandList({ onClose }: { onClose: () => void }) {
   const [sought, setSought] = useState("");
   const [at, setAt] = useState(0);
   const listId = useId();
@@ -34,7 +34,7 @@ function Commands({ onClose }: { onClose: () => void }) {
   const run = (command: Command | undefined) => {
     if (command === undefined) return;
     onClose();
-    command.act();
+    command.run();
   };
   return (
     <div>
@@ -89,30 +89,35 @@ function useCommands(): Command[] {
     staleTime: 10_000,
   });
   return useMemo(() => {
-    const places = placesOf(scope).map((place) => ({
+    const places = navItemsFor(scope).map((place) => ({
       id: place.path,
       title: place.title,
-      words: place.words,
-      act: () => navigate(place.path),
+      keywords: place.keywords,
+      run: () => navigate(place.path),
     }));
     const recent = (runs.data?.evaluations ?? []).map((run) => ({
       id: run.id,
       title: `Run: ${visibleText(run.name ?? run.id)} (${run.status})`,
-      words: run.id,
-      act: () => navigate(`/runs/${encodeURIComponent(run.id)}`),
+      keywords: run.id,
+      run: () => navigate(`/runs/${encodeURIComponent(run.id)}`),
     }));
     const others: Command[] = [
-      { id: "new-case", title: "New test case", words: "create add", act: () => navigate("/cases?open=new") },
-      { id: "import", title: "Import test cases", words: "jsonl csv file", act: () => navigate("/cases?open=import") },
-      { id: "dark", title: "Dark colours", words: "theme night", act: () => chooseTheme("dark") },
-      { id: "light", title: "Light colours", words: "theme day", act: () => chooseTheme("light") },
+      { id: "new-case", title: "New test case", keywords: "create add", run: () => navigate("/cases?open=new") },
+      {
+        id: "import",
+        title: "Import test cases",
+        keywords: "jsonl csv file",
+        run: () => navigate("/cases?open=import"),
+      },
+      { id: "dark", title: "Dark colours", keywords: "theme night", run: () => chooseTheme("dark") },
+      { id: "light", title: "Light colours", keywords: "theme day", run: () => chooseTheme("light") },
     ];
     return [...places, ...others, ...recent];
   }, [navigate, runs.data, scope]);
 }
 
 function matches(command: Command, sought: string): boolean {
-  const text = `${command.title} ${command.words}`.toLowerCase();
+  const text = `${command.title} ${command.keywords}`.toLowerCase();
   return sought
     .toLowerCase()
     .split(/\s+/)

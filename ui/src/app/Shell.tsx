@@ -1,15 +1,14 @@
 import { useQuery } from "@tanstack/react-query";
 import { Suspense, useEffect, useRef, useState } from "react";
 import { NavLink, Outlet, useLocation } from "react-router";
-import { api } from "../api/calls.ts";
+import { api } from "../api/client.ts";
 import { useSession } from "../api/session.ts";
-import { Button } from "../parts/Button.tsx";
-import { Loading } from "../parts/Notice.tsx";
-import { Toasts } from "../parts/toast.tsx";
-import { KeyHelp } from "./KeyHelp.tsx";
-import { useKeys } from "./keys.ts";
-import { placesOf } from "./pages.ts";
-import { Palette } from "./Palette.tsx";
+import { Button } from "../components/Button.tsx";
+import { Loading } from "../components/Notice.tsx";
+import { Toasts } from "../components/toast.tsx";
+import { navItemsFor } from "./navigation.ts";
+import { CommandPalette } from "./Palette.tsx";
+import { ShortcutHelp, useShortcuts } from "./shortcuts.tsx";
 import { SignIn } from "./SignIn.tsx";
 import { chooseTheme, nextTheme, useTheme } from "./theme.ts";
 
@@ -20,7 +19,7 @@ export function Shell() {
   const { signedOut } = useSession();
   // nothing waits for it: whoever is not signed in learns that from any other call too
   useQuery({ queryKey: ["session"], queryFn: ({ signal }) => api.session(signal), refetchOnWindowFocus: true });
-  useKeys({ "mod+k": () => setShown("palette"), "?": () => setShown("keys"), "/": focusSearch });
+  useShortcuts({ "mod+k": () => setShown("palette"), "?": () => setShown("keys"), "/": focusSearch });
   useFocusOnNewPage(main);
   if (signedOut) return <SignIn />;
   return (
@@ -42,8 +41,8 @@ export function Shell() {
           <Outlet />
         </Suspense>
       </main>
-      <Palette open={shown === "palette"} onClose={() => setShown(null)} />
-      <KeyHelp open={shown === "keys"} onClose={() => setShown(null)} />
+      <CommandPalette open={shown === "palette"} onClose={() => setShown(null)} />
+      <ShortcutHelp open={shown === "keys"} onClose={() => setShown(null)} />
       <Toasts />
     </div>
   );
@@ -63,7 +62,7 @@ function Header({ onPalette, onKeys }: { onPalette: () => void; onKeys: () => vo
           aria-label="Main"
           className="order-last flex w-full gap-0.5 overflow-x-auto sm:gap-1 sm:order-none sm:w-auto"
         >
-          {placesOf(current?.scope ?? null).map((place) => (
+          {navItemsFor(current?.scope ?? null).map((place) => (
             <NavLink
               key={place.path}
               to={place.path}
@@ -77,7 +76,7 @@ function Header({ onPalette, onKeys }: { onPalette: () => void; onKeys: () => vo
         </nav>
         <div className="ml-auto flex items-center gap-1">
           <Button
-            look="quiet"
+            variant="ghost"
             onClick={onPalette}
             aria-label="⌘K: go to a page or run"
             title="Go to a page or run (⌘K)"
@@ -85,18 +84,18 @@ function Header({ onPalette, onKeys }: { onPalette: () => void; onKeys: () => vo
             ⌘K
           </Button>
           <Button
-            look="quiet"
+            variant="ghost"
             onClick={() => chooseTheme(nextTheme(theme))}
             aria-label={`Colours: ${theme}`}
             title="Light, dark, or as the system has it"
           >
             {theme === "system" ? "◐" : theme === "light" ? "☀" : "☾"}
           </Button>
-          <Button look="quiet" onClick={onKeys} aria-label="Keys" title="Keys (?)">
+          <Button variant="ghost" onClick={onKeys} aria-label="Keys" title="Keys (?)">
             ?
           </Button>
           {signedIn && (
-            <Button look="quiet" onClick={() => void api.signOut().catch(() => undefined)}>
+            <Button variant="ghost" onClick={() => void api.signOut().catch(() => undefined)}>
               Sign out
             </Button>
           )}

@@ -1,9 +1,9 @@
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
-import { api } from "../api/calls.ts";
-import { Button } from "../parts/Button.tsx";
-import { Field } from "../parts/Field.tsx";
-import { Failure } from "../parts/Notice.tsx";
+import { api } from "../api/client.ts";
+import { Button } from "../components/Button.tsx";
+import { Field } from "../components/Field.tsx";
+import { ErrorNotice } from "../components/Notice.tsx";
 
 /** Shown instead of any page while the service wants a key; afterwards the page is the one that was asked for. */
 export function SignIn() {
@@ -32,8 +32,8 @@ export function SignIn() {
             onChange={(event) => setKey(event.target.value)}
           />
         </Field>
-        {signIn.error && <Failure error={signIn.error} />}
-        <Button look="main" type="submit" disabled={key.trim() === "" || signIn.isPending}>
+        {signIn.error && <ErrorNotice error={signIn.error} />}
+        <Button variant="primary" type="submit" disabled={key.trim() === "" || signIn.isPending}>
           Sign in
         </Button>
       </form>

@@ -1,5 +1,5 @@
-import { createHashRouter, Navigate } from "react-router";
-import { NotFound, PageFailure } from "./PageFailure.tsx";
+import { createHashRouter, Link, Navigate, useRouteError } from "react-router";
+import { ErrorNotice } from "../components/Notice.tsx";
 import { Shell } from "./Shell.tsx";
 
 /*
@@ -10,7 +10,7 @@ export const router = createHashRouter([
   {
     path: "/",
     element: <Shell />,
-    errorElement: <PageFailure />,
+    errorElement: <RouteError />,
     hydrateFallbackElement: <p>Loading…</p>,
     children: [
       { index: true, element: <Navigate to="/runs" replace /> },
@@ -49,3 +49,28 @@ export const router = createHashRouter([
     ],
   },
 ]);
+
+/** A page that broke; the rest of the interface still works. */
+export function RouteError() {
+  const error = useRouteError();
+  return (
+    <main className="mx-auto flex max-w-xl flex-col gap-3 p-6">
+      <h1 className="text-xl font-semibold">This page failed</h1>
+      <ErrorNotice error={error} onRetry={() => window.location.reload()} />
+      <Link to="/runs" className="text-accent underline">
+        To the runs
+      </Link>
+    </main>
+  );
+}
+
+export function NotFound() {
+  return (
+    <div className="flex flex-col gap-3 p-6">
+      <h1 className="text-xl font-semibold">There is no such page</h1>
+      <Link to="/runs" className="text-accent underline">
+        To the runs
+      </Link>
+    </div>
+  );
+}

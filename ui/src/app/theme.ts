@@ -6,27 +6,27 @@ const KEY = "gradeline.theme";
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const listeners = new Set<() => void>();
 
-export function chosenTheme(): Theme {
+export function currentTheme(): Theme {
   const stored = localStorage.getItem(KEY);
   return stored === "light" || stored === "dark" ? stored : "system";
 }
 
-function apply(): void {
-  const chosen = chosenTheme();
+function applyTheme(): void {
+  const chosen = currentTheme();
   document.documentElement.dataset["theme"] = chosen === "system" ? (dark.matches ? "dark" : "light") : chosen;
   for (const listener of listeners) listener();
 }
 
 /** Follows the system until somebody chooses. */
 export function startTheme(): void {
-  apply();
-  dark.addEventListener("change", apply);
-  window.addEventListener("storage", apply);
+  applyTheme();
+  dark.addEventListener("change", applyTheme);
+  window.addEventListener("storage", applyTheme);
 }
 
 export function chooseTheme(theme: Theme): void {
   localStorage.setItem(KEY, theme);
-  apply();
+  applyTheme();
 }
 
 function subscribe(listener: () => void): () => void {
@@ -35,7 +35,7 @@ function subscribe(listener: () => void): () => void {
 }
 
 export function useTheme(): Theme {
-  return useSyncExternalStore(subscribe, chosenTheme);
+  return useSyncExternalStore(subscribe, currentTheme);
 }
 
 export function nextTheme(theme: Theme): Theme {

@@ -4,31 +4,31 @@ const NONE = "–";
 const WHOLE = new Intl.NumberFormat("en");
 const MOMENT = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 
-export function count(value: number | null | undefined): string {
+export function formatCount(value: number | null | undefined): string {
   return value === null || value === undefined ? NONE : WHOLE.format(value);
 }
 
 /** "1 case", "2 cases". */
-export function counted(value: number, noun: string, plural = `${noun}s`): string {
+export function pluralize(value: number, noun: string, plural = `${noun}s`): string {
   return `${WHOLE.format(value)} ${value === 1 ? noun : plural}`;
 }
 
 /** " in 24 clusters"; nothing where no case has a cluster. */
 export function inClusters(clusters: number | null | undefined): string {
-  return clusters === null || clusters === undefined ? "" : ` in ${counted(clusters, "cluster")}`;
+  return clusters === null || clusters === undefined ? "" : ` in ${pluralize(clusters, "cluster")}`;
 }
 
 /** A share of one as a percentage: short, and never 0 % or 100 % unless it is exactly that. */
-export function percent(share: number | null | undefined, digits = 0): string {
+export function formatPercent(share: number | null | undefined, digits = 0): string {
   if (share === null || share === undefined || !Number.isFinite(share)) return NONE;
-  return `${percentNumber(share, digits)} %`;
+  return `${percentDigits(share, digits)} %`;
 }
 
-function percentNumber(share: number, digits: number): string {
+function percentDigits(share: number, digits: number): string {
   const text = (share * 100).toFixed(digits);
   const rounded = Number(text) / 100;
   if ((rounded === 1 && share < 1) || (rounded === 0 && share > 0)) {
-    return digits >= 4 ? text : percentNumber(share, digits + 1);
+    return digits >= 4 ? text : percentDigits(share, digits + 1);
   }
   return text;
 }
@@ -40,26 +40,26 @@ export interface Estimate {
 }
 
 /** "82 % (74–88 %)"; without an interval the value alone. */
-export function rate({ value, low, high }: Estimate): string {
+export function formatRate({ value, low, high }: Estimate): string {
   if (value === null) return NONE;
-  if (low === null || high === null) return percent(value);
-  return `${percent(value)} (${percentNumber(low, 0)}–${percent(high)})`;
+  if (low === null || high === null) return formatPercent(value);
+  return `${formatPercent(value)} (${percentDigits(low, 0)}–${formatPercent(high)})`;
 }
 
 /** "0.82 (0.74–0.88)". */
-export function mean({ value, low, high }: Estimate): string {
+export function formatMean({ value, low, high }: Estimate): string {
   if (value === null) return NONE;
-  if (low === null || high === null) return score(value);
-  return `${score(value)} (${score(low)}–${score(high)})`;
+  if (low === null || high === null) return formatScore(value);
+  return `${formatScore(value)} (${formatScore(low)}–${formatScore(high)})`;
 }
 
-export function score(value: number | null | undefined): string {
+export function formatScore(value: number | null | undefined): string {
   if (value === null || value === undefined) return NONE;
   return Number.isInteger(value) ? value.toFixed(0) : value.toFixed(2);
 }
 
 /** A duration in the unit that needs the fewest digits. */
-export function duration(ms: number | null | undefined): string {
+export function formatDuration(ms: number | null | undefined): string {
   if (ms === null || ms === undefined || !Number.isFinite(ms)) return NONE;
   if (ms > 0 && ms < 1) return "< 1 ms";
   if (ms < 1000) return `${Math.round(ms)} ms`;
@@ -71,18 +71,18 @@ export function duration(ms: number | null | undefined): string {
 }
 
 /** How long something took whose times are kept in whole seconds. */
-export function between(start: string, end: string): string {
+export function formatElapsed(start: string, end: string): string {
   const ms = Date.parse(end) - Date.parse(start);
-  return ms < 1000 ? "under 1 s" : duration(ms).replace(".0 s", " s");
+  return ms < 1000 ? "under 1 s" : formatDuration(ms).replace(".0 s", " s");
 }
 
-export function moment(iso: string | null | undefined): string {
+export function formatDateTime(iso: string | null | undefined): string {
   const time = iso ? new Date(iso) : null;
   return time === null || Number.isNaN(time.getTime()) ? NONE : MOMENT.format(time);
 }
 
 /** How long ago, coarsely: "just now", "5 min ago", "3 days ago". */
-export function ago(iso: string | null | undefined, now = Date.now()): string {
+export function formatAgo(iso: string | null | undefined, now = Date.now()): string {
   const time = iso ? Date.parse(iso) : Number.NaN;
   if (Number.isNaN(time)) return NONE;
   const minutes = Math.floor((now - time) / 60_000);
@@ -90,11 +90,11 @@ export function ago(iso: string | null | undefined, now = Date.now()): string {
   if (minutes < 60) return `${minutes} min ago`;
   const hours = Math.floor(minutes / 60);
   if (hours < 24) return `${hours} h ago`;
-  return `${counted(Math.floor(hours / 24), "day")} ago`;
+  return `${pluralize(Math.floor(hours / 24), "day")} ago`;
 }
 
 /** "512 B", "1.5 KiB", "12 MiB". */
-export function bytes(size: number): string {
+export function formatBytes(size: number): string {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let unit = 0;
   let value = size;
@@ -105,7 +105,7 @@ export function bytes(size: number): string {
   return `${unit === 0 || value >= 10 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
 }
 
-export function cost(value: number | null | undefined): string {
+export function formatCost(value: number | null | undefined): string {
   if (value === null || value === undefined) return NONE;
   return `$${value.toFixed(value < 0.01 ? 5 : value < 1 ? 3 : 2)}`;
 }

@@ -1,14 +1,14 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
-import { api } from "../../api/calls.ts";
+import { api } from "../../api/client.ts";
 import type { TestCase, TestCaseFields } from "../../api/types.ts";
-import { faultsOf } from "../../lib/caseFile.ts";
-import { count } from "../../lib/format.ts";
-import { Button } from "../../parts/Button.tsx";
-import { Confirm, Dialog } from "../../parts/Dialog.tsx";
-import { Field } from "../../parts/Field.tsx";
-import { Failure, Loading } from "../../parts/Notice.tsx";
-import { toast } from "../../parts/toast.tsx";
+import { Button } from "../../components/Button.tsx";
+import { ConfirmDialog, Dialog } from "../../components/Dialog.tsx";
+import { Field } from "../../components/Field.tsx";
+import { ErrorNotice, Loading } from "../../components/Notice.tsx";
+import { toast } from "../../components/toast.tsx";
+import { formatCount } from "../../lib/format.ts";
+import { validateCase } from "./caseFile.ts";
 
 const BLANK: TestCaseFields = { input: "", expected_output: "", description: null, tags: [] };
 
@@ -18,7 +18,7 @@ export function CaseEditor({ id, onClose }: { id: string; onClose: () => void })
   const stored = useQuery({ queryKey: ["case", id], queryFn: ({ signal }) => api.case(id, signal), enabled: !isNew });
   return (
     <Dialog open onClose={onClose} title={isNew ? "New test case" : "Test case"} side>
-      {stored.error && <Failure error={stored.error} />}
+      {stored.error && <ErrorNotice error={stored.error} />}
       {!isNew && stored.isPending && <Loading />}
       {isNew && <CaseForm stored={null} onClose={onClose} />}
       {stored.data && <CaseForm key={stored.data.modified_at} stored={stored.data} onClose={onClose} />}
@@ -38,7 +38,7 @@ function CaseForm({ stored, onClose }: { stored: TestCase | null; onClose: () =>
     description: fields.description?.trim() ? fields.description : null,
     tags: tags.split(/[\s,;]+/).filter(Boolean),
   };
-  const faults = Object.fromEntries(faultsOf(given).map((fault) => [fault.field ?? "", fault.message]));
+  const problems = Object.fromEntries(validateCase(given).map((problem) => [problem.field ?? "", problem.message]));
   const done = async (said: string) => {
     await queries.invalidateQueries({ queryKey: ["cases"] });
     if (stored) queries.removeQueries({ queryKey: ["case", stored.id] });
@@ -50,7 +50,7 @@ function CaseForm({ stored, onClose }: { stored: TestCase | null; onClose: () =>
     onSuccess: () => done(stored ? "Saved" : "Created"),
   });
   const remove = useMutation({ mutationFn: () => api.deleteCase(stored?.id ?? ""), onSuccess: () => done("Deleted") });
-  const fault = (field: string) => (tried ? faults[field] : undefined);
+  const problem = (field: string) => (tried ? problems[field] : undefined);
   return (
     <form
       className="flex flex-col gap-4"
@@ -58,10 +58,15 @@ function CaseForm({ stored, onClose }: { stored: TestCase | null; onClose: () =>
       onSubmit={(event) => {
         event.preventDefault();
         setTried(true);
-        if (Object.keys(faults).length === 0) save.mutate();
+        if (Object.keys(problems).length === 0) save.mutate();
       }}
     >
-      <Field label="Input" help={`What the agent is asked. ${length(fields.input)}`} fault={fault("input")} required>
+      <Field
+        label="Input"
+        help={`What the agent is asked. ${length(fields.input)}`}
+        problem={problem("input")}
+        required
+      >
         <textarea
           data-first
           className="field min-h-28 font-mono text-sm"
@@ -73,7 +78,7 @@ function CaseForm({ stored, onClose }: { stored: TestCase | null; onClose: () =>
       <Field
         label="Expected output"
         help={`What a good answer is; graders compare with it. ${length(fields.expected_output)}`}
-        fault={fault("expected_output")}
+        problem={problem("expected_output")}
         required
       >
         <textarea
@@ -83,7 +88,7 @@ function CaseForm({ stored, onClose }: { stored: TestCase | null; onClose: () =>
           onChange={(event) => setFields({ ...fields, expected_output: event.target.value })}
         />
       </Field>
-      <Field label="Description" fault={fault("description")}>
+      <Field label="Description" problem={problem("description")}>
         <input
           className="field"
           value={fields.description ?? ""}
@@ -93,15 +98,15 @@ function CaseForm({ stored, onClose }: { stored: TestCase | null; onClose: () =>
       <Field
         label="Tags"
         help="Separated by blanks: letters, digits, - and _. An evaluation can take all cases of a tag."
-        fault={fault("tags")}
+        problem={problem("tags")}
       >
         <input className="field" value={tags} onChange={(event) => setTags(event.target.value)} />
       </Field>
-      {save.error && <Failure error={save.error} />}
-      {remove.error && <Failure error={remove.error} />}
+      {save.error && <ErrorNotice error={save.error} />}
+      {remove.error && <ErrorNotice error={remove.error} />}
       <div className="flex flex-wrap justify-between gap-2">
         {stored ? (
-          <Button look="danger" onClick={() => setAsking(true)}>
+          <Button variant="danger" onClick={() => setAsking(true)}>
             Delete
           </Button>
         ) : (
@@ -109,12 +114,12 @@ function CaseForm({ stored, onClose }: { stored: TestCase | null; onClose: () =>
         )}
         <span className="flex gap-2">
           <Button onClick={onClose}>Cancel</Button>
-          <Button look="main" type="submit" disabled={save.isPending}>
+          <Button variant="primary" type="submit" disabled={save.isPending}>
             {stored ? "Save" : "Create"}
           </Button>
         </span>
       </div>
-      <Confirm
+      <ConfirmDialog
         open={asking}
         onClose={() => setAsking(false)}
         title="Delete this test case?"
@@ -122,11 +127,11 @@ function CaseForm({ stored, onClose }: { stored: TestCase | null; onClose: () =>
         onConfirm={() => remove.mutate()}
       >
         It disappears from the lists. Runs that used it keep their results and its text.
-      </Confirm>
+      </ConfirmDialog>
     </form>
   );
 }
 
 function length(text: string): string {
-  return `${count([...text].length)} of 10,000 characters.`;
+  return `${formatCount([...text].length)} of 10,000 characters.`;
 }

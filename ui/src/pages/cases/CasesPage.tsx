@@ -1,18 +1,18 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
-import { api } from "../../api/calls.ts";
-import type { TestCasePage } from "../../api/types.ts";
-import { useRowKeys } from "../../app/rows.ts";
-import { useTitle } from "../../app/useTitle.ts";
-import { counted } from "../../lib/format.ts";
-import { integer, list, text } from "../../lib/urlState.ts";
-import { useUrlState } from "../../lib/useUrlState.ts";
-import { Button, LinkButton } from "../../parts/Button.tsx";
-import { Menu } from "../../parts/Menu.tsx";
-import { Empty, Failure, Loading } from "../../parts/Notice.tsx";
-import { Pager } from "../../parts/Pager.tsx";
-import { SearchBox } from "../../parts/SearchBox.tsx";
+import { api } from "../../api/client.ts";
+import type { TestCase, TestCasePage } from "../../api/types.ts";
+import { useRowNavigation } from "../../app/shortcuts.tsx";
+import { Button, LinkButton } from "../../components/Button.tsx";
+import { Menu } from "../../components/Menu.tsx";
+import { EmptyState, ErrorNotice, Loading } from "../../components/Notice.tsx";
+import { Pager } from "../../components/Pager.tsx";
+import { SafeText } from "../../components/SafeText.tsx";
+import { SearchBox } from "../../components/SearchBox.tsx";
+import { Tags } from "../../components/Tags.tsx";
+import { formatAgo, formatDateTime, pluralize } from "../../lib/format.ts";
+import { usePageTitle } from "../../lib/hooks.ts";
+import { integer, list, text, useUrlState } from "../../lib/urlState.ts";
 import { CaseEditor } from "./CaseEditor.tsx";
-import { CaseTable } from "./CaseTable.tsx";
 import { ImportDialog } from "./ImportDialog.tsx";
 
 const SIZE = 50;
@@ -20,8 +20,8 @@ const SIZE = 50;
 const STATE = { q: text(), tag: text(), page: integer(1, 1), open: text(), sel: list() };
 
 export function CasesPage() {
-  useTitle("Test cases");
-  useRowKeys();
+  usePageTitle("Test cases");
+  useRowNavigation();
   const [state, change] = useUrlState(STATE);
   const query = { q: state.q, tag: state.tag, limit: SIZE, skip: (state.page - 1) * SIZE };
   const cases = useQuery({
@@ -38,13 +38,13 @@ export function CasesPage() {
         <Menu
           label="Export all test cases"
           items={[
-            { label: "JSONL", href: api.exportCasesAddress("jsonl") },
-            { label: "CSV", href: api.exportCasesAddress("csv") },
+            { label: "JSONL", href: api.exportCasesUrl("jsonl") },
+            { label: "CSV", href: api.exportCasesUrl("csv") },
           ]}
         >
           Export
         </Menu>
-        <Button look="main" onClick={() => change({ open: "new" })}>
+        <Button variant="primary" onClick={() => change({ open: "new" })}>
           New test case
         </Button>
       </div>
@@ -57,16 +57,16 @@ export function CasesPage() {
         )}
         {state.sel.length > 0 && (
           <>
-            <LinkButton look="main" to={`/new?cases=${state.sel.map(encodeURIComponent).join(",")}`}>
-              Evaluate {counted(state.sel.length, "case")}
+            <LinkButton variant="primary" to={`/new?cases=${state.sel.map(encodeURIComponent).join(",")}`}>
+              Evaluate {pluralize(state.sel.length, "case")}
             </LinkButton>
-            <Button look="quiet" onClick={() => change({ sel: [] })}>
+            <Button variant="ghost" onClick={() => change({ sel: [] })}>
               Clear selection
             </Button>
           </>
         )}
       </div>
-      {cases.error && <Failure error={cases.error} onRetry={() => void cases.refetch()} />}
+      {cases.error && <ErrorNotice error={cases.error} onRetry={() => void cases.refetch()} />}
       {cases.isPending && <Loading />}
       {cases.data && (
         <CaseList
@@ -102,17 +102,17 @@ function CaseList({ page, filtered, onClear, ...rest }: ListProps) {
   if (page.test_cases.length > 0) return <CaseTable cases={page.test_cases} {...rest} />;
   if (filtered) {
     return (
-      <Empty title="No case fits this search" actions={<Button onClick={onClear}>Show all cases</Button>}>
+      <EmptyState title="No case fits this search" actions={<Button onClick={onClear}>Show all cases</Button>}>
         Search looks at the input, the expected output and the description.
-      </Empty>
+      </EmptyState>
     );
   }
   return (
-    <Empty
+    <EmptyState
       title="No test cases yet"
       actions={
         <>
-          <Button look="main" onClick={() => rest.onOpen("new")}>
+          <Button variant="primary" onClick={() => rest.onOpen("new")}>
             Write the first one
           </Button>
           <Button onClick={() => rest.onOpen("import")}>Import a file</Button>
@@ -121,6 +121,78 @@ function CaseList({ page, filtered, onClear, ...rest }: ListProps) {
     >
       A test case is a question to your agent and the answer you expect. Write some here, or import a JSONL or CSV file;
       then start an evaluation.
-    </Empty>
+    </EmptyState>
+  );
+}
+
+interface Props {
+  cases: readonly TestCase[];
+  selected: readonly string[];
+  onSelect: (ids: readonly string[]) => void;
+  onOpen: (id: string) => void;
+  onTag: (tag: string) => void;
+}
+
+export function CaseTable({ cases, selected, onSelect, onOpen, onTag }: Props) {
+  const chosen = new Set(selected);
+  const all = cases.every((one) => chosen.has(one.id));
+  const toggleAll = () => {
+    const shown = new Set(cases.map((one) => one.id));
+    onSelect(all ? selected.filter((id) => !shown.has(id)) : [...new Set([...selected, ...shown])]);
+  };
+  const toggle = (id: string) => onSelect(chosen.has(id) ? selected.filter((one) => one !== id) : [...selected, id]);
+  return (
+    <div className="card overflow-x-auto">
+      <table className="w-full table-fixed text-sm">
+        <thead className="border-b border-line text-muted">
+          <tr>
+            <th className="w-10 p-2">
+              <input type="checkbox" aria-label="Select all cases on this page" checked={all} onChange={toggleAll} />
+            </th>
+            <th className="p-2">Input</th>
+            <th className="p-2">Expected output</th>
+            <th className="hidden w-48 p-2 md:table-cell">Tags</th>
+            <th className="hidden w-32 p-2 lg:table-cell">Changed</th>
+          </tr>
+        </thead>
+        <tbody>
+          {cases.map((one) => (
+            <tr key={one.id} className="border-b border-line last:border-0 hover:bg-raised">
+              <td className="p-2 align-top">
+                <input
+                  type="checkbox"
+                  aria-label="Select this case"
+                  checked={chosen.has(one.id)}
+                  onChange={() => toggle(one.id)}
+                />
+              </td>
+              <td className="p-2 align-top">
+                <button
+                  type="button"
+                  data-row
+                  className="w-full text-start font-medium text-accent hover:underline"
+                  onClick={() => onOpen(one.id)}
+                >
+                  <SafeText text={one.input} className="line-clamp-2" />
+                </button>
+                {one.description && <SafeText text={one.description} className="line-clamp-1 text-muted" />}
+                <span className="mt-1 block md:hidden">
+                  <Tags tags={one.tags} onChoose={onTag} />
+                </span>
+              </td>
+              <td className="p-2 align-top">
+                <SafeText text={one.expected_output} className="line-clamp-2" />
+              </td>
+              <td className="hidden p-2 align-top md:table-cell">
+                <Tags tags={one.tags} onChoose={onTag} />
+              </td>
+              <td className="num hidden p-2 align-top text-muted lg:table-cell" title={formatDateTime(one.modified_at)}>
+                {formatAgo(one.modified_at)}
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
   );
 }

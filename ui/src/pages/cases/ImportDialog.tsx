@@ -1,16 +1,16 @@
 import { useMutation, useQueryClient } from "@tanstack/react-query";
-import { useState, type ReactNode } from "react";
-import { api } from "../../api/calls.ts";
-import { ApiFailure } from "../../api/failure.ts";
-import { formatOf, readCaseFile, type CaseFile, type CaseFormat, type RowFault } from "../../lib/caseFile.ts";
-import { count, counted } from "../../lib/format.ts";
-import { Button } from "../../parts/Button.tsx";
-import { Dialog } from "../../parts/Dialog.tsx";
-import { Field } from "../../parts/Field.tsx";
-import { Failure } from "../../parts/Notice.tsx";
-import { SafeText } from "../../parts/SafeText.tsx";
-import { Tags } from "../../parts/Tags.tsx";
-import { toast } from "../../parts/toast.tsx";
+import { type ReactNode, useState } from "react";
+import { api } from "../../api/client.ts";
+import { ApiError } from "../../api/error.ts";
+import { Button } from "../../components/Button.tsx";
+import { Dialog } from "../../components/Dialog.tsx";
+import { Field } from "../../components/Field.tsx";
+import { ErrorNotice } from "../../components/Notice.tsx";
+import { SafeText } from "../../components/SafeText.tsx";
+import { Tags } from "../../components/Tags.tsx";
+import { toast } from "../../components/toast.tsx";
+import { formatCount, pluralize } from "../../lib/format.ts";
+import { type CaseFile, type CaseFormat, formatOf, readCaseFile, type RowProblem } from "./caseFile.ts";
 
 interface Chosen {
   file: File;
@@ -44,7 +44,7 @@ function Import({ onClose }: { onClose: () => void }) {
     mutationFn: ({ file, format }: Chosen) => api.importCases(file, format),
     onSuccess: async ({ imported }) => {
       await queries.invalidateQueries({ queryKey: ["cases"] });
-      toast(`${counted(imported, "test case")} imported`);
+      toast(`${pluralize(imported, "test case")} imported`);
       onClose();
     },
   });
@@ -54,8 +54,8 @@ function Import({ onClose }: { onClose: () => void }) {
     const format = formatOf(file.name) ?? "jsonl";
     return setChosen({ file, format, preview: await previewOf(file, format) });
   };
-  const faults = chosen?.preview?.faults ?? [];
-  const refused = send.error instanceof ApiFailure ? send.error.rows : [];
+  const problems = chosen?.preview?.problems ?? [];
+  const refused = send.error instanceof ApiError ? send.error.rows : [];
   return (
     <div className="flex flex-col gap-4">
       <Field
@@ -90,24 +90,26 @@ function Import({ onClose }: { onClose: () => void }) {
         <p className="text-sm text-muted">Too large to look into here; the service checks every row.</p>
       )}
       {chosen?.preview && <Preview file={chosen.preview} />}
-      {faults.length > 0 && <Faults title={`${counted(faults.length, "fault")} in this file`} faults={faults} />}
+      {problems.length > 0 && (
+        <Problems title={`${pluralize(problems.length, "problem")} in this file`} problems={problems} />
+      )}
       {send.error &&
         (refused.length > 0 ? (
-          <Faults title="The service refused these rows; nothing was stored" faults={refused} />
+          <Problems title="The service refused these rows; nothing was stored" problems={refused} />
         ) : (
-          <Failure error={send.error} />
+          <ErrorNotice error={send.error} />
         ))}
       <div className="flex justify-end gap-2">
         <Button onClick={onClose}>Cancel</Button>
         <Button
-          look="main"
-          disabled={chosen === null || faults.length > 0 || chosen.preview?.rows.length === 0 || send.isPending}
+          variant="primary"
+          disabled={chosen === null || problems.length > 0 || chosen.preview?.rows.length === 0 || send.isPending}
           onClick={() => chosen && send.mutate(chosen)}
         >
           {send.isPending
             ? "Importing…"
-            : chosen?.preview && faults.length === 0
-              ? `Import ${counted(chosen.preview.rows.length, "case")}`
+            : chosen?.preview && problems.length === 0
+              ? `Import ${pluralize(chosen.preview.rows.length, "case")}`
               : "Import"}
         </Button>
       </div>
@@ -125,7 +127,7 @@ function Preview({ file }: { file: CaseFile }) {
   return (
     <section aria-label="Rows">
       <p className="mb-1 text-sm text-muted">
-        {counted(file.rows.length, "good row")}
+        {pluralize(file.rows.length, "good row")}
         {file.rows.length > SHOWN && `, the first ${SHOWN} of them`}
       </p>
       <div className="max-h-72 overflow-auto rounded-md border border-line">
@@ -164,24 +166,24 @@ function Cell({ children }: { children: ReactNode }) {
   return <td className="p-2">{children}</td>;
 }
 
-function Faults({ title, faults }: { title: string; faults: readonly RowFault[] }) {
+function Problems({ title, problems }: { title: string; problems: readonly RowProblem[] }) {
   return (
     <div role="alert" className="rounded-md border border-fail bg-fail-soft p-3 text-sm">
       <p className="font-semibold text-fail">{title}</p>
       <ul className="mt-1 max-h-52 overflow-auto">
-        {faults.slice(0, FAULTS_SHOWN).map((fault) => (
-          <li key={`${fault.line} ${fault.field} ${fault.message}`} className="num">
-            line {count(fault.line)}
-            {fault.field && (
+        {problems.slice(0, FAULTS_SHOWN).map((problem) => (
+          <li key={`${problem.line} ${problem.field} ${problem.message}`} className="num">
+            line {formatCount(problem.line)}
+            {problem.field && (
               <>
-                , <SafeText text={fault.field} className="font-mono" />
+                , <SafeText text={problem.field} className="font-mono" />
               </>
             )}
-            : <SafeText text={fault.message} />
+            : <SafeText text={problem.message} />
           </li>
         ))}
       </ul>
-      {faults.length > FAULTS_SHOWN && <p>and {count(faults.length - FAULTS_SHOWN)} more</p>}
+      {problems.length > FAULTS_SHOWN && <p>and {formatCount(problems.length - FAULTS_SHOWN)} more</p>}
     </div>
   );
 }

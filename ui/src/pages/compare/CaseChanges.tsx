@@ -1,22 +1,33 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { useMemo, useRef } from "react";
 import type { Comparison } from "../../api/types.ts";
-import { useKeys } from "../../app/keys.ts";
-import { count, score } from "../../lib/format.ts";
-import { useMedia } from "../../lib/useMedia.ts";
-import { visibleText } from "../../lib/visible.ts";
-import { Badge } from "../../parts/Badge.tsx";
-import { Button } from "../../parts/Button.tsx";
-import { Empty } from "../../parts/Notice.tsx";
-import { SafeText } from "../../parts/SafeText.tsx";
-import { changeBy, countsFor, difference, tellingDifference, type CaseChange } from "./changes.ts";
+import { useShortcuts } from "../../app/shortcuts.tsx";
+import { Badge } from "../../components/Badge.tsx";
+import { Button } from "../../components/Button.tsx";
+import { EmptyState } from "../../components/Notice.tsx";
+import { SafeText } from "../../components/SafeText.tsx";
+import { formatCount, formatScore } from "../../lib/format.ts";
+import { useMediaQuery } from "../../lib/hooks.ts";
+import { visibleText } from "../../lib/visibleText.ts";
+import {
+  type CaseChange,
+  type Change,
+  CHANGE_HELP,
+  CHANGE_LABELS,
+  changeFor,
+  CHANGES,
+  type ChangeState,
+  type CompareState,
+  countsFor,
+  formatSigned,
+  largestDifference,
+  scoreDifference,
+} from "./comparison.ts";
 import { FilterButton } from "./GraderDifferences.tsx";
-import { CHANGES, type Change, type ChangeState, type CompareState } from "./state.ts";
-import { CHANGE_HELP, CHANGE_WORDS, signed } from "./wording.ts";
 
 const ROW_HEIGHT = 58;
-const MOST_COLUMNS = 6;
-const OUTPUTS = ["Baseline's output", "Candidate's output"] as const;
+const MAX_GRADER_COLUMNS = 6;
+const RESPONSE_COLUMNS = ["Baseline's output", "Candidate's output"] as const;
 
 interface Props {
   comparison: Comparison;
@@ -58,18 +69,18 @@ export function CaseChanges({ comparison, cases, state, onChange }: Props) {
           ))}
         </select>
         <span role="status" className="num ml-auto text-sm text-muted">
-          {count(cases.length)} of {count(comparison.cases.length + comparison.cases_omitted)}
+          {formatCount(cases.length)} of {formatCount(comparison.cases.length + comparison.cases_omitted)}
         </span>
       </div>
       {comparison.cases_omitted > 0 && (
         <p className="text-sm text-muted">
-          {count(comparison.cases_omitted)} more cases, most of them without a change, are not listed.
+          {formatCount(comparison.cases_omitted)} more cases, most of them without a change, are not listed.
         </p>
       )}
       {cases.length > 0 ? (
-        <List comparison={comparison} cases={cases} state={state} onChange={onChange} />
+        <CaseList comparison={comparison} cases={cases} state={state} onChange={onChange} />
       ) : (
-        <Empty
+        <EmptyState
           title="No case fits this filter"
           actions={<Button onClick={() => onChange({ show: "", grader: "" })}>Show all cases</Button>}
         />
@@ -78,12 +89,12 @@ export function CaseChanges({ comparison, cases, state, onChange }: Props) {
   );
 }
 
-function List({ comparison, cases, state, onChange }: Props) {
+function CaseList({ comparison, cases, state, onChange }: Props) {
   const scroller = useRef<HTMLDivElement>(null);
-  const narrow = useMedia("(max-width: 760px)");
-  const wide = useMedia("(min-width: 1100px)");
+  const narrow = useMediaQuery("(max-width: 760px)");
+  const wide = useMediaQuery("(min-width: 1100px)");
   const graders = useMemo(
-    () => (narrow ? [] : Object.keys(comparison.graders).slice(0, MOST_COLUMNS)),
+    () => (narrow ? [] : Object.keys(comparison.graders).slice(0, MAX_GRADER_COLUMNS)),
     [narrow, comparison.graders],
   );
   const virtual = useVirtualizer({
@@ -99,7 +110,7 @@ function List({ comparison, cases, state, onChange }: Props) {
     virtual.scrollToIndex(next);
     (rows.find((row) => row.dataset["index"] === String(next)) ?? rows[0])?.focus();
   };
-  useKeys({ j: () => move(1), k: () => move(-1) });
+  useShortcuts({ j: () => move(1), k: () => move(-1) });
   const template = {
     gridTemplateColumns: [
       "minmax(9rem, 3fr)",
@@ -120,13 +131,16 @@ function List({ comparison, cases, state, onChange }: Props) {
     >
       <div role="rowgroup" className="sticky top-0 z-10 min-w-fit border-b border-line bg-surface text-muted">
         <div role="row" aria-rowindex={1} className="grid" style={template}>
-          {["Case", ...(wide ? OUTPUTS : []), "Change", ...(narrow ? ["Moved"] : graders.map(visibleText))].map(
-            (title) => (
-              <div key={title} role="columnheader" className="truncate p-2 font-semibold">
-                {title}
-              </div>
-            ),
-          )}
+          {[
+            "Case",
+            ...(wide ? RESPONSE_COLUMNS : []),
+            "Change",
+            ...(narrow ? ["Moved"] : graders.map(visibleText)),
+          ].map((title) => (
+            <div key={title} role="columnheader" className="truncate p-2 font-semibold">
+              {title}
+            </div>
+          ))}
         </div>
       </div>
       <div role="rowgroup" className="relative min-w-fit" style={{ height: virtual.getTotalSize() }}>
@@ -154,21 +168,21 @@ function List({ comparison, cases, state, onChange }: Props) {
                   // oxlint-disable-next-line react/no-array-index-key -- always two sides, in this order
                   <div key={side} role="cell" className="min-w-0 p-2">
                     <div className="line-clamp-2 text-muted">
-                      <Output text={output} />
+                      <ResponseText text={output} />
                     </div>
                   </div>
                 ))}
               <div role="cell" className="p-2">
-                <ChangeBadge change={changeBy(one, state.grader)} />
+                <ChangeBadge change={changeFor(one, state.grader)} />
               </div>
               {narrow ? (
                 <div role="cell" className="num p-2">
-                  {signed(tellingDifference(one, state.grader))}
+                  {formatSigned(largestDifference(one, state.grader))}
                 </div>
               ) : (
                 graders.map((grader) => (
                   <div key={grader} role="cell" className="num p-2">
-                    <Moved one={one} grader={grader} />
+                    <ScoreChange one={one} grader={grader} />
                   </div>
                 ))
               )}
@@ -181,11 +195,11 @@ function List({ comparison, cases, state, onChange }: Props) {
 }
 
 export function ChangeBadge({ change }: { change: Change }) {
-  const { sign, told, tone } = CHANGE_WORDS[change];
+  const { icon, label, tone } = CHANGE_LABELS[change];
   return (
     <Badge tone={tone} title={CHANGE_HELP[change]}>
-      <span aria-hidden>{sign}</span>
-      {told}
+      <span aria-hidden>{icon}</span>
+      {label}
     </Badge>
   );
 }
@@ -197,7 +211,7 @@ function CaseText({ one, withOutputs }: { one: CaseChange; withOutputs: boolean 
       <SafeText text={one.input ?? one.test_case_id} className="line-clamp-1" />
       {withOutputs ? (
         <span className="block truncate text-xs text-muted">
-          <Output text={one.baseline_output} /> → <Output text={one.candidate_output} />
+          <ResponseText text={one.baseline_output} /> → <ResponseText text={one.candidate_output} />
         </span>
       ) : (
         <span className="block truncate text-xs text-muted">{visibleText(one.test_case_id)}</span>
@@ -206,26 +220,26 @@ function CaseText({ one, withOutputs }: { one: CaseChange; withOutputs: boolean 
   );
 }
 
-function Output({ text }: { text: string | null | undefined }) {
+function ResponseText({ text }: { text: string | null | undefined }) {
   if (text === null || text === undefined) return <i className="text-muted">no answer</i>;
   return text === "" ? <i className="text-muted">empty</i> : <SafeText text={text} />;
 }
 
-function Moved({ one, grader }: { one: CaseChange; grader: string }) {
-  const moved = difference(one, grader);
+function ScoreChange({ one, grader }: { one: CaseChange; grader: string }) {
+  const moved = scoreDifference(one, grader);
   const before = one.baseline[grader] ?? null;
   const after = one.candidate[grader] ?? null;
   if (moved === null) {
     return (
       <span className="text-muted" title="A missing score is not a zero">
-        {score(before)} → {score(after)}
+        {formatScore(before)} → {formatScore(after)}
       </span>
     );
   }
   const colour = moved > 0 ? "text-pass" : moved < 0 ? "text-fail" : "text-muted";
   return (
     <span className={colour}>
-      {score(before)} → {score(after)} {moved !== 0 && <b>{signed(moved)}</b>}
+      {formatScore(before)} → {formatScore(after)} {moved !== 0 && <b>{formatSigned(moved)}</b>}
     </span>
   );
 }

@@ -1,20 +1,19 @@
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Link } from "react-router";
+import { resultId, resultIn } from "../../api/client.ts";
 import type { Comparison, ResultDetail } from "../../api/types.ts";
-import { useKeys } from "../../app/keys.ts";
-import { count, duration, score as written } from "../../lib/format.ts";
-import { visibleText } from "../../lib/visible.ts";
-import { OutcomeBadge, ResponseBadge } from "../../parts/Badge.tsx";
-import { Button } from "../../parts/Button.tsx";
-import { Dialog } from "../../parts/Dialog.tsx";
-import { DiffText } from "../../parts/DiffText.tsx";
-import { Failure, Loading } from "../../parts/Notice.tsx";
-import { SafeText, TextBlock } from "../../parts/SafeText.tsx";
-import { resultId, resultIn } from "./calls.ts";
+import { useShortcuts } from "../../app/shortcuts.tsx";
+import { OutcomeBadge, ResponseBadge } from "../../components/Badge.tsx";
+import { Button } from "../../components/Button.tsx";
+import { Dialog } from "../../components/Dialog.tsx";
+import { DiffText } from "../../components/DiffText.tsx";
+import { ErrorNotice, Loading } from "../../components/Notice.tsx";
+import { SafeText, TextBlock } from "../../components/SafeText.tsx";
+import { formatCount, formatDuration, formatScore } from "../../lib/format.ts";
+import { visibleText } from "../../lib/visibleText.ts";
 import { ChangeBadge } from "./CaseChanges.tsx";
-import { changeBy, type CaseChange } from "./changes.ts";
-import type { ChangeState, CompareState } from "./state.ts";
+import { type CaseChange, changeFor, type ChangeState, type CompareState } from "./comparison.ts";
 
 interface Props {
   comparison: Comparison;
@@ -31,7 +30,7 @@ export function CaseDrawer({ comparison, cases, repeats, state, onChange }: Prop
     const next = at < 0 ? undefined : cases[at + by];
     if (next) onChange({ row: next.test_case_id, repeat: 0 }, { replace: true });
   };
-  useKeys({ j: () => step(1), k: () => step(-1) }, { inDialog: true });
+  useShortcuts({ j: () => step(1), k: () => step(-1) }, { inDialog: true });
   const one = comparison.cases.find((each) => each.test_case_id === state.row);
   return (
     <Dialog
@@ -50,10 +49,10 @@ export function CaseDrawer({ comparison, cases, repeats, state, onChange }: Prop
         </Button>
         {at >= 0 && (
           <span className="num text-muted">
-            {count(at + 1)} of {count(cases.length)}
+            {formatCount(at + 1)} of {formatCount(cases.length)}
           </span>
         )}
-        {one && <ChangeBadge change={changeBy(one, state.grader)} />}
+        {one && <ChangeBadge change={changeFor(one, state.grader)} />}
         {repeats > 1 && (
           <select
             className="field max-w-36"
@@ -87,7 +86,7 @@ function BothSides({ comparison, state, onChange }: Omit<Props, "cases" | "repea
   const before = useSide(comparison.baseline_id, state);
   const after = useSide(comparison.candidate_id, state);
   const error = before.error ?? after.error;
-  if (error) return <Failure error={error} onRetry={() => void Promise.all([before.refetch(), after.refetch()])} />;
+  if (error) return <ErrorNotice error={error} onRetry={() => void Promise.all([before.refetch(), after.refetch()])} />;
   if (before.data === undefined || after.data === undefined) return <Loading />;
   const either = after.data ?? before.data;
   if (either === null) return <p className="text-muted">Neither run has this case.</p>;
@@ -162,7 +161,7 @@ function Side({
       }
     >
       <p className="num mb-1 flex flex-wrap items-center gap-2 text-xs text-muted">
-        <ResponseBadge status={detail.response_status} /> {duration(detail.response_latency_ms)}
+        <ResponseBadge status={detail.response_status} /> {formatDuration(detail.response_latency_ms)}
       </p>
       {detail.error_message && (
         <p className="mb-1 text-sm">
@@ -177,7 +176,7 @@ function Side({
           <li key={score.grader_id} className="flex flex-wrap items-baseline gap-2">
             <OutcomeBadge
               outcome={score.score_status}
-              score={score.score_value === null ? score.score_status : written(score.score_value)}
+              score={score.score_value === null ? score.score_status : formatScore(score.score_value)}
             />
             <span className="font-medium">
               <SafeText text={score.grader_id} />

@@ -1,44 +1,45 @@
 import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
-import { api } from "../../api/calls.ts";
-import { told } from "../../api/failure.ts";
+import { api, compareRuns } from "../../api/client.ts";
+import { describeError } from "../../api/error.ts";
 import type { Comparison, Evaluation } from "../../api/types.ts";
-import { useTitle } from "../../app/useTitle.ts";
-import { useUrlState } from "../../lib/useUrlState.ts";
-import { Button, LinkButton } from "../../parts/Button.tsx";
-import { Empty, Failure, Loading, Warnings } from "../../parts/Notice.tsx";
-import { toast } from "../../parts/toast.tsx";
-import { compareRuns } from "./calls.ts";
+import { Button, LinkButton } from "../../components/Button.tsx";
+import { Field } from "../../components/Field.tsx";
+import { EmptyState, ErrorNotice, Loading, Warnings } from "../../components/Notice.tsx";
+import { SafeText } from "../../components/SafeText.tsx";
+import { toast } from "../../components/toast.tsx";
+import { formatAgo, formatCount } from "../../lib/format.ts";
+import { usePageTitle } from "../../lib/hooks.ts";
+import { isInProgress } from "../../lib/run.ts";
+import { useUrlState } from "../../lib/urlState.ts";
+import { visibleText } from "../../lib/visibleText.ts";
 import { CaseChanges } from "./CaseChanges.tsx";
 import { CaseDrawer } from "./CaseDrawer.tsx";
-import { shownCases } from "./changes.ts";
-import { Comparability } from "./Comparability.tsx";
+import { type ChangeState, COMPARE_STATE, type CompareState, filterCases } from "./comparison.ts";
 import { GraderDifferences } from "./GraderDifferences.tsx";
-import { asMarkdown } from "./markdown.ts";
-import { RunChooser, titleOf } from "./RunChooser.tsx";
-import { COMPARE_STATE, type ChangeState, type CompareState } from "./state.ts";
+import { toMarkdown } from "./markdown.ts";
 
-const LATEST = 100;
+const MAX_RUNS = 100;
 
 /** Two runs, case by case: is the candidate better, and how sure is that? */
 export function ComparePage() {
-  useTitle("Compare");
+  usePageTitle("Compare");
   const [state, change] = useUrlState(COMPARE_STATE);
   const runs = useQuery({
-    queryKey: ["runs", "latest", LATEST],
-    queryFn: ({ signal }) => api.runs({ limit: LATEST }, signal),
+    queryKey: ["runs", "latest", MAX_RUNS],
+    queryFn: ({ signal }) => api.runs({ limit: MAX_RUNS }, signal),
     // whoever comes here may just have started one elsewhere
     staleTime: 0,
   });
-  const baseline = useOne(state.baseline);
-  const candidate = useOne(state.candidate);
+  const baseline = useOptionalRun(state.baseline);
+  const candidate = useOptionalRun(state.candidate);
   const both = state.baseline !== "" && state.candidate !== "";
   const listed = runs.data?.evaluations ?? [];
   const other = { force: "off", show: "", grader: "", row: "", repeat: 0 } as const;
   return (
     <div className="flex flex-col gap-4">
       <h1 className="text-xl font-semibold">Compare</h1>
-      {runs.error && <Failure error={runs.error} onRetry={() => void runs.refetch()} />}
+      {runs.error && <ErrorNotice error={runs.error} onRetry={() => void runs.refetch()} />}
       <div className="grid items-start gap-3 sm:grid-cols-[1fr_auto_1fr]">
         <RunChooser
           label="Baseline"
@@ -66,20 +67,20 @@ export function ComparePage() {
         />
       </div>
       {both ? (
-        <Compared state={state} onChange={change} baseline={baseline.data} candidate={candidate.data} />
+        <ComparisonResult state={state} onChange={change} baseline={baseline.data} candidate={candidate.data} />
       ) : (
-        <ChooseTwo runs={runs.data?.evaluations} state={state} onChange={change} />
+        <ChooseRuns runs={runs.data?.evaluations} state={state} onChange={change} />
       )}
     </div>
   );
 }
 
-function useOne(id: string) {
+function useOptionalRun(id: string) {
   return useQuery({ queryKey: ["run", id], queryFn: ({ signal }) => api.run(id, signal), enabled: id !== "" });
 }
 
 /** Says what is missing, and offers the likeliest. */
-function ChooseTwo({
+function ChooseRuns({
   runs,
   state,
   onChange,
@@ -94,16 +95,16 @@ function ChooseTwo({
   const missing = chosen === "" ? before : latest;
   if (latest === undefined || missing === undefined) {
     return (
-      <Empty
+      <EmptyState
         title="It takes two finished runs"
         actions={
-          <LinkButton look="main" to={chosen === "" ? "/new" : `/new?from=${encodeURIComponent(chosen)}`}>
+          <LinkButton variant="primary" to={chosen === "" ? "/new" : `/new?from=${encodeURIComponent(chosen)}`}>
             {chosen === "" ? "Start an evaluation" : "Run the same cases again"}
           </LinkButton>
         }
       >
         Run the same cases against two versions of your agent, then compare them here, case by case.
-      </Empty>
+      </EmptyState>
     );
   }
   const offer =
@@ -113,48 +114,48 @@ function ChooseTwo({
         ? { baseline: latest.id }
         : { candidate: latest.id };
   return (
-    <Empty
+    <EmptyState
       title={
         chosen === ""
           ? "Choose two runs of the same cases"
           : `Now choose the ${state.baseline === "" ? "baseline" : "candidate"}`
       }
       actions={
-        <Button look="main" onClick={() => onChange(offer)}>
-          {chosen === "" ? "Compare the latest two" : `Compare with ${titleOf(latest)}`}
+        <Button variant="primary" onClick={() => onChange(offer)}>
+          {chosen === "" ? "Compare the latest two" : `Compare with ${runTitle(latest)}`}
         </Button>
       }
     >
       The baseline is what you have now, the candidate what you may ship.
-    </Empty>
+    </EmptyState>
   );
 }
 
-interface Props {
+interface ComparisonResultProps {
   state: CompareState;
   onChange: ChangeState;
   baseline: Evaluation | undefined;
   candidate: Evaluation | undefined;
 }
 
-function Compared({ state, onChange, baseline, candidate }: Props) {
+function ComparisonResult({ state, onChange, baseline, candidate }: ComparisonResultProps) {
   const forced = state.force === "on";
   const found = useQuery({
     queryKey: ["comparison", state.baseline, state.candidate, forced],
     queryFn: ({ signal }) => compareRuns(state.baseline, state.candidate, forced, signal),
   });
   const cases = useMemo(
-    () => shownCases(found.data?.cases ?? [], state.grader, state.show),
+    () => filterCases(found.data?.cases ?? [], state.grader, state.show),
     [found.data, state.grader, state.show],
   );
-  if (found.error) return <Failure error={found.error} onRetry={() => void found.refetch()} />;
+  if (found.error) return <ErrorNotice error={found.error} onRetry={() => void found.refetch()} />;
   if (found.isPending) return <Loading what="Comparing" />;
   const comparison = found.data;
-  const names = { baseline: titleOf(baseline), candidate: titleOf(candidate) };
+  const names = { baseline: runTitle(baseline), candidate: runTitle(candidate) };
   const repeats = Math.max(baseline?.repeats ?? 1, candidate?.repeats ?? 1);
   return (
     <>
-      <Comparability comparison={comparison} runs={[baseline, candidate]} forced={forced} onChange={onChange} />
+      <ComparabilityNotice comparison={comparison} runs={[baseline, candidate]} forced={forced} onChange={onChange} />
       <Warnings warnings={comparison.warnings} />
       {Object.keys(comparison.graders).length > 0 && (
         <>
@@ -176,9 +177,85 @@ function Compared({ state, onChange, baseline, candidate }: Props) {
 
 async function copyMarkdown(comparison: Comparison, names: { baseline: string; candidate: string }): Promise<void> {
   try {
-    await navigator.clipboard.writeText(asMarkdown(comparison, names, window.location.href));
+    await navigator.clipboard.writeText(toMarkdown(comparison, names, window.location.href));
     toast("Copied as Markdown");
   } catch (error) {
-    toast(`Not copied: ${told(error).message}`);
+    toast(`Not copied: ${describeError(error).message}`);
   }
+}
+
+interface RunChooserProps {
+  label: string;
+  help: string;
+  /** Runs to choose from; the chosen one may be older than all of them. */
+  runs: readonly Evaluation[];
+  chosen: string;
+  current: Evaluation | undefined;
+  onChoose: (id: string) => void;
+}
+
+export function RunChooser({ label, help, runs, chosen, current, onChoose }: RunChooserProps) {
+  const listed = current && !runs.some((run) => run.id === current.id) ? [current, ...runs] : runs;
+  const unknown = chosen !== "" && !listed.some((run) => run.id === chosen);
+  return (
+    <Field label={label} help={help}>
+      <select className="field" value={chosen} onChange={(event) => onChoose(event.target.value)}>
+        <option value="">choose a run…</option>
+        {unknown && <option value={chosen}>{visibleText(chosen)}</option>}
+        {listed.map((run) => (
+          <option key={run.id} value={run.id}>
+            {runTitle(run)} · {run.status} · {formatCount(run.result_count)} results · {formatAgo(run.started_at)}
+          </option>
+        ))}
+      </select>
+    </Field>
+  );
+}
+
+export function runTitle(run: Evaluation | undefined): string {
+  return run === undefined ? "run" : visibleText(run.name || run.id.slice(0, 8));
+}
+
+interface ComparabilityNoticeProps {
+  comparison: Comparison;
+  runs: readonly (Evaluation | undefined)[];
+  forced: boolean;
+  onChange: ChangeState;
+}
+
+/** Whether like is compared with like: said before any number, and in the way of them where it is not. */
+export function ComparabilityNotice({ comparison, runs, forced, onChange }: ComparabilityNoticeProps) {
+  const { comparable, reasons } = comparison.comparability;
+  const unfinished = runs.some((run) => run !== undefined && isInProgress(run.status));
+  return (
+    <section aria-label="Comparability" className={`card p-3 text-sm ${comparable ? "" : "border-fail bg-fail-soft"}`}>
+      <p className={`font-semibold ${comparable ? "text-pass" : "text-fail"}`}>
+        {comparable
+          ? "✓ Like is compared with like"
+          : forced
+            ? "✗ The runs are not alike; these numbers were asked for all the same"
+            : "✗ The runs are not alike, so they are not compared"}
+      </p>
+      {unfinished && <p className="mt-1 font-medium text-warn">A run still goes on: all numbers are provisional.</p>}
+      {reasons.length > 0 && (
+        <details className="mt-1" open={!comparable}>
+          <summary>{comparable ? "What else differs" : "Why not"}</summary>
+          <ul className="mt-1 list-disc ps-5">
+            {reasons.map((reason) => (
+              <li key={reason}>
+                <SafeText text={reason} />
+              </li>
+            ))}
+          </ul>
+        </details>
+      )}
+      {!comparable && (
+        <div className="mt-2">
+          <Button onClick={() => onChange({ force: forced ? "off" : "on" })}>
+            {forced ? "Do not compare them" : "Compare anyway"}
+          </Button>
+        </div>
+      )}
+    </section>
+  );
 }

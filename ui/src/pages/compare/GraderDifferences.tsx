@@ -1,13 +1,22 @@
 import type { Comparison } from "../../api/types.ts";
-import { count, counted, inClusters, score } from "../../lib/format.ts";
-import { visibleText } from "../../lib/visible.ts";
-import { Badge } from "../../parts/Badge.tsx";
-import { SafeText } from "../../parts/SafeText.tsx";
-import { countsFor } from "./changes.ts";
-import { DifferenceBar, reachOf } from "./DifferenceBar.tsx";
-import { ScoreShift } from "./ScoreShift.tsx";
-import type { Change, ChangeState, CompareState } from "./state.ts";
-import { CHANGE_HELP, CHANGE_WORDS, DECISIONS, notes, sentenceOf, signedInterval, type Difference } from "./wording.ts";
+import { Badge } from "../../components/Badge.tsx";
+import { SafeText } from "../../components/SafeText.tsx";
+import { formatCount, formatScore, inClusters, pluralize } from "../../lib/format.ts";
+import { visibleText } from "../../lib/visibleText.ts";
+import {
+  type Change,
+  CHANGE_HELP,
+  CHANGE_LABELS,
+  type ChangeState,
+  type CompareState,
+  comparisonSentence,
+  countsFor,
+  DECISION_LABELS,
+  type Difference,
+  formatSignedInterval,
+  graderNotes,
+} from "./comparison.ts";
+import { ScoreDistribution } from "./ScoreDistribution.tsx";
 
 const FILTERS = ["improved", "worse", "same", "missing"] as const;
 
@@ -21,21 +30,21 @@ interface Props {
 export function GraderDifferences({ comparison, state, onChange }: Props) {
   const graders = Object.entries(comparison.graders);
   if (graders.length === 0) return null;
-  const reach = reachOf(graders.map(([, told]) => told));
+  const reach = axisLimit(graders.map(([, result]) => result));
   return (
     <section aria-label="Graders" className="flex flex-col gap-2">
       <p className="flex flex-wrap items-center gap-2">
         {comparison.decision && (
-          <Badge tone={DECISIONS[comparison.decision].tone}>{DECISIONS[comparison.decision].told}</Badge>
+          <Badge tone={DECISION_LABELS[comparison.decision].tone}>{DECISION_LABELS[comparison.decision].label}</Badge>
         )}
-        <span className="font-medium">{sentenceOf(comparison)}</span>
+        <span className="font-medium">{comparisonSentence(comparison)}</span>
       </p>
       <div className="grid gap-2 lg:grid-cols-2">
-        {graders.map(([grader, told]) => (
-          <Card
+        {graders.map(([grader, result]) => (
+          <GraderDifferenceCard
             key={grader}
             grader={grader}
-            told={told}
+            result={result}
             reach={reach}
             comparison={comparison}
             state={state}
@@ -45,22 +54,22 @@ export function GraderDifferences({ comparison, state, onChange }: Props) {
       </div>
       <p className="text-xs text-muted">
         Candidate minus baseline, over the same cases; the whisker is the 95 % interval, the dashed line a loss of{" "}
-        {score(comparison.margin)} that would still count as not worse.
+        {formatScore(comparison.margin)} that would still count as not worse.
       </p>
     </section>
   );
 }
 
-function Card({
+function GraderDifferenceCard({
   grader,
-  told,
+  result,
   reach,
   comparison,
   state,
   onChange,
-}: Props & { grader: string; told: Difference; reach: number }) {
+}: Props & { grader: string; result: Difference; reach: number }) {
   const counts = countsFor(comparison, grader);
-  const { tone, told: decision } = DECISIONS[told.decision];
+  const { tone, label: decision } = DECISION_LABELS[result.decision];
   const chosen = (change: Change) => state.grader === grader && state.show === change;
   return (
     <article className="card flex flex-col gap-2 p-3" aria-label={`Grader ${visibleText(grader)}`}>
@@ -70,23 +79,23 @@ function Card({
         </h2>
         <Badge tone={tone}>{decision}</Badge>
         <span className="num ml-auto text-sm text-muted">
-          {score(told.baseline)} → {score(told.candidate)}
+          {formatScore(result.baseline)} → {formatScore(result.candidate)}
         </span>
       </header>
       <div className="flex flex-wrap items-center gap-x-3 gap-y-1">
-        <DifferenceBar told={told} reach={reach} margin={comparison.margin} label={visibleText(grader)} />
-        <span className="num text-sm">{signedInterval(told)}</span>
+        <DifferenceBar result={result} reach={reach} margin={comparison.margin} label={visibleText(grader)} />
+        <span className="num text-sm">{formatSignedInterval(result)}</span>
       </div>
       {comparison.cases_omitted === 0 && (
-        <ScoreShift cases={comparison.cases} grader={grader} label={visibleText(grader)} />
+        <ScoreDistribution cases={comparison.cases} grader={grader} label={visibleText(grader)} />
       )}
       <p className="num text-xs text-muted">
-        {counted(told.n, "paired case")}
-        {inClusters(told.clusters)}
-        {told.p_adjusted !== null && `, p = ${told.p_adjusted.toPrecision(2)} over all graders`}
-        {told.noise_threshold !== null && `, chance ±${score(told.noise_threshold)}`}. {notes(told)}
+        {pluralize(result.n, "paired case")}
+        {inClusters(result.clusters)}
+        {result.p_adjusted !== null && `, p = ${result.p_adjusted.toPrecision(2)} over all graders`}
+        {result.noise_threshold !== null && `, chance ±${formatScore(result.noise_threshold)}`}. {graderNotes(result)}
       </p>
-      <LargestDrops told={told} />
+      <LargestDrops result={result} />
       <div className="flex flex-wrap gap-1">
         {FILTERS.map((change) => (
           <FilterButton
@@ -104,15 +113,15 @@ function Card({
 }
 
 /** Of pass and fail every drop is as large as any other. */
-function LargestDrops({ told }: { told: Difference }) {
-  if (told.test === "mcnemar_mid_p" || told.largest_drops.length === 0) return null;
+function LargestDrops({ result }: { result: Difference }) {
+  if (result.test === "mcnemar_mid_p" || result.largest_drops.length === 0) return null;
   return (
     <p className="num text-xs text-muted">
       Largest drops:{" "}
-      {told.largest_drops.map((drop, place) => (
+      {result.largest_drops.map((drop, place) => (
         <span key={drop.case}>
           {place > 0 && ", "}
-          <SafeText text={drop.case} /> {score(drop.baseline)} → {score(drop.candidate)}
+          <SafeText text={drop.case} /> {formatScore(drop.baseline)} → {formatScore(drop.candidate)}
         </span>
       ))}
     </p>
@@ -128,7 +137,7 @@ interface FilterProps {
 }
 
 export function FilterButton({ change, number, of, chosen, onClick }: FilterProps) {
-  const { sign, told } = CHANGE_WORDS[change];
+  const { icon, label } = CHANGE_LABELS[change];
   return (
     <button
       type="button"
@@ -138,8 +147,65 @@ export function FilterButton({ change, number, of, chosen, onClick }: FilterProp
       onClick={onClick}
       className={`num rounded-full border px-2.5 py-1 text-xs font-medium disabled:text-muted ${chosen ? "border-accent bg-accent-soft text-accent" : "border-line bg-surface enabled:hover:bg-raised"}`}
     >
-      <span aria-hidden>{sign}</span> {count(number)} {told}
+      <span aria-hidden>{icon}</span> {formatCount(number)} {label}
       <span className="sr-only"> {of}</span>
     </button>
   );
+}
+
+const WIDTH = 180;
+const HEIGHT = 18;
+const COLOURS = {
+  better: "var(--pass)",
+  not_worse: "var(--pass)",
+  worse: "var(--fail)",
+  undecided: "var(--warn)",
+} as const;
+
+interface DifferenceBarProps {
+  result: Difference;
+  /** The axis goes from −reach to +reach, the same for all bars beside each other. */
+  reach: number;
+  margin: number;
+  label: string;
+}
+
+/** A paired difference around zero, its interval as a whisker; left of the dashed line is too much of a loss. */
+export function DifferenceBar({ result, reach, margin, label }: DifferenceBarProps) {
+  const { difference, low, high, decision } = result;
+  if (difference === null) return <span className="text-muted">nothing to compare</span>;
+  const at = (value: number) => Math.min(WIDTH - 1, Math.max(1, ((value + reach) / (2 * reach)) * WIDTH));
+  const colour = COLOURS[decision];
+  const middle = HEIGHT / 2;
+  return (
+    <svg
+      role="img"
+      aria-label={`${label}: difference ${formatSignedInterval(result)}`}
+      viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
+      width={WIDTH}
+      height={HEIGHT}
+      className="max-w-full"
+    >
+      <rect x="0" y={middle - 2} width={WIDTH} height="4" rx="2" fill="var(--raised)" />
+      <line x1={at(0)} x2={at(0)} y1="0" y2={HEIGHT} stroke="var(--muted)" />
+      {margin > 0 && margin < reach && (
+        <line x1={at(-margin)} x2={at(-margin)} y1="0" y2={HEIGHT} stroke="var(--muted)" strokeDasharray="2 2" />
+      )}
+      {low !== null && high !== null && (
+        <g stroke={colour} strokeWidth="2">
+          <line x1={at(low)} x2={at(high)} y1={middle} y2={middle} />
+          <line x1={at(low)} x2={at(low)} y1={middle - 5} y2={middle + 5} />
+          <line x1={at(high)} x2={at(high)} y1={middle - 5} y2={middle + 5} />
+        </g>
+      )}
+      <circle cx={at(difference)} cy={middle} r="3.5" fill={colour} />
+    </svg>
+  );
+}
+
+/** An axis that holds all intervals. */
+export function axisLimit(differences: readonly Difference[]): number {
+  const ends = differences.flatMap((one) => [one.low, one.high, one.difference]).filter((end) => end !== null);
+  const most = Math.max(0.05, ...ends.map(Math.abs));
+  return Math.min(1, most * 1.08);
 }

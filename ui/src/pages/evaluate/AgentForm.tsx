@@ -1,18 +1,18 @@
-import { CodeEditor } from "../../parts/CodeEditor.tsx";
-import { Field } from "../../parts/Field.tsx";
+import { CodeEditor } from "../../components/CodeEditor.tsx";
+import { Field } from "../../components/Field.tsx";
 import type { Draft, Mapping } from "./draft.ts";
-import { TryIt } from "./TryIt.tsx";
+import { TryAgent } from "./TryAgent.tsx";
 
 interface Props {
   draft: Draft;
-  faults: Readonly<Record<string, string>>;
+  problems: Readonly<Record<string, string>>;
   onChange: (change: Partial<Draft>) => void;
   /** What a try of the agent cost, and which agent it was. */
   onTried: (tried: { key: string; cost: number | null }) => void;
 }
 
 /** Where the agent is, how it is asked, and a button that asks it. */
-export function AgentForm({ draft, faults, onChange, onTried }: Props) {
+export function AgentForm({ draft, problems, onChange, onTried }: Props) {
   const { mapping } = draft;
   const map = (change: Partial<Mapping>) => onChange({ mapping: { ...mapping, ...change } });
   return (
@@ -20,7 +20,7 @@ export function AgentForm({ draft, faults, onChange, onTried }: Props) {
       <Field
         label="Endpoint"
         help='By default it is sent POST {"input": "…"} and answers with text, or with JSON that has response, output, answer, text, content or message.'
-        fault={faults["url"]}
+        problem={problems["url"]}
         required
       >
         <input
@@ -45,10 +45,10 @@ export function AgentForm({ draft, faults, onChange, onTried }: Props) {
               ))}
             </select>
           </Field>
-          <Labelled
+          <LabelledEditor
             label="Request body, as JSON"
             help="{{input}} stands for the case's input; {{id}} and {{metadata.x}} work too."
-            fault={faults["request"]}
+            problem={problems["request"]}
           >
             <CodeEditor
               language="json"
@@ -56,11 +56,11 @@ export function AgentForm({ draft, faults, onChange, onTried }: Props) {
               value={mapping.request}
               onChange={(request) => map({ request })}
             />
-          </Labelled>
-          <Labelled
+          </LabelledEditor>
+          <LabelledEditor
             label="Headers, as JSON"
             help='A stored secret is named, not written: {"Authorization": {"secret": "NAME"}}. It must be stored for this address, for headers and for your key.'
-            fault={faults["headers"]}
+            problem={problems["headers"]}
           >
             <CodeEditor
               language="json"
@@ -68,7 +68,7 @@ export function AgentForm({ draft, faults, onChange, onTried }: Props) {
               value={mapping.headers}
               onChange={(headers) => map({ headers })}
             />
-          </Labelled>
+          </LabelledEditor>
           <Field
             label="Where the text is"
             help="A JMESPath into the answer, such as result.messages[-1].text; empty: found by itself."
@@ -91,24 +91,26 @@ export function AgentForm({ draft, faults, onChange, onTried }: Props) {
           </Field>
         </div>
       </details>
-      <TryIt
+      <TryAgent
         draft={draft}
         onTried={onTried}
-        blocked={faults["url"] !== undefined || faults["request"] !== undefined || faults["headers"] !== undefined}
+        blocked={
+          problems["url"] !== undefined || problems["request"] !== undefined || problems["headers"] !== undefined
+        }
       />
     </div>
   );
 }
 
-function Labelled({
+function LabelledEditor({
   label,
   help,
-  fault,
+  problem,
   children,
 }: {
   label: string;
   help: string;
-  fault: string | undefined;
+  problem: string | undefined;
   children: React.ReactNode;
 }) {
   return (
@@ -116,7 +118,7 @@ function Labelled({
       <span className="text-sm font-medium">{label}</span>
       {children}
       <span className="text-xs text-muted">{help}</span>
-      {fault && <span className="text-xs font-medium text-fail">{fault}</span>}
+      {problem && <span className="text-xs font-medium text-fail">{problem}</span>}
     </div>
   );
 }

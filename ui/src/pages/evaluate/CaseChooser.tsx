@@ -1,23 +1,23 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useId, useState } from "react";
 import { Link } from "react-router";
-import { api } from "../../api/calls.ts";
-import { count, counted } from "../../lib/format.ts";
-import { Failure } from "../../parts/Notice.tsx";
-import { SafeText } from "../../parts/SafeText.tsx";
-import { SearchBox } from "../../parts/SearchBox.tsx";
-import { Tags } from "../../parts/Tags.tsx";
+import { api } from "../../api/client.ts";
+import { ErrorNotice } from "../../components/Notice.tsx";
+import { SafeText } from "../../components/SafeText.tsx";
+import { SearchBox } from "../../components/SearchBox.tsx";
+import { Tags } from "../../components/Tags.tsx";
+import { formatCount, pluralize } from "../../lib/format.ts";
 import type { Draft } from "./draft.ts";
 
-const SAMPLE = 1000;
-const SHOWN = 100;
+const MAX_CASES = 1000;
+const MAX_SHOWN = 100;
 
 /** The cases at hand: how many, which tags they have. Of very many, the first thousand speak for all. */
-export function useCaseSample() {
+export function useCaseStats() {
   return useQuery({
     queryKey: ["cases", "sample"],
     queryFn: async ({ signal }) => {
-      const page = await api.cases({ limit: SAMPLE }, signal);
+      const page = await api.cases({ limit: MAX_CASES }, signal);
       const tags = new Map<string, number>();
       for (const tag of page.test_cases.flatMap((one) => one.tags)) tags.set(tag, (tags.get(tag) ?? 0) + 1);
       return { total: page.total, complete: page.next_cursor === null, tags };
@@ -25,18 +25,18 @@ export function useCaseSample() {
   });
 }
 
-type Chosen = Pick<Draft, "by" | "tag" | "ids">;
+type CaseSelection = Pick<Draft, "by" | "tag" | "ids">;
 
 export function CaseChooser({
   chosen,
   onChange,
-  fault,
+  problem,
 }: {
-  chosen: Chosen;
-  onChange: (chosen: Partial<Chosen>) => void;
-  fault: string | undefined;
+  chosen: CaseSelection;
+  onChange: (chosen: Partial<CaseSelection>) => void;
+  problem: string | undefined;
 }) {
-  const sample = useCaseSample();
+  const sample = useCaseStats();
   const tags = useId();
   const total = sample.data?.total ?? null;
   return (
@@ -55,19 +55,19 @@ export function CaseChooser({
           first.
         </p>
       )}
-      <Choice
+      <CaseOption
         checked={chosen.by === "all"}
         onChoose={() => onChange({ by: "all" })}
-        label={`All cases${total === null ? "" : ` (${count(total)})`}`}
+        label={`All cases${total === null ? "" : ` (${formatCount(total)})`}`}
       />
-      <Choice checked={chosen.by === "tag"} onChoose={() => onChange({ by: "tag" })} label="All cases of a tag" />
+      <CaseOption checked={chosen.by === "tag"} onChoose={() => onChange({ by: "tag" })} label="All cases of a tag" />
       {chosen.by === "tag" && (
         <div className="ml-6 flex flex-wrap items-center gap-2">
           <input
             className="field max-w-64"
             list={tags}
             aria-label="Tag"
-            aria-invalid={fault !== undefined}
+            aria-invalid={problem !== undefined}
             placeholder="tag"
             value={chosen.tag}
             onChange={(event) => onChange({ tag: event.target.value })}
@@ -80,18 +80,18 @@ export function CaseChooser({
           <Tags tags={[...(sample.data?.tags.keys() ?? [])].slice(0, 12)} onChoose={(tag) => onChange({ tag })} />
         </div>
       )}
-      <Choice
+      <CaseOption
         checked={chosen.by === "ids"}
         onChoose={() => onChange({ by: "ids" })}
-        label={`Chosen cases${chosen.ids.length > 0 ? ` (${count(chosen.ids.length)})` : ""}`}
+        label={`Chosen cases${chosen.ids.length > 0 ? ` (${formatCount(chosen.ids.length)})` : ""}`}
       />
-      {chosen.by === "ids" && <Picker ids={chosen.ids} onChange={(ids) => onChange({ ids })} />}
-      {fault && <p className="text-xs font-medium text-fail">{fault}</p>}
+      {chosen.by === "ids" && <CasePicker ids={chosen.ids} onChange={(ids) => onChange({ ids })} />}
+      {problem && <p className="text-xs font-medium text-fail">{problem}</p>}
     </fieldset>
   );
 }
 
-function Choice({ checked, onChoose, label }: { checked: boolean; onChoose: () => void; label: string }) {
+function CaseOption({ checked, onChoose, label }: { checked: boolean; onChoose: () => void; label: string }) {
   return (
     <label className="flex items-center gap-2 text-sm">
       <input type="radio" name="cases-by" checked={checked} onChange={onChoose} />
@@ -100,18 +100,18 @@ function Choice({ checked, onChoose, label }: { checked: boolean; onChoose: () =
   );
 }
 
-function Picker({ ids, onChange }: { ids: readonly string[]; onChange: (ids: readonly string[]) => void }) {
+function CasePicker({ ids, onChange }: { ids: readonly string[]; onChange: (ids: readonly string[]) => void }) {
   const [q, setQ] = useState("");
   const found = useQuery({
-    queryKey: ["cases", { q, limit: SHOWN }],
-    queryFn: ({ signal }) => api.cases({ q, limit: SHOWN }, signal),
+    queryKey: ["cases", { q, limit: MAX_SHOWN }],
+    queryFn: ({ signal }) => api.cases({ q, limit: MAX_SHOWN }, signal),
     placeholderData: keepPreviousData,
   });
   const chosen = new Set(ids);
   return (
     <div className="ml-6 flex flex-col gap-2">
       <SearchBox label="Search cases" value={q} onSearch={setQ} />
-      {found.error && <Failure error={found.error} />}
+      {found.error && <ErrorNotice error={found.error} />}
       <ul aria-label="Cases to choose from" className="max-h-64 overflow-auto rounded-md border border-line">
         {found.data?.test_cases.map((one) => (
           <li key={one.id} className="border-b border-line last:border-0">
@@ -129,7 +129,7 @@ function Picker({ ids, onChange }: { ids: readonly string[]; onChange: (ids: rea
         ))}
       </ul>
       <p className="text-xs text-muted">
-        {counted(ids.length, "case")} chosen{found.data?.next_cursor && `; the first ${SHOWN} that fit are shown`}
+        {pluralize(ids.length, "case")} chosen{found.data?.next_cursor && `; the first ${MAX_SHOWN} that fit are shown`}
       </p>
     </div>
   );

@@ -1,20 +1,20 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
-import { useRef, useState, type ReactNode } from "react";
+import { type ReactNode, useRef, useState } from "react";
 import { useNavigate } from "react-router";
-import { api } from "../../api/calls.ts";
-import { ApiFailure } from "../../api/failure.ts";
-import { randomToken } from "../../lib/token.ts";
-import { visibleText } from "../../lib/visible.ts";
-import { Button } from "../../parts/Button.tsx";
-import { CheckField, Field } from "../../parts/Field.tsx";
-import { Failure } from "../../parts/Notice.tsx";
+import { api } from "../../api/client.ts";
+import { ApiError } from "../../api/error.ts";
+import { newIdempotencyKey } from "../../api/request.ts";
+import { Button } from "../../components/Button.tsx";
+import { CheckboxField, Field } from "../../components/Field.tsx";
+import { ErrorNotice } from "../../components/Notice.tsx";
+import { visibleText } from "../../lib/visibleText.ts";
 import { AgentForm } from "./AgentForm.tsx";
 import { CaseChooser } from "./CaseChooser.tsx";
-import { agentKey, bodyOf, faultsOf, stopsEarly, type Draft } from "./draft.ts";
+import { agentKey, type Draft, runRequest, stopsEarly, validateDraft } from "./draft.ts";
 import { GraderChooser, useGraders } from "./GraderChooser.tsx";
-import { Plan } from "./Plan.tsx";
+import { RunPlan } from "./RunPlan.tsx";
 
-interface Link {
+interface LinkState {
   tag?: string;
   cases?: readonly string[];
   url?: string;
@@ -25,7 +25,7 @@ interface Link {
 }
 
 /** The form; what a link can carry of it is kept in the address as it is filled in. */
-export function EvaluateForm({ initial, onLink }: { initial: Draft; onLink: (link: Link) => void }) {
+export function EvaluateForm({ initial, onLink }: { initial: Draft; onLink: (link: LinkState) => void }) {
   const [draft, setDraft] = useState(initial);
   const [submitted, setSubmitted] = useState(false);
   const [tried, setTried] = useState<{ key: string; cost: number | null } | null>(null);
@@ -33,8 +33,8 @@ export function EvaluateForm({ initial, onLink }: { initial: Draft; onLink: (lin
   const navigate = useNavigate();
   // the same start, sent again after a cut line, must not make a second run
   const attempt = useRef({ body: "", key: "" });
-  const faults = faultsOf(draft, graders.data ?? []);
-  const shown = submitted ? faults : {};
+  const problems = validateDraft(draft, graders.data ?? []);
+  const shown = submitted ? problems : {};
   const change = (next: Partial<Draft>) => {
     const now = { ...draft, ...next };
     setDraft(now);
@@ -53,9 +53,9 @@ export function EvaluateForm({ initial, onLink }: { initial: Draft; onLink: (lin
   const start = useMutation({
     mutationFn: async () => {
       const ids = draft.by === "all" ? await allCases() : draft.ids;
-      const body = bodyOf(draft, graders.data ?? [], ids);
+      const body = runRequest(draft, graders.data ?? [], ids);
       const written = JSON.stringify(body);
-      if (attempt.current.body !== written) attempt.current = { body: written, key: randomToken() };
+      if (attempt.current.body !== written) attempt.current = { body: written, key: newIdempotencyKey() };
       return api.startRun(body, attempt.current.key);
     },
     onSuccess: (run) => navigate(`/runs/${encodeURIComponent(run.id)}`),
@@ -67,16 +67,16 @@ export function EvaluateForm({ initial, onLink }: { initial: Draft; onLink: (lin
       onSubmit={(event) => {
         event.preventDefault();
         setSubmitted(true);
-        if (Object.keys(faults).length === 0) start.mutate();
+        if (Object.keys(problems).length === 0) start.mutate();
       }}
     >
       <Step number={1} title="Cases">
-        <CaseChooser chosen={draft} onChange={change} fault={shown["cases"]} />
+        <CaseChooser chosen={draft} onChange={change} problem={shown["cases"]} />
       </Step>
       <Step number={2} title="Agent">
         <AgentForm
           draft={draft}
-          faults={submitted ? faults : onlyIf(draft.url !== "", faults)}
+          problems={submitted ? problems : onlyIf(draft.url !== "", problems)}
           onChange={change}
           onTried={setTried}
         />
@@ -85,25 +85,29 @@ export function EvaluateForm({ initial, onLink }: { initial: Draft; onLink: (lin
         <GraderChooser
           chosen={draft.graders}
           onChange={(chosen) => change({ graders: chosen })}
-          showFaults={submitted}
+          showProblems={submitted}
         />
         {shown["graders"] && <p className="text-xs font-medium text-fail">{shown["graders"]}</p>}
       </Step>
       <Step number={4} title="Run">
-        <Options draft={draft} onChange={change} faults={start.error instanceof ApiFailure ? start.error.fields : {}} />
+        <RunOptions
+          draft={draft}
+          onChange={change}
+          problems={start.error instanceof ApiError ? start.error.fields : {}}
+        />
       </Step>
-      <Plan draft={draft} costOfCall={tried?.key === agentKey(draft) ? tried.cost : null} />
-      {submitted && Object.keys(faults).length > 0 && (
+      <RunPlan draft={draft} costOfCall={tried?.key === agentKey(draft) ? tried.cost : null} />
+      {submitted && Object.keys(problems).length > 0 && (
         <p role="alert" className="text-sm font-medium text-fail">
           Not started:{" "}
-          {Object.entries(faults)
-            .map(([part, fault]) => `${part}: ${fault}`)
+          {Object.entries(problems)
+            .map(([part, problem]) => `${part}: ${problem}`)
             .join("; ")}
         </p>
       )}
-      {start.error && <Failure error={start.error} />}
+      {start.error && <ErrorNotice error={start.error} />}
       <div className="flex justify-end">
-        <Button look="main" type="submit" disabled={start.isPending}>
+        <Button variant="primary" type="submit" disabled={start.isPending}>
           {start.isPending ? "Starting…" : "Start evaluation"}
         </Button>
       </div>
@@ -111,8 +115,8 @@ export function EvaluateForm({ initial, onLink }: { initial: Draft; onLink: (lin
   );
 }
 
-function onlyIf(condition: boolean, faults: Record<string, string>): Record<string, string> {
-  return condition ? faults : { ...faults, url: "" };
+function onlyIf(condition: boolean, problems: Record<string, string>): Record<string, string> {
+  return condition ? problems : { ...problems, url: "" };
 }
 
 async function allCases(): Promise<string[]> {
@@ -143,14 +147,14 @@ function Step({ number, title, children }: { number: number; title: string; chil
   );
 }
 
-interface OptionsProps {
+interface RunOptionsProps {
   draft: Draft;
   onChange: (change: Partial<Draft>) => void;
   /** What the service refused, by the field of the request. */
-  faults: Readonly<Record<string, string>>;
+  problems: Readonly<Record<string, string>>;
 }
 
-function Options({ draft, onChange, faults }: OptionsProps) {
+function RunOptions({ draft, onChange, problems }: RunOptionsProps) {
   const runs = useQuery({
     queryKey: ["runs", "completed"],
     queryFn: ({ signal }) => api.runs({ status: "completed", limit: 50 }, signal),
@@ -168,7 +172,7 @@ function Options({ draft, onChange, faults }: OptionsProps) {
       <Field
         label="Compare with"
         help="A finished run; the verdict then says better, worse or undecided."
-        fault={faults["baseline_id"]}
+        problem={problems["baseline_id"]}
       >
         <select
           className="field"
@@ -207,14 +211,14 @@ function Options({ draft, onChange, faults }: OptionsProps) {
         max={3600}
         onChange={(timeout) => onChange({ timeout })}
       />
-      <CheckField
+      <CheckboxField
         label="Stop early"
         help={
           draft.baseline === ""
             ? "Choose a run to compare with first."
             : "Cases are asked in random order until they decide the comparison. With fewer than 100 cases in common, all are asked."
         }
-        fault={faults["stop_early"]}
+        problem={problems["stop_early"]}
         checked={stopsEarly(draft)}
         disabled={draft.baseline === ""}
         onChange={(stopEarly) => onChange({ stopEarly })}

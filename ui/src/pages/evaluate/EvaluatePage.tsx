@@ -1,14 +1,13 @@
 import { useQuery } from "@tanstack/react-query";
-import { api } from "../../api/calls.ts";
-import { useTitle } from "../../app/useTitle.ts";
-import { list, oneOf, text } from "../../lib/urlState.ts";
-import { useUrlState } from "../../lib/useUrlState.ts";
-import { Failure, Loading } from "../../parts/Notice.tsx";
-import { Tabs } from "../../parts/Tabs.tsx";
-import { chosenFrom, draftFrom, PLAIN_MAPPING, type Draft } from "./draft.ts";
+import { api } from "../../api/client.ts";
+import { ErrorNotice, Loading } from "../../components/Notice.tsx";
+import { Tabs } from "../../components/Tabs.tsx";
+import { usePageTitle } from "../../lib/hooks.ts";
+import { list, oneOf, text, useUrlState } from "../../lib/urlState.ts";
+import { chosenGraders, DEFAULT_MAPPING, type Draft, draftFromRun } from "./draft.ts";
 import { EvaluateForm } from "./EvaluateForm.tsx";
+import { useRunGraders } from "./GraderChooser.tsx";
 import { SuiteForm } from "./SuiteForm.tsx";
-import { useRunGraders } from "./useRunGraders.ts";
 
 /** What a link can fill in; the rest of the form is only the form's. */
 export const STATE = {
@@ -25,7 +24,7 @@ export const STATE = {
 };
 
 export function EvaluatePage() {
-  useTitle("New evaluation");
+  usePageTitle("New evaluation");
   const [state, change] = useUrlState(STATE);
   const again = useQuery({
     queryKey: ["run", state.from],
@@ -39,8 +38,8 @@ export function EvaluatePage() {
     tag: state.tag,
     ids: state.cases,
     url: state.url,
-    mapping: PLAIN_MAPPING,
-    graders: chosenFrom(state.graders),
+    mapping: DEFAULT_MAPPING,
+    graders: chosenGraders(state.graders),
     name: state.name,
     repeats: null,
     concurrency: null,
@@ -48,11 +47,11 @@ export function EvaluatePage() {
     baseline: state.baseline,
     stopEarly: state.early === "on",
   };
-  const initial = again.data ? { ...linked, ...draftFrom(again.data), graders: chosen ?? [] } : linked;
+  const initial = again.data ? { ...linked, ...draftFromRun(again.data), graders: chosen ?? [] } : linked;
   return (
     <div className="mx-auto flex max-w-4xl flex-col gap-3">
       <h1 className="text-xl font-semibold">New evaluation</h1>
-      {again.error && <Failure error={again.error} />}
+      {again.error && <ErrorNotice error={again.error} />}
       <Tabs
         label="How to describe it"
         value={state.mode}

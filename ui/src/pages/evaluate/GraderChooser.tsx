@@ -1,16 +1,16 @@
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
-import { api } from "../../api/calls.ts";
-import type { Grader } from "../../api/types.ts";
-import { faultsIn, fieldsOf } from "../../lib/schemaForm.ts";
-import { Badge } from "../../parts/Badge.tsx";
-import { Button } from "../../parts/Button.tsx";
-import { Failure, Loading } from "../../parts/Notice.tsx";
-import { SafeText } from "../../parts/SafeText.tsx";
-import { SchemaForm } from "../../parts/SchemaForm.tsx";
-import { choicesOf, freshKey, type ChosenGrader } from "./draft.ts";
+import { api } from "../../api/client.ts";
+import type { Evaluation, Grader } from "../../api/types.ts";
+import { Badge } from "../../components/Badge.tsx";
+import { Button } from "../../components/Button.tsx";
+import { ErrorNotice, Loading } from "../../components/Notice.tsx";
+import { SafeText } from "../../components/SafeText.tsx";
+import { SchemaForm } from "../../components/SchemaForm.tsx";
+import { fieldsFromSchema, validateFields } from "../../lib/jsonSchema.ts";
+import { type ChosenGrader, chosenGraders, graderChoices, uniqueKey } from "./draft.ts";
 
-export { choicesOf, type ChosenGrader };
+export { graderChoices, type ChosenGrader };
 
 export function useGraders() {
   return useQuery({
@@ -25,29 +25,29 @@ const LAST_MESSAGE = "last_assistant";
 interface Props {
   chosen: readonly ChosenGrader[];
   onChange: (chosen: ChosenGrader[]) => void;
-  showFaults: boolean;
+  showProblems: boolean;
 }
 
 /** Picks graders and sets their options. */
-export function GraderChooser({ chosen, onChange, showFaults }: Props) {
+export function GraderChooser({ chosen, onChange, showProblems }: Props) {
   const graders = useGraders();
   const [adding, setAdding] = useState("");
-  if (graders.error) return <Failure error={graders.error} onRetry={() => void graders.refetch()} />;
+  if (graders.error) return <ErrorNotice error={graders.error} onRetry={() => void graders.refetch()} />;
   if (graders.isPending) return <Loading what="Loading the graders" />;
   const usable = graders.data.filter((grader) => grader.status === "active" || grader.status === undefined);
   const add = (id: string) => {
     if (id === "") return;
-    onChange([...chosen, { key: freshKey(id, chosen), id, config: {} }]);
+    onChange([...chosen, { key: uniqueKey(id, chosen), id, config: {} }]);
     setAdding("");
   };
   return (
     <div className="flex flex-col gap-3">
       {chosen.map((one) => (
-        <OneGrader
+        <GraderOptions
           key={one.key}
           chosen={one}
           grader={graders.data.find((grader) => grader.id === one.id)}
-          showFaults={showFaults}
+          showProblems={showProblems}
           onChange={(config) => onChange(chosen.map((other) => (other.key === one.key ? { ...other, config } : other)))}
           onRemove={() => onChange(chosen.filter((other) => other.key !== one.key))}
         />
@@ -69,16 +69,16 @@ export function GraderChooser({ chosen, onChange, showFaults }: Props) {
   );
 }
 
-interface OneProps {
+interface GraderOptionsProps {
   chosen: ChosenGrader;
   grader: Grader | undefined;
-  showFaults: boolean;
+  showProblems: boolean;
   onChange: (config: ChosenGrader["config"]) => void;
   onRemove: () => void;
 }
 
-function OneGrader({ chosen, grader, showFaults, onChange, onRemove }: OneProps) {
-  const fields = grader ? fieldsOf(grader.config_schema) : [];
+function GraderOptions({ chosen, grader, showProblems, onChange, onRemove }: GraderOptionsProps) {
+  const fields = grader ? fieldsFromSchema(grader.config_schema) : [];
   return (
     <section className="card p-3" aria-label={`Grader ${chosen.key}`}>
       <div className="mb-2 flex items-start justify-between gap-2">
@@ -99,7 +99,7 @@ function OneGrader({ chosen, grader, showFaults, onChange, onRemove }: OneProps)
           )}
           {grader === undefined && <p className="text-sm text-fail">This grader is no longer there; remove it.</p>}
         </div>
-        <Button look="quiet" aria-label={`Remove grader ${chosen.key}`} onClick={onRemove}>
+        <Button variant="ghost" aria-label={`Remove grader ${chosen.key}`} onClick={onRemove}>
           ✕
         </Button>
       </div>
@@ -108,7 +108,7 @@ function OneGrader({ chosen, grader, showFaults, onChange, onRemove }: OneProps)
           fields={fields}
           values={chosen.config}
           onChange={onChange}
-          faults={showFaults ? faultsIn(fields, chosen.config) : {}}
+          problems={showProblems ? validateFields(fields, chosen.config) : {}}
         />
       )}
       {grader?.scoring_guide && (
@@ -119,4 +119,25 @@ function OneGrader({ chosen, grader, showFaults, onChange, onRemove }: OneProps)
       )}
     </section>
   );
+}
+
+/** The graders of a run with the options they had; the run itself only names them. */
+export function useRunGraders(run: Evaluation | undefined): { chosen: ChosenGrader[] | null } {
+  const graders = useGraders();
+  const known = graders.data;
+  const id = run?.id ?? "";
+  const found = useQuery({
+    queryKey: ["run graders", id],
+    queryFn: async () => {
+      // the reader of YAML is loaded when it is needed
+      const [{ gradersInSuite }, suite] = await Promise.all([import("./parseSuite.ts"), api.runSuite(id)]);
+      return gradersInSuite(suite, known ?? []);
+    },
+    enabled: run !== undefined && known !== undefined,
+    staleTime: Number.POSITIVE_INFINITY,
+    retry: false,
+  });
+  if (run === undefined || found.isPending) return { chosen: null };
+  // a run of the command line may have no suite here
+  return { chosen: found.data ?? chosenGraders(run.grader_ids) };
 }

@@ -1,14 +1,13 @@
 import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
 import { useNavigate } from "react-router";
-import { api } from "../../api/calls.ts";
-import { ApiFailure } from "../../api/failure.ts";
-import { randomToken } from "../../lib/token.ts";
-import { Button } from "../../parts/Button.tsx";
-import { CodeEditor } from "../../parts/CodeEditor.tsx";
-import { JsonBlock } from "../../parts/JsonBlock.tsx";
-import { Failure } from "../../parts/Notice.tsx";
-import { SafeText } from "../../parts/SafeText.tsx";
+import { api } from "../../api/client.ts";
+import { ApiError } from "../../api/error.ts";
+import { newIdempotencyKey } from "../../api/request.ts";
+import { Button } from "../../components/Button.tsx";
+import { CodeEditor } from "../../components/CodeEditor.tsx";
+import { ErrorNotice } from "../../components/Notice.tsx";
+import { JsonBlock, SafeText } from "../../components/SafeText.tsx";
 
 const STARTER = `name: capitals
 dataset:
@@ -26,15 +25,15 @@ graders:
 /** A suite as the command line reads it, but with nothing from files. */
 export function SuiteForm() {
   const [text, setText] = useState(STARTER);
-  const [fault, setFault] = useState<string | null>(null);
+  const [problem, setProblem] = useState<string | null>(null);
   const navigate = useNavigate();
   const start = useMutation({
     mutationFn: async () => {
       // the reader is loaded when it is needed
-      const { suiteFrom } = await import("./suiteText.ts");
-      const read = suiteFrom(text);
-      setFault(read.fault);
-      return read.suite === null ? null : api.startRun({ suite: read.suite }, randomToken());
+      const { parseSuite } = await import("./parseSuite.ts");
+      const read = parseSuite(text);
+      setProblem(read.problem);
+      return read.suite === null ? null : api.startRun({ suite: read.suite }, newIdempotencyKey());
     },
     onSuccess: (run) => {
       if (run !== null) void navigate(`/runs/${encodeURIComponent(run.id)}`);
@@ -47,17 +46,17 @@ export function SuiteForm() {
         are chosen by tag; files and Python code are not read here.
       </p>
       <CodeEditor language="yaml" label="Suite" value={text} onChange={setText} />
-      {fault && (
+      {problem && (
         <p role="alert" className="text-sm font-medium text-fail">
-          <SafeText text={fault} />
+          <SafeText text={problem} />
         </p>
       )}
-      {start.error && <Failure error={start.error} />}
-      {start.error instanceof ApiFailure && start.error.details && (
+      {start.error && <ErrorNotice error={start.error} />}
+      {start.error instanceof ApiError && start.error.details && (
         <JsonBlock value={start.error.details} label="Details" />
       )}
       <div className="flex justify-end">
-        <Button look="main" disabled={start.isPending || text.trim() === ""} onClick={() => start.mutate()}>
+        <Button variant="primary" disabled={start.isPending || text.trim() === ""} onClick={() => start.mutate()}>
           {start.isPending ? "Starting…" : "Start evaluation"}
         </Button>
       </div>

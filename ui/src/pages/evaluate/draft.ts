@@ -1,5 +1,5 @@
-import type { Evaluation, Grader, GraderChoice, Json, JsonObject, NewEvaluation, TryAgent } from "../../api/types.ts";
-import { faultsIn, fieldsOf, pruned } from "../../lib/schemaForm.ts";
+import type { Evaluation, Grader, GraderChoice, Json, JsonObject, NewEvaluation, TryRequest } from "../../api/types.ts";
+import { fieldsFromSchema, validateFields, withoutDefaults } from "../../lib/jsonSchema.ts";
 
 /** A grader that was picked, with the options that were set. */
 export interface ChosenGrader {
@@ -37,10 +37,10 @@ export interface Draft {
 }
 
 /** The service gives a try no more time. */
-const LONGEST_TRY_S = 60;
+const MAX_TRY_S = 60;
 
 export const DEFAULT_REQUEST = '{\n  "input": "{{input}}"\n}';
-export const PLAIN_MAPPING: Mapping = {
+export const DEFAULT_MAPPING: Mapping = {
   method: "POST",
   headers: "{}",
   request: DEFAULT_REQUEST,
@@ -48,7 +48,7 @@ export const PLAIN_MAPPING: Mapping = {
   toolCalls: "",
 };
 
-export function chosenFrom(choices: readonly GraderChoice[]): ChosenGrader[] {
+export function chosenGraders(choices: readonly GraderChoice[]): ChosenGrader[] {
   return choices.map((choice) =>
     typeof choice === "string"
       ? { key: choice, id: choice, config: {} }
@@ -57,7 +57,7 @@ export function chosenFrom(choices: readonly GraderChoice[]): ChosenGrader[] {
 }
 
 /** A key that none of the chosen has: the id, or the id with a number. */
-export function freshKey(id: string, chosen: readonly ChosenGrader[]): string {
+export function uniqueKey(id: string, chosen: readonly ChosenGrader[]): string {
   const taken = new Set(chosen.map((one) => one.key));
   if (!taken.has(id)) return id;
   let number = 2;
@@ -66,10 +66,10 @@ export function freshKey(id: string, chosen: readonly ChosenGrader[]): string {
 }
 
 /** The picked graders as the service takes them; options that are as by default are left out. */
-export function choicesOf(chosen: readonly ChosenGrader[], graders: readonly Grader[]): GraderChoice[] {
+export function graderChoices(chosen: readonly ChosenGrader[], graders: readonly Grader[]): GraderChoice[] {
   return chosen.map(({ key, id, config }) => {
     const schema = graders.find((grader) => grader.id === id)?.config_schema;
-    const set = schema ? pruned(fieldsOf(schema), config) : config;
+    const set = schema ? withoutDefaults(fieldsFromSchema(schema), config) : config;
     const choice: Exclude<GraderChoice, string> = { id };
     if (key !== id) choice.name = key;
     if (Object.keys(set).length > 0) choice.config = set;
@@ -77,18 +77,18 @@ export function choicesOf(chosen: readonly ChosenGrader[], graders: readonly Gra
   });
 }
 
-export type Parsed = { value: Json; fault: null } | { value: null; fault: string };
+export type ParsedJson = { value: Json; problem: null } | { value: null; problem: string };
 
-export function parseJson(text: string): Parsed {
+export function parseJson(text: string): ParsedJson {
   try {
-    return { value: JSON.parse(text) as Json, fault: null };
+    return { value: JSON.parse(text) as Json, problem: null };
   } catch (error) {
-    return { value: null, fault: `is not JSON: ${error instanceof Error ? error.message : String(error)}` };
+    return { value: null, problem: `is not JSON: ${error instanceof Error ? error.message : String(error)}` };
   }
 }
 
 /** The agent as a target of the suite format; null where the plain endpoint says it all. */
-export function targetOf(draft: Pick<Draft, "url" | "mapping" | "timeout">): JsonObject | null {
+export function targetFromDraft(draft: Pick<Draft, "url" | "mapping" | "timeout">): JsonObject | null {
   const { method, headers, request, output, toolCalls } = draft.mapping;
   const sent = parseJson(request).value;
   const target: JsonObject = {};
@@ -110,13 +110,13 @@ export function targetOf(draft: Pick<Draft, "url" | "mapping" | "timeout">): Jso
 }
 
 /** The request that asks the agent once. */
-export function tryBody(draft: Pick<Draft, "url" | "mapping" | "timeout">, input: string): TryAgent {
-  const target = targetOf(draft);
+export function tryRequest(draft: Pick<Draft, "url" | "mapping" | "timeout">, input: string): TryRequest {
+  const target = targetFromDraft(draft);
   if (target !== null) return { target, input };
   return {
     agent_endpoint_url: draft.url.trim(),
     input,
-    ...(draft.timeout === null ? {} : { timeout_s: Math.min(draft.timeout, LONGEST_TRY_S) }),
+    ...(draft.timeout === null ? {} : { timeout_s: Math.min(draft.timeout, MAX_TRY_S) }),
   };
 }
 
@@ -126,22 +126,23 @@ export function agentKey(draft: Pick<Draft, "url" | "mapping">): string {
 }
 
 /** What is still wrong, by the part of the form it is in. */
-export function faultsOf(draft: Draft, graders: readonly Grader[]): Record<string, string> {
-  const faults: Record<string, string> = {};
-  if (draft.by === "tag" && draft.tag.trim() === "") faults["cases"] = "Name a tag";
-  if (draft.by === "ids" && draft.ids.length === 0) faults["cases"] = "Pick at least one case";
-  if (!/^https?:\/\/[^\s/]+/i.test(draft.url.trim())) faults["url"] = "An address that begins with http:// or https://";
+export function validateDraft(draft: Draft, graders: readonly Grader[]): Record<string, string> {
+  const problems: Record<string, string> = {};
+  if (draft.by === "tag" && draft.tag.trim() === "") problems["cases"] = "Name a tag";
+  if (draft.by === "ids" && draft.ids.length === 0) problems["cases"] = "Pick at least one case";
+  if (!/^https?:\/\/[^\s/]+/i.test(draft.url.trim()))
+    problems["url"] = "An address that begins with http:// or https://";
   for (const part of ["request", "headers"] as const) {
-    const { fault } = parseJson(draft.mapping[part] || "null");
-    if (fault) faults[part] = fault;
+    const { problem } = parseJson(draft.mapping[part] || "null");
+    if (problem) problems[part] = problem;
   }
-  if (draft.graders.length === 0) faults["graders"] = "Add at least one grader";
+  if (draft.graders.length === 0) problems["graders"] = "Add at least one grader";
   for (const { key, id, config } of draft.graders) {
     const schema = graders.find((grader) => grader.id === id)?.config_schema;
-    const wrong = schema ? Object.entries(faultsIn(fieldsOf(schema), config)) : [];
-    if (wrong.length > 0) faults[`grader ${key}`] = wrong.map(([field, fault]) => `${field} ${fault}`).join("; ");
+    const wrong = schema ? Object.entries(validateFields(fieldsFromSchema(schema), config)) : [];
+    if (wrong.length > 0) problems[`grader ${key}`] = wrong.map(([field, problem]) => `${field} ${problem}`).join("; ");
   }
-  return faults;
+  return problems;
 }
 
 export function stopsEarly(draft: Pick<Draft, "baseline" | "stopEarly">): boolean {
@@ -149,12 +150,12 @@ export function stopsEarly(draft: Pick<Draft, "baseline" | "stopEarly">): boolea
 }
 
 /** The request that starts the run. `ids` are the cases where they are not chosen by tag. */
-export function bodyOf(draft: Draft, graders: readonly Grader[], ids: readonly string[]): NewEvaluation {
-  const target = targetOf(draft);
+export function runRequest(draft: Draft, graders: readonly Grader[], ids: readonly string[]): NewEvaluation {
+  const target = targetFromDraft(draft);
   return {
     ...(draft.by === "tag" ? { tag: draft.tag.trim() } : { test_case_ids: [...ids] }),
     ...(target === null ? { agent_endpoint_url: draft.url.trim() } : { target }),
-    grader_ids: choicesOf(draft.graders, graders),
+    grader_ids: graderChoices(draft.graders, graders),
     ...(draft.name.trim() ? { name: draft.name.trim() } : {}),
     ...(draft.repeats !== null && draft.repeats > 1 ? { repeats: draft.repeats } : {}),
     ...(draft.concurrency === null ? {} : { concurrency: draft.concurrency }),
@@ -166,7 +167,7 @@ export function bodyOf(draft: Draft, graders: readonly Grader[], ids: readonly s
 }
 
 /** A draft that does again what a run did. */
-export function draftFrom(run: Evaluation): Partial<Draft> {
+export function draftFromRun(run: Evaluation): Partial<Draft> {
   const target = run.target ?? {};
   const url = run.agent_endpoint_url ?? (typeof target["url"] === "string" ? target["url"] : "");
   const response = target["response"];

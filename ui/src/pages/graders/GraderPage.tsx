@@ -1,52 +1,51 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { useNavigate, useParams } from "react-router";
-import { api } from "../../api/calls.ts";
-import { ApiFailure } from "../../api/failure.ts";
+import { api, graderApi } from "../../api/client.ts";
+import { ApiError } from "../../api/error.ts";
 import type { Grader } from "../../api/types.ts";
-import { useTitle } from "../../app/useTitle.ts";
-import { faultsIn, fieldsOf, type Field } from "../../lib/schemaForm.ts";
-import { useUrlState } from "../../lib/useUrlState.ts";
-import { visibleText } from "../../lib/visible.ts";
-import { Button, LinkButton } from "../../parts/Button.tsx";
-import { Confirm } from "../../parts/Dialog.tsx";
-import { JsonBlock } from "../../parts/JsonBlock.tsx";
-import { Empty, Failure, Loading } from "../../parts/Notice.tsx";
-import { SafeText } from "../../parts/SafeText.tsx";
-import { SchemaForm } from "../../parts/SchemaForm.tsx";
-import { Tabs } from "../../parts/Tabs.tsx";
-import { toast } from "../../parts/toast.tsx";
-import { graderCalls } from "./calls.ts";
+import { Button, LinkButton } from "../../components/Button.tsx";
+import { ConfirmDialog } from "../../components/Dialog.tsx";
+import { EmptyState, ErrorNotice, Loading } from "../../components/Notice.tsx";
+import { JsonBlock, SafeText } from "../../components/SafeText.tsx";
+import { SchemaForm } from "../../components/SchemaForm.tsx";
+import { Tabs } from "../../components/Tabs.tsx";
+import { toast } from "../../components/toast.tsx";
+import { usePageTitle } from "../../lib/hooks.ts";
+import { fieldsFromSchema, type FormField, validateFields } from "../../lib/jsonSchema.ts";
+import { useUrlState } from "../../lib/urlState.ts";
+import { visibleText } from "../../lib/visibleText.ts";
 import { configOf } from "./draft.ts";
+import { callsModel, FAMILIES, familyOf, GRADER_STATE } from "./families.ts";
 import { SourceBadge } from "./GradersPage.tsx";
 import { GraderVersions } from "./GraderVersions.tsx";
-import { asksModel, FAMILIES, familyOf } from "./kinds.ts";
 import { PreviewPanel } from "./PreviewPanel.tsx";
-import { GRADER_STATE } from "./state.ts";
 
 export function GraderPage() {
   const { id = "" } = useParams();
   const grader = useQuery({ queryKey: ["grader", id], queryFn: ({ signal }) => api.grader(id, signal) });
-  useTitle(grader.data ? visibleText(grader.data.name) : "Grader");
-  if (grader.error instanceof ApiFailure && grader.error.code === "NOT_FOUND") {
-    return <Empty title="There is no such grader" actions={<LinkButton to="/graders">To the graders</LinkButton>} />;
+  usePageTitle(grader.data ? visibleText(grader.data.name) : "Grader");
+  if (grader.error instanceof ApiError && grader.error.code === "NOT_FOUND") {
+    return (
+      <EmptyState title="There is no such grader" actions={<LinkButton to="/graders">To the graders</LinkButton>} />
+    );
   }
-  if (grader.error) return <Failure error={grader.error} onRetry={() => void grader.refetch()} />;
-  return grader.data ? <Loaded key={id} grader={grader.data} /> : <Loading what="Loading the grader" />;
+  if (grader.error) return <ErrorNotice error={grader.error} onRetry={() => void grader.refetch()} />;
+  return grader.data ? <LoadedGrader key={id} grader={grader.data} /> : <Loading what="Loading the grader" />;
 }
 
-function Loaded({ grader }: { grader: Grader }) {
+function LoadedGrader({ grader }: { grader: Grader }) {
   const [state, change] = useUrlState(GRADER_STATE);
   return (
     <div className="flex flex-col gap-4">
-      <Header grader={grader} />
+      <GraderHeader grader={grader} />
       <Tabs
         label="Parts of the grader"
         value={state.tab}
         onChange={(tab) => change({ tab })}
         tabs={[
-          { value: "about", label: "About", content: <About grader={grader} /> },
-          { value: "try", label: "Try it", content: <TryIt grader={grader} state={state} onChange={change} /> },
+          { value: "about", label: "About", content: <AboutGrader grader={grader} /> },
+          { value: "try", label: "Try it", content: <TryGrader grader={grader} state={state} onChange={change} /> },
           {
             value: "versions",
             label: "Versions",
@@ -65,13 +64,13 @@ function Loaded({ grader }: { grader: Grader }) {
   );
 }
 
-function Header({ grader }: { grader: Grader }) {
+function GraderHeader({ grader }: { grader: Grader }) {
   const [asking, setAsking] = useState(false);
   const queries = useQueryClient();
   const navigate = useNavigate();
   const path = encodeURIComponent(grader.id);
   const remove = useMutation({
-    mutationFn: () => graderCalls.remove(grader.id),
+    mutationFn: () => graderApi.remove(grader.id),
     onSuccess: async () => {
       queries.removeQueries({ queryKey: ["graders"] });
       await navigate("/graders");
@@ -93,10 +92,10 @@ function Header({ grader }: { grader: Grader }) {
           )}
           {own && (
             <>
-              <LinkButton look="main" to={`/graders/${path}/edit`}>
+              <LinkButton variant="primary" to={`/graders/${path}/edit`}>
                 Edit
               </LinkButton>
-              <Button look="danger" onClick={() => setAsking(true)}>
+              <Button variant="danger" onClick={() => setAsking(true)}>
                 Delete
               </Button>
             </>
@@ -113,8 +112,8 @@ function Header({ grader }: { grader: Grader }) {
           <SafeText text={grader.error} />
         </p>
       )}
-      {remove.error && <Failure error={remove.error} />}
-      <Confirm
+      {remove.error && <ErrorNotice error={remove.error} />}
+      <ConfirmDialog
         open={asking}
         onClose={() => setAsking(false)}
         title="Delete this grader?"
@@ -126,13 +125,13 @@ function Header({ grader }: { grader: Grader }) {
       >
         New runs can no longer use it, and its id stays taken. Runs that used it keep their grades and the version they
         used.
-      </Confirm>
+      </ConfirmDialog>
     </header>
   );
 }
 
-function About({ grader }: { grader: Grader }) {
-  const fields = fieldsOf(grader.config_schema);
+function AboutGrader({ grader }: { grader: Grader }) {
+  const fields = fieldsFromSchema(grader.config_schema);
   const config = configOf(grader);
   const caveats = grader.caveats ?? [];
   return (
@@ -179,7 +178,7 @@ function About({ grader }: { grader: Grader }) {
       </div>
       <section className="card min-w-0 p-3">
         <h2 className="mb-2 font-semibold">Options it takes</h2>
-        <Options fields={fields} />
+        <OptionList fields={fields} />
         <details className="mt-3 text-sm">
           <summary className="text-muted">As JSON Schema</summary>
           <div className="mt-1">
@@ -191,7 +190,7 @@ function About({ grader }: { grader: Grader }) {
   );
 }
 
-function Options({ fields }: { fields: readonly Field[] }) {
+function OptionList({ fields }: { fields: readonly FormField[] }) {
   if (fields.length === 0) return <p className="text-sm text-muted">None.</p>;
   return (
     <dl className="flex flex-col gap-2 text-sm">
@@ -200,7 +199,7 @@ function Options({ fields }: { fields: readonly Field[] }) {
           <dt className="flex flex-wrap items-baseline gap-2">
             <code className="font-medium">{field.key}</code>
             <span className="text-xs text-muted">
-              {KINDS[field.kind]}
+              {FIELD_KINDS[field.kind]}
               {field.required
                 ? ", required"
                 : field.initial === undefined || field.initial === null
@@ -217,34 +216,34 @@ function Options({ fields }: { fields: readonly Field[] }) {
   );
 }
 
-const KINDS: Record<Field["kind"], string> = {
+const FIELD_KINDS: Record<FormField["kind"], string> = {
   switch: "yes or no",
   choice: "one of",
   number: "number",
   text: "text",
-  texts: "texts",
+  strings: "list of strings",
   object: "object",
   list: "list",
   json: "JSON",
 };
 
-function TryIt({
+function TryGrader({
   grader,
   state,
   onChange,
 }: { grader: Grader } & Pick<Parameters<typeof PreviewPanel>[0], "state" | "onChange">) {
   const [config, setConfig] = useState(() => configOf(grader));
-  const fields = fieldsOf(grader.config_schema);
-  const fit = Object.keys(faultsIn(fields, config)).length === 0;
+  const fields = fieldsFromSchema(grader.config_schema);
+  const fit = Object.keys(validateFields(fields, config)).length === 0;
   return (
     <div className="grid items-start gap-4 lg:grid-cols-2">
       <section className="card min-w-0 p-3" aria-label="Options for this try">
         <h2 className="mb-2 font-semibold">Options for this try</h2>
-        <SchemaForm fields={fields} values={config} onChange={setConfig} faults={{}} />
+        <SchemaForm fields={fields} values={config} onChange={setConfig} problems={{}} />
       </section>
       <PreviewPanel
         grader={fit ? { id: grader.id, config } : null}
-        costly={asksModel(grader)}
+        costly={callsModel(grader)}
         state={state}
         onChange={onChange}
       />

@@ -1,11 +1,11 @@
 import { useQuery } from "@tanstack/react-query";
+import { graderApi } from "../../api/client.ts";
 import type { Grader } from "../../api/types.ts";
-import { moment } from "../../lib/format.ts";
-import { Badge } from "../../parts/Badge.tsx";
-import { DiffText } from "../../parts/DiffText.tsx";
-import { Failure, Loading } from "../../parts/Notice.tsx";
-import { SafeText } from "../../parts/SafeText.tsx";
-import { graderCalls } from "./calls.ts";
+import { Badge } from "../../components/Badge.tsx";
+import { DiffText } from "../../components/DiffText.tsx";
+import { ErrorNotice, Loading } from "../../components/Notice.tsx";
+import { SafeText } from "../../components/SafeText.tsx";
+import { formatDateTime } from "../../lib/format.ts";
 import { configOf } from "./draft.ts";
 
 interface Props {
@@ -42,8 +42,8 @@ export function GraderVersions({ grader, version, against, onChange }: Props) {
           onChange={(next) => onChange({ against: next })}
         />
       </div>
-      {error && <Failure error={error} />}
-      {now.data && before.data ? <Between now={now.data} before={before.data} /> : !error && <Loading />}
+      {error && <ErrorNotice error={error} />}
+      {now.data && before.data ? <VersionDiff now={now.data} before={before.data} /> : !error && <Loading />}
     </div>
   );
 }
@@ -76,18 +76,18 @@ function VersionSelect({
 function useVersion(id: string, version: number) {
   return useQuery({
     queryKey: ["grader", id, version],
-    queryFn: ({ signal }) => graderCalls.version(id, version, signal),
+    queryFn: ({ signal }) => graderApi.version(id, version, signal),
     staleTime: Number.POSITIVE_INFINITY,
   });
 }
 
-function Between({ now, before }: { now: Grader; before: Grader }) {
+function VersionDiff({ now, before }: { now: Grader; before: Grader }) {
   const same = now.fingerprint === before.fingerprint;
   return (
     <>
       <dl className="grid grid-cols-[auto_1fr] gap-x-4 gap-y-1 text-sm">
         <dt className="text-muted">Saved</dt>
-        <dd>{moment(now.modified_at)}</dd>
+        <dd>{formatDateTime(now.modified_at)}</dd>
         <dt className="text-muted">Name</dt>
         <dd>
           <SafeText text={now.name} />
@@ -101,15 +101,15 @@ function Between({ now, before }: { now: Grader; before: Grader }) {
         </dd>
       </dl>
       <DiffText
-        before={written(before)}
-        after={written(now)}
+        before={definitionText(before)}
+        after={definitionText(now)}
         label={`Version ${before.version} against version ${now.version}`}
       />
     </>
   );
 }
 
-function written(grader: Grader): string {
+function definitionText(grader: Grader): string {
   return JSON.stringify(
     { name: grader.name, description: grader.description, type: grader.type, config: configOf(grader) },
     null,

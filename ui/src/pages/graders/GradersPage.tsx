@@ -1,31 +1,30 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
+import { graderApi } from "../../api/client.ts";
 import type { Grader } from "../../api/types.ts";
-import { useRowKeys } from "../../app/rows.ts";
-import { useTitle } from "../../app/useTitle.ts";
-import { count } from "../../lib/format.ts";
-import { useUrlState } from "../../lib/useUrlState.ts";
-import { Badge } from "../../parts/Badge.tsx";
-import { Button, LinkButton } from "../../parts/Button.tsx";
-import { Empty, Failure, Loading } from "../../parts/Notice.tsx";
-import { SafeText } from "../../parts/SafeText.tsx";
-import { SearchBox } from "../../parts/SearchBox.tsx";
-import { graderCalls } from "./calls.ts";
-import { FAMILIES, familyOf, type Family } from "./kinds.ts";
-import { LIST_STATE } from "./state.ts";
+import { useRowNavigation } from "../../app/shortcuts.tsx";
+import { Badge } from "../../components/Badge.tsx";
+import { Button, LinkButton } from "../../components/Button.tsx";
+import { EmptyState, ErrorNotice, Loading } from "../../components/Notice.tsx";
+import { SafeText } from "../../components/SafeText.tsx";
+import { SearchBox } from "../../components/SearchBox.tsx";
+import { formatCount } from "../../lib/format.ts";
+import { usePageTitle } from "../../lib/hooks.ts";
+import { useUrlState } from "../../lib/urlState.ts";
+import { FAMILIES, type Family, familyOf, LIST_STATE } from "./families.ts";
 
 export function GradersPage() {
-  useTitle("Graders");
-  useRowKeys();
+  usePageTitle("Graders");
+  useRowNavigation();
   const [state, change] = useUrlState(LIST_STATE);
-  const graders = useQuery({ queryKey: ["graders"], queryFn: ({ signal }) => graderCalls.all(signal) });
-  const shown = (graders.data ?? []).filter((grader) => fits(grader, state));
+  const graders = useQuery({ queryKey: ["graders"], queryFn: ({ signal }) => graderApi.all(signal) });
+  const shown = (graders.data ?? []).filter((grader) => matchesFilter(grader, state));
   return (
     <div className="flex flex-col gap-3">
       <div className="flex flex-wrap items-center gap-2">
         <h1 className="mr-auto text-xl font-semibold">Graders</h1>
         <LinkButton to="/graders/new?type=model_judge">New judge</LinkButton>
-        <LinkButton look="main" to="/graders/new?type=custom-rules">
+        <LinkButton variant="primary" to="/graders/new?type=custom-rules">
           New rules
         </LinkButton>
       </div>
@@ -54,15 +53,15 @@ export function GradersPage() {
         </label>
         {graders.data && (
           <span role="status" className="num ml-auto text-sm text-muted">
-            {count(shown.length)} of {count(graders.data.length)}
+            {formatCount(shown.length)} of {formatCount(graders.data.length)}
           </span>
         )}
       </div>
-      {graders.error && <Failure error={graders.error} onRetry={() => void graders.refetch()} />}
+      {graders.error && <ErrorNotice error={graders.error} onRetry={() => void graders.refetch()} />}
       {graders.isPending && <Loading />}
-      {shown.length > 0 && <Table graders={shown} />}
+      {shown.length > 0 && <GraderList graders={shown} />}
       {graders.data && shown.length === 0 && (
-        <Empty
+        <EmptyState
           title={
             state.own === "on" && state.q === "" && state.family === ""
               ? "No graders of your own yet"
@@ -72,13 +71,13 @@ export function GradersPage() {
         >
           Rules check answers without any model; a judge asks a model. Write either here, and try it on real results
           before it is saved.
-        </Empty>
+        </EmptyState>
       )}
     </div>
   );
 }
 
-function fits(grader: Grader, { q, family, own }: { q: string; family: string; own: string }): boolean {
+function matchesFilter(grader: Grader, { q, family, own }: { q: string; family: string; own: string }): boolean {
   if (family !== "" && familyOf(grader) !== family) return false;
   if (own === "on" && grader.source === "built-in") return false;
   const text = `${grader.id} ${grader.name} ${grader.description ?? ""} ${grader.type}`.toLowerCase();
@@ -88,7 +87,7 @@ function fits(grader: Grader, { q, family, own }: { q: string; family: string; o
     .every((word) => text.includes(word));
 }
 
-function Table({ graders }: { graders: readonly Grader[] }) {
+function GraderList({ graders }: { graders: readonly Grader[] }) {
   return (
     <div className="card overflow-x-auto">
       <table className="w-full text-sm">

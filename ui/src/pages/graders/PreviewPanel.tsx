@@ -1,21 +1,21 @@
 import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
-import type { Result } from "../../api/types.ts";
-import { ago, count } from "../../lib/format.ts";
-import { visibleText } from "../../lib/visible.ts";
-import { Button } from "../../parts/Button.tsx";
-import { Field } from "../../parts/Field.tsx";
-import { Failure, Loading } from "../../parts/Notice.tsx";
-import { TextBlock } from "../../parts/SafeText.tsx";
+import { api, graderApi } from "../../api/client.ts";
+import type { Evaluation, PreviewGrader, PreviewInput, Result } from "../../api/types.ts";
+import { Button } from "../../components/Button.tsx";
+import { Field } from "../../components/Field.tsx";
+import { ErrorNotice, Loading } from "../../components/Notice.tsx";
+import { TextBlock } from "../../components/SafeText.tsx";
+import { formatAgo, formatCount } from "../../lib/format.ts";
+import { useDebounced } from "../../lib/hooks.ts";
+import { visibleText } from "../../lib/visibleText.ts";
 import { GraderCard } from "../run/GraderCard.tsx";
-import { graderCalls, type Previewed, type Subject } from "./calls.ts";
-import { ManyPreviews } from "./ManyPreviews.tsx";
-import type { ChangePreview, PreviewState } from "./state.ts";
-import { useSamples, useSettled } from "./useSamples.ts";
+import { BatchPreview } from "./BatchPreview.tsx";
+import type { ChangePreview, PreviewState } from "./families.ts";
 
 interface Props {
   /** Null while the definition is not fit to be tried. */
-  grader: Previewed | null;
+  grader: PreviewGrader | null;
   /** Grading asks a model: only when somebody says so. */
   costly: boolean;
   state: PreviewState;
@@ -24,33 +24,33 @@ interface Props {
 
 /** What the grader says of a real answer; nothing of it is stored. */
 export function PreviewPanel({ grader, costly, state, onChange }: Props) {
-  const { runs, run, samples, loading, error } = useSamples(state.run);
+  const { runs, run, samples, loading, error } = useRunSamples(state.run);
   const at = Math.min(state.at, Math.max(0, samples.length - 1));
   const sample = samples[at];
-  const ownTexts = state.from === "texts" || (!loading && run === "");
+  const ownText = state.from === "text" || (!loading && run === "");
   return (
     <section aria-label="Preview" className="card flex flex-col gap-3 p-3">
       <div className="flex flex-wrap items-center gap-2">
         <h2 className="mr-auto font-semibold">Preview</h2>
         <Button
-          aria-pressed={!ownTexts}
-          look={ownTexts ? "quiet" : "plain"}
+          aria-pressed={!ownText}
+          variant={ownText ? "ghost" : "secondary"}
           disabled={!loading && run === ""}
           onClick={() => onChange({ from: "run" }, { replace: true })}
         >
           On real results
         </Button>
         <Button
-          aria-pressed={ownTexts}
-          look={ownTexts ? "plain" : "quiet"}
-          onClick={() => onChange({ from: "texts" }, { replace: true })}
+          aria-pressed={ownText}
+          variant={ownText ? "secondary" : "ghost"}
+          onClick={() => onChange({ from: "text" }, { replace: true })}
         >
           On your own text
         </Button>
       </div>
-      {error && <Failure error={error} />}
-      {ownTexts ? (
-        <TypedPreview grader={grader} costly={costly} />
+      {error && <ErrorNotice error={error} />}
+      {ownText ? (
+        <TextPreview grader={grader} costly={costly} />
       ) : (
         <>
           <div className="flex flex-wrap items-center gap-2">
@@ -62,8 +62,8 @@ export function PreviewPanel({ grader, costly, state, onChange }: Props) {
             >
               {runs.map((one) => (
                 <option key={one.id} value={one.id}>
-                  {visibleText(one.name || one.id.slice(0, 8))} · {count(one.result_count)} results ·{" "}
-                  {ago(one.started_at)}
+                  {visibleText(one.name || one.id.slice(0, 8))} · {formatCount(one.result_count)} results ·{" "}
+                  {formatAgo(one.started_at)}
                 </option>
               ))}
             </select>
@@ -87,10 +87,10 @@ export function PreviewPanel({ grader, costly, state, onChange }: Props) {
           </div>
           {loading && <Loading what="Loading results" />}
           {sample && <SampleTexts sample={sample} />}
-          {sample && <Outcome grader={grader} costly={costly} subject={subjectOf(run, sample)} />}
+          {sample && <PreviewResult grader={grader} costly={costly} subject={storedResult(run, sample)} />}
           {!loading && samples.length === 0 && <p className="text-sm text-muted">This run has no answers.</p>}
           {samples.length > 1 && (
-            <ManyPreviews
+            <BatchPreview
               key={run}
               grader={grader}
               run={run}
@@ -104,7 +104,7 @@ export function PreviewPanel({ grader, costly, state, onChange }: Props) {
   );
 }
 
-function subjectOf(run: string, sample: Result): Subject {
+function storedResult(run: string, sample: Result): PreviewInput {
   return { evaluation_id: run, result_id: sample.result_id };
 }
 
@@ -135,9 +135,9 @@ function SampleTexts({ sample }: { sample: Result }) {
   );
 }
 
-function TypedPreview({ grader, costly }: { grader: Previewed | null; costly: boolean }) {
+function TextPreview({ grader, costly }: { grader: PreviewGrader | null; costly: boolean }) {
   const [texts, setTexts] = useState({ input: "", expected: "", answer: "" });
-  const subject = useMemo<Subject>(
+  const subject = useMemo<PreviewInput>(
     () => ({
       agent_response: texts.answer,
       ...(texts.expected === "" ? {} : { expected_output: texts.expected }),
@@ -174,24 +174,32 @@ function TypedPreview({ grader, costly }: { grader: Previewed | null; costly: bo
       {texts.answer === "" ? (
         <p className="text-sm text-muted">Write an answer to see what the grader says of it.</p>
       ) : (
-        <Outcome grader={grader} costly={costly} subject={subject} />
+        <PreviewResult grader={grader} costly={costly} subject={subject} />
       )}
     </>
   );
 }
 
 /** Graded at once where that costs nothing, else when asked to; a change makes the last word stale. */
-function Outcome({ grader, costly, subject }: { grader: Previewed | null; costly: boolean; subject: Subject }) {
+function PreviewResult({
+  grader,
+  costly,
+  subject,
+}: {
+  grader: PreviewGrader | null;
+  costly: boolean;
+  subject: PreviewInput;
+}) {
   const now = JSON.stringify({ grader, subject });
-  const settled = useSettled(now);
+  const settled = useDebounced(now);
   const [asked, setAsked] = useState<string | null>(null);
   const wanted = costly ? now : settled;
   const enabled = grader !== null && (!costly || asked === now);
   const graded = useQuery({
     queryKey: ["preview", wanted],
     queryFn: ({ signal }) => {
-      const { grader, subject } = JSON.parse(wanted) as { grader: Previewed; subject: Subject };
-      return graderCalls.preview(grader, subject, signal);
+      const { grader, subject } = JSON.parse(wanted) as { grader: PreviewGrader; subject: PreviewInput };
+      return graderApi.preview(grader, subject, signal);
     },
     enabled,
     staleTime: Number.POSITIVE_INFINITY,
@@ -204,7 +212,7 @@ function Outcome({ grader, costly, subject }: { grader: Previewed | null; costly
       {costly && graded.data === undefined && (
         <div className="flex flex-wrap items-center gap-2">
           <Button
-            look="main"
+            variant="primary"
             disabled={graded.isFetching}
             onClick={() => (asked === wanted ? void graded.refetch() : setAsked(wanted))}
           >
@@ -214,8 +222,36 @@ function Outcome({ grader, costly, subject }: { grader: Previewed | null; costly
         </div>
       )}
       {graded.isFetching && <Loading what="Grading" />}
-      {graded.error && <Failure error={graded.error} />}
+      {graded.error && <ErrorNotice error={graded.error} />}
       {graded.data && <GraderCard score={graded.data} grade={undefined} submission={undefined} />}
     </div>
   );
+}
+
+const RUNS = 50;
+const SAMPLES = 50;
+const NO_RUNS: readonly Evaluation[] = [];
+const NO_RESULTS: readonly Result[] = [];
+
+/** Real results to try a grader on: of the run that is named, else of the latest that has any. */
+export function useRunSamples(run: string) {
+  const runs = useQuery({
+    queryKey: ["runs", "latest", RUNS],
+    queryFn: ({ signal }) => api.runs({ limit: RUNS }, signal),
+  });
+  const listed = runs.data?.evaluations ?? NO_RUNS;
+  const chosen = run || (listed.find((one) => one.result_count > 0)?.id ?? "");
+  const results = useQuery({
+    queryKey: ["samples", chosen],
+    queryFn: async ({ signal }) => (await api.results(chosen, { limit: SAMPLES, status: "success" }, signal)).results,
+    enabled: chosen !== "",
+    staleTime: 60_000,
+  });
+  return {
+    runs: listed,
+    run: chosen,
+    samples: results.data ?? NO_RESULTS,
+    loading: runs.isPending || (chosen !== "" && results.isPending),
+    error: runs.error ?? results.error,
+  };
 }

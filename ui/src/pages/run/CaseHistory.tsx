@@ -1,31 +1,31 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
-import { api } from "../../api/calls.ts";
+import { api } from "../../api/client.ts";
 import type { CaseRun, Evaluation, ResultDetail } from "../../api/types.ts";
-import { ago, count, score as written } from "../../lib/format.ts";
-import { OutcomeBadge, ResponseBadge } from "../../parts/Badge.tsx";
-import { Failure, Loading } from "../../parts/Notice.tsx";
-import { SafeText, TextBlock } from "../../parts/SafeText.tsx";
+import { OutcomeBadge, ResponseBadge } from "../../components/Badge.tsx";
+import { ErrorNotice, Loading } from "../../components/Notice.tsx";
+import { SafeText, TextBlock } from "../../components/SafeText.tsx";
+import { formatAgo, formatCount, formatScore } from "../../lib/format.ts";
 
-const RUNS = 10;
+const MAX_RUNS = 10;
 
 /** The same case in other runs, and the answers that were replaced in this one. */
 export function CaseHistory({ detail, run }: { detail: ResultDetail; run: Evaluation }) {
   return (
     <div className="flex flex-col gap-5">
-      <OverRuns detail={detail} run={run} />
-      <Replaced detail={detail} />
+      <OtherRuns detail={detail} run={run} />
+      <ReplacedResponses detail={detail} />
     </div>
   );
 }
 
-function OverRuns({ detail, run }: { detail: ResultDetail; run: Evaluation }) {
+function OtherRuns({ detail, run }: { detail: ResultDetail; run: Evaluation }) {
   const history = useQuery({
     queryKey: ["case-history", run.id, detail.result_id],
-    queryFn: ({ signal }) => api.caseHistory(run.id, detail.result_id, RUNS, signal),
+    queryFn: ({ signal }) => api.caseHistory(run.id, detail.result_id, MAX_RUNS, signal),
     staleTime: 60_000,
   });
-  if (history.error) return <Failure error={history.error} />;
+  if (history.error) return <ErrorNotice error={history.error} />;
   if (history.isPending) return <Loading what="Looking for this case in other runs" />;
   const rows: CaseRun[] = [
     { evaluation_id: run.id, name: run.name, started_at: run.started_at, result: detail },
@@ -69,13 +69,13 @@ function OverRuns({ detail, run }: { detail: ResultDetail; run: Evaluation }) {
                       <span key={score.grader_id} title={score.grader_name}>
                         <OutcomeBadge
                           outcome={score.score_status}
-                          score={score.score_value === null ? score.score_status : written(score.score_value)}
+                          score={score.score_value === null ? score.score_status : formatScore(score.score_value)}
                         />
                       </span>
                     ))}
                   </span>
                 </td>
-                <td className="p-1.5 text-muted">{ago(started)}</td>
+                <td className="p-1.5 text-muted">{formatAgo(started)}</td>
               </tr>
             ))}
           </tbody>
@@ -85,7 +85,7 @@ function OverRuns({ detail, run }: { detail: ResultDetail; run: Evaluation }) {
   );
 }
 
-function Replaced({ detail }: { detail: ResultDetail }) {
+function ReplacedResponses({ detail }: { detail: ResultDetail }) {
   if (detail.history.length === 0) return null;
   return (
     <section>
@@ -94,7 +94,7 @@ function Replaced({ detail }: { detail: ResultDetail }) {
         {detail.history.map((attempt) => (
           <li key={attempt.attempt} className="card p-2 text-sm">
             <p className="mb-1 flex gap-2 text-muted">
-              <ResponseBadge status={attempt.response.status ?? "success"} /> attempt {count(attempt.attempt)}
+              <ResponseBadge status={attempt.response.status ?? "success"} /> attempt {formatCount(attempt.attempt)}
             </p>
             <TextBlock
               text={attempt.response.text ?? attempt.response.error?.message ?? ""}

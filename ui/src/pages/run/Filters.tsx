@@ -1,17 +1,17 @@
 import type { Outcome, ResponseStatus } from "../../api/types.ts";
-import { count, score } from "../../lib/format.ts";
-import { visibleText } from "../../lib/visible.ts";
-import { Button } from "../../parts/Button.tsx";
-import { SearchBox } from "../../parts/SearchBox.tsx";
-import { latencyText } from "./Distributions.tsx";
-import { isFiltered, NO_FILTER, type ChangeRun, type RunState } from "./state.ts";
-import type { Rows } from "./useRun.ts";
+import { Button } from "../../components/Button.tsx";
+import { SearchBox } from "../../components/SearchBox.tsx";
+import { formatCount, formatScore } from "../../lib/format.ts";
+import { visibleText } from "../../lib/visibleText.ts";
+import { formatLatency } from "./Distributions.tsx";
+import { type ChangeRun, isFiltered, NO_FILTER, type RunState } from "./state.ts";
+import type { ResultRows } from "./useRun.ts";
 
 interface Props {
   graders: readonly string[];
   state: RunState;
   onChange: ChangeRun;
-  rows: Rows;
+  rows: ResultRows;
   total: number | null;
 }
 
@@ -67,22 +67,22 @@ export function Filters({ graders, state, onChange, rows, total }: Props) {
       {state.score && (
         <Button
           onClick={() => onChange({ score: null })}
-        >{`score ${score(state.score.low)}–${score(state.score.high)} ✕`}</Button>
+        >{`score ${formatScore(state.score.low)}–${formatScore(state.score.high)} ✕`}</Button>
       )}
       {state.latency && (
         <Button
           onClick={() => onChange({ latency: null })}
-        >{`latency ${latencyText(state.latency.low)}–${latencyText(state.latency.high)} ✕`}</Button>
+        >{`latency ${formatLatency(state.latency.low)}–${formatLatency(state.latency.high)} ✕`}</Button>
       )}
       {isFiltered(state) && (
-        <Button look="quiet" onClick={() => onChange(NO_FILTER)}>
+        <Button variant="ghost" onClick={() => onChange(NO_FILTER)}>
           Clear filters
         </Button>
       )}
       <span role="status" className="num ml-auto text-sm text-muted">
         {rows.loading && rows.rows.length === 0
           ? "searching…"
-          : `${count(rows.rows.length)}${rows.more ? "+" : ""} of ${count(total)}`}
+          : `${formatCount(rows.rows.length)}${rows.more ? "+" : ""} of ${formatCount(total)}`}
       </span>
     </div>
   );

@@ -1,9 +1,8 @@
 import type { ReactNode } from "react";
 import type { Score, StoredGrade } from "../../api/types.ts";
-import { cost, count, duration, score as written } from "../../lib/format.ts";
-import { OutcomeBadge } from "../../parts/Badge.tsx";
-import { JsonBlock } from "../../parts/JsonBlock.tsx";
-import { SafeText, TextBlock } from "../../parts/SafeText.tsx";
+import { OutcomeBadge } from "../../components/Badge.tsx";
+import { JsonBlock, SafeText, TextBlock } from "../../components/SafeText.tsx";
+import { formatCost, formatCount, formatDuration, formatScore } from "../../lib/format.ts";
 
 interface Props {
   score: Score;
@@ -29,11 +28,12 @@ export function GraderCard({ score, grade, submission }: Props) {
         {grade && grade.kind !== score.grader_name && <span className="text-xs text-muted">{grade.kind}</span>}
         <OutcomeBadge
           outcome={score.score_status}
-          {...(value === null ? {} : { score: `${score.score_status} ${written(value)}` })}
+          {...(value === null ? {} : { score: `${score.score_status} ${formatScore(value)}` })}
         />
         <span className="num ml-auto text-xs text-muted">
-          {duration(score.latency_ms)}
-          {usage && ` · ${count(usage.input_tokens)} in, ${count(usage.output_tokens)} out · ${cost(usage.cost)}`}
+          {formatDuration(score.latency_ms)}
+          {usage &&
+            ` · ${formatCount(usage.input_tokens)} in, ${formatCount(usage.output_tokens)} out · ${formatCost(usage.cost)}`}
         </span>
       </header>
       {score.rationale && (
@@ -49,30 +49,30 @@ export function GraderCard({ score, grade, submission }: Props) {
         </p>
       )}
       {error?.traceback && (
-        <More title="Traceback">
+        <Details title="Traceback">
           <TextBlock text={error.traceback} label="Traceback" />
-        </More>
+        </Details>
       )}
       {submission !== undefined && (
-        <More title="What it read">
+        <Details title="What it read">
           <TextBlock text={submission} label="What the grader read" />
-        </More>
+        </Details>
       )}
       {Object.keys(score.details).length > 0 && (
-        <More title="Details">
+        <Details title="Details">
           <JsonBlock value={score.details} label={`Details of ${score.grader_name}`} />
-        </More>
+        </Details>
       )}
       {output && (
-        <More title="Printed">
+        <Details title="Printed">
           <TextBlock text={output} label="What the grader printed" />
-        </More>
+        </Details>
       )}
     </article>
   );
 }
 
-function More({ title, children }: { title: string; children: ReactNode }) {
+function Details({ title, children }: { title: string; children: ReactNode }) {
   return (
     <details className="mt-2 text-sm">
       <summary className="text-muted">{title}</summary>

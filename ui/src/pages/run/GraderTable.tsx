@@ -1,9 +1,16 @@
 import type { Outcome, Summary } from "../../api/types.ts";
-import { count, counted, duration, mean, percent, rate } from "../../lib/format.ts";
-import { OUTCOMES } from "../../parts/Badge.tsx";
-import { IntervalBar } from "../../parts/Interval.tsx";
-import { SafeText } from "../../parts/SafeText.tsx";
-import { NO_FILTER, type ChangeRun, type RunState } from "./state.ts";
+import { OUTCOMES } from "../../components/Badge.tsx";
+import { SafeText } from "../../components/SafeText.tsx";
+import {
+  type Estimate,
+  formatCount,
+  formatDuration,
+  formatMean,
+  formatPercent,
+  formatRate,
+  pluralize,
+} from "../../lib/format.ts";
+import { type ChangeRun, NO_FILTER, type RunState } from "./state.ts";
 
 interface Props {
   summary: Summary;
@@ -37,7 +44,7 @@ export function GraderTable({ summary, state, onChange }: Props) {
           ))}
         </tbody>
       </table>
-      <AgentLine summary={summary} state={state} onChange={onChange} />
+      <ResponseCounts summary={summary} state={state} onChange={onChange} />
     </section>
   );
 }
@@ -63,13 +70,14 @@ function GraderRow({ grader, summary, state, onChange }: Props & { grader: strin
         {passes && (
           <span className="flex flex-wrap items-center gap-x-3">
             <IntervalBar figure={passes} label={`Pass rate of ${grader}`} />
-            <span className="num whitespace-nowrap">{rate(passes)}</span>
+            <span className="num whitespace-nowrap">{formatRate(passes)}</span>
           </span>
         )}
       </td>
-      <td className="num hidden p-2 whitespace-nowrap md:table-cell">{scores && mean(scores)}</td>
+      <td className="num hidden p-2 whitespace-nowrap md:table-cell">{scores && formatMean(scores)}</td>
       <td className="num hidden p-2 whitespace-nowrap lg:table-cell">
-        {coverage && `${percent(coverage.share)} (${count(coverage.scored)} of ${count(coverage.total)})`}
+        {coverage &&
+          `${formatPercent(coverage.share)} (${formatCount(coverage.scored)} of ${formatCount(coverage.total)})`}
       </td>
       {(Object.keys(counts) as Outcome[]).map((outcome) => {
         const on = state.grader === grader && state.outcome === outcome;
@@ -78,7 +86,7 @@ function GraderRow({ grader, summary, state, onChange }: Props & { grader: strin
             <CountButton
               on={on}
               value={counts[outcome]}
-              label={`${grader}: ${OUTCOMES[outcome].told}`}
+              label={`${grader}: ${OUTCOMES[outcome].label}`}
               tone={outcome === "pass" ? "text-pass" : outcome === "fail" ? "text-fail" : "text-none"}
               onClick={() => onChange(on ? { grader: "", outcome: "" } : { ...NO_FILTER, grader, outcome })}
             />
@@ -90,7 +98,7 @@ function GraderRow({ grader, summary, state, onChange }: Props & { grader: strin
 }
 
 /** What the agent did: its errors are not the graders'. */
-function AgentLine({ summary, state, onChange }: Props) {
+function ResponseCounts({ summary, state, onChange }: Props) {
   const kinds = [
     ["success", "answered", summary.successful_responses, "text-ink"],
     ["error", "agent errors", summary.failed_responses, "text-warn"],
@@ -115,12 +123,12 @@ function AgentLine({ summary, state, onChange }: Props) {
         );
       })}
       <span className="num text-muted">
-        latency p50 {duration(summary.p50_latency_ms)} · p95 {duration(summary.p95_latency_ms)} · p99{" "}
-        {duration(summary.p99_latency_ms)}
+        latency p50 {formatDuration(summary.p50_latency_ms)} · p95 {formatDuration(summary.p95_latency_ms)} · p99{" "}
+        {formatDuration(summary.p99_latency_ms)}
       </span>
       {typeof summary.clusters === "number" && (
         <span className="num text-muted" title="Cases of one cluster are not independent: intervals are over clusters">
-          {counted(summary.clusters, "cluster")}
+          {pluralize(summary.clusters, "cluster")}
         </span>
       )}
     </div>
@@ -144,12 +152,47 @@ function CountButton({
     <button
       type="button"
       aria-pressed={on}
-      aria-label={`${label}: ${count(value)}; show these`}
+      aria-label={`${label}: ${formatCount(value)}; show these`}
       disabled={value === 0 && !on}
       onClick={onClick}
       className={`num rounded-md px-2 py-1 font-semibold ${value === 0 ? "text-muted" : tone} ${on ? "bg-accent-soft ring-1 ring-accent" : "enabled:hover:bg-raised"}`}
     >
-      {count(value)}
+      {formatCount(value)}
     </button>
   );
+}
+
+const WIDTH = 120;
+const HEIGHT = 14;
+
+/** A rate from 0 to 1 as a bar, its interval as a whisker. */
+export function IntervalBar({ figure, label }: { figure: Estimate; label: string }) {
+  const { value, low, high } = figure;
+  const description = `${label}: ${formatRate(figure)}`;
+  if (value === null) return <span className="text-muted">–</span>;
+  return (
+    <svg
+      role="img"
+      aria-label={description}
+      viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
+      width={WIDTH}
+      height={HEIGHT}
+      className="max-w-full"
+    >
+      <rect x="0" y="4" width={WIDTH} height="6" rx="3" fill="var(--raised)" />
+      <rect x="0" y="4" width={Math.max(1, value * WIDTH)} height="6" rx="3" fill="var(--accent)" opacity="0.55" />
+      {low !== null && high !== null && (
+        <g stroke="var(--text)" strokeWidth="1.5">
+          <line x1={at(low)} x2={at(high)} y1={HEIGHT / 2} y2={HEIGHT / 2} />
+          <line x1={at(low)} x2={at(low)} y1="3" y2="11" />
+          <line x1={at(high)} x2={at(high)} y1="3" y2="11" />
+        </g>
+      )}
+      <circle cx={at(value)} cy={HEIGHT / 2} r="2.6" fill="var(--text)" />
+    </svg>
+  );
+}
+
+function at(share: number): number {
+  return Math.min(WIDTH - 1, Math.max(1, share * WIDTH));
 }

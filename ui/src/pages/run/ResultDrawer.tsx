@@ -1,28 +1,27 @@
 import { useQuery } from "@tanstack/react-query";
 import { Fragment, type ReactNode } from "react";
-import { api } from "../../api/calls.ts";
+import { api } from "../../api/client.ts";
 import type { Evaluation, ResultDetail } from "../../api/types.ts";
-import { useKeys } from "../../app/keys.ts";
-import { HumanVerdict } from "../../features/labels/HumanVerdict.tsx";
-import { cost, count, duration } from "../../lib/format.ts";
-import { visibleText } from "../../lib/visible.ts";
-import { ResponseBadge } from "../../parts/Badge.tsx";
-import { Button } from "../../parts/Button.tsx";
-import { Dialog } from "../../parts/Dialog.tsx";
-import { DiffText } from "../../parts/DiffText.tsx";
-import { JsonBlock } from "../../parts/JsonBlock.tsx";
-import { Failure, Loading } from "../../parts/Notice.tsx";
-import { SafeText, TextBlock } from "../../parts/SafeText.tsx";
-import { Tabs } from "../../parts/Tabs.tsx";
+import { useShortcuts } from "../../app/shortcuts.tsx";
+import { ResponseBadge } from "../../components/Badge.tsx";
+import { Button } from "../../components/Button.tsx";
+import { Dialog } from "../../components/Dialog.tsx";
+import { DiffText } from "../../components/DiffText.tsx";
+import { ErrorNotice, Loading } from "../../components/Notice.tsx";
+import { JsonBlock, SafeText, TextBlock } from "../../components/SafeText.tsx";
+import { Tabs } from "../../components/Tabs.tsx";
+import { formatCost, formatCount, formatDuration } from "../../lib/format.ts";
+import { visibleText } from "../../lib/visibleText.ts";
 import { CaseHistory } from "./CaseHistory.tsx";
 import { GraderCard } from "./GraderCard.tsx";
+import { LabelPanel } from "./LabelPanel.tsx";
 import type { ChangeRun, RunState } from "./state.ts";
 import { TrajectoryView } from "./TrajectoryView.tsx";
-import type { Rows } from "./useRun.ts";
+import type { ResultRows } from "./useRun.ts";
 
 interface Props {
   run: Evaluation;
-  rows: Rows;
+  rows: ResultRows;
   state: RunState;
   onChange: ChangeRun;
 }
@@ -39,7 +38,7 @@ export function ResultDrawer({ run, rows, state, onChange }: Props) {
     if (next) onChange({ row: next.result_id }, { replace: true });
     if (by > 0 && at >= rows.rows.length - 2) rows.loadMore();
   };
-  useKeys({ j: () => step(1), k: () => step(-1) }, { inDialog: true });
+  useShortcuts({ j: () => step(1), k: () => step(-1) }, { inDialog: true });
   const title = detail.data ? `Case ${visibleText(detail.data.test_case_id)}` : "Result";
   return (
     <Dialog open onClose={() => onChange({ row: "", tab: "result" })} title={title} side>
@@ -52,12 +51,12 @@ export function ResultDrawer({ run, rows, state, onChange }: Props) {
         </Button>
         {at >= 0 && (
           <span className="num text-muted">
-            {count(at + 1)} of {count(rows.rows.length)}
+            {formatCount(at + 1)} of {formatCount(rows.rows.length)}
             {rows.more && "+"}
           </span>
         )}
       </div>
-      {detail.error && <Failure error={detail.error} onRetry={() => void detail.refetch()} />}
+      {detail.error && <ErrorNotice error={detail.error} onRetry={() => void detail.refetch()} />}
       {detail.isPending && <Loading />}
       {detail.data && <Detail detail={detail.data} state={state} onChange={onChange} run={run} />}
     </Dialog>
@@ -144,9 +143,9 @@ function Overview({ detail, state, onChange }: { detail: ResultDetail; state: Ru
           )}
           {!diffed && detail.agent_response !== null && <TextBlock text={detail.agent_response} label="Output" />}
           <p className="num mt-1 text-xs text-muted">
-            {duration(detail.response_latency_ms)}
+            {formatDuration(detail.response_latency_ms)}
             {response.usage &&
-              ` · ${count(response.usage.input_tokens)} tokens in, ${count(response.usage.output_tokens)} out · ${cost(response.usage.cost)}`}
+              ` · ${formatCount(response.usage.input_tokens)} tokens in, ${formatCount(response.usage.output_tokens)} out · ${formatCost(response.usage.cost)}`}
             {response.cleaned && " · held characters that cannot be stored; they were replaced"}
           </p>
         </Section>
@@ -168,9 +167,9 @@ function Overview({ detail, state, onChange }: { detail: ResultDetail; state: Ru
               <GraderCard
                 score={score}
                 grade={detail.grades[score.grader_id]}
-                submission={other(detail.submissions[score.grader_id], detail.agent_response)}
+                submission={ifDifferent(detail.submissions[score.grader_id], detail.agent_response)}
               />
-              <HumanVerdict run={detail.evaluation_id} result={detail.result_id} score={score} />
+              <LabelPanel run={detail.evaluation_id} result={detail.result_id} score={score} />
             </Fragment>
           ))}
           {detail.scores.length === 0 && <p className="text-sm text-muted">Not graded yet.</p>}
@@ -181,7 +180,7 @@ function Overview({ detail, state, onChange }: { detail: ResultDetail; state: Ru
 }
 
 /** What a grader read is worth showing where it is not the answer itself. */
-function other(submission: string | undefined, answer: string | null): string | undefined {
+function ifDifferent(submission: string | undefined, answer: string | null): string | undefined {
   return submission === answer ? undefined : submission;
 }
 

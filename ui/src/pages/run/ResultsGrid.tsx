@@ -1,25 +1,27 @@
-import { useTable } from "@tanstack/react-table";
+import { columnVisibilityFeature, createColumnHelper, tableFeatures, useTable } from "@tanstack/react-table";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { useEffect, useMemo, useRef, useState } from "react";
-import type { Evaluation, Result } from "../../api/types.ts";
-import { useKeys } from "../../app/keys.ts";
-import { useStored } from "../../lib/stored.ts";
-import { useMedia } from "../../lib/useMedia.ts";
-import { isGoing } from "../../lib/progress.ts";
-import { Button } from "../../parts/Button.tsx";
-import { Empty } from "../../parts/Notice.tsx";
-import { columnsFor, features, widthOf } from "./columns.tsx";
-import { isFiltered, NO_FILTER, type ChangeRun, type RunState } from "./state.ts";
-import type { Rows } from "./useRun.ts";
+import type { Evaluation, Result, Score } from "../../api/types.ts";
+import { useShortcuts } from "../../app/shortcuts.tsx";
+import { OutcomeBadge, ResponseBadge } from "../../components/Badge.tsx";
+import { Button } from "../../components/Button.tsx";
+import { EmptyState } from "../../components/Notice.tsx";
+import { SafeText } from "../../components/SafeText.tsx";
+import { formatDuration, formatScore } from "../../lib/format.ts";
+import { useLocalStorage, useMediaQuery } from "../../lib/hooks.ts";
+import { isInProgress } from "../../lib/run.ts";
+import { visibleText } from "../../lib/visibleText.ts";
+import { type ChangeRun, isFiltered, NO_FILTER, type RunState } from "./state.ts";
+import type { ResultRows } from "./useRun.ts";
 
 const HEIGHTS = { low: { rem: 40, lines: 1 }, middle: { rem: 62, lines: 2 }, high: { rem: 126, lines: 5 } } as const;
 type Height = keyof typeof HEIGHTS;
-const AHEAD = 40;
+const LOAD_AHEAD = 40;
 
 interface Props {
   run: Evaluation;
   graders: readonly string[];
-  rows: Rows;
+  rows: ResultRows;
   state: RunState;
   onChange: ChangeRun;
 }
@@ -30,25 +32,25 @@ export function ResultsGrid(props: Props) {
   if (rows.loading || rows.error) return null;
   if (isFiltered(state)) {
     return (
-      <Empty
+      <EmptyState
         title="No result fits these filters"
         actions={<Button onClick={() => onChange(NO_FILTER)}>Clear filters</Button>}
       />
     );
   }
   return (
-    <Empty title="No results yet">
-      {isGoing(run.status)
+    <EmptyState title="No results yet">
+      {isInProgress(run.status)
         ? "The first answers show up here as they arrive."
         : "This run ended before any answer arrived; resume it to go on."}
-    </Empty>
+    </EmptyState>
   );
 }
 
 /** Only the rows in sight are in the page, however many there are. */
 function Grid({ run, graders, rows, state, onChange }: Props) {
-  const [height, setHeight] = useStored<Height>("gradeline.rows", ["low", "middle", "high"], "middle");
-  const narrow = useMedia("(max-width: 760px)");
+  const [height, setHeight] = useLocalStorage<Height>("gradeline.rows", ["low", "middle", "high"], "middle");
+  const narrow = useMediaQuery("(max-width: 760px)");
   const scroller = useRef<HTMLDivElement>(null);
   const [at, setAt] = useState(-1);
   const repeated = (run.repeats ?? 1) > 1;
@@ -75,7 +77,7 @@ function Grid({ run, graders, rows, state, onChange }: Props) {
   const last = items.at(-1)?.index ?? 0;
   const { loadMore, more } = rows;
   useEffect(() => {
-    if (more && last >= models.length - AHEAD) loadMore();
+    if (more && last >= models.length - LOAD_AHEAD) loadMore();
   }, [more, last, models.length, loadMore]);
 
   const move = (step: number) => {
@@ -84,7 +86,7 @@ function Grid({ run, graders, rows, state, onChange }: Props) {
     virtual.scrollToIndex(next);
     requestAnimationFrame(() => scroller.current?.querySelector<HTMLElement>(`[data-index="${next}"]`)?.focus());
   };
-  useKeys({ j: () => move(1), k: () => move(-1) });
+  useShortcuts({ j: () => move(1), k: () => move(-1) });
 
   const template = {
     gridTemplateColumns: table
@@ -161,5 +163,86 @@ function Grid({ run, graders, rows, state, onChange }: Props) {
         </label>
       </div>
     </div>
+  );
+}
+
+export const features = tableFeatures({ columnVisibilityFeature });
+const helper = createColumnHelper<typeof features, Result>();
+
+/** The columns of the grid: the case, the answer, and one for each grader. */
+export function columnsFor(graders: readonly string[], repeated: boolean) {
+  return helper.columns([
+    helper.display({
+      id: "input",
+      header: "Input",
+      cell: ({ row }) => <InputCell result={row.original} repeated={repeated} />,
+    }),
+    helper.display({
+      id: "expected",
+      header: "Expected",
+      cell: ({ row }) => <ClampedText text={row.original.test_case_expected ?? ""} />,
+    }),
+    helper.display({ id: "output", header: "Output", cell: ({ row }) => <ResponseCell result={row.original} /> }),
+    ...graders.map((grader) =>
+      helper.display({
+        id: `grader ${grader}`,
+        header: visibleText(grader),
+        cell: ({ row }) => <GradeCell score={row.original.scores.find((one) => one.grader_id === grader)} />,
+      }),
+    ),
+    helper.display({
+      id: "latency",
+      header: "Latency",
+      cell: ({ row }) => <span className="num text-muted">{formatDuration(row.original.response_latency_ms)}</span>,
+    }),
+  ]);
+}
+
+/** How wide each column is, for CSS grid. */
+export function widthOf(id: string): string {
+  if (id === "input") return "minmax(9rem, 2fr)";
+  if (id === "output") return "minmax(9rem, 3fr)";
+  if (id === "expected") return "minmax(7rem, 2fr)";
+  return id === "latency" ? "5rem" : "minmax(4.5rem, 7rem)";
+}
+
+function InputCell({ result, repeated }: { result: Result; repeated: boolean }) {
+  return (
+    <>
+      <ClampedText text={result.test_case_input} />
+      {repeated && <span className="num text-xs text-muted">repeat {result.repeat}</span>}
+    </>
+  );
+}
+
+function ResponseCell({ result }: { result: Result }) {
+  if (result.response_status === "success") return <ClampedText text={result.agent_response ?? ""} />;
+  return (
+    <span className="flex min-w-0 flex-col items-start gap-0.5">
+      <ResponseBadge status={result.response_status} />
+      <ClampedText text={result.error_message ?? ""} />
+    </span>
+  );
+}
+
+function GradeCell({ score: given }: { score: Score | undefined }) {
+  if (given === undefined) return <span className="text-muted">…</span>;
+  const shown = given.score_value === null ? given.score_status : formatScore(given.score_value);
+  return (
+    <span title={visibleText(given.rationale ?? given.error_message ?? "")}>
+      <OutcomeBadge outcome={given.score_status} score={shown} />
+    </span>
+  );
+}
+
+const MAX_CELL_TEXT = 400;
+
+/** A cell shows the beginning; the drawer has the rest. */
+function ClampedText({ text }: { text: string }) {
+  return (
+    <SafeText
+      text={text.length > MAX_CELL_TEXT ? text.slice(0, MAX_CELL_TEXT) : text}
+      className="line-clamp-(--lines)"
+    />
   );
 }

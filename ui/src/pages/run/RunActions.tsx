@@ -1,18 +1,23 @@
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { useNavigate } from "react-router";
-import { api } from "../../api/calls.ts";
-import { told } from "../../api/failure.ts";
+import { api } from "../../api/client.ts";
+import { describeError } from "../../api/error.ts";
 import type { Evaluation } from "../../api/types.ts";
-import { count, counted } from "../../lib/format.ts";
-import { isGoing } from "../../lib/progress.ts";
-import { leftOut } from "../../lib/runFacts.ts";
-import { Button, LinkButton } from "../../parts/Button.tsx";
-import { Confirm } from "../../parts/Dialog.tsx";
-import { Menu } from "../../parts/Menu.tsx";
-import { Failure } from "../../parts/Notice.tsx";
-import { toast } from "../../parts/toast.tsx";
-import { RegradeDialog } from "./RegradeDialog.tsx";
+import { Button, LinkButton } from "../../components/Button.tsx";
+import { ConfirmDialog, Dialog } from "../../components/Dialog.tsx";
+import { Menu } from "../../components/Menu.tsx";
+import { ErrorNotice, Loading } from "../../components/Notice.tsx";
+import { toast } from "../../components/toast.tsx";
+import { formatCount, pluralize } from "../../lib/format.ts";
+import { isInProgress, remainingWork } from "../../lib/run.ts";
+import {
+  type ChosenGrader,
+  graderChoices,
+  GraderChooser,
+  useGraders,
+  useRunGraders,
+} from "../evaluate/GraderChooser.tsx";
 
 const FORMATS = [
   ["JSON", "json"],
@@ -30,7 +35,7 @@ export function RunActions({ run, failed }: { run: Evaluation; failed: number })
   const navigate = useNavigate();
   const act = useMutation({
     mutationFn: (action: "cancel" | "resume" | "retry-failed" | "other cases") =>
-      action === "other cases" ? api.askOtherCases(run.id) : api.actOnRun(run.id, action),
+      action === "other cases" ? api.runRemainingCases(run.id) : api.actOnRun(run.id, action),
     onSuccess: (now) => {
       queries.setQueryData<Evaluation>(["run", run.id], (before) => ({ ...before, ...now }));
       void queries.invalidateQueries({ queryKey: ["run", run.id] });
@@ -45,17 +50,17 @@ export function RunActions({ run, failed }: { run: Evaluation; failed: number })
       toast("Run deleted");
     },
   });
-  const going = isGoing(run.status);
+  const going = isInProgress(run.status);
   return (
     <div className="flex flex-col items-end gap-2">
       <div className="flex flex-wrap gap-2">
         {going && (
-          <Button look="danger" disabled={act.isPending} onClick={() => act.mutate("cancel")}>
+          <Button variant="danger" disabled={act.isPending} onClick={() => act.mutate("cancel")}>
             Cancel run
           </Button>
         )}
         {(run.status === "cancelled" || run.status === "failed" || run.status === "interrupted") && (
-          <Button look="main" disabled={act.isPending} onClick={() => act.mutate("resume")}>
+          <Button variant="primary" disabled={act.isPending} onClick={() => act.mutate("resume")}>
             Resume
           </Button>
         )}
@@ -65,7 +70,7 @@ export function RunActions({ run, failed }: { run: Evaluation; failed: number })
             title="Ask what was left out when the run ended early"
             onClick={() => setAsking("other cases")}
           >
-            {run.repeats > 1 ? `Make the other ${leftOut(run)}` : `Ask the other ${leftOut(run)}`}
+            {run.repeats > 1 ? `Make the other ${remainingWork(run)}` : `Ask the other ${remainingWork(run)}`}
           </Button>
         )}
         {run.status === "completed" && failed > 0 && (
@@ -74,13 +79,13 @@ export function RunActions({ run, failed }: { run: Evaluation; failed: number })
             title="Ask again where the agent failed, grade again where a grader did"
             onClick={() => act.mutate("retry-failed")}
           >
-            Retry {count(failed)} failed
+            Retry {formatCount(failed)} failed
           </Button>
         )}
         {!going && <Button onClick={() => setAsking("regrade")}>Regrade</Button>}
         <Menu
           label="Export this run"
-          items={FORMATS.map(([label, format]) => ({ label, href: api.exportRunAddress(run.id, format) }))}
+          items={FORMATS.map(([label, format]) => ({ label, href: api.exportRunUrl(run.id, format) }))}
         >
           Export
         </Menu>
@@ -100,24 +105,24 @@ export function RunActions({ run, failed }: { run: Evaluation; failed: number })
         </LinkButton>
         <LinkButton to={`/new?from=${encodeURIComponent(run.id)}`}>Run again</LinkButton>
       </div>
-      {act.error && <Failure error={act.error} />}
-      {remove.error && <Failure error={remove.error} />}
+      {act.error && <ErrorNotice error={act.error} />}
+      {remove.error && <ErrorNotice error={remove.error} />}
       <RegradeDialog run={run} open={asking === "regrade"} onClose={() => setAsking(null)} />
-      <Confirm
+      <ConfirmDialog
         open={asking === "other cases"}
         onClose={() => setAsking(null)}
         title="Ask the other cases?"
-        action={run.repeats > 1 ? `Make ${leftOut(run)}` : `Ask ${leftOut(run)}`}
-        look="main"
-        keep="Cancel"
+        action={run.repeats > 1 ? `Make ${remainingWork(run)}` : `Ask ${remainingWork(run)}`}
+        variant="primary"
+        cancelLabel="Cancel"
         onConfirm={() => {
           setAsking(null);
           act.mutate("other cases");
         }}
       >
-        The agent gets {counted(run.calls_saved ?? 0, "more call")}, and the verdict over all cases replaces this one.
-      </Confirm>
-      <Confirm
+        The agent gets {pluralize(run.calls_saved ?? 0, "more call")}, and the verdict over all cases replaces this one.
+      </ConfirmDialog>
+      <ConfirmDialog
         open={asking === "delete"}
         onClose={() => setAsking(null)}
         title="Delete this run?"
@@ -128,7 +133,7 @@ export function RunActions({ run, failed }: { run: Evaluation; failed: number })
         }}
       >
         The run and all its answers and grades are deleted for good. Export it first if you may want them.
-      </Confirm>
+      </ConfirmDialog>
     </div>
   );
 }
@@ -138,6 +143,55 @@ async function copySuite(id: string): Promise<void> {
     await navigator.clipboard.writeText(await api.runSuite(id));
     toast("Suite copied");
   } catch (error) {
-    toast(`Not copied: ${told(error).message}`);
+    toast(`Not copied: ${describeError(error).message}`);
   }
+}
+
+/** Grades the answers of a run with other graders: a new run, and the agent is not asked. */
+export function RegradeDialog({ run, open, onClose }: { run: Evaluation; open: boolean; onClose: () => void }) {
+  return (
+    <Dialog
+      open={open}
+      onClose={onClose}
+      title="Regrade"
+      description="A new run over the same answers; the agent is not called."
+      width="max-w-2xl"
+    >
+      <RegradeLoader run={run} onClose={onClose} />
+    </Dialog>
+  );
+}
+
+function RegradeLoader({ run, onClose }: { run: Evaluation; onClose: () => void }) {
+  const { chosen } = useRunGraders(run);
+  return chosen === null ? (
+    <Loading what="Loading the graders" />
+  ) : (
+    <RegradeForm run={run} initial={chosen} onClose={onClose} />
+  );
+}
+
+function RegradeForm({ run, initial, onClose }: { run: Evaluation; initial: ChosenGrader[]; onClose: () => void }) {
+  const [chosen, setChosen] = useState(initial);
+  const graders = useGraders();
+  const navigate = useNavigate();
+  const start = useMutation({
+    mutationFn: () => api.regrade(run.id, graderChoices(chosen, graders.data ?? [])),
+    onSuccess: async (made) => {
+      onClose();
+      await navigate(`/runs/${encodeURIComponent(made.id)}`);
+    },
+  });
+  return (
+    <div className="flex flex-col gap-4">
+      <GraderChooser chosen={chosen} onChange={setChosen} showProblems />
+      {start.error && <ErrorNotice error={start.error} />}
+      <div className="flex justify-end gap-2">
+        <Button onClick={onClose}>Cancel</Button>
+        <Button variant="primary" disabled={chosen.length === 0 || start.isPending} onClick={() => start.mutate()}>
+          Regrade
+        </Button>
+      </div>
+    </div>
+  );
 }

@@ -1,18 +1,32 @@
 import { Link } from "react-router";
 import type { Connection } from "../../api/events.ts";
-import type { Evaluation, RunComparison, Summary } from "../../api/types.ts";
-import { ago, between, bytes, count, duration, moment } from "../../lib/format.ts";
-import { isGoing, remaining } from "../../lib/progress.ts";
-import { agentOf, earlyEndOf, gradersOf } from "../../lib/runFacts.ts";
-import { verdictOf, type Verdict } from "../../lib/verdict.ts";
-import { Badge, RunBadge } from "../../parts/Badge.tsx";
-import { Warnings } from "../../parts/Notice.tsx";
-import { ProgressBar } from "../../parts/ProgressBar.tsx";
-import { SafeText } from "../../parts/SafeText.tsx";
+import type { Evaluation, Progress, RunComparison, Summary } from "../../api/types.ts";
+import { Badge, RunBadge } from "../../components/Badge.tsx";
+import { Warnings } from "../../components/Notice.tsx";
+import { SafeText } from "../../components/SafeText.tsx";
+import {
+  formatAgo,
+  formatBytes,
+  formatCount,
+  formatDateTime,
+  formatDuration,
+  formatElapsed,
+  formatPercent,
+  pluralize,
+} from "../../lib/format.ts";
+import {
+  earlyStopText,
+  graderNames,
+  type Headline,
+  isInProgress,
+  remainingMs,
+  runHeadline,
+  targetName,
+} from "../../lib/run.ts";
 import { RunActions } from "./RunActions.tsx";
-import { useStorage } from "./useRun.ts";
+import { useRunStorage } from "./useRun.ts";
 
-const TONES: Record<Verdict["tone"], string> = {
+const TONES: Record<Headline["tone"], string> = {
   good: "border-pass",
   bad: "border-fail",
   open: "border-warn",
@@ -36,9 +50,9 @@ export function RunHeader({
   summary: Summary | null;
   connection: Connection;
 }) {
-  const verdict = summary ? verdictOf(run, summary) : null;
-  const eta = remaining(run);
-  const storage = useStorage(run);
+  const verdict = summary ? runHeadline(run, summary) : null;
+  const eta = remainingMs(run);
+  const storage = useRunStorage(run);
   return (
     <header className="flex flex-col gap-3">
       <div className="flex flex-wrap items-start gap-2">
@@ -51,11 +65,11 @@ export function RunHeader({
             {connection !== "ended" && (
               <Badge tone={connection === "live" ? "accent" : "open"}>{CONNECTIONS[connection]}</Badge>
             )}
-            <span title={moment(run.started_at)}>started {ago(run.started_at)}</span>
-            {run.started_at && run.completed_at && <span>took {between(run.started_at, run.completed_at)}</span>}
+            <span title={formatDateTime(run.started_at)}>started {formatAgo(run.started_at)}</span>
+            {run.started_at && run.completed_at && <span>took {formatElapsed(run.started_at, run.completed_at)}</span>}
           </p>
         </div>
-        <RunActions run={run} failed={summary ? failuresIn(summary) : 0} />
+        <RunActions run={run} failed={summary ? countFailures(summary) : 0} />
       </div>
       {run.error_message && (
         <p className="card border-l-4! border-fail p-3" data-reason>
@@ -69,24 +83,24 @@ export function RunHeader({
           </p>
           <p className="text-sm text-muted">
             {summary?.sentence}
-            {isGoing(run.status) && "; provisional until the run is done"}
+            {isInProgress(run.status) && "; provisional until the run is done"}
           </p>
-          {run.comparison && <Against comparison={run.comparison} />}
+          {run.comparison && <BaselineComparison comparison={run.comparison} />}
         </div>
       )}
       <Warnings warnings={run.warnings} />
-      {run.progress && (isGoing(run.status) || run.status === "cancelled" || run.status === "interrupted") && (
+      {run.progress && (isInProgress(run.status) || run.status === "cancelled" || run.status === "interrupted") && (
         <div>
           <ProgressBar progress={run.progress} />
-          {eta !== null && <p className="text-sm text-muted">about {duration(Math.max(1000, eta))} to go</p>}
+          {eta !== null && <p className="text-sm text-muted">about {formatDuration(Math.max(1000, eta))} to go</p>}
         </div>
       )}
       <dl className="flex flex-wrap gap-x-6 gap-y-1 text-sm">
-        <Fact term="Agent" text={agentOf(run)} />
-        <Fact term="Graders" text={gradersOf(run)} />
-        <Fact term="Ended early" text={earlyEndOf(run)} />
+        <Fact term="Agent" text={targetName(run)} />
+        <Fact term="Graders" text={graderNames(run)} />
+        <Fact term="Ended early" text={earlyStopText(run)} />
         {run.tag && <Fact term="Tag" text={run.tag} />}
-        {(run.repeats ?? 1) > 1 && <Fact term="Repeats" text={count(run.repeats)} />}
+        {(run.repeats ?? 1) > 1 && <Fact term="Repeats" text={formatCount(run.repeats)} />}
         {run.parent && (
           <div className="flex gap-1">
             <dt className="text-muted">Regrades</dt>
@@ -97,7 +111,7 @@ export function RunHeader({
             </dd>
           </div>
         )}
-        {storage.data && <Fact term="Stored" text={`about ${bytes(storage.data.estimated_bytes)}`} />}
+        {storage.data && <Fact term="Stored" text={`about ${formatBytes(storage.data.estimated_bytes)}`} />}
         <Fact term="Id" text={run.id} />
       </dl>
     </header>
@@ -105,12 +119,12 @@ export function RunHeader({
 }
 
 /** What "retry failed" would do again. */
-function failuresIn(summary: Summary): number {
+function countFailures(summary: Summary): number {
   const graders = Object.values(summary.grader_error_counts).reduce((sum, errors) => sum + errors, 0);
   return summary.failed_responses + summary.timeout_responses + graders;
 }
 
-function Against({ comparison }: { comparison: RunComparison }) {
+function BaselineComparison({ comparison }: { comparison: RunComparison }) {
   const { comparable, reasons, sentence } = comparison;
   return (
     <p className="text-sm">
@@ -130,4 +144,39 @@ function Fact({ term, text }: { term: string; text: string }) {
       </dd>
     </div>
   );
+}
+
+/** Two fills: answered, and within it graded. */
+export function ProgressBar({ progress }: { progress: Progress }) {
+  const total = progress.total ?? 0;
+  const answered = share(progress.answered, total);
+  const graded = share(progress.graded, total);
+  const description = `${formatCount(progress.answered)} of ${formatCount(progress.total)} answered, ${formatCount(progress.graded)} graded`;
+  return (
+    <div>
+      <div
+        role="progressbar"
+        aria-label="Progress"
+        aria-valuenow={Math.round(graded * 100)}
+        aria-valuemin={0}
+        aria-valuemax={100}
+        aria-valuetext={description}
+        title={description}
+        className="relative h-2.5 overflow-hidden rounded-full bg-raised"
+      >
+        <div
+          className="absolute inset-y-0 left-0 bg-accent/35 transition-[width]"
+          style={{ width: `${answered * 100}%` }}
+        />
+        <div className="absolute inset-y-0 left-0 bg-accent transition-[width]" style={{ width: `${graded * 100}%` }} />
+      </div>
+      <p className="num mt-1 text-sm text-muted">
+        {description} ({formatPercent(graded)}){progress.errors > 0 && `, ${pluralize(progress.errors, "agent error")}`}
+      </p>
+    </div>
+  );
+}
+
+function share(part: number, total: number): number {
+  return total > 0 ? Math.min(1, part / total) : 0;
 }

@@ -1,24 +1,25 @@
 import { useMemo, useState } from "react";
 import type { Message, ToolCall, Trajectory } from "../../api/types.ts";
-import { count, counted } from "../../lib/format.ts";
-import { Badge } from "../../parts/Badge.tsx";
-import { Button } from "../../parts/Button.tsx";
-import { SafeText, TextBlock } from "../../parts/SafeText.tsx";
+import { Badge } from "../../components/Badge.tsx";
+import { Button } from "../../components/Button.tsx";
+import { SafeText, TextBlock } from "../../components/SafeText.tsx";
+import { formatCount, pluralize } from "../../lib/format.ts";
 
-const AT_ONCE = 50;
+const PAGE_SIZE = 50;
 const UNKNOWN = "Unknown: the agent reported only its answer, not its messages or tool calls.";
 
 /** What the agent did on its way: messages and tool calls, turn by turn. */
 export function TrajectoryView({ trajectory }: { trajectory: Trajectory | null | undefined }) {
   const [sought, setSought] = useState("");
-  const [shown, setShown] = useState(AT_ONCE);
+  const [shown, setShown] = useState(PAGE_SIZE);
   const messages = useMemo(
     () => (trajectory?.turns ?? []).flatMap((turn, index) => turn.map((message) => ({ turn: index + 1, message }))),
     [trajectory],
   );
   if (messages.length === 0)
     return <p className="text-sm text-muted">{trajectory ? "The agent reported no messages." : UNKNOWN}</p>;
-  const found = sought === "" ? messages : messages.filter(({ message }) => holds(message, sought.toLowerCase()));
+  const found =
+    sought === "" ? messages : messages.filter(({ message }) => messageMatches(message, sought.toLowerCase()));
   return (
     <div className="flex flex-col gap-2">
       <div className="flex flex-wrap items-center gap-2">
@@ -29,7 +30,7 @@ export function TrajectoryView({ trajectory }: { trajectory: Trajectory | null |
           value={sought}
           onChange={(event) => setSought(event.target.value)}
         />
-        <span className="text-sm text-muted">{counted(found.length, "message")}</span>
+        <span className="text-sm text-muted">{pluralize(found.length, "message")}</span>
       </div>
       {trajectory?.tools_known === false && (
         <p className="text-sm text-muted">Tool calls are unknown: the agent reported only its answer.</p>
@@ -43,38 +44,38 @@ export function TrajectoryView({ trajectory }: { trajectory: Trajectory | null |
                 {message.role}
               </Badge>
               {message.name && <SafeText text={message.name} />}
-              <span>turn {count(turn)}</span>
+              <span>turn {formatCount(turn)}</span>
             </p>
-            <Content message={message} />
+            <MessageContent message={message} />
             {(message.tool_calls ?? []).map((call, number) => (
               // oxlint-disable-next-line react/no-array-index-key -- nor do its calls
-              <Call key={number} call={call} />
+              <ToolCallView key={number} call={call} />
             ))}
           </li>
         ))}
       </ol>
       {found.length > shown && (
-        <Button onClick={() => setShown(shown + AT_ONCE)}>
-          Show {count(Math.min(AT_ONCE, found.length - shown))} more
+        <Button onClick={() => setShown(shown + PAGE_SIZE)}>
+          Show {formatCount(Math.min(PAGE_SIZE, found.length - shown))} more
         </Button>
       )}
     </div>
   );
 }
 
-function Content({ message }: { message: Message }) {
+function MessageContent({ message }: { message: Message }) {
   const text = message.content ?? "";
   if (text === "") return null;
   if (message.role !== "system") return <TextBlock text={text} label={`Message of ${message.role}`} className="mt-1" />;
   return (
     <details className="mt-1 text-sm">
-      <summary className="text-muted">System prompt, {counted(text.length, "character")}</summary>
+      <summary className="text-muted">System prompt, {pluralize(text.length, "character")}</summary>
       <TextBlock text={text} label="System prompt" />
     </details>
   );
 }
 
-function Call({ call }: { call: ToolCall }) {
+function ToolCallView({ call }: { call: ToolCall }) {
   return (
     <div className="mt-1 text-sm">
       <p>
@@ -85,7 +86,7 @@ function Call({ call }: { call: ToolCall }) {
   );
 }
 
-function holds({ content, tool_calls, name }: Message, sought: string): boolean {
+function messageMatches({ content, tool_calls, name }: Message, sought: string): boolean {
   const texts = [content ?? "", name ?? "", ...(tool_calls ?? []).flatMap((call) => [call.name, call.arguments ?? ""])];
   return texts.some((text) => text.toLowerCase().includes(sought));
 }

@@ -1,5 +1,5 @@
 import type { Outcome, ResponseStatus } from "../../api/types.ts";
-import { oneOf, range, text, type StateOf } from "../../lib/urlState.ts";
+import { oneOf, range, type StateOf, text } from "../../lib/urlState.ts";
 
 export const TABS = ["result", "trajectory", "history", "raw"] as const;
 

@@ -1,10 +1,10 @@
-import { useInfiniteQuery, useQuery, useQueryClient, type QueryClient } from "@tanstack/react-query";
+import { type QueryClient, useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useMemo, useState } from "react";
-import { api } from "../../api/calls.ts";
-import { follow, type Connection } from "../../api/events.ts";
-import { address } from "../../api/request.ts";
+import { api } from "../../api/client.ts";
+import { type Connection, followEvents } from "../../api/events.ts";
+import { apiUrl } from "../../api/request.ts";
 import type { Evaluation, Result } from "../../api/types.ts";
-import { applyEvent, isGoing } from "../../lib/progress.ts";
+import { applyEvent, isInProgress } from "../../lib/run.ts";
 import { filterQuery, type RunState } from "./state.ts";
 
 /** The first page is small, so that a filter answers at once. */
@@ -29,11 +29,11 @@ export function useSummary(id: string) {
 }
 
 /** What the run takes in the store. All its rows are read for that, so a run that goes on is not asked. */
-export function useStorage(run: Evaluation) {
+export function useRunStorage(run: Evaluation) {
   return useQuery({
     queryKey: ["storage", run.id, run.completed_at],
     queryFn: ({ signal }) => api.runStorage(run.id, signal),
-    enabled: !isGoing(run.status),
+    enabled: !isInProgress(run.status),
     staleTime: Number.POSITIVE_INFINITY,
   });
 }
@@ -47,7 +47,7 @@ export function useHistograms(id: string, going: boolean) {
   });
 }
 
-export interface Rows {
+export interface ResultRows {
   rows: readonly Result[];
   more: boolean;
   loading: boolean;
@@ -56,7 +56,7 @@ export interface Rows {
 }
 
 /** The results that fit, page by page as they are wanted. */
-export function useRows(id: string, state: RunState): Rows {
+export function useResults(id: string, state: RunState): ResultRows {
   const filter = filterQuery(state);
   const query = useInfiniteQuery({
     queryKey: ["results", id, filter],
@@ -84,17 +84,17 @@ export function useRows(id: string, state: RunState): Rows {
 }
 
 /** Keeps a run that goes on up to date, by its stream or else by polling. */
-export function useLive(run: Evaluation | undefined): Connection {
+export function useLiveUpdates(run: Evaluation | undefined): Connection {
   const queries = useQueryClient();
   const [connection, setConnection] = useState<Connection>("ended");
   const id = run?.id;
-  const going = run !== undefined && isGoing(run.status);
+  const going = run !== undefined && isInProgress(run.status);
   useEffect(() => {
     if (id === undefined || !going) return;
     const abort = new AbortController();
-    const refresh = throttled(() => refreshResults(queries, id), REFRESH_MS, abort.signal);
-    void follow({
-      url: address(`evaluations/${encodeURIComponent(id)}/events`),
+    const refresh = throttle(() => refreshResults(queries, id), REFRESH_MS, abort.signal);
+    void followEvents({
+      url: apiUrl(`evaluations/${encodeURIComponent(id)}/events`),
       signal: abort.signal,
       onConnection: setConnection,
       onPoll: () => {
@@ -125,16 +125,16 @@ function refreshResults(queries: QueryClient, id: string): void {
   void queries.invalidateQueries({ queryKey: ["summary", id] });
   void queries.invalidateQueries({
     queryKey: ["results", id],
-    predicate: ({ state: { data } }) => pagesIn(data) <= FIRST_PAGES,
+    predicate: ({ state: { data } }) => pageCount(data) <= FIRST_PAGES,
   });
 }
 
-function pagesIn(data: unknown): number {
+function pageCount(data: unknown): number {
   if (typeof data !== "object" || data === null || !("pages" in data)) return 0;
   return Array.isArray(data.pages) ? data.pages.length : 0;
 }
 
-function throttled(act: () => void, ms: number, signal: AbortSignal): () => void {
+function throttle(act: () => void, ms: number, signal: AbortSignal): () => void {
   let waiting = false;
   return () => {
     if (waiting) return;

@@ -1,9 +1,8 @@
 import { useQueries } from "@tanstack/react-query";
-import { api } from "../../api/calls.ts";
+import { api } from "../../api/client.ts";
 import type { Evaluation } from "../../api/types.ts";
-import { visibleText } from "../../lib/visible.ts";
-import { Button, LinkButton } from "../../parts/Button.tsx";
-import { compareAddress, PAIR } from "./selection.ts";
+import { Button, LinkButton } from "../../components/Button.tsx";
+import { visibleText } from "../../lib/visibleText.ts";
 
 interface Props {
   chosen: readonly string[];
@@ -40,15 +39,40 @@ export function CompareBar({ chosen, listed, onClear }: Props) {
         {lost && <span className="text-warn"> One of them is no longer there.</span>}
       </span>
       {first && second ? (
-        <LinkButton look="main" to={compareAddress([first, second], listed)}>
+        <LinkButton variant="primary" to={compareUrl([first, second], listed)}>
           Compare
         </LinkButton>
       ) : (
-        <Button look="main" disabled title="Choose two runs">
+        <Button variant="primary" disabled title="Choose two runs">
           Compare
         </Button>
       )}
       <Button onClick={onClear}>Clear</Button>
     </section>
   );
+}
+
+/** How many runs are compared. */
+export const PAIR = 2;
+
+/** The chosen runs with one more, or without it; a third one is not taken. */
+export function toggleRun(chosen: readonly string[], id: string): readonly string[] {
+  if (chosen.includes(id)) return chosen.filter((one) => one !== id);
+  return chosen.length < PAIR ? [...chosen, id] : chosen;
+}
+
+/**
+ * The address that compares two runs: the older one is the baseline. `listed` is the page that shows, the newest first,
+ * which settles it where two began in the same second.
+ */
+export function compareUrl(pair: readonly [Evaluation, Evaluation], listed: readonly Evaluation[]): string {
+  const [first, second] = pair;
+  const place = (run: Evaluation) => listed.findIndex((one) => one.id === run.id);
+  const later = startTime(first) - startTime(second) || place(second) - place(first);
+  const [older, newer] = later > 0 ? [second, first] : [first, second];
+  return `/compare?baseline=${encodeURIComponent(older.id)}&candidate=${encodeURIComponent(newer.id)}`;
+}
+
+function startTime(run: Evaluation): number {
+  return run.started_at ? Date.parse(run.started_at) : 0;
 }

@@ -1,25 +1,20 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
-import { api } from "../../api/calls.ts";
+import { api } from "../../api/client.ts";
 import type { Evaluation, RunStatus } from "../../api/types.ts";
-import { useKeys } from "../../app/keys.ts";
-import { useRowKeys } from "../../app/rows.ts";
-import { useTitle } from "../../app/useTitle.ts";
-import { ago, between, count, moment } from "../../lib/format.ts";
-import { isGoing } from "../../lib/progress.ts";
-import { agentOf, gradersOf } from "../../lib/runFacts.ts";
-import { integer, list, oneOf, text } from "../../lib/urlState.ts";
-import { useUrlState } from "../../lib/useUrlState.ts";
-import { visibleText } from "../../lib/visible.ts";
-import { RunBadge } from "../../parts/Badge.tsx";
-import { Button, LinkButton } from "../../parts/Button.tsx";
-import { Empty, Failure, Loading } from "../../parts/Notice.tsx";
-import { Pager } from "../../parts/Pager.tsx";
-import { SafeText } from "../../parts/SafeText.tsx";
-import { SearchBox } from "../../parts/SearchBox.tsx";
-import { CompareBar } from "./CompareBar.tsx";
-import { PassRates } from "./PassRates.tsx";
-import { PAIR, toggled } from "./selection.ts";
+import { useRowNavigation, useShortcuts } from "../../app/shortcuts.tsx";
+import { RunBadge } from "../../components/Badge.tsx";
+import { Button, LinkButton } from "../../components/Button.tsx";
+import { EmptyState, ErrorNotice, Loading } from "../../components/Notice.tsx";
+import { Pager } from "../../components/Pager.tsx";
+import { SafeText } from "../../components/SafeText.tsx";
+import { SearchBox } from "../../components/SearchBox.tsx";
+import { formatAgo, formatCount, formatDateTime, formatElapsed, formatPercent, formatRate } from "../../lib/format.ts";
+import { usePageTitle } from "../../lib/hooks.ts";
+import { graderNames, isInProgress, targetName } from "../../lib/run.ts";
+import { integer, list, oneOf, text, useUrlState } from "../../lib/urlState.ts";
+import { visibleText } from "../../lib/visibleText.ts";
+import { CompareBar, PAIR, toggleRun } from "./CompareBar.tsx";
 
 const SIZE = 50;
 const LIVE_MS = 3_000;
@@ -34,8 +29,8 @@ const STATE = {
 };
 
 export function RunsPage() {
-  useTitle("Runs");
-  useRowKeys();
+  usePageTitle("Runs");
+  useRowNavigation();
   const [state, change] = useUrlState(STATE);
   const query = { q: state.q, tag: state.tag, status: state.status, limit: SIZE, skip: (state.page - 1) * SIZE };
   const runs = useQuery({
@@ -43,11 +38,12 @@ export function RunsPage() {
     queryFn: ({ signal }) => api.runs(query, signal),
     placeholderData: keepPreviousData,
     // a list has no stream: it is asked for again while something in it moves
-    refetchInterval: ({ state: { data } }) => (data?.evaluations.some((run) => isGoing(run.status)) ? LIVE_MS : false),
+    refetchInterval: ({ state: { data } }) =>
+      data?.evaluations.some((run) => isInProgress(run.status)) ? LIVE_MS : false,
   });
   const chosen = state.sel.slice(0, PAIR);
-  const toggle = (id: string) => change({ sel: toggled(chosen, id) }, { replace: true });
-  useKeys({
+  const toggle = (id: string) => change({ sel: toggleRun(chosen, id) }, { replace: true });
+  useShortcuts({
     x: () => {
       const id = document.activeElement?.closest<HTMLElement>("[data-run]")?.dataset["run"];
       if (id !== undefined) toggle(id);
@@ -58,7 +54,7 @@ export function RunsPage() {
     <div className="flex flex-col gap-3">
       <div className="flex flex-wrap items-center gap-2">
         <h1 className="mr-auto text-xl font-semibold">Runs</h1>
-        <LinkButton look="main" to="/new">
+        <LinkButton variant="primary" to="/new">
           New evaluation
         </LinkButton>
       </div>
@@ -82,7 +78,7 @@ export function RunsPage() {
           </Button>
         )}
       </div>
-      {runs.error && <Failure error={runs.error} onRetry={() => void runs.refetch()} />}
+      {runs.error && <ErrorNotice error={runs.error} onRetry={() => void runs.refetch()} />}
       {runs.isPending && <Loading />}
       <CompareBar
         chosen={chosen}
@@ -103,16 +99,16 @@ export function RunsPage() {
 }
 
 function NoMatch({ onClear }: { onClear: () => void }) {
-  return <Empty title="No run fits this search" actions={<Button onClick={onClear}>Show all runs</Button>} />;
+  return <EmptyState title="No run fits this search" actions={<Button onClick={onClear}>Show all runs</Button>} />;
 }
 
 function NoRuns() {
   return (
-    <Empty
+    <EmptyState
       title="No runs yet"
       actions={
         <>
-          <LinkButton look="main" to="/new">
+          <LinkButton variant="primary" to="/new">
             Start an evaluation
           </LinkButton>
           <LinkButton to="/cases">Write test cases</LinkButton>
@@ -125,16 +121,16 @@ function NoRuns() {
         <code className="rounded bg-raised px-1.5 py-0.5 font-mono text-sm">gradeline run suite.yaml</code>; runs of the
         same store show here.
       </p>
-    </Empty>
+    </EmptyState>
   );
 }
 
-interface Choosing {
+interface RunSelection {
   chosen: readonly string[];
   onToggle: (id: string) => void;
 }
 
-function RunTable({ runs, ...choosing }: { runs: readonly Evaluation[] } & Choosing) {
+function RunTable({ runs, ...choosing }: { runs: readonly Evaluation[] } & RunSelection) {
   return (
     <div className="card overflow-x-auto">
       <table className="w-full text-sm">
@@ -155,7 +151,7 @@ function RunTable({ runs, ...choosing }: { runs: readonly Evaluation[] } & Choos
         </thead>
         <tbody>
           {runs.map((run) => (
-            <Row key={run.id} run={run} {...choosing} />
+            <RunRow key={run.id} run={run} {...choosing} />
           ))}
         </tbody>
       </table>
@@ -163,7 +159,7 @@ function RunTable({ runs, ...choosing }: { runs: readonly Evaluation[] } & Choos
   );
 }
 
-function Row({ run, chosen, onToggle }: { run: Evaluation } & Choosing) {
+function RunRow({ run, chosen, onToggle }: { run: Evaluation } & RunSelection) {
   const isChosen = chosen.includes(run.id);
   const full = chosen.length >= PAIR && !isChosen;
   return (
@@ -203,25 +199,51 @@ function Row({ run, chosen, onToggle }: { run: Evaluation } & Choosing) {
           </p>
         )}
       </td>
-      <td className="num hidden p-2 text-end sm:table-cell">{count(run.result_count)}</td>
+      <td className="num hidden p-2 text-end sm:table-cell">{formatCount(run.result_count)}</td>
       <td className="hidden max-w-56 p-2 sm:table-cell">
         <PassRates run={run} />
       </td>
       <td className="hidden max-w-64 p-2 lg:table-cell">
-        <SafeText text={agentOf(run)} className="line-clamp-1 text-muted" />
+        <SafeText text={targetName(run)} className="line-clamp-1 text-muted" />
       </td>
       <td className="hidden max-w-56 p-2 lg:table-cell">
-        <SafeText text={gradersOf(run)} className="line-clamp-1 text-muted" />
+        <SafeText text={graderNames(run)} className="line-clamp-1 text-muted" />
       </td>
-      <td className="num hidden p-2 text-muted md:table-cell">{took(run)}</td>
-      <td className="num p-2 text-muted" title={moment(run.started_at)}>
-        {ago(run.started_at)}
+      <td className="num hidden p-2 text-muted md:table-cell">{elapsedText(run)}</td>
+      <td className="num p-2 text-muted" title={formatDateTime(run.started_at)}>
+        {formatAgo(run.started_at)}
       </td>
     </tr>
   );
 }
 
-function took(run: Evaluation): string {
+function elapsedText(run: Evaluation): string {
   if (!run.started_at || !run.completed_at) return "–";
-  return between(run.started_at, run.completed_at);
+  return formatElapsed(run.started_at, run.completed_at);
+}
+
+const MAX_RATES = 3;
+
+/** What each grader let pass, the denominator with it; a grader without a score has no rate, which is not 0 %. */
+export function PassRates({ run }: { run: Evaluation }) {
+  const rates = Object.entries(run.pass_rates ?? {});
+  if (rates.every(([, figure]) => figure.scored === 0)) return <span className="text-muted">–</span>;
+  return (
+    <ul aria-label="Pass rates" className="flex flex-col">
+      {rates.slice(0, MAX_RATES).map(([grader, figure]) => (
+        <li
+          key={grader}
+          className="flex items-baseline gap-1.5"
+          title={`${grader}: ${formatRate(figure)}; ${formatCount(figure.scored)} scores of ${formatCount(figure.total)} results`}
+        >
+          <span className="num font-medium whitespace-nowrap">{formatPercent(figure.value)}</span>
+          <span className="num text-xs whitespace-nowrap text-muted">of {formatCount(figure.scored)}</span>
+          {rates.length > 1 && <SafeText text={grader} className="line-clamp-1 min-w-0 text-xs text-muted" />}
+        </li>
+      ))}
+      {rates.length > MAX_RATES && (
+        <li className="text-xs text-muted">and {formatCount(rates.length - MAX_RATES)} more</li>
+      )}
+    </ul>
+  );
 }

@@ -1,10 +1,9 @@
 import { useMutation } from "@tanstack/react-query";
 import { useRef, useState } from "react";
-import { Button } from "../../parts/Button.tsx";
-import { Field } from "../../parts/Field.tsx";
-import { Failure } from "../../parts/Notice.tsx";
-import type { Secret, SecretBody } from "./calls.ts";
-import { secretDraftOf, secretOf, type SecretDraft, type SecretFaults } from "./draft.ts";
+import type { Secret, SecretBody } from "../../api/types.ts";
+import { Button } from "../../components/Button.tsx";
+import { Field } from "../../components/Field.tsx";
+import { ErrorNotice } from "../../components/Notice.tsx";
 
 interface Props {
   /** The one to replace; undefined for a new one. */
@@ -18,8 +17,8 @@ interface Props {
 export function SecretForm({ secret, taken, save, onDone, onLeave }: Props) {
   // not part of the state: React would write it into an attribute of the field
   const value = useRef<HTMLInputElement>(null);
-  const [draft, setDraft] = useState(() => secretDraftOf(secret));
-  const [faults, setFaults] = useState<SecretFaults>({});
+  const [draft, setDraft] = useState(() => secretDraftFrom(secret));
+  const [problems, setProblems] = useState<SecretProblems>({});
   const saving = useMutation({
     mutationFn: ({ name, body }: { name: string; body: SecretBody }) => save(name, body),
     onSuccess: (_, { name }) => onDone(name),
@@ -32,12 +31,12 @@ export function SecretForm({ secret, taken, save, onDone, onLeave }: Props) {
       autoComplete="off"
       onSubmit={(event) => {
         event.preventDefault();
-        const read = secretOf({ ...draft, value: value.current?.value ?? "" }, taken);
-        setFaults(read.faults ?? {});
+        const read = validateSecret({ ...draft, value: value.current?.value ?? "" }, taken);
+        setProblems(read.problems ?? {});
         if (read.body !== null) saving.mutate({ name: read.name, body: read.body });
       }}
     >
-      <Field label="Name" help="A target names it: {secret: NAME}" required fault={faults.name}>
+      <Field label="Name" help="A target names it: {secret: NAME}" required problem={problems.name}>
         <input
           className="field font-mono"
           data-first={secret === undefined ? true : undefined}
@@ -52,7 +51,7 @@ export function SecretForm({ secret, taken, save, onDone, onLeave }: Props) {
         label="Value"
         help="The whole value, such as Bearer 8f3kZq0wXy. It is never shown again."
         required
-        fault={faults.value}
+        problem={problems.value}
       >
         <input
           className="field font-mono"
@@ -66,7 +65,7 @@ export function SecretForm({ secret, taken, save, onDone, onLeave }: Props) {
         label="Hosts"
         help="One host or host:port a line, such as agent.example.com. It is sent nowhere else."
         required
-        fault={faults.hosts}
+        problem={problems.hosts}
       >
         <textarea
           className="field font-mono"
@@ -112,13 +111,60 @@ export function SecretForm({ secret, taken, save, onDone, onLeave }: Props) {
           onChange={(event) => change({ keys: event.target.value })}
         />
       </Field>
-      {saving.error && <Failure error={saving.error} />}
+      {saving.error && <ErrorNotice error={saving.error} />}
       <div className="flex justify-end gap-2">
         <Button onClick={onLeave}>Leave</Button>
-        <Button look="main" type="submit" disabled={saving.isPending}>
+        <Button variant="primary" type="submit" disabled={saving.isPending}>
           {secret === undefined ? "Store" : "Replace"}
         </Button>
       </div>
     </form>
   );
+}
+
+/** The fields of the form as they are typed. */
+export interface SecretDraft {
+  name: string;
+  value: string;
+  hosts: string;
+  scheme: NonNullable<SecretBody["scheme"]>;
+  place: NonNullable<SecretBody["place"]>;
+  /** Every key of scope `run` may use it. */
+  run: boolean;
+  keys: string;
+}
+
+export type SecretProblems = Partial<Record<keyof SecretDraft, string>>;
+
+const MIN_VALUE = 8;
+const EMPTY: SecretDraft = { name: "", value: "", hosts: "", scheme: "https", place: "header", run: false, keys: "" };
+
+/** What the form begins with: nothing, or everything of a stored secret except its value. */
+export function secretDraftFrom(secret: Secret | undefined): SecretDraft {
+  if (secret === undefined) return EMPTY;
+  const { name, scheme, place } = secret;
+  const run = secret.scopes.includes("run");
+  return { name, value: "", hosts: secret.hosts.join("\n"), scheme, place, run, keys: secret.keys.join("\n") };
+}
+
+/** What to send, or what is wrong; `taken` are the names of other secrets. */
+export function validateSecret(
+  draft: SecretDraft,
+  taken: readonly string[] = [],
+): { name: string; body: SecretBody; problems: null } | { body: null; problems: SecretProblems } {
+  const problems: SecretProblems = {};
+  const name = draft.name.trim();
+  const hosts = splitWords(draft.hosts);
+  if (!/^[A-Za-z0-9_.-]{1,100}$/.test(name)) problems.name = "Letters, digits, _, - and ., at most 100";
+  else if (taken.includes(name)) problems.name = "A secret has this name already; replace it in the list";
+  if ([...draft.value].length < MIN_VALUE) problems.value = "At least 8 characters: a shorter value cannot be masked";
+  if (hosts.length === 0) problems.hosts = "Name at least one host";
+  if (Object.keys(problems).length > 0) return { body: null, problems };
+  const { value, scheme, place } = draft;
+  const scopes: SecretBody["scopes"] = draft.run ? ["admin", "run"] : ["admin"];
+  return { name, body: { value, hosts, scheme, place, scopes, keys: splitWords(draft.keys) }, problems: null };
+}
+
+function splitWords(text: string): string[] {
+  return [...new Set(text.split(/[\s,]+/).filter(Boolean))];
 }

@@ -1,15 +1,15 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
-import { useTitle } from "../../app/useTitle.ts";
-import { moment } from "../../lib/format.ts";
-import { text } from "../../lib/urlState.ts";
-import { useUrlState } from "../../lib/useUrlState.ts";
-import { Button } from "../../parts/Button.tsx";
-import { Confirm, Dialog } from "../../parts/Dialog.tsx";
-import { Empty, Failure, Loading } from "../../parts/Notice.tsx";
-import { SafeText } from "../../parts/SafeText.tsx";
-import { toast } from "../../parts/toast.tsx";
-import { secretCalls, type Secret } from "./calls.ts";
+import { secretApi } from "../../api/client.ts";
+import type { Secret } from "../../api/types.ts";
+import { Button } from "../../components/Button.tsx";
+import { ConfirmDialog, Dialog } from "../../components/Dialog.tsx";
+import { EmptyState, ErrorNotice, Loading } from "../../components/Notice.tsx";
+import { SafeText } from "../../components/SafeText.tsx";
+import { toast } from "../../components/toast.tsx";
+import { formatDateTime } from "../../lib/format.ts";
+import { usePageTitle } from "../../lib/hooks.ts";
+import { text, useUrlState } from "../../lib/urlState.ts";
 import { SecretForm } from "./SecretForm.tsx";
 
 const QUERY = { queryKey: ["secrets"] };
@@ -17,13 +17,13 @@ const QUERY = { queryKey: ["secrets"] };
 const STATE = { new: text(), replace: text() };
 
 export function SecretsPage() {
-  useTitle("Secrets");
+  usePageTitle("Secrets");
   const [state, change] = useUrlState(STATE);
   const [deleting, setDeleting] = useState<Secret | null>(null);
   const queries = useQueryClient();
-  const secrets = useQuery({ ...QUERY, queryFn: ({ signal }) => secretCalls.all(signal) });
+  const secrets = useQuery({ ...QUERY, queryFn: ({ signal }) => secretApi.all(signal) });
   const remove = useMutation({
-    mutationFn: (name: string) => secretCalls.remove(name),
+    mutationFn: (name: string) => secretApi.remove(name),
     onSuccess: async (_, name) => {
       await queries.invalidateQueries(QUERY);
       toast(`${name} is deleted`);
@@ -35,18 +35,18 @@ export function SecretsPage() {
     <div className="flex flex-col gap-3">
       <div className="flex flex-wrap items-center gap-2">
         <h1 className="mr-auto text-xl font-semibold">Secrets</h1>
-        <Button look="main" onClick={() => change({ new: "on" })}>
+        <Button variant="primary" onClick={() => change({ new: "on" })}>
           New secret
         </Button>
       </div>
-      {secrets.error && <Failure error={secrets.error} onRetry={() => void secrets.refetch()} />}
-      {remove.error && <Failure error={remove.error} />}
+      {secrets.error && <ErrorNotice error={secrets.error} onRetry={() => void secrets.refetch()} />}
+      {remove.error && <ErrorNotice error={remove.error} />}
       {secrets.isPending && <Loading />}
       {secrets.data?.length === 0 && (
-        <Empty title="No secrets yet">
+        <EmptyState title="No secrets yet">
           A secret is what the service sends to an agent or a judge to be let in. It is encrypted, sent only to its
           hosts, and never shown again.
-        </Empty>
+        </EmptyState>
       )}
       {secrets.data && secrets.data.length > 0 && (
         <SecretTable
@@ -63,7 +63,7 @@ export function SecretsPage() {
         <SecretForm
           secret={replaced}
           taken={replaced === undefined ? (secrets.data ?? []).map((secret) => secret.name) : []}
-          save={secretCalls.put}
+          save={secretApi.put}
           onDone={async (name) => {
             await queries.invalidateQueries(QUERY);
             close();
@@ -72,7 +72,7 @@ export function SecretsPage() {
           onLeave={close}
         />
       </Dialog>
-      <Confirm
+      <ConfirmDialog
         open={deleting !== null}
         onClose={() => setDeleting(null)}
         title="Delete the secret?"
@@ -83,7 +83,7 @@ export function SecretsPage() {
         }}
       >
         Runs that need <code>{deleting?.name}</code> fail from then on.
-      </Confirm>
+      </ConfirmDialog>
     </div>
   );
 }
@@ -119,13 +119,13 @@ function SecretTable({ secrets, onReplace, onDelete }: TableProps) {
                   {secret.scheme}, {secret.place}
                 </span>
               </td>
-              <td className="hidden p-2 sm:table-cell">{usersOf(secret)}</td>
-              <td className="hidden p-2 whitespace-nowrap md:table-cell">{moment(secret.modified_at)}</td>
+              <td className="hidden p-2 sm:table-cell">{allowedUsers(secret)}</td>
+              <td className="hidden p-2 whitespace-nowrap md:table-cell">{formatDateTime(secret.modified_at)}</td>
               <td className="p-2 text-end whitespace-nowrap">
-                <Button look="quiet" onClick={() => onReplace(secret)} aria-label={`Replace ${secret.name}`}>
+                <Button variant="ghost" onClick={() => onReplace(secret)} aria-label={`Replace ${secret.name}`}>
                   Replace
                 </Button>
-                <Button look="quiet" onClick={() => onDelete(secret)} aria-label={`Delete ${secret.name}`}>
+                <Button variant="ghost" onClick={() => onDelete(secret)} aria-label={`Delete ${secret.name}`}>
                   Delete
                 </Button>
               </td>
@@ -137,6 +137,6 @@ function SecretTable({ secrets, onReplace, onDelete }: TableProps) {
   );
 }
 
-function usersOf(secret: Secret): string {
+function allowedUsers(secret: Secret): string {
   return [`scope ${secret.scopes.join(", ")}`, ...secret.keys.map((key) => `key ${key}`)].join("; ");
 }

@@ -1,0 +1,72 @@
+import type { ReactNode } from "react";
+import type { Outcome, ResponseStatus, RunStatus } from "../api/types.ts";
+import { visibleText } from "../lib/visibleText.ts";
+
+const TONES = {
+  good: "bg-pass-soft text-pass",
+  bad: "bg-fail-soft text-fail",
+  open: "bg-warn-soft text-warn",
+  none: "bg-none-soft text-none",
+  accent: "bg-accent-soft text-accent",
+} as const;
+
+export type Tone = keyof typeof TONES;
+
+export function Badge({ tone, children, title }: { tone: Tone; children: ReactNode; title?: string }) {
+  return (
+    <span
+      className={`inline-flex items-center gap-1 rounded-full px-2 py-0.5 text-xs font-medium whitespace-nowrap ${TONES[tone]}`}
+      title={title}
+    >
+      {children}
+    </span>
+  );
+}
+
+const RUN_TONES: Record<RunStatus, Tone> = {
+  pending: "none",
+  running: "accent",
+  completed: "good",
+  failed: "bad",
+  cancelled: "none",
+  interrupted: "none",
+};
+
+/** `reason` says why a run failed, was cancelled or is quarantined. */
+export function RunBadge({ status, reason }: { status: RunStatus; reason?: string | null }) {
+  return (
+    <Badge tone={RUN_TONES[status]} {...(reason ? { title: visibleText(reason) } : {})}>
+      {status === "running" && <span aria-hidden className="size-1.5 animate-pulse rounded-full bg-current" />}
+      {status}
+    </Badge>
+  );
+}
+
+/** Four things, four looks: an error is grey, because it says nothing about the answer. */
+export const OUTCOMES: Record<Outcome, { icon: string; tone: Tone; label: string }> = {
+  pass: { icon: "✓", tone: "good", label: "pass" },
+  fail: { icon: "✗", tone: "bad", label: "fail" },
+  error: { icon: "!", tone: "none", label: "grader error: no score" },
+  skipped: { icon: "–", tone: "none", label: "skipped: nothing to grade" },
+};
+
+export function OutcomeBadge({ outcome, score }: { outcome: Outcome; score?: string }) {
+  const { icon, tone, label } = OUTCOMES[outcome];
+  return (
+    <Badge tone={tone} title={label}>
+      <span aria-hidden>{icon}</span>
+      <span className="num">{score ?? outcome}</span>
+      {score !== undefined && <span className="sr-only">{label}</span>}
+    </Badge>
+  );
+}
+
+const RESPONSE_TONES: Record<ResponseStatus, Tone> = { success: "good", error: "open", timeout: "open" };
+
+export function ResponseBadge({ status }: { status: ResponseStatus }) {
+  return (
+    <Badge tone={RESPONSE_TONES[status]}>
+      {status === "success" ? "answered" : status === "error" ? "agent error" : "timeout"}
+    </Badge>
+  );
+}

@@ -1,0 +1,128 @@
+import type { ServerEvent } from "../api/events.ts";
+import type { Evaluation, Json, Progress, RunStatus, Summary } from "../api/types.ts";
+import { formatCount, formatPercent, formatRate, pluralize } from "./format.ts";
+
+const STATUSES: readonly string[] = ["pending", "running", "completed", "failed", "cancelled", "interrupted"];
+
+/** The run after an event. Events carry the whole run, its progress, or a part of either. */
+export function applyEvent(run: Evaluation, event: ServerEvent): Evaluation {
+  const data = parseRecord(event.data);
+  if (data === null) return run;
+  const inner = asRecord(data["evaluation"]) ?? asRecord(data["run"]) ?? data;
+  const progress = parseProgress(asRecord(inner["progress"]) ?? inner);
+  const status = parseStatus(inner["status"]);
+  return {
+    ...run,
+    ...(status === null ? {} : { status }),
+    ...(progress === null ? {} : { progress: { ...(run.progress ?? NO_PROGRESS), ...progress } }),
+    ...(typeof inner["completed_at"] === "string" ? { completed_at: inner["completed_at"] } : {}),
+    ...(typeof inner["error_message"] === "string" ? { error_message: inner["error_message"] } : {}),
+  };
+}
+
+const NO_PROGRESS: Progress = { total: null, answered: 0, graded: 0, errors: 0 };
+
+export function isInProgress(status: RunStatus): boolean {
+  return status === "pending" || status === "running";
+}
+
+/** Milliseconds until the end at the present pace; null where nothing can be said. */
+export function remainingMs(run: Evaluation, now = Date.now()): number | null {
+  const began = run.started_at ? Date.parse(run.started_at) : Number.NaN;
+  const { total, graded } = run.progress ?? NO_PROGRESS;
+  if (run.status !== "running" || Number.isNaN(began) || !total || graded < 3) return null;
+  return ((now - began) / graded) * (total - graded);
+}
+
+function parseProgress(data: Record<string, Json>): Partial<Progress> | null {
+  const known = (["total", "answered", "graded", "errors"] as const).filter((key) => typeof data[key] === "number");
+  return known.length === 0 ? null : Object.fromEntries(known.map((key) => [key, data[key]]));
+}
+
+function parseStatus(value: Json | undefined): RunStatus | null {
+  return typeof value === "string" && STATUSES.includes(value) ? (value as RunStatus) : null;
+}
+
+function asRecord(value: Json | undefined): Record<string, Json> | null {
+  return typeof value === "object" && value !== null && !Array.isArray(value) ? value : null;
+}
+
+function parseRecord(text: string): Record<string, Json> | null {
+  try {
+    return asRecord(JSON.parse(text) as Json);
+  } catch {
+    return null;
+  }
+}
+
+/** Whom a run asked, in a few words. */
+export function targetName(run: Evaluation): string {
+  if (run.agent_endpoint_url) return run.agent_endpoint_url;
+  const { kind, model, url } = run.target ?? {};
+  return [kind, model ?? url].filter((part) => typeof part === "string").join(" ");
+}
+
+/** By what it was graded. */
+export function graderNames(run: Evaluation): string {
+  return run.grader_ids.join(", ");
+}
+
+/** Where a run ended early, and what that saved; empty where it asked all its cases. */
+export function earlyStopText({ stopped, calls_saved }: Evaluation): string {
+  if (!stopped) return "";
+  const saved = calls_saved ? `; ${pluralize(calls_saved, "call")} saved` : "";
+  return `after ${formatCount(stopped.n)} of ${pluralize(stopped.of, "case")}${saved}`;
+}
+
+/** What an early end left out: cases, or calls where a case is asked more than once. */
+export function remainingWork({ calls_saved, repeats }: Evaluation): string {
+  return pluralize(calls_saved ?? 0, repeats > 1 ? "call" : "case");
+}
+
+export interface Headline {
+  tone: "good" | "bad" | "open" | "none";
+  sentence: string;
+}
+
+const PARTIAL: Partial<Record<RunStatus, string>> = {
+  running: "So far: ",
+  cancelled: "Cancelled. What there is: ",
+  interrupted: "Interrupted. What there is: ",
+};
+
+/** A run in one sentence: the grader that says worst, how sure that is, and how much of the run it speaks of. */
+export function runHeadline(run: Evaluation, summary: Summary): Headline {
+  if (run.status === "pending") return { tone: "open", sentence: "Waiting for its turn." };
+  if (run.status === "failed") {
+    return { tone: "bad", sentence: `The run failed${run.error_message ? `: ${run.error_message}` : "."}` };
+  }
+  if (run.verdict) return gateHeadline(run.verdict);
+  const graders = Object.entries(summary.pass_rates).filter(([, figure]) => figure.value !== null);
+  const going = PARTIAL[run.status] ?? "";
+  if (graders.length === 0) {
+    return going === "" && summary.total_results > 0
+      ? { tone: "none", sentence: "Nothing could be graded: no answer has a score." }
+      : { tone: "open", sentence: `${going}no scores yet.` };
+  }
+  const [name, worst] = graders.reduce((low, one) => ((one[1].value ?? 1) < (low[1].value ?? 1) ? one : low));
+  const of = graders.length === 1 ? `${name} passes` : `lowest of ${graders.length} graders is ${name}: it passes`;
+  const sentence = `${going}${of} ${formatRate(worst)} of ${pluralize(worst.scored, "scored answer")}${coverageText(worst)}.`;
+  const tone = going !== "" ? "open" : worst.value === 1 ? "good" : "none";
+  return { tone, sentence: sentence.charAt(0).toUpperCase() + sentence.slice(1) };
+}
+
+/** What the suite's gate says of a finished run. */
+function gateHeadline({ result, reasons }: NonNullable<Evaluation["verdict"]>): Headline {
+  const [tone, said] = GATES[result] ?? (["none", `The gate says ${result}`] as const);
+  return { tone, sentence: `${said}${reasons.length > 0 ? `: ${reasons.join("; ")}` : ""}.` };
+}
+
+const GATES: Record<string, readonly [Headline["tone"], string] | undefined> = {
+  pass: ["good", "Passes its gate"],
+  fail: ["bad", "Fails its gate"],
+  undecided: ["open", "Undecided"],
+};
+
+function coverageText({ scored, total }: { scored: number; total: number }): string {
+  return total > scored ? `; ${formatPercent(scored / total)} of ${pluralize(total, "result")} have a score` : "";
+}

@@ -1,0 +1,169 @@
+/** Reads a file of test cases in the browser, for a look at it before it is sent. The server decides. */
+
+export interface CaseRow {
+  line: number;
+  input: string;
+  expected_output: string;
+  description: string | null;
+  tags: string[];
+}
+
+export interface RowProblem {
+  line: number;
+  field: string | null;
+  message: string;
+}
+
+export interface CaseFile {
+  rows: CaseRow[];
+  problems: RowProblem[];
+}
+
+export type CaseFormat = "jsonl" | "csv";
+
+const MAX_TEXT = 10_000;
+const MAX_DESCRIPTION = 500;
+const MAX_TAGS = 10;
+const TAG = /^[A-Za-z0-9_-]{1,50}$/;
+const FIELDS = new Set(["input", "expected_output", "description", "tags"]);
+
+export function formatOf(name: string): CaseFormat | null {
+  if (/\.csv$/i.test(name)) return "csv";
+  return /\.(jsonl|ndjson)$/i.test(name) ? "jsonl" : null;
+}
+
+export function readCaseFile(text: string, format: CaseFormat): CaseFile {
+  const bare = text.replace(/^\ufeff/, "");
+  return format === "csv" ? readCsv(bare) : readJsonl(bare);
+}
+
+/** What is wrong with the fields of one case; the same rules as the server's. */
+export function validateCase(fields: Omit<CaseRow, "line">): Omit<RowProblem, "line">[] {
+  const problems: Omit<RowProblem, "line">[] = [];
+  for (const field of ["input", "expected_output"] as const) {
+    const length = [...fields[field]].length;
+    if (fields[field].trim() === "") problems.push({ field, message: "is required" });
+    else if (length > MAX_TEXT) problems.push({ field, message: `has ${length} characters; at most 10,000 fit` });
+  }
+  if ([...(fields.description ?? "")].length > MAX_DESCRIPTION) {
+    problems.push({ field: "description", message: "has more than 500 characters" });
+  }
+  if (fields.tags.length > MAX_TAGS) problems.push({ field: "tags", message: "has more than 10 tags" });
+  for (const tag of fields.tags.filter((tag) => !TAG.test(tag))) {
+    problems.push({ field: "tags", message: `${JSON.stringify(tag)} is no tag: letters, digits, - and _, at most 50` });
+  }
+  return problems;
+}
+
+function readJsonl(text: string): CaseFile {
+  const file: CaseFile = { rows: [], problems: [] };
+  for (const [index, content] of text.split(/\r\n|\n/).entries()) {
+    if (content.trim() === "") continue;
+    const line = index + 1;
+    try {
+      addRow(file, line, JSON.parse(content));
+    } catch (error) {
+      file.problems.push({ line, field: null, message: `is not JSON: ${error instanceof Error ? error.message : ""}` });
+    }
+  }
+  return file;
+}
+
+function readCsv(text: string): CaseFile {
+  const file: CaseFile = { rows: [], problems: [] };
+  const [header, ...records] = csvRecords(text);
+  const names = header?.cells.map((cell) => cell.trim()) ?? [];
+  for (const name of ["input", "expected_output"]) {
+    if (!names.includes(name)) file.problems.push({ line: 1, field: name, message: "is not among the columns" });
+  }
+  if (file.problems.length > 0) return file;
+  for (const { line, cells } of records) {
+    const given = Object.fromEntries(names.map((name, index) => [name, withoutFormulaQuote(cells[index] ?? "")]));
+    const { tags, description, ...rest } = given;
+    const split = (tags ?? "").split(";").map((tag) => tag.trim());
+    addRow(file, line, { ...rest, description: description || null, tags: split.filter(Boolean) });
+  }
+  return file;
+}
+
+/** An export puts one `'` before what a spreadsheet would run. */
+function withoutFormulaQuote(cell: string): string {
+  return /^'[=+\-@\t\r]/.test(cell) ? cell.slice(1) : cell;
+}
+
+function addRow(file: CaseFile, line: number, value: unknown): void {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) {
+    file.problems.push({ line, field: null, message: "is not an object" });
+    return;
+  }
+  const given = value as Record<string, unknown>;
+  const problems: Omit<RowProblem, "line">[] = [];
+  for (const key of Object.keys(given).filter((key) => !FIELDS.has(key))) {
+    problems.push({ field: key, message: "is not a field of a test case" });
+  }
+  const row: CaseRow = {
+    line,
+    input: stringField(given, "input", problems),
+    expected_output: stringField(given, "expected_output", problems),
+    description: given["description"] == null ? null : stringField(given, "description", problems),
+    tags: tagsField(given["tags"], problems),
+  };
+  const wrong = new Set(problems.map((problem) => problem.field));
+  problems.push(...validateCase(row).filter((problem) => !wrong.has(problem.field)));
+  file.problems.push(...problems.map((problem) => ({ line, ...problem })));
+  if (problems.length === 0) file.rows.push(row);
+}
+
+function stringField(given: Record<string, unknown>, field: string, problems: Omit<RowProblem, "line">[]): string {
+  const value = given[field];
+  if (typeof value === "string") return value;
+  if (value !== undefined) problems.push({ field, message: "is not a text" });
+  return "";
+}
+
+function tagsField(value: unknown, problems: Omit<RowProblem, "line">[]): string[] {
+  if (value === undefined || value === null) return [];
+  if (Array.isArray(value) && value.every((tag) => typeof tag === "string")) return value;
+  problems.push({ field: "tags", message: "is not a list of texts" });
+  return [];
+}
+
+interface CsvRecord {
+  /** The physical line it begins on. */
+  line: number;
+  cells: string[];
+}
+
+export function csvRecords(text: string): CsvRecord[] {
+  const records: CsvRecord[] = [];
+  let cells: string[] = [];
+  let cell = "";
+  let quoted = false;
+  let line = 1;
+  let began = 1;
+  const endRecord = () => {
+    if (cells.length > 0 || cell !== "") records.push({ line: began, cells: [...cells, cell] });
+    cells = [];
+    cell = "";
+  };
+  for (let at = 0; at < text.length; at += 1) {
+    const sign = text[at] ?? "";
+    if (sign === "\n") line += 1;
+    if (quoted) {
+      if (sign !== '"') cell += sign;
+      else if (text[at + 1] === '"') {
+        cell += sign;
+        at += 1;
+      } else quoted = false;
+    } else if (sign === '"' && cell === "") quoted = true;
+    else if (sign === ",") {
+      cells.push(cell);
+      cell = "";
+    } else if (sign === "\n") {
+      endRecord();
+      began = line;
+    } else if (sign !== "\r") cell += sign;
+  }
+  endRecord();
+  return records;
+}

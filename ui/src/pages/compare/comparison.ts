@@ -1,0 +1,160 @@
+import type { Comparison } from "../../api/types.ts";
+import type { Tone } from "../../components/Badge.tsx";
+import { formatCount, formatScore, pluralize } from "../../lib/format.ts";
+import { integer, oneOf, type StateOf, text } from "../../lib/urlState.ts";
+
+/** What may have become of a case, the most telling first. */
+export const CHANGES = ["worse", "mixed", "missing", "edited", "improved", "same"] as const;
+export type Change = (typeof CHANGES)[number];
+
+/** All that the comparison shows, as its address says it. */
+export const COMPARE_STATE = {
+  baseline: text(),
+  candidate: text(),
+  /** Compare although the runs are not alike. */
+  force: oneOf(["on", "off"] as const, "off"),
+  show: oneOf<Change | "">(["", ...CHANGES], ""),
+  /** The grader whose word decides what is improved or worse; all of them where none is named. */
+  grader: text(),
+  /** The open case. */
+  row: text(),
+  repeat: integer(0),
+  view: oneOf(["diff", "sides"] as const, "diff"),
+};
+
+export type CompareState = StateOf<typeof COMPARE_STATE>;
+export type ChangeState = (change: Partial<CompareState>, options?: { replace?: boolean }) => void;
+
+export type CaseChange = Comparison["cases"][number];
+export type Counts = Record<Change, number>;
+
+/** How much a grader's score of a case moved; null where a run has none. */
+export function scoreDifference(one: CaseChange, grader: string): number | null {
+  const before = one.baseline[grader] ?? null;
+  const after = one.candidate[grader] ?? null;
+  // 0.1 + 0.2 is no change from 0.3
+  return before === null || after === null ? null : Number((after - before).toFixed(12));
+}
+
+/** What became of a case by one grader's word; by that of all where none is named. */
+export function changeFor(one: CaseChange, grader: string): Change {
+  return grader === "" ? one.change : (one.changes[grader] ?? "missing");
+}
+
+/** The largest loss, or else the largest gain, among the graders asked. */
+export function largestDifference(one: CaseChange, grader: string): number | null {
+  const graders = grader === "" ? Object.keys({ ...one.baseline, ...one.candidate }) : [grader];
+  const moved = graders.map((key) => scoreDifference(one, key)).filter((value) => value !== null);
+  if (moved.length === 0) return null;
+  const least = Math.min(...moved);
+  return least < 0 ? least : Math.max(...moved);
+}
+
+/** The cases to show: the largest loss first, what stayed the same last. */
+export function filterCases(cases: readonly CaseChange[], grader: string, show: Change | ""): CaseChange[] {
+  const rows = cases.map((one) => ({
+    one,
+    change: changeFor(one, grader),
+    moved: largestDifference(one, grader) ?? 0,
+  }));
+  return rows
+    .filter((row) => show === "" || row.change === show)
+    .sort(
+      (a, b) =>
+        CHANGES.indexOf(a.change) - CHANGES.indexOf(b.change) ||
+        (a.change === "improved" ? b.moved - a.moved : a.moved - b.moved),
+    )
+    .map((row) => row.one);
+}
+
+/** How many cases there are of each kind, also of those that the service did not list. */
+export function countsFor(comparison: Comparison, grader: string): Counts {
+  const counts = Object.fromEntries(CHANGES.map((change) => [change, 0])) as Counts;
+  if (comparison.cases_omitted === 0) {
+    for (const one of comparison.cases) counts[changeFor(one, grader)] += 1;
+    return counts;
+  }
+  const result = grader === "" ? undefined : comparison.graders[grader];
+  if (result)
+    return { ...counts, improved: result.improved, worse: result.worse, same: result.same, missing: result.missing };
+  return { ...counts, ...comparison.case_counts };
+}
+
+export type Difference = Comparison["graders"][string];
+export type Decision = Difference["decision"];
+
+export const DECISION_LABELS: Record<Decision, { label: string; tone: Tone }> = {
+  better: { label: "Better", tone: "good" },
+  not_worse: { label: "Not worse", tone: "good" },
+  worse: { label: "Worse", tone: "bad" },
+  undecided: { label: "Undecided", tone: "open" },
+};
+
+export const CHANGE_LABELS: Record<Change, { icon: string; label: string; tone: Tone }> = {
+  improved: { icon: "▲", label: "improved", tone: "good" },
+  worse: { icon: "▼", label: "worse", tone: "bad" },
+  mixed: { icon: "◆", label: "mixed", tone: "open" },
+  same: { icon: "=", label: "same", tone: "none" },
+  missing: { icon: "∅", label: "missing", tone: "none" },
+  edited: { icon: "✎", label: "edited", tone: "accent" },
+};
+
+export const CHANGE_HELP: Record<Change, string> = {
+  improved: "the candidate scores higher",
+  worse: "the candidate scores lower",
+  mixed: "some graders say better, some say worse",
+  same: "the scores are the same, or differ by less than the grader's noise",
+  missing: "no score in one of the runs, so nothing is compared",
+  edited: "the case itself was changed between the runs, so nothing is compared",
+};
+
+/** "+0.16", "−0.03", "0". */
+export function formatSigned(value: number | null): string {
+  if (value === null) return "–";
+  const text = formatScore(Math.abs(value));
+  if (Number(text) === 0) return value === 0 ? "0" : `${value > 0 ? "+" : "−"}${Math.abs(value).toPrecision(1)}`;
+  return `${value > 0 ? "+" : "−"}${text}`;
+}
+
+/** "+0.16 (−0.03 to +0.35)". */
+export function formatSignedInterval({
+  difference,
+  low,
+  high,
+}: Pick<Difference, "difference" | "low" | "high">): string {
+  if (difference === null || low === null || high === null) return formatSigned(difference);
+  return `${formatSigned(difference)} (${formatSigned(low)} to ${formatSigned(high)})`;
+}
+
+/** Why a grader is undecided, what is certain all the same, and how many cases would settle it. */
+export function undecidedNote({ decision, reasons }: Pick<Difference, "decision" | "reasons">): string {
+  if (decision !== "undecided" || reasons.length === 0) return "";
+  const text = reasons.join("; ");
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+}
+
+/** Which changes the suite calls noise, and what that does to the difference; "" where every change counts. */
+export function noiseNote({ noise, within_noise, n, difference, baseline, candidate }: Difference): string {
+  if (noise === 0 || difference === null || baseline === null || candidate === null) return "";
+  const rule = `Changes below ${noise} count as same (${formatCount(within_noise)} of ${pluralize(n, "case")})`;
+  const ofMeans = Number((candidate - baseline).toFixed(9));
+  return ofMeans === Number(difference.toFixed(9))
+    ? `${rule}.`
+    : `${rule}; with them the difference is ${formatSigned(ofMeans)}.`;
+}
+
+/** What a reader of a grader's difference must know with it. */
+export function graderNotes(result: Difference): string {
+  return [undecidedNote(result), noiseNote(result)].filter(Boolean).join(" ");
+}
+
+/** The comparison in a sentence: "Worse on 1 of 4 graders; 3 undecided; 120 cases." */
+export function comparisonSentence(comparison: Comparison): string {
+  const graders = Object.values(comparison.graders);
+  const of = (decision: Decision) => graders.filter((one) => one.decision === decision).length;
+  const parts = (["worse", "better", "not_worse", "undecided"] as const)
+    .filter((decision) => of(decision) > 0)
+    .map((decision) => `${DECISION_LABELS[decision].label.toLowerCase()} on ${of(decision)}`);
+  const most = Math.max(0, ...graders.map((one) => one.n));
+  return `The candidate is ${parts.join(", ")} of ${pluralize(graders.length, "grader")}, over ${pluralize(most, "case")} that both runs have.`;
+}

@@ -1,0 +1,35 @@
+import { parseDocument } from "yaml";
+import type { Grader, JsonObject } from "../../api/types.ts";
+import { asObject } from "../../lib/jsonSchema.ts";
+import type { ChosenGrader } from "./draft.ts";
+
+const MAX_ALIASES = 100;
+
+export type ParsedSuite = { suite: JsonObject; problem: null } | { suite: null; problem: string };
+
+/** Reads YAML 1.2, of which JSON is a part; duplicate keys are refused, as the service does. */
+export function parseSuite(text: string): ParsedSuite {
+  const document = parseDocument(text, { uniqueKeys: true, version: "1.2", logLevel: "silent" });
+  const [error] = document.errors;
+  if (error) return { suite: null, problem: error.message };
+  const value: unknown = document.toJS({ maxAliasCount: MAX_ALIASES });
+  if (typeof value !== "object" || value === null || Array.isArray(value)) {
+    return { suite: null, problem: "A suite is a mapping with name, dataset, target and graders." };
+  }
+  return { suite: value as JsonObject, problem: null };
+}
+
+/**
+ * The graders of a run's suite with their options, as the form has them; null where the suite does not tell. Cases are not
+ * read: there may be very many of them.
+ */
+export function gradersInSuite(suite: string, known: readonly Grader[]): ChosenGrader[] | null {
+  const head = suite.split(/^dataset:/m)[0] ?? "";
+  const graders = asObject(parseSuite(head).suite?.["graders"]);
+  if (graders === null) return null;
+  return Object.entries(graders).map(([key, value]) => {
+    const { kind, config } = asObject(value) ?? {};
+    const named = known.find((grader) => grader.id === key && grader.type === kind);
+    return { key, id: named?.id ?? (typeof kind === "string" ? kind : key), config: asObject(config) ?? {} };
+  });
+}
