@@ -19,8 +19,6 @@ ScriptedReply = str | LLMResponse | BaseException
 ScriptedReplies = (
     str | Iterable[ScriptedReply] | Mapping[str, ScriptedReply] | Callable[[str, RunConfig], ScriptedReply]
 )
-    str | Iterable[ScriptedReply] | Mapping[str, ScriptedReply] | Callable[[str, RunConfig], ScriptedReply]
-)
 
 
 class ScriptedCall(NamedTuple):
