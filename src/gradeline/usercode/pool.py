@@ -1,18 +1,16 @@
 """A pool of worker processes that survives whatever user code does.
 
-Jobs wait in one queue. An idle worker is sent as many of them at once as it finishes in about two
-milliseconds, so that cheap graders share the cost of a message and slow ones share nothing. A
-worker that hangs or dies takes one task with it: the one it was at by its own account. The jobs
-it had not answered go back to the head of the queue, and a worker that stands ready takes its
-place. Where jobs wait while every worker is at a slow one, as code that asks a server is, the pool
-grows: such workers take memory, and hardly any time.
+Jobs wait in one queue. An idle worker gets a batch of as many jobs as it finishes in about two milliseconds: cheap
+graders share the cost of a message, slow ones are not batched. A worker that hangs or dies costs one task: the one
+that its progress record names. Its other jobs return to the head of the queue, and a warm spare takes its place.
+When jobs wait while every worker is busy with a slow task (code that calls a server), the pool grows up to its maximum
+size.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -25,57 +23,49 @@ from msgspec.structs import replace
 from gradeline.errors import ConfigError, Fault, Problem, grade_policy
 from gradeline.model import ErrorInfo, clean_text, quote
 from gradeline.usercode.loader import TARGET, CodeSpec, LoadError, LoadFailure, LoadFault, Manifest
-from gradeline.usercode.process_control import GRADER_MEMORY, OomKillCounter, exit_description, format_size
+from gradeline.usercode.process_control import GRADER_MEMORY, OomKillCounter
 from gradeline.usercode.protocol import (
-    RunBatch,
-    LoadCode,
-    CodeLoaded,
     BatchResults,
+    CodeLoaded,
     Job,
+    LoadCode,
     Position,
-    WorkerReply,
-    SetupDone,
+    RunBatch,
     RunSetup,
+    SetupDone,
     Task,
     TaskResult,
+    WorkerReply,
     encode,
 )
-from gradeline.usercode.worker_process import WorkerProcess, died, hung
+from gradeline.usercode.worker_process import WorkerProcess, load_crashed, load_timed_out
 
 
 class WorkerLimits(NamedTuple):
-    """What user code may take."""
+    """Limits for a worker process of user code."""
 
     memory: int = GRADER_MEMORY
-    """Bytes of address space a worker may have; 0 is no limit."""
+    """Maximum address space of a worker in bytes; 0: no limit."""
     load_seconds: float = 30.0
     setup_seconds: float = 300.0
     calls_per_worker: int = 50_000
-    """After so many tasks a worker is replaced, between two batches."""
+    """Tasks after which a worker is replaced, between two batches."""
 
 
 _BATCH_SECONDS = 0.002
 _MAX_BATCH = 64
 _BATCHES_PER_WORKER = 2
-"""Batches a worker may have at once: it starts the next without waiting for the engine."""
+"""Maximum number of batches sent to a worker: it starts the next one without waiting for the engine."""
 _QUEUED_JOBS_PER_WORKER = 256
-"""Jobs that may wait for each worker; who brings more, waits."""
+"""Maximum number of queued jobs for each worker; `run` waits while the queue is full."""
 _TICK_SECONDS = 0.02
 _SLOW_TASK_SECONDS = 0.05
-"""Seconds at one task from which on more workers help."""
+"""Task duration in seconds from which the pool adds workers."""
 _MAX_FAILED_LOADS = 3
-_ALLOCATION_FAILED = (
-    "MemoryError",
-    "std::bad_alloc",
-    "Cannot allocate memory",
-    "out of memory",
-    "memory allocation of",
-)
-"""What native code writes before it ends a process that got no memory."""
 
 
 def _can_be_sent(pending: _PendingJob) -> bool:
-    """Whether the pipe's format has a place for all that the job holds; else its tasks are answered with the error."""
+    """Whether the job can be encoded; where not, its tasks get an error as their result."""
     try:
         encode(pending.remaining())
     except (OverflowError, TypeError, ValueError) as fault:
@@ -87,7 +77,7 @@ def _can_be_sent(pending: _PendingJob) -> bool:
 
 
 class _PendingJob:
-    """A job that is not answered yet. Results come in as tasks are finished or given up."""
+    """A job without all results yet: they arrive as its tasks finish or fail."""
 
     __slots__ = ("future", "job", "results", "suspect", "todo")
 
@@ -97,10 +87,10 @@ class _PendingJob:
         self.results: list[TaskResult | None] = [None] * len(job.tasks)
         self.todo = list(range(len(job.tasks)))
         self.suspect = False
-        """A worker ended with this job at hand and did not tell at which: it runs alone from then on."""
+        """A worker ended while it had this job, and it is unknown which job did it: it now gets a worker of its own."""
 
     def remaining(self) -> Job:
-        """The job with the tasks that still have to run."""
+        """The job, reduced to the tasks that still have to run."""
         return self.job if len(self.todo) == len(self.job.tasks) else self.job.part(self.todo)
 
     def answer(self, results: Iterable[TaskResult]) -> None:
@@ -110,7 +100,7 @@ class _PendingJob:
         self.settle()
 
     def fail_task(self, task: int, error: ErrorInfo, output: str | None) -> None:
-        """One of the tasks that were sent is an error, and so is what reads from it."""
+        """Report an error for one of the tasks that were sent, and for the tasks that read from it."""
         index = self.todo[task]
         lost = {index} | {other for other in self.todo if self.job.tasks[other].extract == index}
         for other in lost:
@@ -124,7 +114,7 @@ class _PendingJob:
 
 
 class _SentBatch:
-    """A batch on its way: the jobs that are not answered yet, and how many there were."""
+    """A batch that a worker has: its jobs without results, and how many jobs it began with."""
 
     __slots__ = ("count", "id", "pending")
 
@@ -135,11 +125,11 @@ class _SentBatch:
 
 
 class _WorkerExitedError(Exception):
-    """A worker ended before it answered."""
+    """A worker ended before it replied."""
 
 
 class _Worker:
-    """A process, what it was sent and has not answered, and whether it takes jobs or stands by."""
+    """A worker process, its unfinished batches, and whether it takes jobs (active) or is the warm spare."""
 
     def __init__(self, process: WorkerProcess, *, active: bool) -> None:
         self.process = process
@@ -151,8 +141,8 @@ class _Worker:
         self.overdue: Position | None = None
 
     @property
-    def alone(self) -> bool:
-        """It runs a job that must not share it."""
+    def exclusive(self) -> bool:
+        """It has a suspect job, which must run without others."""
         return bool(self.sent) and self.sent[0].pending[0].suspect
 
 
@@ -168,16 +158,16 @@ class WorkerPool:
         limits: WorkerLimits | None = None,
         on_death: Callable[[str], None] | None = None,
     ) -> None:
-        """``size`` workers are there from the start; ``most`` (as many, where it is not given) once they are slow.
+        """``size``: workers at the start. ``max_size``: workers once tasks are slow (default: ``size``).
 
-        ``on_death`` is called with the reason when a worker ended that the pool did not let go: ``timeout``,
-        ``bad_reply`` or ``crashed``.
+        ``on_death`` is called with the reason when a worker ends unexpectedly: ``timeout``, ``bad_reply`` or
+        ``crashed``.
         """
         self._spec = spec
         self._size = size or min(4, os.cpu_count() or 1)
         self._max_size = max(self._size, max_size or 0)
         self._slow = True
-        """Until a job was quick: nobody should wait behind another for what another worker could begin."""
+        """True until a job was quick: while tasks are slow, a worker gets one batch at a time."""
         self._limits = limits or WorkerLimits()
         self._workers: dict[WorkerProcess, _Worker] = {}
         self._queue: deque[_PendingJob] = deque()
@@ -205,7 +195,7 @@ class WorkerPool:
         await self.close()
 
     async def start(self) -> Manifest:
-        """Load the code; `ConfigError` names everything that is wrong with it."""
+        """Load the code; `ConfigError` names all faults."""
         if sys.platform == "win32":
             reason = "code from files runs in worker processes, which need Linux or macOS; on Windows run it in WSL"
             raise ConfigError(Problem(self._folder(), reason))
@@ -222,7 +212,7 @@ class WorkerPool:
         return manifest
 
     async def set_up(self, suite: dict[str, Any]) -> str | None:
-        """Call the setup function, once, in one worker; gives what it printed. `ConfigError` where it fails."""
+        """Call the setup function once, in one worker; returns its output. `ConfigError` where it fails."""
         worker = next(worker for worker in self._workers.values() if worker.ready)
         self._setting_up = asyncio.get_running_loop().create_future()
         worker.process.send(RunSetup(suite))
@@ -240,9 +230,9 @@ class WorkerPool:
         return done.output
 
     async def run(self, job: Job) -> list[TaskResult]:
-        """The results of a job's tasks, in their order. Waits while too much is waiting already.
+        """The results of a job's tasks, in their order. Waits while the queue is full.
 
-        The first job starts a pool that nobody started: only now is it known that workers are needed.
+        The first job starts the pool where `start` was not called.
         """
         if not job.tasks:
             return []
@@ -264,7 +254,7 @@ class WorkerPool:
             return await pending.future
 
     async def close(self) -> None:
-        """End every worker and whatever they started. What waits is cancelled."""
+        """Kill every worker with its child processes, and cancel the jobs that wait."""
         self._closing = True
         if self._ticker is not None:
             self._ticker.cancel()
@@ -281,18 +271,18 @@ class WorkerPool:
 
     @property
     def pids(self) -> list[int]:
-        """The worker processes that live, the one that stands by included."""
+        """The process ids of the workers, the warm spare included."""
         return [process.pid for process in self._workers]
 
     @property
     def waiting(self) -> int:
-        """Jobs that no worker has been sent yet."""
+        """The number of jobs in the queue."""
         return len(self._queue)
 
     # Sending
 
     def _schedule_dispatch(self) -> None:
-        """Send what waits, once all that comes in the same turn of the loop has come in."""
+        """Send what is queued at the end of this turn of the event loop."""
         if not self._dispatch_scheduled:
             self._dispatch_scheduled = True
             asyncio.get_running_loop().call_soon(self._dispatch)
@@ -304,7 +294,7 @@ class WorkerPool:
             for worker in available:
                 if not self._queue:
                     break
-                if len(worker.sent) == load and not worker.alone:
+                if len(worker.sent) == load and not worker.exclusive:
                     self._send(worker, share=-(-len(self._queue) // len(available)))
         self._keep_ticking()
 
@@ -320,7 +310,7 @@ class WorkerPool:
             if self._queue[0].suspect and (pending or worker.sent):
                 break
             job = self._queue.popleft()
-            if not job.future.done():  # whoever asked may have gone
+            if not job.future.done():  # the caller may have been cancelled
                 pending.append(job)
             if job.suspect:
                 break
@@ -350,7 +340,7 @@ class WorkerPool:
 
     def _batch_done(self, worker: _Worker, reply: BatchResults) -> None:
         if not worker.sent or worker.sent[0].id != reply.batch or len(reply.results) > len(worker.sent[0].pending):
-            worker.process.kill("bad_reply")  # user code speaks in the worker's name
+            worker.process.kill("bad_reply")  # user code wrote into the pipe
             return
         sent = worker.sent[0]
         for job, results in zip(sent.pending, reply.results, strict=False):
@@ -393,7 +383,7 @@ class WorkerPool:
         self._schedule_dispatch()
 
     def _fail_all(self, error: ConfigError) -> None:
-        """Nothing more can be run: everybody who waits is told."""
+        """Nothing more can run: every waiting job fails with the error."""
         self._broken = error
         if self._started is not None and not self._started.done():
             self._started.set_exception(error)
@@ -404,7 +394,7 @@ class WorkerPool:
             if not job.future.done():
                 job.future.set_exception(error)
 
-    # Hanging and dying
+    # Time limits and ends of workers
 
     def _tick(self) -> None:
         self._ticker = None
@@ -416,13 +406,13 @@ class WorkerPool:
         self._keep_ticking()
 
     def _keep_ticking(self) -> None:
-        """Look at the workers again soon, while one of them loads, sets up or runs code."""
+        """Check the workers again soon, while one of them loads code, runs the setup or runs jobs."""
         busy = self._setting_up is not None or any(one.sent or not one.ready for one in self._workers.values())
         if busy and self._ticker is None and not self._closing:
             self._ticker = asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tick)
 
     def _grow(self) -> None:
-        """More workers where jobs wait behind slow ones: as many again as there are, at most as many as wait."""
+        """Start more workers where jobs wait behind slow tasks: double the number, at most one per waiting job."""
         active = [worker for worker in self._workers.values() if worker.active and not worker.retired]
         room = min(self._max_size - len(active), len(self._queue), len(active))
         if room <= 0 or self._broken is not None or not all(worker.ready and worker.sent for worker in active):
@@ -447,7 +437,7 @@ class WorkerPool:
         return job.job.tasks[job.todo[position.task]]
 
     def _job_at(self, worker: _Worker, position: Position) -> _PendingJob | None:
-        """The job a worker is at; a batch that is partly answered has lost its first jobs already."""
+        """The job that a worker runs. The first jobs of a batch are removed as their results arrive."""
         if not worker.sent or worker.sent[0].id != position.batch:
             return None
         sent = worker.sent[0]
@@ -457,7 +447,7 @@ class WorkerPool:
     def _on_exit(self, process: WorkerProcess) -> None:
         worker = self._workers.pop(process)
         if self._setting_up is not None and not self._setting_up.done():
-            self._setting_up.set_exception(_WorkerExitedError(_how(process)))
+            self._setting_up.set_exception(_WorkerExitedError(process.end_with_output))
         if self._closing:
             for sent in worker.sent:
                 self._queue.extend(sent.pending)
@@ -478,10 +468,10 @@ class WorkerPool:
             self._spawn(active=False)
 
     def _reclaim_jobs(self, worker: _Worker) -> None:
-        """One task is to blame; the other jobs are run again by another worker.
+        """Fail the task at which a worker ended, and queue its other jobs again.
 
-        Who wrote into the pipe, or closed it, is not told by where the worker is by then: those
-        that come into question are run again, each alone.
+        After a bad reply the worker's position does not show which task wrote into the pipe: all its jobs run again,
+        each in a worker of its own.
         """
         left = [job for sent in worker.sent for job in sent.pending]
         position = worker.overdue or worker.process.position
@@ -503,40 +493,18 @@ class WorkerPool:
         task = job.job.tasks[job.todo[position.task]]
         turns = len(job.job.sample.input) if isinstance(job.job.sample.input, list) else 1
         turn = f"turn {position.turn + 1} of {turns}: " if task.role == TARGET and turns > 1 else ""
-        job.fail_task(position.task, self._blame(process, task, turn), process.printed)
+        job.fail_task(position.task, self._task_error(process, task, turn), process.printed)
 
-    def _blame(self, process: WorkerProcess, task: Task, turn: str) -> ErrorInfo:
-        """Why the task that a worker was at has no result."""
-        if process.killed_for == "timeout":
-            kind, message = "timeout", f"{task.reference} took longer than {task.timeout:g} s"
-        elif process.killed_for == "bad_reply":
-            kind, message = "bad_reply", f"{task.reference} wrote into the pipe that its result goes through"
-        elif (evidence := self._memory_evidence(process)) is not None:
-            kind, message = "memory", f"{task.reference} ran out of memory: {evidence}"
-        else:
-            kind, message = (
-                "crashed",
-                f"{task.reference} ended its process: {exit_description(process.returncode or 0)}",
-            )
-        trace = _native_traceback(process)
-        first = "" if trace is None else f"; {trace.partition(chr(10))[0]}"
-        return ErrorInfo(kind, clean_text(turn + message + first).text, grade_policy(kind).fault, trace)
-
-    def _memory_evidence(self, process: WorkerProcess) -> str | None:
-        """What shows that a worker died of the memory it took; a signal alone does not."""
-        if process.returncode is None or process.returncode >= 0 or process.killed_for is not None:
-            return None
-        if process.returncode == -signal.SIGKILL:
-            return "the system's out-of-memory killer ended it" if self._oom_kills.one_more() else None
-        words = process.last_words
-        found = next((sign for sign in _ALLOCATION_FAILED if sign in words), None)
-        limit = self._limits.memory
-        if found is None or not limit:
-            return None
-        return f"{found!r} at its limit of {format_size(limit)}; raise it with memory:"
+    def _task_error(self, process: WorkerProcess, task: Task, turn: str) -> ErrorInfo:
+        """Why the task that a worker ran has no result."""
+        kind, reason = process.end_of_task(task, self._limits.memory, self._oom_kills)
+        trace = process.native_traceback
+        first_line = "" if trace is None else f"; {trace.partition(chr(10))[0]}"
+        message = clean_text(f"{turn}{task.reference} {reason}{first_line}").text
+        return ErrorInfo(kind, message, grade_policy(kind).fault, trace)
 
     def _replace_worker(self) -> None:
-        """The one that stands by takes the place of a worker that is gone or about to go."""
+        """The warm spare takes the place of a worker that ended or will end."""
         spare = next((worker for worker in self._workers.values() if not worker.active), None)
         if spare is None:
             self._spawn(active=True)
@@ -558,17 +526,17 @@ class WorkerPool:
         worker.process.kill_with_traceback("load_timeout")
 
     def _load_failed(self, process: WorkerProcess) -> None:
-        """A worker hung or died while it loaded code: load the rest, which may have all that is needed, or more faults.
+        """A worker hung or died while it loaded code: load the other files, to report all faults or to continue.
 
-        Only a file that ended its process may be left out for good; one that hangs would cost its time with each start.
+        A pool continues without a file that ended the process. It fails for one that hung, which would cost the time
+        limit at each start of a worker.
         """
         spec = self._spec or CodeSpec("", ())
         if process.killed_for == "load_timeout":
-            failed = hung(spec, process.loading, process.last_words, self._limits.load_seconds)
+            failed = load_timed_out(spec, process.loading, process.last_words, self._limits.load_seconds)
             self._hung.append(failed)
         else:
-            ended = exit_description(process.returncode or 0)
-            failed = died(spec, process.loading, process.last_words, ended)
+            failed = load_crashed(spec, process.loading, process.last_words, process.exit_text)
         again = self._manifest is not None or not failed.source or failed.source in {one.source for one in spec.failed}
         if again or len(spec.failed) >= _MAX_FAILED_LOADS or len(self._hung) > 1:
             self._fail_all(LoadError([_fault_of(failed)]))
@@ -581,19 +549,6 @@ class WorkerPool:
 
     def _setup_place(self) -> str:
         return (self._spec.setup if self._spec is not None else None) or "setup"
-
-
-def _how(process: WorkerProcess) -> str:
-    """The end of a process, in words."""
-    ended = exit_description(process.returncode or 0)
-    words = process.last_words
-    return f"{ended}; the end of its output: {words}" if words else ended
-
-
-def _native_traceback(process: WorkerProcess) -> str | None:
-    """What Python itself wrote of a native crash."""
-    _, sign, rest = process.last_words.partition("Fatal Python error: ")
-    return sign + rest if sign else None
 
 
 def _fault_of(failed: LoadFailure) -> LoadFault:

@@ -36,7 +36,11 @@ class WorkerPools:
     """Runs each task in a pool with the task's memory limit. Use it with ``async with``; `start` loads the code."""
 
     def __init__(
-        self, spec: CodeSpec | None = None, *, max_size: int | None = None, on_death: Callable[[str], None] | None = None
+        self,
+        spec: CodeSpec | None = None,
+        *,
+        max_size: int | None = None,
+        on_death: Callable[[str], None] | None = None,
     ) -> None:
         """``most`` is the largest number of workers of each pool; ``on_death`` as for `WorkerPool`."""
         self._max_size = max_size
@@ -48,7 +52,9 @@ class WorkerPools:
             part = None if spec is None else replace(spec, requests=tuple(own))
             if part is not None and self._pools:
                 part = replace(part, reserved=())  # one report of them is enough
-            self._pools[memory] = WorkerPool(part, max_size=max_size, limits=WorkerLimits(memory=memory), on_death=on_death)
+            self._pools[memory] = WorkerPool(
+                part, max_size=max_size, limits=WorkerLimits(memory=memory), on_death=on_death
+            )
 
     async def __aenter__(self) -> Self:
         return self

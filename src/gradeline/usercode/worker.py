@@ -36,13 +36,13 @@ from gradeline.usercode.function_calls import Conversation, TargetFunction, chec
 from gradeline.usercode.loader import TARGET, CodeSpec, LoadedFunctions, Manifest, load
 from gradeline.usercode.output import Output
 from gradeline.usercode.protocol import (
-    RunBatch,
     CodeLoaded,
+    EncodedBatchResults,
     Job,
     Loading,
     Position,
     Progress,
-    EncodedBatchResults,
+    RunBatch,
     SetupDone,
     Task,
     TaskResult,

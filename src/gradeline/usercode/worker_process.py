@@ -16,12 +16,20 @@ from collections.abc import Callable, Iterator
 from gradeline.usercode.decorators import SourceLocation
 from gradeline.usercode.loader import CodeSpec, LoadFailure
 from gradeline.usercode.output import Output, output_file
-from gradeline.usercode.process_control import TOKEN, kill_by_token, kill_tree
+from gradeline.usercode.process_control import (
+    TOKEN,
+    OomKillCounter,
+    exit_description,
+    format_size,
+    kill_by_token,
+    kill_tree,
+)
 from gradeline.usercode.protocol import (
     FrameBuffer,
     Loading,
     Position,
     Progress,
+    Task,
     WorkerReply,
     decode_reply,
     frame,
@@ -43,11 +51,24 @@ main(*map(int, sys.argv[1:]))
 """
 
 
+_ALLOCATION_FAILED = (
+    "MemoryError",
+    "std::bad_alloc",
+    "Cannot allocate memory",
+    "out of memory",
+    "memory allocation of",
+)
+"""What native code prints before it ends a process that could not get memory."""
+
+
 class WorkerProcess:
     """Starts a worker and speaks with it; ``on_reply`` and ``on_exit`` are called by the event loop."""
 
     def __init__(
-        self, memory: int, on_reply: Callable[[WorkerProcess, WorkerReply], None], on_exit: Callable[[WorkerProcess], None]
+        self,
+        memory: int,
+        on_reply: Callable[[WorkerProcess, WorkerReply], None],
+        on_exit: Callable[[WorkerProcess], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_reply = on_reply
@@ -114,6 +135,44 @@ class WorkerProcess:
         """What its code runs for because it is loaded; empty where nothing is."""
         written = self._progress.read_loading() if self._last_loading is None else self._last_loading
         return Loading.parse(written)
+
+    @property
+    def exit_text(self) -> str:
+        """How the process ended, such as ``exit code 3`` or ``SIGKILL``."""
+        return exit_description(self.returncode or 0)
+
+    @property
+    def end_with_output(self) -> str:
+        """How the process ended, with the end of its output."""
+        return f"{self.exit_text}; the end of its output: {self.last_words}" if self.last_words else self.exit_text
+
+    @property
+    def native_traceback(self) -> str | None:
+        """What Python's fault handler printed about a native crash."""
+        _, sign, rest = self.last_words.partition("Fatal Python error: ")
+        return sign + rest if sign else None
+
+    def end_of_task(self, task: Task, memory_limit: int, oom_kills: OomKillCounter) -> tuple[str, str]:
+        """Why the task that it ran has no result: the type of the error and the reason."""
+        if self.killed_for == "timeout":
+            return "timeout", f"took longer than {task.timeout:g} s"
+        if self.killed_for == "bad_reply":
+            return "bad_reply", "wrote into the pipe that its result goes through"
+        evidence = self._memory_evidence(memory_limit, oom_kills)
+        if evidence is not None:
+            return "memory", f"ran out of memory: {evidence}"
+        return "crashed", f"ended its process: {self.exit_text}"
+
+    def _memory_evidence(self, memory_limit: int, oom_kills: OomKillCounter) -> str | None:
+        """What shows that the process ended for lack of memory; a signal alone does not."""
+        if self.returncode is None or self.returncode >= 0 or self.killed_for is not None:
+            return None
+        if self.returncode == -signal.SIGKILL:
+            return "the system's out-of-memory killer ended it" if oom_kills.one_more() else None
+        found = next((sign for sign in _ALLOCATION_FAILED if sign in self.last_words), None)
+        if found is None or not memory_limit:
+            return None
+        return f"{found!r} at its limit of {format_size(memory_limit)}; raise it with memory:"
 
     def cut_output(self) -> None:
         """Keep what its code prints from filling the memory."""
@@ -229,13 +288,13 @@ _GUARD = 'move it into a function, or below if __name__ == "__main__"'
 _SHOWN = 500
 
 
-def hung(spec: CodeSpec, loading: Loading, output: str, seconds: float) -> LoadFailure:
+def load_timed_out(spec: CodeSpec, loading: Loading, output: str, seconds: float) -> LoadFailure:
     """A worker that did not finish in time; ``output`` ends with the traceback that it was made to write."""
     message = f"took longer than {seconds:g} s to load; where it does work that takes time, {_GUARD}"
     return _failed(spec, loading, output, message + _remedy(spec, loading.source))
 
 
-def died(spec: CodeSpec, loading: Loading, output: str, ended: str) -> LoadFailure:
+def load_crashed(spec: CodeSpec, loading: Loading, output: str, ended: str) -> LoadFailure:
     """A worker that ended by itself; ``ended`` is how, such as ``exit code 3``."""
     said = _last_words(output)
     message = f"ended the process that loads it ({ended}){said}; where it exits or crashes, {_GUARD}"
