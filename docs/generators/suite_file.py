@@ -8,14 +8,23 @@ from typing import Any
 
 from gradeline import targets
 from gradeline.model.config import config_schema
-from gradeline.suite.keys import CASE_KEYS, GRADER_KEYS, REWARDS, SUITE_KEYS, TARGET_KEYS, Key
-from gradeline.suite.spec import BudgetSpec
+from gradeline.suite.declaration import REWARDS, BudgetSpec, CaseEntry, GraderEntry, PriceSpec, SuiteFile, TargetEntry
+from gradeline.suite.letta_dialects import IGNORED
+from gradeline.suite.schema import declared_keys
 from gradeline.verdict import gate_schema
 from gradeline.verdict.gate import BaseGate
 
 from .tables import GENERATED, cell, code, default_in_words, options, page, table, type_in_words
 
-_SECTIONS = {"dataset": "case", "target": "target", "graders": "grader", "gate": "gate", "reward": "reward"}
+_SECTIONS = {
+    "dataset": "case",
+    "target": "target",
+    "graders": "grader",
+    "gate": "gate",
+    "reward": "reward",
+    "budget": "budget",
+    "prices": "price",
+}
 
 
 def suite_file() -> str:
@@ -29,42 +38,39 @@ def _lines() -> Iterator[str]:
     yield "A suite is YAML or JSON. Keys that begin with `x-` are for your own use; other unknown keys are refused."
     yield "`gradeline schema` prints it as a JSON Schema, with which an editor completes and checks a suite."
     yield ""
-    yield from _keys(SUITE_KEYS, _SECTIONS | {"budget": "budget"})
+    yield from _keys(declared_keys(SuiteFile, "suite"), _SECTIONS)
+    yield from (f"Accepted, but without effect: {', '.join(map(code, IGNORED))}.", "")
     yield from ("## Case", "", "A row of a dataset. Other keys go into the `metadata`.", "")
-    yield from _keys(CASE_KEYS)
+    yield from _keys(declared_keys(CaseEntry, "case"))
     yield from _targets()
     yield from ("## Grader", "")
     yield "A grader takes the options of its kind, listed in [Graders and extractors](reference.md), and these:"
     yield ""
-    yield from _keys(GRADER_KEYS)
+    yield from _keys(declared_keys(GraderEntry))
     yield from _gates()
     yield from ("## Reward", "")
     for name, reward in REWARDS.items():
         yield from (f"### {name}", "", _summary(reward), "")
         yield from options(config_schema(reward))
-    yield from ("## Budget", "", _summary(BudgetSpec), "")
-    yield from options(config_schema(BudgetSpec))
+    for name, section in (("Budget", BudgetSpec), ("Price", PriceSpec)):
+        yield from (f"## {name}", "", _summary(section), "")
+        yield from options(config_schema(section))
 
 
-def _keys(keys: Mapping[str, Key], sections: Mapping[str, str] | None = None) -> Iterator[str]:
+def _keys(schema: Mapping[str, Any], sections: Mapping[str, str] | None = None) -> Iterator[str]:
     sections = sections or {}
     yield from table(
         ("key", "type", "default", "description"),
         (
             (
                 code(name),
-                f"[{sections[name]}](#{sections[name]})" if name in sections else cell(_type(name, key)),
-                default_in_words(key.schema, key.required),
-                cell(key.description) + (f" The same as `{key.same_as}`." if key.same_as else ""),
+                f"[{sections[name]}](#{sections[name]})" if name in sections else cell(type_in_words(option)),
+                default_in_words(option, name in schema["required"]),
+                cell(option["description"]),
             )
-            for name, key in keys.items()
+            for name, option in schema["properties"].items()
         ),
     )
-
-
-def _type(name: str, key: Key) -> str:
-    # these refer to lists of names on another page
-    return "string" if name in ("kind", "type", "function", "extractor") else type_in_words(key.schema)
 
 
 def _targets() -> Iterator[str]:
@@ -84,7 +90,7 @@ def _targets() -> Iterator[str]:
         "The agent under test. `${NAME}` in any of its values is read from the environment,",
     )
     yield from ("or from `.env` in the suite's folder. Every target takes:", "")
-    yield from _keys(TARGET_KEYS)
+    yield from _keys(declared_keys(TargetEntry, "target"))
     yield from options({"properties": common}, parts=parts)
     for kind in kinds:
         schema = kind["config_schema"]

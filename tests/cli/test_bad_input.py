@@ -283,7 +283,7 @@ class TestOptions:
             ("--set graders.same.mode=x", "graders.same.mode: unknown option"),
             ("--set graders.nobody.kind=contain", "graders.nobody.kind: no grader named 'contain'; did you mean"),
             ("--set gate=[", "--set: 'gate=[': not YAML"),
-            ("--set repeats=many", "repeats: must be a whole number from 1 on, got 'many'"),
+            ("--set repeats=many", "repeats: expected a whole number, at least 1, got 'many'"),
             ("--set repeats", "--set: 'repeats': write key=value"),
             ("--set name.first=x", "--set: 'name.first=x': name is 'echo', which has no keys"),
             ("--set dataset[0].input=x", "--set: 'dataset[0].input=x': dataset has no item [0]"),

@@ -181,13 +181,13 @@ def test_what_is_wrong_with_prices_is_told_with_its_place(budgeted: Budgeted) ->
         (
             10,
             "prices.c",
-            "must be a mapping such as {input: 0.15, output: 0.60} in US dollars per million tokens, got 3",
+            "expected a mapping such as {input: 0.15, output: 0.60} in US dollars per million tokens, got 3",
         ),
         (11, "prices.d.cachd_input", "unknown option; did you mean 'cached_input'?"),
     ]
     _, data, _ = budgeted.command("validate", str(budgeted.suite("silent", cost=None, more="prices: 3")))
     assert data["errors"][0]["message"].startswith(
-        "must be a mapping such as {gpt-6-luna: {input: 0.10, output: 0.50}}"
+        "expected a mapping such as {gpt-6-luna: {input: 0.10, output: 0.50}}"
     )
 
 

@@ -42,7 +42,8 @@ import click
 import yaml
 
 from gradeline.cli.commands import cli
-from gradeline.suite.keys import SUITE_KEYS
+from gradeline.suite.declaration import SuiteFile, keys_of
+from gradeline.suite.letta_dialects import IGNORED, aliases_of
 from gradeline.suite.read import read_suite
 
 PORTS = ("9000", "9001", "9002", "9003")
@@ -56,6 +57,7 @@ _OPTION = re.compile(r'([\w-]+)="([^"]*)"')
 _EXIT = re.compile(r"#.*\bexits with (\d+)")
 _AGENT = "python -m gradeline.demo.agent --port 9000"
 _PLAIN = ("", "text", "csv", "markdown", "xml", "txt")
+_SUITE_KEYS = {*keys_of(SuiteFile), *(alias.spelling for alias in aliases_of("suite")), *IGNORED}
 _BASE = {
     "name": "page",
     "dataset": [{"input": "Who is there?"}],
@@ -297,7 +299,7 @@ def _is_invalid_example(path: Path) -> bool:
 
 
 def _is_part(data: Any) -> bool:
-    return isinstance(data, dict) and data.keys() <= SUITE_KEYS.keys() and not _is_suite(data)
+    return isinstance(data, dict) and data.keys() <= _SUITE_KEYS and not _is_suite(data)
 
 
 def _commands(text: str) -> Iterator[str]:

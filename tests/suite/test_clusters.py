@@ -155,7 +155,7 @@ class TestSuite:
             ("document", "did you mean 'metadata.document'?"),
             ("metadata", "metadata is a mapping; name a key of it, such as metadata.document"),
             ("metadata.", "expected a path such as metadata.document, got 'metadata.'"),
-            ("[a]", "must be a text, got ['a']"),
+            ("[a]", "expected a string that is not empty, got ['a']"),
         ],
     )
     def test_what_is_no_path_is_refused_at_its_place(self, tmp_path: Path, given: str, told: str) -> None:

@@ -472,11 +472,11 @@ class TestRubricsInFiles:
         ("path", "reason"),
         [
             ("none.md", "'none.md' cannot be read: no such file"),
-            ("../cases.jsonl", "'../cases.jsonl' leads out of the suite's folder; put the file there"),
-            ("/etc/hostname", "'/etc/hostname' leads out of the suite's folder; put the file there"),
-            ("away.md", "'away.md' leads out of the suite's folder; put the file there"),
+            ("../cases.jsonl", "'../cases.jsonl' is outside the suite's folder; move the file into it"),
+            ("/etc/hostname", "'/etc/hostname' is outside the suite's folder; move the file into it"),
+            ("away.md", "'away.md' is outside the suite's folder; move the file into it"),
             ("empty.md", "'empty.md' is empty"),
-            ("binary.md", "'binary.md' is no text in UTF-8"),
+            ("binary.md", "'binary.md' is not valid UTF-8"),
         ],
     )
     def test_one_that_cannot_be_read_is_told_with_file_and_line(self, folder: Path, path: str, reason: str) -> None:

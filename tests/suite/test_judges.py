@@ -151,7 +151,7 @@ def test_every_fault_is_told_with_its_place(folder: Path) -> None:
         " judge by the same prompt: kind: model_judge"
     )
     assert faults(folder, graders) == [
-        "5:6: graders.a.prompt: is required: say how to grade by prompt, prompt_path, rubric or checklist",
+        "5:6: graders.a.prompt: is required: define the grading with prompt, prompt_path, rubric or checklist",
         "6:39: graders.b.prompt_path: 'rubrc.txt' cannot be read: no such file",
         "7:6: graders.c.model: name the judging model, such as model: claude-haiku-5-5, here or with --set",
         f"8:6: graders.d.model: {UNNAMED}",
@@ -231,21 +231,21 @@ class TestAgentsAsJudges:
         with pytest.raises(DocumentError) as caught:
             read(folder, "  a: {kind: letta_judge, prompt: x, agent_id: a}\n", LETTA.replace("${MY_KEY}", key))
         assert [str(problem).removeprefix(f"{folder}/suite.yaml:") for problem in caught.value.placed] == [
-            "5:6: graders.a.api_key_env: a judge's key is read from a variable, and the target's stands in the suite;"
+            "5:6: graders.a.api_key_env: a judge's key is read from a variable, but the target's key is in the suite;"
             " write api_key: ${LETTA_API_KEY} there, and export it"
         ]
 
     def test_a_judge_without_its_tool_is_told_at_its_place(self, folder: Path) -> None:
         assert faults(folder, "  a: {kind: rubric, prompt: x, agent_file: judge.af, judge_tool_name: mark}\n") == [
             f"5:71: graders.a.judge_tool_name: the agent of {folder}/judge.af has no tool 'mark' to grade with; its"
-            " tools: 'submit_grade'; name one of them, or give the agent such a tool"
+            " tools: 'submit_grade'; name one of them, or add such a tool to the agent"
         ]
 
     def test_options_of_models_are_warned_of(self, folder: Path) -> None:
         grader = (
             "{kind: rubric, prompt: '{submission} {mood}', agent_file: judge.af, model: gpt-4o-mini, provider: openai}"
         )
-        none = "has no effect here: the agent that judges has a model of its own"
+        none = "has no effect here: the agent that judges has its own model"
         assert warnings(folder, f"  a: {grader}\n") == [
             "5:29: graders.a.prompt: {mood} is no placeholder and stays as it is, unless a case has 'mood' in its"
             " rubric_vars",

@@ -18,8 +18,8 @@ from gradeline import extractors, graders, targets
 from gradeline.graders import Grader
 from gradeline.model import Config, Response, Sample, described
 from gradeline.suite.dataset import open_dataset
+from gradeline.suite.declaration import GraderEntry, SuiteFile, TargetEntry, keys_of
 from gradeline.suite.document import read_document
-from gradeline.suite.keys import GRADER_KEYS, SUITE_KEYS, TARGET_KEYS
 from gradeline.suite.places import DocumentError
 from gradeline.suite.read import read_suite
 from gradeline.suite.samples import DatasetError
@@ -694,12 +694,13 @@ def test_two_names_of_one_thing_are_refused(folder: Path) -> None:
     assert VALIDATOR.is_valid({**COMMAND, "num_runs": None})
 
 
-def test_the_tables_name_the_keys_once_each() -> None:
-    assert list(SCHEMA["properties"]) == list(SUITE_KEYS)
+def test_it_has_the_declared_keys_and_the_aliases_of_letta_evals() -> None:
+    aliases = {"num_runs", "max_concurrent", "sandbox"}
+    assert [name for name in SCHEMA["properties"] if name not in aliases] == list(keys_of(SuiteFile))
+    assert aliases <= SCHEMA["properties"].keys()
     assert SCHEMA["required"] == ["name", "dataset", "target", "graders"]
-    assert list(SCHEMA["$defs"]["grader"]["properties"]) == list(GRADER_KEYS)
-    assert list(SCHEMA["$defs"]["target"]["properties"]) == list(TARGET_KEYS)
-    assert [name for name, key in SUITE_KEYS.items() if not key.used] == ["sandbox"]
+    assert list(SCHEMA["$defs"]["grader"]["properties"]) == list(keys_of(GraderEntry))
+    assert list(SCHEMA["$defs"]["target"]["properties"]) == [*keys_of(TargetEntry), "model_handles"]
 
 
 class Rate(Config, frozen=True):

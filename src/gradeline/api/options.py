@@ -1,4 +1,4 @@
-"""What may be said of a run from Python, declared once and checked before anything is done."""
+"""The keyword arguments of `run_suite`, declared once and checked before anything is done."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gradeline.engine.definition import RunBudget, RunOptions
 from gradeline.engine.orchestrate import RunRequest
 from gradeline.errors import ConfigError, DataError, Problem, closest_match
 from gradeline.model import Grade, Response, Run, Storage, clean_data, quote, read_struct
-from gradeline.suite.spec import BudgetSpec
+from gradeline.suite.declaration import BudgetSpec
 
 if TYPE_CHECKING:
     from gradeline.api.results import RunResult
 
 Overrides = Mapping[str, object] | Sequence[str]
-"""Values that stand over the suite's: ``{"gate.value": 0.9}``, or texts such as ``"gate.value=0.9"``."""
+"""Values that override the suite's: ``{"gate.value": 0.9}``, or strings such as ``"gate.value=0.9"``."""
 
 _COMMAND_LINE = {
     "--stop-early": "stop_early",
@@ -26,43 +26,43 @@ _COMMAND_LINE = {
     "--sample": "samples",
     "--model": "models",
 }
-_LEAST = {"limit": 0, "repeats": 1, "concurrency": 1}
+_MINIMUM = {"limit": 0, "repeats": 1, "concurrency": 1}
 
 
 class CaseProgress(NamedTuple):
-    """A (case, repeat) that is done with, and how far the run is."""
+    """A finished (case, repeat), and the progress of the run."""
 
     run: Run
     done: int
     total: int | None
-    """None where the dataset is too large to be counted first."""
+    """None if the dataset is too large to be counted first."""
     case: str
     repeat: int
     response: Response | None
-    """None where all was there already."""
+    """None if the response was stored already."""
     grades: dict[str, Grade]
 
 
 class RunSuiteOptions(TypedDict, total=False):
-    """What of a suite is run, and how. The names are those of ``gradeline run``."""
+    """Which cases of a suite are run, and how. The names are those of ``gradeline run``."""
 
     store: str | Path | Storage | None
     """A path, a URL or an open store; by default what the command line uses."""
     limit: int | None
-    """The first so many cases alone."""
+    """Only the first cases, up to this number."""
     samples: Iterable[str | int]
-    """These cases alone, by id."""
+    """Only these cases, by id."""
     tags: Iterable[str]
     """The cases that have all of these tags."""
     graders: Iterable[str]
-    """These graders alone."""
+    """Only these graders."""
     models: Iterable[str]
     """One run for each, as a group."""
     repeats: int | None
     concurrency: int | None
     overrides: Overrides
     budget: float | Mapping[str, float] | None
-    """What the run may cost, or ``{"cost": 5, "calls": 1000}``."""
+    """Maximum cost, or ``{"cost": 5, "calls": 1000}``."""
     assume_price: str | Sequence[str] | Mapping[str, str]
     """US dollars per million input and output tokens: ``"0.15/0.60"``, or by model ``{"my-model": "0.15/0.60"}``."""
     seed: int | None
@@ -71,19 +71,19 @@ class RunSuiteOptions(TypedDict, total=False):
     baseline: str | RunResult | None
     """A run that this one must not be worse than, for its gate to pass."""
     stop_early: bool
-    """Ask the cases in random order, and end as soon as they decide whether the run is worse than its baseline."""
+    """Run the cases in random order, and stop once the comparison with the baseline is decided."""
     fail_fast: bool
-    """End at the first case that does not pass."""
+    """Stop at the first case that does not pass."""
     cached: str | Path | None
-    """A folder of letta's results that answers instead of the agent."""
+    """A folder of letta-evals result files whose responses are graded instead of calling the agent."""
     on_progress: Callable[[CaseProgress], None] | None
-    """Told of every case that is done with, in the thread of the run; what it raises ends the run."""
+    """Called for each finished case, in the thread of the run; an exception ends the run."""
     folder: str | Path | None
-    """Where the relative paths of a suite that is a mapping begin; by default the current folder."""
+    """Base folder of relative paths in a suite that is a mapping (default: the current folder)."""
 
 
 def check_names(call: str, options: Mapping[str, object]) -> None:
-    """`TypeError`, as Python says it, for an option that there is not."""
+    """`TypeError` for an unknown option, as Python raises it."""
     for name in options:
         if name not in RunSuiteOptions.__annotations__:
             near = closest_match(name, RunSuiteOptions.__annotations__)
@@ -92,20 +92,22 @@ def check_names(call: str, options: Mapping[str, object]) -> None:
 
 
 def run_request(options: RunSuiteOptions) -> RunRequest:
-    """The options as the engine takes them, of no suite yet; `ConfigError` names all that is wrong in them."""
+    """The options as a request without a suite; `ConfigError` names all invalid options."""
     problems: list[Problem] = []
-    given: Mapping[str, Any] = options
-    for name, least in _LEAST.items():
-        problems += _whole_number(name, given.get(name), least)
-    problems += _whole_number("seed", given.get("seed"))
-    texts = {name: tuple(_texts(name, given.get(name), problems)) for name in ("samples", "tags", "graders", "models")}
-    own = _read("overrides", override_texts, options.get("overrides") or (), problems)
+    values: Mapping[str, Any] = options
+    for name, least in _MINIMUM.items():
+        problems += _integer(name, values.get(name), least)
+    problems += _integer("seed", values.get("seed"))
+    texts = {
+        name: tuple(_strings(name, values.get(name), problems)) for name in ("samples", "tags", "graders", "models")
+    }
+    own = _read("overrides", override_strings, options.get("overrides") or (), problems)
     budget = _read("budget", _budget, options.get("budget"), problems)
-    prices = _read("assume_price", _price_texts, options.get("assume_price") or (), problems)
+    prices = _read("assume_price", _price_strings, options.get("assume_price") or (), problems)
     if problems:
         raise ConfigError(problems)
     cached = options.get("cached")
-    choice = RunOptions(
+    run_options = RunOptions(
         limit=options.get("limit"),
         tags=texts["tags"],
         samples=texts["samples"],
@@ -121,7 +123,7 @@ def run_request(options: RunSuiteOptions) -> RunRequest:
     baseline = options.get("baseline")
     return RunRequest(
         Path(),
-        choice,
+        run_options,
         options.get("name"),
         options.get("seed"),
         baseline=baseline if baseline is None or isinstance(baseline, str) else baseline.run.id,
@@ -130,7 +132,7 @@ def run_request(options: RunSuiteOptions) -> RunRequest:
     )
 
 
-def override_texts(overrides: Overrides) -> tuple[str, ...]:
+def override_strings(overrides: Overrides) -> tuple[str, ...]:
     """Overrides as ``--set`` takes them."""
     if isinstance(overrides, str):
         return (overrides,)
@@ -142,8 +144,8 @@ def override_texts(overrides: Overrides) -> tuple[str, ...]:
         raise ConfigError(Problem("overrides", str(error))) from None
 
 
-def in_python_terms(error: ConfigError) -> ConfigError:
-    """The error as a caller from Python knows the options; what speaks of files is left as it is."""
+def with_python_names(error: ConfigError) -> ConfigError:
+    """The error with the Python names of command-line options."""
     if not any(problem.path in _COMMAND_LINE for problem in error.problems):
         return error
     return ConfigError(
@@ -159,30 +161,30 @@ def _read(name: str, reader: Callable[[Any], Any], value: object, problems: list
         return None
 
 
-def _whole_number(name: str, value: object, least: int | None = None) -> Iterator[Problem]:
+def _integer(name: str, value: object, least: int | None = None) -> Iterator[Problem]:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
-        bound = "" if least is None else f" from {least} on"
-        yield Problem(name, f"expected a whole number{bound}, got {quote(value)}")
+        bound = "" if least is None else f" of at least {least}"
+        yield Problem(name, f"expected an integer{bound}, got {quote(value)}")
 
 
-def _texts(name: str, value: object, problems: list[Problem]) -> Iterator[str]:
-    """Many texts, or one alone."""
+def _strings(name: str, value: object, problems: list[Problem]) -> Iterator[str]:
+    """Strings of a list, or one string."""
     if value is None:
         return
     items = [value] if isinstance(value, str | int) else value
     if not isinstance(items, Iterable):
-        problems.append(Problem(name, f"expected texts, got {quote(value)}"))
+        problems.append(Problem(name, f"expected strings, got {quote(value)}"))
         return
     for item in items:
         if isinstance(item, str) or (name == "samples" and isinstance(item, int) and not isinstance(item, bool)):
             yield str(item)
         else:
-            problems.append(Problem(name, f"expected texts, got {quote(item)}"))
+            problems.append(Problem(name, f"expected strings, got {quote(item)}"))
 
 
-def _price_texts(value: object) -> tuple[str, ...]:
+def _price_strings(value: object) -> tuple[str, ...]:
     """Prices as ``--assume-price`` takes them."""
     from gradeline.adapters.costs import assumed_prices  # few runs are given prices
 

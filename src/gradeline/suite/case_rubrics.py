@@ -35,6 +35,6 @@ class CaseRubrics:
         from gradeline.judges.options import file_text  # few datasets name rubrics, and judges load much
 
         if not (self._home / path).resolve().is_relative_to(self._home):
-            told = f"{quote(path)} leads out of the suite's folder; put the file there"
-            raise ConfigError(Problem("rubric_path", told))
+            reason = f"{quote(path)} is outside the suite's folder; move the file into it"
+            raise ConfigError(Problem("rubric_path", reason))
         return clean_text(file_text(self._home, path, "rubric_path")).text

@@ -1,4 +1,4 @@
-"""A suite file as a `Suite`, with everything that is wrong in it told at once."""
+"""Read a suite file into a `Suite`, with every fault reported at once."""
 
 from __future__ import annotations
 
@@ -6,58 +6,54 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from gradeline import extractors, graders, targets
 from gradeline.errors import ConfigError, Problem, UnknownNameError, closest_match
 from gradeline.graders.registry import ALIASES
-from gradeline.model import Sample, quote, read_struct
-from gradeline.model.run import TurnRule
+from gradeline.model import Config, Sample, quote, read_struct
+from gradeline.model.config import Reader
 from gradeline.suite.clusters import ClusterPath
 from gradeline.suite.dataset import open_dataset
+from gradeline.suite.declaration import (
+    REWARDS,
+    BudgetSpec,
+    CustomReward,
+    GraderEntry,
+    MetricReward,
+    PriceSpec,
+    SuiteFile,
+    TargetEntry,
+    default_of,
+    keys_of,
+)
 from gradeline.suite.document import Document, read_document
 from gradeline.suite.environment import read_environment, substitute
-from gradeline.suite.keys import (
+from gradeline.suite.letta_dialects import (
     AGENT_JUDGE,
-    AGENT_JUDGE_KEYS,
-    GRADER_KEYS,
-    REWARDS,
-    RUBRIC,
-    SUITE_KEYS,
-    CustomReward,
-    MetricReward,
-    default_of,
+    LETTA_TARGETS,
+    aliases_of,
+    judge_connection,
+    rewrite_suite,
 )
 from gradeline.suite.override import override
-from gradeline.suite.places import DocumentError, KeyPath, SuiteProblem, show_path
-from gradeline.suite.spec import BudgetSpec, CodeReference, GraderSpec, PriceSpec, Suite, TargetSpec
-from gradeline.targets.registry import ALIASES as TARGET_ALIASES
+from gradeline.suite.places import DocumentError, KeyPath, Place, SuiteProblem, show_path
+from gradeline.suite.spec import CodeReference, GraderSpec, Suite, TargetSpec
 from gradeline.usercode.decorators import Mark, MarkedFunctionInFile, find_marked_functions, name_conflict
 from gradeline.usercode.process_control import GRADER_MEMORY, parse_size
 from gradeline.verdict import Gate, read_gate
 
-_KEYS = tuple(name for name, key in SUITE_KEYS.items() if key.used)
-_WITHOUT_EFFECT = frozenset(name for name, key in SUITE_KEYS.items() if not key.used)
-"""Keys of letta that change nothing here."""
-_GRADER_KEYS = frozenset(GRADER_KEYS)
-_MODELS = ("models", "model_handles")
-_LETTA_TODAY = "letta_code"
-"""The kind of a target that names none, in the releases of letta that have rewards."""
-_LETTA = ("letta_agent", "letta_code")
-_LETTA_SERVER = ("base_url", "project_id")
-"""Where a letta target is; its key is another matter."""
-_ONE_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_KEYS = (*keys_of(SuiteFile), *(alias.spelling for alias in aliases_of("suite")))
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
+_PRICE = "a mapping such as {input: 0.15, output: 0.60} in US dollars per million tokens"
 
-
-_PRICE = "{input: 0.15, output: 0.60} in US dollars per million tokens"
-_PRICES = "{gpt-6-luna: {input: 0.10, output: 0.50}} in US dollars per million tokens"
+S = TypeVar("S", bound=Config)
 
 
 class SuiteFileError(DocumentError):
-    """A suite that is wrong; its code may be wrong too, and can be looked at by its ``references``."""
+    """A faulty suite; ``references`` name the code it refers to, which can be checked nevertheless."""
 
     def __init__(self, placed: Iterable[SuiteProblem], folder: Path, references: Iterable[CodeReference] = ()) -> None:
         super().__init__(placed)
@@ -74,11 +70,12 @@ def without_line(reference: CodeReference) -> CodeReference:
 
 
 def locate(problem: Problem, file: str) -> SuiteProblem:
-    """The problem with the place of its key path, where it has one in that suite file."""
+    """The problem with the position of its key path in the suite file, where it has one."""
     steps = tuple(_steps(problem.path))
-    if steps and steps[0] in SUITE_KEYS and file:
+    if steps and steps[0] in keys_of(SuiteFile) and file:
         try:
-            return read_document(Path(file)).problem(steps, problem.message)
+            document = read_document(Path(file))
+            return document.problem(rewrite_suite(document.data).written(steps), problem.message)
         except DocumentError:
             return SuiteProblem(file, 0, 0, *problem)
     return SuiteProblem("", 0, 0, *problem)
@@ -87,125 +84,112 @@ def locate(problem: Problem, file: str) -> SuiteProblem:
 def read_suite(path: Path, overrides: Sequence[str] = ()) -> Suite:
     """Read a suite; `DocumentError` lists every fault with file, line and column.
 
-    ``overrides`` are texts such as ``target.url=http://…``, each with a YAML value, that stand over the file.
+    ``overrides`` are strings such as ``target.url=http://…``, each with a YAML value, that replace values of the file.
     """
     return suite_of(override(read_document(path), overrides), path.resolve())
 
 
 def suite_of(document: Document, file: Path) -> Suite:
-    """The suite in a document; its relative paths begin beside ``file``, which need not be there."""
+    """The suite in a document; its relative paths start at the folder of ``file``, which need not exist."""
     return _Reader(document, file).suite()
 
 
 class _Reader:
     def __init__(self, document: Document, file: Path) -> None:
         self._document = document
-        self._data: dict[str, Any] = document.data
+        self._rewritten = rewrite_suite(document.data)
+        self._data = self._rewritten.data
         self._file = file
-        self._problems: list[SuiteProblem] = []
-        self._warnings: list[str] = []
+        self._problems = [document.problem(*fault) for fault in self._rewritten.problems]
+        self._warnings = [str(document.problem(*warning)) for warning in self._rewritten.warnings]
         self._references: list[CodeReference] = []
 
     def suite(self) -> Suite:
-        self._check_keys()
-        name = self._text("name", required=True)
+        written = self._top_level()
         target = self._target()
-        read = self._graders(target)
-        keys = [spec.key for spec in read]
+        specs = self._graders(target)
+        keys = list(map(str, self._mapping("graders")))
         reward = self._reward(keys)
         if reward is not None:
             keys.append("reward_composer" if "reward" in keys else "reward")
         gate = self._gate(keys)
-        repeats = self._number("num_runs", "repeats", default=1, least=1)
-        concurrency = self._number("max_concurrent", "concurrency", default=15, least=1)
-        limit = self._number("max_samples", default=0, least=0)
-        floor = self._data.get("coverage_floor", 0.95)
-        if not _is_number(floor, 0, 1):
-            self._fault(("coverage_floor",), f"must be a number from 0 to 1, got {quote(floor)}")
-        agent_errors = self._data.get("agent_errors", "exclude")
-        if agent_errors not in ("exclude", "fail"):
-            self._fault(("agent_errors",), f"must be exclude or fail, got {quote(agent_errors)}")
         primary = self._primary(keys)
         cluster = self._cluster()
-        seed = self._data.get("seed")
-        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
-            self._fault(("seed",), f"must be a whole number, got {quote(seed)}")
-        tags = self._data.get("sample_tags") or []
-        if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-            self._fault(("sample_tags",), f"must be a list of texts, got {quote(tags)}")
         dataset = self._dataset()
-        description, setup, output = (self._text(key) for key in ("description", "setup_script", "output"))
-        budget = self._budget()
-        prices = self._prices()
-        flags = {key: self._flag(key) for key in ("cache", "cleanup", "require_calibrated")}
-        if setup is not None:
+        if isinstance(setup := self._data.get("setup_script"), str):
             self._refer("suite_setup", setup, ("setup_script",))
-        self._check_shared_names()
-        if self._problems:
+        self._check_name_conflicts()
+        if self._problems or written is None:
             placed = sorted(self._problems, key=lambda problem: (problem.line, problem.column))
             raise SuiteFileError(placed, self._file.parent, self._references)
         return Suite(
-            name=name or "",
-            description=description,
+            name=written.name,
+            description=written.description,
             file=self._file,
             digest=self._document.digest,
             dataset=dataset,
             target=target,
-            graders=tuple(read),
+            graders=tuple(specs),
             gate=gate,
-            setup=setup,
-            repeats=repeats,
-            concurrency=concurrency,
-            limit=limit,
-            tags=tuple(tags),
-            coverage_floor=float(floor),
-            agent_errors=agent_errors,
+            setup=written.setup_script,
+            repeats=written.value_of("repeats"),
+            concurrency=written.value_of("concurrency"),
+            limit=written.value_of("max_samples"),
+            tags=tuple(written.sample_tags or ()),
+            coverage_floor=written.coverage_floor,
+            agent_errors=written.agent_errors,
+            require_calibrated=written.value_of("require_calibrated"),
             primary=primary,
             cluster=cluster,
             reward=reward,
-            budget=budget,
-            prices=prices,
-            seed=seed,
-            output=None if output is None else self._file.parent / output,
-            shown=self._data,
-            **flags,
+            budget=written.budget or BudgetSpec(),
+            prices=written.prices or {},
+            cache=written.value_of("cache"),
+            cleanup=written.value_of("cleanup"),
+            seed=written.seed,
+            output=None if written.output is None else self._file.parent / written.output,
+            shown=self._document.data,
             warnings=tuple(self._warnings),
             references=tuple(self._references),
         )
 
-    def _primary(self, keys: Sequence[str]) -> tuple[str, ...]:
-        given = self._data.get("primary") or []
-        names = [given] if isinstance(given, str) else given
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            self._fault(("primary",), f"must be a list of graders, got {quote(given)}")
-            return ()
-        for place, name in enumerate(names):
-            if name not in keys:
-                path = ("primary",) if isinstance(given, str) else ("primary", place)
-                self._fault(path, f"no grader {quote(name)}; {_hint(name, keys)}")
-        return tuple(dict.fromkeys(names))
-
-    def _cluster(self) -> ClusterPath | None:
-        given = self._text("cluster")
-        path = None if given is None else ClusterPath(given.strip())
-        if path is not None and path.fault is not None:
-            self._fault(("cluster",), path.fault)
-        return path
-
     def _fault(self, path: KeyPath, message: str) -> None:
-        self._problems.append(self._document.problem(path, message))
+        self._problems.append(self._document.problem(self._rewritten.written(path), message))
 
     def _warn(self, path: KeyPath, message: str) -> None:
-        self._warnings.append(str(self._document.problem(path, message)))
+        warning = str(self._document.problem(self._rewritten.written(path), message))
+        if warning not in self._warnings:
+            self._warnings.append(warning)
+
+    def _position(self, path: KeyPath) -> Place:
+        return self._document.place(self._rewritten.written(path))
+
+    def _take(self, found: Iterable[Problem], prefix: KeyPath) -> None:
+        """Report problems whose paths start after ``prefix``."""
+        for problem in found:
+            self._fault((*prefix, *_steps(problem.path)), problem.message)
+
+    def _read(
+        self, kind: type[S], data: object, path: KeyPath, readers: Mapping[str, Reader] | None = None
+    ) -> S | None:
+        reading = read_struct(kind, data, "", readers)
+        self._take([*reading.problems, *reading.unknown], path)
+        return reading.options
 
     def _refer(self, role: str, name: str, path: KeyPath, grader: str | None = None, origin: str | None = None) -> None:
-        place = self._document.place(path)._asdict()
         self._references.append(
-            CodeReference(role=role, name=name, path=show_path(path), **place, grader=grader, origin=origin)
+            CodeReference(
+                role=role,
+                name=name,
+                path=show_path(self._rewritten.written(path)),
+                **self._position(path)._asdict(),
+                grader=grader,
+                origin=origin,
+            )
         )
 
-    def _check_shared_names(self) -> None:
-        """Refuse names of built-ins that functions of the suite's folder have too: either could be meant."""
+    def _check_name_conflicts(self) -> None:
+        """Refuse a built-in's name that a function in the suite's folder has too: either could be meant."""
         known = {Mark(ref.role, ref.name): ref for ref in self._references if ref.origin is not None}
         found: dict[Mark, list[MarkedFunctionInFile]] = {}
         for one in find_marked_functions(self._file.parent, known.keys()):
@@ -218,123 +202,114 @@ class _Reader:
             message = name_conflict(ref.role, ref.name, ref.origin, places, reference)
             self._problems.append(SuiteProblem(ref.file, ref.line, ref.column, ref.path, message))
 
-    def _take(self, found: list[Problem], prefix: KeyPath) -> None:
-        """Problems whose paths begin with the text of ``prefix``."""
-        for problem in found:
-            self._problems.append(self._document.problem((*prefix, *_steps(problem.path)), problem.message))
-
-    def _check_keys(self) -> None:
+    def _top_level(self) -> SuiteFile | None:
+        known = {key: value for key, value in self._data.items() if key in keys_of(SuiteFile)}
         for key in self._data:
-            if key in _KEYS or key.startswith("x-"):
-                continue
-            if key in _WITHOUT_EFFECT:
-                self._warn((key,), "has no effect here")
-                continue
-            near = closest_match(key, _KEYS)
-            hint = f"did you mean {near!r}?" if near else f"use one of {', '.join(_KEYS)}"
-            self._fault((key,), f"unknown key; {hint}")
+            if key not in known and not key.startswith("x-"):
+                near = closest_match(key, _KEYS)
+                hint = f"did you mean {near!r}?" if near else f"use one of {', '.join(_KEYS)}"
+                self._fault((key,), f"unknown key; {hint}")
+        unread: Reader = lambda value, *_: value  # noqa: E731 - read below, with the place of each part
+        readers = {"budget": self._read_budget, "prices": self._read_prices, "reward": unread}
+        return self._read(SuiteFile, known, (), readers)
 
-    def _text(self, key: str, *, required: bool = False) -> str | None:
-        value = self._data.get(key)
+    def _read_budget(self, value: object, _path: str, _problems: list[Problem]) -> BudgetSpec | None:
+        return None if value is None else self._read(BudgetSpec, value, ("budget",))
+
+    def _read_prices(self, value: object, path: str, problems: list[Problem]) -> dict[str, PriceSpec]:
         if value is None:
-            if required:
-                self._fault((key,), "is required")
-            return None
-        if not isinstance(value, str) or not value.strip():
-            self._fault((key,), f"must be a text, got {quote(value)}")
-            return None
-        return value
-
-    def _flag(self, key: str) -> bool:
-        value = self._data.get(key)
-        if value is not None and not isinstance(value, bool):
-            self._fault((key,), f"must be true or false, got {quote(value)}")
-        return value is True
-
-    def _budget(self) -> BudgetSpec:
-        given = self._data.get("budget")
-        if given is None:
-            return BudgetSpec()
-        reading = read_struct(BudgetSpec, given, "")
-        self._take([*reading.problems, *reading.unknown], ("budget",))
-        return reading.options or BudgetSpec()
-
-    def _prices(self) -> dict[str, PriceSpec]:
-        given = self._data.get("prices")
-        if given is None:
             return {}
-        if not isinstance(given, dict):
-            self._fault(("prices",), f"must be a mapping such as {_PRICES}, got {quote(given)}")
+        if not isinstance(value, dict):
+            expected = "expected a mapping such as {gpt-6-luna: {input: 0.10, output: 0.50}} in US dollars per million"
+            problems.append(Problem(path, f"{expected} tokens, got {quote(value)}"))
             return {}
-        found: dict[str, PriceSpec] = {}
-        for model, price in given.items():
+        prices: dict[str, PriceSpec] = {}
+        for model, price in value.items():
             if not isinstance(price, dict):
-                self._fault(("prices", model), f"must be a mapping such as {_PRICE}, got {quote(price)}")
-                continue
-            reading = read_struct(PriceSpec, price, "")
-            self._take([*reading.problems, *reading.unknown], ("prices", model))
-            if reading.options is not None:
-                found[str(model)] = reading.options
-        return found
+                self._fault(("prices", model), f"expected {_PRICE}, got {quote(price)}")
+            elif (read := self._read(PriceSpec, price, ("prices", model))) is not None:
+                prices[model] = read
+        return prices
 
-    def _reward(self, keys: list[str]) -> str | None:
-        """The function of a custom reward; a reward that is one grader's score is that grader's column."""
-        given = self._data.get("reward")
-        if given is None:
+    def _mapping(self, key: str) -> Mapping[str, Any]:
+        """The value of a key; empty where it is none, which `_top_level` reports."""
+        value = self._data.get(key)
+        return value if isinstance(value, dict) else {}
+
+    def _reward(self, keys: Sequence[str]) -> str | None:
+        """The function of a custom reward; a reward that is the score of one grader is that grader's column."""
+        written = self._data.get("reward")
+        if written is None:
             return None
-        kind = str(given.get("kind")) if isinstance(given, dict) else ""
+        kind = str(written.get("kind")) if isinstance(written, dict) else ""
         if kind not in REWARDS:
-            written = "{kind: metric, metric_key: …} or {kind: custom, function: …}"
-            self._fault(("reward",), f"must be {written}, got {quote(given)}")
+            forms = "{kind: metric, metric_key: …} or {kind: custom, function: …}"
+            self._fault(("reward",), f"expected {forms}, got {quote(written)}")
             return None
-        reading = read_struct(REWARDS[kind], given, "")
-        self._take([*reading.problems, *reading.unknown], ("reward",))
-        if isinstance(reading.options, CustomReward):
-            self._refer("reward_composer", reading.options.function, ("reward", "function"))
-            return reading.options.function
-        if isinstance(reading.options, MetricReward) and keys and reading.options.metric_key not in keys:
-            wanted = reading.options.metric_key
-            self._fault(("reward", "metric_key"), f"no grader {wanted!r}; {_hint(wanted, keys)}")
+        reward: MetricReward | CustomReward | None = self._read(REWARDS[kind], written, ("reward",))
+        if isinstance(reward, CustomReward):
+            self._refer("reward_composer", reward.function, ("reward", "function"))
+            return reward.function
+        if reward is not None and keys and reward.metric_key not in keys:
+            self._fault(("reward", "metric_key"), _no_grader(reward.metric_key, keys))
         return None
 
-    def _number(self, *names: str, default: int, least: int) -> int:
-        given = [name for name in names if self._data.get(name) is not None]
-        if len(given) > 1:
-            self._fault((given[1],), f"is another name of {given[0]!r}; keep one of them")
-        if not given:
-            return default
-        value = self._data[given[0]]
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            self._fault((given[0],), f"must be a whole number from {least} on, got {quote(value)}")
-            return default
-        return value
+    def _gate(self, keys: Sequence[str]) -> Gate | None:
+        written = self._data.get("gate")
+        if not isinstance(written, dict):
+            return None
+        reading = read_gate(written, keys)
+        self._take(reading.problems, ("gate",))
+        for warning in reading.warnings:
+            self._warn(("gate", *_steps(warning.path)), warning.message)
+        return reading.gate
+
+    def _primary(self, keys: Sequence[str]) -> tuple[str, ...]:
+        written = self._data.get("primary") or []
+        names = [written] if isinstance(written, str) else written
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            return ()
+        for index, name in enumerate(names):
+            if name not in keys:
+                path = ("primary",) if isinstance(written, str) else ("primary", index)
+                self._fault(path, _no_grader(name, keys))
+        return tuple(dict.fromkeys(names))
+
+    def _cluster(self) -> ClusterPath | None:
+        written = self._data.get("cluster")
+        if not isinstance(written, str) or not written.strip():
+            return None
+        path = ClusterPath(written.strip())
+        if path.fault is not None:
+            self._fault(("cluster",), path.fault)
+        return path
 
     def _dataset(self) -> Path | list[Any]:
-        value = self._data.get("dataset")
-        if isinstance(value, list):
-            return value
-        if not isinstance(value, str) or not value.strip():
-            self._fault(("dataset",), f"must be a path or a list of cases, got {quote(value)}")
+        written = self._data.get("dataset")
+        if isinstance(written, list):
+            return written
+        if not isinstance(written, str) or not written.strip():
             return []
-        path = self._file.parent / value
+        path = self._file.parent / written
         if not path.is_file():
             known = [entry.name for entry in self._file.parent.iterdir() if entry.is_file()]
-            near = closest_match(value, known)
-            self._fault(("dataset",), f"no file {value!r}" + (f"; did you mean {near!r}?" if near else ""))
+            near = closest_match(written, known)
+            self._fault(("dataset",), f"no file {written!r}" + (f"; did you mean {near!r}?" if near else ""))
         return path
 
     def _target(self) -> TargetSpec:
-        given = self._data.get("target")
-        if not isinstance(given, dict):
-            self._fault(("target",), f"must say which agent is asked: {{kind: http, url: …}}, got {quote(given)}")
+        written = self._data.get("target")
+        if not isinstance(written, dict):
             return TargetSpec(kind="")
         environment = read_environment(self._file.parent)
-        substituted = substitute(given, environment.values, self._document.place, ("target",))
+        substituted = substitute(written, environment.values, self._position, ("target",))
         self._problems += substituted.problems
-        config = {key: value for key, value in substituted.tree.items() if key not in ("kind", *_MODELS)}
-        models = self._models(substituted.tree)
-        kind = str(given.get("kind", _LETTA_TODAY if "reward" in self._data and "gate" not in self._data else None))
-        kind = TARGET_ALIASES.get(kind, kind)
+        entry = {key: value for key, value in substituted.tree.items() if key in keys_of(TargetEntry)}
+        config = {key: value for key, value in substituted.tree.items() if key not in entry}
+        models = self._models(self._read(TargetEntry, entry, ("target",)), config)
+        kind = written.get("kind")
+        if not isinstance(kind, str):
+            return TargetSpec(kind="")
         try:
             declaration = targets.registry.get(kind)
         except UnknownNameError as error:
@@ -346,167 +321,133 @@ class _Reader:
         reading = declaration.read(config, "")
         self._take([*reading.problems, *reading.unknown], ("target",))
         role, key = ("target", "function") if kind == "python" else ("agent_factory", "agent_script")
-        if kind in ("python", *_LETTA) and isinstance(config.get(key), str):
+        if kind in ("python", *LETTA_TARGETS) and isinstance(config.get(key), str):
             self._refer(role, config[key], ("target", key))
         return TargetSpec(kind=kind, config=config, secrets=frozenset(substituted.secrets), models=models)
 
-    def _models(self, target: Mapping[str, Any]) -> tuple[str, ...]:
-        """One run each; ``model_handles`` is letta's word for them."""
-        given = [key for key in _MODELS if target.get(key) is not None]
-        if len(given) > 1:
-            self._fault(("target", given[1]), f"is another name of {given[0]!r}; keep one of them")
-        models = target[given[0]] if given else []
-        if not isinstance(models, list) or not all(isinstance(model, str) and model for model in models):
-            self._fault(("target", given[0]), f"must be a list of names, got {quote(models)}")
-            return ()
+    def _models(self, entry: TargetEntry | None, config: Mapping[str, Any]) -> tuple[str, ...]:
+        models = (entry.models if entry is not None else None) or []
         twice = next((model for model in models if models.count(model) > 1), None)
         if twice is not None:
-            self._fault(("target", given[0]), f"names {twice!r} twice; for several runs of one, write repeats")
-        if models and target.get("model") is not None:
-            self._fault(("target", "model"), f"stands beside {given[0]!r}; keep one of them")
+            self._fault(("target", "models"), f"names {twice!r} twice; for several runs of one model use repeats")
+        if models and config.get("model") is not None:
+            key = self._rewritten.written(("target", "models"))[-1]
+            self._fault(("target", "model"), f"conflicts with {key!r}; keep one of them")
         return tuple(models)
 
-    def _turns(self, path: KeyPath, given: object) -> TurnRule:
-        rule = default_of(GraderSpec, "turns") if given is None else given
-        for known in get_args(TurnRule):
-            if rule == known:
-                return known  # type: ignore[no-any-return]
-        self._fault((*path, "turns"), f"must be all or mean, got {quote(given)}")
-        return "all"
-
-    def _noise(self, path: KeyPath, given: Any) -> float:
-        if given is None:
-            return 0.0
-        if _is_number(given, 0, 1) and given < 1:
-            return float(given)
-        self._fault((*path, "noise"), f"must be a number from 0 to below 1, such as 0.01, got {quote(given)}")
-        return 0.0
-
     def _graders(self, target: TargetSpec) -> list[GraderSpec]:
-        given = self._data.get("graders")
-        if not isinstance(given, dict) or not given:
-            self._fault(("graders",), f"must name at least one grader, got {quote(given)}")
-            return []
-        read = [self._grader(key, entry, target) for key, entry in given.items()]
-        return [spec for spec in read if spec is not None]
+        specs = [self._grader(key, entry, target) for key, entry in self._mapping("graders").items()]
+        return [spec for spec in specs if spec is not None]
 
     def _grader(self, key: str, entry: Any, target: TargetSpec) -> GraderSpec | None:
         path: KeyPath = ("graders", key)
         if not isinstance(entry, dict):
-            self._fault(path, f"must be a mapping such as {{kind: exact_match}}, got {quote(entry)}")
+            self._fault(path, f"expected a mapping such as {{kind: exact_match}}, got {quote(entry)}")
             return None
-        kind = entry.get("kind", entry.get("type"))
-        function = entry.get("function")
-        if kind is None and function is not None:
-            self._fault((*path, "kind"), "is required; a custom grader's is 'tool'")
+        kind, function = self._kind(entry, path)
+        if kind is None:
             return None
-        if kind != "tool" and function is not None:
-            self._fault((*path, "function"), f"belongs to kind: tool, and this is {quote(kind)}; keep one of them")
-            return None
-        if kind == "tool":
-            if not isinstance(function, str):
-                self._fault((*path, "function"), f"must name a grader, got {quote(function)}")
-                return None
-            known = ALIASES.get(function, function) in graders.registry
-            origin = graders.registry.origin(ALIASES.get(function, function)) if known else None
-            self._refer("grader", function, (*path, "function"), key, origin)
-            kind, function = (function, None) if known else ("tool", function)
+        kind = ALIASES.get(kind, kind)
         options = self._options(entry, path)
-        if kind == RUBRIC and any(options.get(name) is not None for name in AGENT_JUDGE_KEYS):
-            kind = AGENT_JUDGE
         if kind == AGENT_JUDGE:
-            options |= self._server_of_judge(options, target, path)
-        threshold, timeout = entry.get("pass_threshold"), entry.get("timeout", default_of(GraderSpec, "timeout"))
+            written_key = self._mapping("target").get("api_key")
+            inherited, fault = judge_connection(options, target.kind, target.config, written_key)
+            options |= inherited
+            if fault is not None:
+                self._fault((*path, "api_key_env"), fault)
+        known = {name: value for name, value in entry.items() if name in keys_of(GraderEntry)}
+        timeout = None
         if function is None:
-            timeout = self._check_builtin(str(kind), options, path, entry)
-        for name in options if function is not None else ():
-            message = _misspelt(name) or "a custom grader takes no options; it reads sample.metadata"
-            self._fault((*path, name) if name in entry else (*path, "config", name), message)
-        if threshold is not None and not _is_number(threshold, 0, 1):
-            self._fault((*path, "pass_threshold"), f"must be a number from 0 to 1, got {quote(threshold)}")
-        if not _is_number(timeout, 0, 86_400) or timeout == 0:
-            self._fault((*path, "timeout"), f"must be a number of seconds, got {quote(timeout)}")
-        usual = graders.default_extractor(str(kind)) if function is None else default_of(GraderSpec, "extractor")
+            timeout = self._check_builtin(kind, options, path, entry)
+            if timeout is not None:
+                known.pop("timeout", None)
+        else:
+            for name in options:
+                message = _misspelt(name) or "a custom grader takes no options; it reads sample.metadata"
+                self._fault((*path, name) if name in entry else (*path, "config", name), message)
+        unread: Reader = lambda value, *_: value  # noqa: E731 - its faults depend on the grader
+        written = self._read(GraderEntry, known, path, {"memory": unread}) or GraderEntry()
+        usual = graders.default_extractor(kind) if function is None else default_of(GraderEntry, "extractor")
         extractor, extractor_config = self._extractor(entry, path, usual)
         return GraderSpec(
             key=key,
-            kind=ALIASES.get(str(kind), str(kind)),
+            kind=kind,
             config=options,
             function=function,
             extractor=extractor,
             extractor_config=extractor_config,
-            pass_threshold=threshold,
-            noise=self._noise(path, entry.get("noise")),
-            turns=self._turns(path, entry.get("turns")),
-            timeout=timeout,
+            pass_threshold=written.pass_threshold,
+            noise=written.value_of("noise"),
+            turns=written.value_of("turns"),
+            timeout=written.timeout if timeout is None else timeout,
             memory=self._memory(entry, path, custom=function is not None or extractor not in extractors.registry),
         )
 
+    def _kind(self, entry: Mapping[str, Any], path: KeyPath) -> tuple[str | None, str | None]:
+        """The kind of a built-in grader, or `tool` and the function of a custom one; no kind where it is faulty."""
+        kind = entry.get("kind", entry.get("type"))
+        function = entry.get("function")
+        if kind is None:
+            self._fault((*path, "kind"), "is required; a custom grader's is 'tool'")
+        elif not isinstance(kind, str):
+            self._fault((*path, "kind"), f"expected the kind of a grader, got {quote(kind)}")
+        elif kind != "tool" and function is not None:
+            self._fault((*path, "function"), f"requires kind: tool, but the kind is {quote(kind)}; keep one of them")
+        elif kind == "tool" and not isinstance(function, str):
+            self._fault((*path, "function"), f"expected the name of a grader, got {quote(function)}")
+        elif kind == "tool":
+            name = ALIASES.get(str(function), str(function))
+            origin = graders.registry.origin(name) if name in graders.registry else None
+            self._refer("grader", str(function), (*path, "function"), str(path[-1]), origin)
+            return ("tool", function) if origin is None else (name, None)
+        else:
+            return kind, None
+        return None, None
+
     def _memory(self, entry: Mapping[str, Any], path: KeyPath, *, custom: bool) -> int:
-        given = entry.get("memory")
-        if given is None:
+        written = entry.get("memory")
+        if written is None:
             return GRADER_MEMORY
         if not custom:
             self._fault((*path, "memory"), "only custom graders and extractors have a memory limit; leave it out")
             return GRADER_MEMORY
         try:
-            return parse_size(given)
+            return parse_size(written)
         except ValueError as error:
             self._fault((*path, "memory"), str(error))
             return GRADER_MEMORY
 
     def _options(self, entry: Mapping[str, Any], path: KeyPath) -> dict[str, Any]:
-        config = entry.get("config") or {}
-        if not isinstance(config, dict):
-            self._fault((*path, "config"), f"must be a mapping, got {quote(config)}")
-            config = {}
-        flat = {key: value for key, value in entry.items() if key not in _GRADER_KEYS and not key.startswith("x-")}
+        config = entry.get("config")
+        config = config if isinstance(config, dict) else {}
+        flat = {
+            key: value for key, value in entry.items() if key not in keys_of(GraderEntry) and not key.startswith("x-")
+        }
         for key in flat.keys() & config.keys():
-            self._fault((*path, key), "stands both beside and inside 'config'; keep one")
+            self._fault((*path, key), "is written both inside 'config' and next to it; keep one")
         return {**config, **flat}
 
-    def _server_of_judge(self, options: Mapping[str, Any], target: TargetSpec, path: KeyPath) -> dict[str, Any]:
-        """Where the agent that judges is, and the variable of its key: as in letta, with the agent that is judged.
-
-        A judge with a server of its own gets neither, for the target's key is not to be sent there.
-        """
-        if target.kind not in _LETTA or options.get("base_url") is not None:
-            return {}
-        found = {
-            name: target.config[name]
-            for name in _LETTA_SERVER
-            if isinstance(target.config.get(name), str) and options.get(name) is None
-        }
-        key = self._data["target"].get("api_key")
-        if key is None or options.get("api_key_env") is not None:
-            return found
-        variable = _ONE_VARIABLE.fullmatch(key) if isinstance(key, str) else None
-        if variable is None:
-            told = "a judge's key is read from a variable, and the target's stands in the suite"
-            self._fault((*path, "api_key_env"), f"{told}; write api_key: ${{LETTA_API_KEY}} there, and export it")
-            return found
-        return {**found, "api_key_env": variable[1]}
-
-    def _check_builtin(self, kind: str, options: dict[str, Any], path: KeyPath, entry: Mapping[str, Any]) -> Any:
-        """Takes the options for what they are, and gives the seconds that the grader may take."""
-        timeout = entry.get("timeout", default_of(GraderSpec, "timeout"))
+    def _check_builtin(
+        self, kind: str, options: dict[str, Any], path: KeyPath, entry: Mapping[str, Any]
+    ) -> float | None:
+        """Check the options; returns the grader's timeout where it is an option of this kind."""
         try:
-            declaration = graders.registry.get(ALIASES.get(kind, kind))
+            declaration = graders.registry.get(kind)
         except UnknownNameError as error:
             own = find_marked_functions(self._file.parent, {Mark("grader", kind)})
             message = error.problems[0].message
             if own:
                 message = f"{kind!r} is a function of {own[0].file.name}; write kind: tool, function: {kind}"
             self._fault((*path, "kind"), message)
-            return timeout
+            return None
         if not issubclass(declaration, graders.DeclaredGrader):
-            return timeout
+            return None
         nested = entry["config"] if isinstance(entry.get("config"), dict) else {}
-        if "timeout" in declaration.option_names():
-            # A key of every grader that this one knows as an option: of how long it waits for others.
-            if "timeout" in entry and "timeout" in nested:
-                self._fault((*path, "timeout"), "stands both beside and inside 'config'; keep one")
-            options |= {"timeout": entry["timeout"]} if "timeout" in entry else {}
+        if "timeout" in declaration.option_names() and "timeout" in entry:
+            # a key of every grader, which is also an option of this kind
+            if "timeout" in nested:
+                self._fault((*path, "timeout"), "is written both inside 'config' and next to it; keep one")
+            options["timeout"] = entry["timeout"]
         reading = declaration.read(options, "")
         for problem in (*reading.problems, *reading.unknown):
             key = str(next(_steps(problem.path), ""))
@@ -514,11 +455,14 @@ class _Reader:
                 problem = problem._replace(message=_misspelt(key) or problem.message)
             self._take([problem], (*path, "config") if key in nested else path)
         if not reading.problems:
-            self._look_around(declaration(config=options), path, nested)
-        return getattr(reading.options, "timeout", timeout)
+            self._check_files(declaration(config=options), path, nested)
+        timeout = getattr(reading.options, "timeout", None)
+        if timeout is None and "timeout" in declaration.option_names():
+            return float(default_of(GraderEntry, "timeout"))
+        return timeout
 
-    def _look_around(self, grader: graders.DeclaredGrader[Any], path: KeyPath, nested: Mapping[str, Any]) -> None:
-        """What a grader says of the files that it names."""
+    def _check_files(self, grader: graders.DeclaredGrader[Any], path: KeyPath, nested: Mapping[str, Any]) -> None:
+        """Report what the grader finds in the files it names."""
         if type(grader).config_issues is graders.DeclaredGrader.config_issues:
             return
         for problem, fatal in grader.config_issues(self._file.parent, self._first_case):
@@ -531,9 +475,9 @@ class _Reader:
 
     @cached_property
     def _first_case(self) -> Sample | None:
-        """One of the cases, where it can be read: it tells which variables the others have too."""
-        given = self._data.get("dataset")
-        source = given if isinstance(given, list) else self._file.parent / str(given)
+        """The first case, if it can be read: it shows which variables the others have too."""
+        written = self._data.get("dataset")
+        source = written if isinstance(written, list) else self._file.parent / str(written)
         if isinstance(source, Path) and not source.is_file():
             return None
         try:
@@ -544,7 +488,6 @@ class _Reader:
     def _extractor(self, entry: Mapping[str, Any], path: KeyPath, usual: str) -> tuple[str, dict[str, Any]]:
         name, config = entry.get("extractor", usual), entry.get("extractor_config") or {}
         if not isinstance(name, str) or not isinstance(config, dict):
-            self._fault((*path, "extractor"), f"must be a name, with extractor_config a mapping, got {quote(name)}")
             return usual, {}
         known = name in extractors.registry
         origin = extractors.registry.origin(name) if known else None
@@ -554,20 +497,11 @@ class _Reader:
             self._take([*reading.problems, *reading.unknown], (*path, "extractor_config"))
         return name, config
 
-    def _gate(self, keys: list[str]) -> Gate | None:
-        given = self._data.get("gate")
-        if given is None:
-            return None
-        reading = read_gate(given, keys)
-        self._take(list(reading.problems), ("gate",))
-        for warning in reading.warnings:
-            self._warn(("gate", *_steps(warning.path)), warning.message)
-        return reading.gate
 
-
-def _hint(value: str, known: Sequence[str]) -> str:
-    near = closest_match(value, known)
-    return f"did you mean {near!r}?" if near else f"the graders are {', '.join(known)}"
+def _no_grader(name: str, known: Sequence[str]) -> str:
+    near = closest_match(name, known)
+    hint = f"did you mean {near!r}?" if near else f"the graders are {', '.join(known)}"
+    return f"no grader {quote(name)}; {hint}"
 
 
 def _steps(path: str) -> Iterator[str | int]:
@@ -576,10 +510,6 @@ def _steps(path: str) -> Iterator[str | int]:
 
 
 def _misspelt(key: str) -> str | None:
-    """A message for a key of a grader that is nearly one of those that every grader has."""
-    near = closest_match(key, _GRADER_KEYS)
+    """A message for an unknown option that resembles a key of every grader."""
+    near = closest_match(key, keys_of(GraderEntry))
     return None if near is None else f"unknown key; did you mean {near!r}?"
-
-
-def _is_number(value: object, low: float, high: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high

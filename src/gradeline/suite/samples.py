@@ -148,7 +148,7 @@ def _faults(row: Row, data: dict[str, Any], keys: _Keys, needs_input: bool) -> I
         if not isinstance(data.get(name), str | None):
             yield row.problem(f"must be a text, got {quote(data[name])}", name)
     if data.get("rubric") and data.get("rubric_path"):
-        yield row.problem("stands beside rubric; keep one of them", "rubric_path")
+        yield row.problem("conflicts with rubric; keep one of them", "rubric_path")
     try:
         cluster_name(data.get("cluster"))
     except ValueError as error:

@@ -1,8 +1,8 @@
-"""The JSON Schema of suite files, made from their keys and from the declarations.
+"""The JSON Schema of suite files, derived from the declarations of suites, graders, extractors, targets and gates.
 
-The schema is of draft 2020-12 and keeps to keywords that mean the same in draft 7, which is what most
-editors know. It takes whatever the reader takes; what only a look at the disk or at other parts of the
-suite can tell (a missing file, the name of a grader) is the reader's alone to refuse.
+It is of draft 2020-12 and uses only keywords that mean the same in draft 7, which most editors implement. It accepts
+whatever the reader accepts; faults that depend on files or on other parts of the suite (a missing file, the name of a
+grader) are found by the reader only.
 """
 
 from __future__ import annotations
@@ -11,32 +11,44 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from inspect import cleandoc
 from typing import Any, NamedTuple
+from urllib.parse import quote as percent_encoded
 
 from gradeline import extractors, graders, targets
 from gradeline.graders.registry import ALIASES
+from gradeline.model import Config
 from gradeline.model.config import config_schema
-from gradeline.suite.keys import (
-    AGENT_JUDGE,
-    AGENT_JUDGE_KEYS,
-    CASE_KEYS,
-    GRADER_KEYS,
+from gradeline.suite.declaration import (
     REWARDS,
-    RUBRIC,
-    SUITE_KEYS,
-    TARGET_KEYS,
-    TEXT,
-    Key,
-    Schema,
+    BudgetSpec,
+    CaseEntry,
+    GraderEntry,
+    PriceSpec,
+    SuiteFile,
+    TargetEntry,
     default_of,
-    defined,
+    keys_of,
 )
-from gradeline.suite.spec import BudgetSpec, GraderSpec, PriceSpec
-from gradeline.targets.registry import ALIASES as TARGET_ALIASES
+from gradeline.suite.letta_dialects import (
+    AGENT_JUDGE,
+    AGENT_JUDGE_OPTIONS,
+    IGNORED,
+    RUBRIC,
+    TARGET_KINDS,
+    Alias,
+    Section,
+    aliases_of,
+    spellings,
+)
 from gradeline.verdict import gate_schema
 
+Schema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 OWN: Schema = {"^x-": {}}
-"""Keys that are the user's own."""
+"""Keys for the user's own use."""
+_TEXT: Schema = {"type": "string", "pattern": r"\S"}
+_NULL: Schema = {"type": "null"}
+_MAPPING: Schema = {"type": ["object", "null"]}
+_FILLED: Schema = {"not": _NULL}
 
 
 def suite_schema() -> Schema:
@@ -46,14 +58,28 @@ def suite_schema() -> Schema:
     definitions.add("target", _target(definitions))
     definitions.add("grader", _grader(definitions))
     definitions.add("gate", _gate(definitions))
-    definitions.add("reward", _by_kind(definitions, "reward", _rewards()))
+    rewards = [_Kind(name, _summary(reward.__doc__), config_schema(reward)) for name, reward in REWARDS.items()]
+    definitions.add("reward", _by_kind(definitions, "reward", rewards))
     for name, spec in (("budget", BudgetSpec), ("price", PriceSpec)):
         definitions.add(name, {"description": _summary(spec.__doc__), **config_schema(spec)})
+    schema = declared_keys(SuiteFile, "suite")
+    cases = {"type": "array", "items": defined("case"), "minItems": 1}
+    parts: dict[str, Schema] = {
+        "dataset": {"anyOf": [_TEXT, cases]},
+        "target": defined("target"),
+        "graders": {"type": "object", "additionalProperties": defined("grader"), "minProperties": 1},
+        **{name: {"anyOf": [defined(name), _NULL]} for name in ("gate", "reward", "budget")},
+        "prices": {"type": ["object", "null"], "additionalProperties": defined("price")},
+    }
+    for name, part in parts.items():
+        schema["properties"][name] = {"description": schema["properties"][name]["description"], **part}
+    for name in IGNORED:
+        schema["properties"][name] = {"description": "A key of letta-evals, without effect here.", **_MAPPING}
     return {
         "$schema": DIALECT,
         "title": "gradeline suite",
-        "description": "What an agent is asked, and how its answers are graded.",
-        **_mapping(SUITE_KEYS),
+        "description": "The cases, the agent under test, and how its responses are graded.",
+        **schema,
         "patternProperties": OWN,
         "additionalProperties": False,
         "$defs": definitions.finished(),
@@ -61,10 +87,7 @@ def suite_schema() -> Schema:
 
 
 def schema_text() -> str:
-    """The schema as a file holds it: a line for each key and each definition.
-
-    It is ASCII, so that no terminal and no shell can spoil it.
-    """
+    """The schema as the text of a file: one line per key and definition, ASCII so that any terminal can print it."""
     parts = []
     for key, value in suite_schema().items():
         if key in ("properties", "$defs"):
@@ -75,32 +98,46 @@ def schema_text() -> str:
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
-def _mapping(keys: Mapping[str, Key]) -> Schema:
-    """A mapping with these keys; it is left open."""
-    schema: Schema = {
-        "type": "object",
-        "properties": {name: {"description": key.description, **key.schema} for name, key in keys.items()},
-        "required": [name for name, key in keys.items() if key.required],
-    }
-    pairs = [(name, key.same_as) for name, key in keys.items() if key.same_as is not None]
-    if pairs:
-        schema["allOf"] = [
-            {"if": _has(other, {"not": {"type": "null"}}), "then": {"properties": {name: {"type": "null"}}}}
-            for name, other in pairs
-        ]
-    return schema
+def declared_keys(entry: type[Config], section: Section | None = None) -> Schema:
+    """An open mapping with the declared keys and their aliases."""
+    declared = config_schema(entry)
+    properties: dict[str, Schema] = {}
+    conflicts = []
+    for key, option in declared["properties"].items():
+        properties[key] = {word: value for word, value in option.items() if (word, value) != ("default", None)}
+        for alias in aliases_of(section) if section else ():
+            if alias.key == key:
+                properties[alias.spelling] = alias_schema(alias, properties[key])
+                if_key = _has(key, _FILLED)
+                conflicts.append({"if": if_key, "then": {"properties": {alias.spelling: _NULL}}})
+    schema: Schema = {"type": "object", "properties": properties, "required": declared.get("required", [])}
+    return {**schema, "allOf": conflicts} if conflicts else schema
+
+
+def alias_schema(alias: Alias, option: Schema) -> Schema:
+    """The schema of letta-evals' name of an option."""
+    described = {"description": f"letta-evals' name of `{alias.key}`."}
+    if alias.values:
+        return {**described, "anyOf": [{"enum": list(alias.values)}, _NULL]}
+    return {**option, **described}
+
+
+def defined(name: str, *steps: str) -> Schema:
+    """A reference to a definition of the schema, or to a part of it."""
+    path = "/".join(part.replace("~", "~0").replace("/", "~1") for part in (name, *steps))
+    return {"$ref": f"#/$defs/{percent_encoded(path, safe='/~')}"}
 
 
 def _has(name: str, schema: Schema) -> Schema:
-    """Holds of a mapping that has the key, with such a value."""
+    """Matches a mapping that has the key with such a value."""
     return {"properties": {name: schema}, "required": [name]}
 
 
 def _closed(names: Iterable[str], options: Schema) -> Schema:
-    """A schema that takes these keys too, and without looking at them; what is open stays so."""
+    """The schema, with these keys accepted too; an open schema stays open."""
     if "properties" not in options:
         return options
-    # an editor proposes nothing for `true`, so each key is offered once: where it is described
+    # an editor proposes nothing for `true`, so it offers each key once: where it is described
     return {**options, "properties": {**dict.fromkeys(names, True), **options["properties"]}}
 
 
@@ -114,10 +151,6 @@ def _kinds(listing: Iterable[Mapping[str, Any]]) -> list[_Kind]:
     return [_Kind(entry["id"], entry["description"], entry["config_schema"]) for entry in listing]
 
 
-def _rewards() -> list[_Kind]:
-    return [_Kind(name, _summary(config.__doc__), config_schema(config)) for name, config in REWARDS.items()]
-
-
 def _summary(doc: str | None) -> str:
     return cleandoc(doc or "").split("\n\n")[0].replace("\n", " ")
 
@@ -127,42 +160,40 @@ def _names(kinds: Iterable[_Kind]) -> list[Schema]:
 
 
 def _by_kind(
-    definitions: _Definitions,
-    noun: str,
-    kinds: list[_Kind],
-    keys: Mapping[str, Key] | None = None,
-    default: str | None = None,
+    definitions: _Definitions, noun: str, kinds: list[_Kind], schema: Schema | None = None, default: str | None = None
 ) -> Schema:
-    """A mapping whose ``kind`` decides which options it takes."""
-    keys = keys or {"kind": Key(f"Which {noun} it is.", {}, required=default is None)}
-    schema = _mapping(keys)
-    schema["properties"]["kind"]["anyOf"] = _names(kinds) if default is None else [*_names(kinds), {"type": "null"}]
-    schema.setdefault("allOf", [])
+    """A mapping whose ``kind`` decides which options it has."""
+    if schema is None:
+        kind_key = {"kind": {"description": f"Which {noun} it is."}}
+        schema = {"type": "object", "properties": kind_key, "required": [] if default else ["kind"]}
+    names = _names(kinds) if default is None else [*_names(kinds), _NULL]
+    schema["properties"]["kind"] = {"description": schema["properties"]["kind"]["description"], "anyOf": names}
+    rules = schema.setdefault("allOf", [])
     for kind in kinds:
-        own = definitions.add(f"{noun}-{kind.name}", _closed(keys, kind.options))
+        own = definitions.add(f"{noun}-{kind.name}", _closed(schema["properties"], kind.options))
         chosen = (
             {"properties": {"kind": {"enum": [kind.name, None]}}}
             if kind.name == default
             else _has("kind", {"const": kind.name})
         )
-        schema["allOf"].append({"if": chosen, "then": own})
+        rules.append({"if": chosen, "then": own})
     return schema
 
 
 def _target(definitions: _Definitions) -> Schema:
     kinds = [kind._replace(options=_with_variables(kind.options)) for kind in _kinds(targets.registry.list())]
     known = {kind.name: kind for kind in kinds}
-    for alias, name in TARGET_ALIASES.items():
+    for alias, name in TARGET_KINDS.items():
         kinds.append(known[name]._replace(name=alias, description=f"Another name of {name}."))
-    schema = _by_kind(definitions, "target", kinds, TARGET_KEYS)
-    for models in ("models", "model_handles"):
+    schema = _by_kind(definitions, "target", kinds, declared_keys(TargetEntry, "target"))
+    for models in spellings("target", "models"):
         several = _has(models, {"type": "array", "minItems": 1})
-        schema["allOf"].append({"if": several, "then": {"properties": {"model": {"type": "null"}}}})
+        schema["allOf"].append({"if": several, "then": {"properties": {"model": _NULL}}})
     return schema
 
 
 def _gate(definitions: _Definitions) -> Schema:
-    """Gates by their kind; one without is simple, and null is the same as nothing."""
+    """Gates by their kind; without one a gate is simple. Null is the same as nothing."""
     kinds = []
     for definition in gate_schema()["$defs"].values():
         if "properties" in definition:
@@ -191,7 +222,7 @@ def _or_nothing(option: Schema) -> Schema:
 
 
 def _with_variables(schema: Any) -> Any:
-    """The schema of a target's options, where ``${NAME}`` may stand for any text."""
+    """The schema of a target's options, in which ``${NAME}`` may replace any string."""
     if isinstance(schema, list):
         return [_with_variables(item) for item in schema]
     if not isinstance(schema, dict):
@@ -206,10 +237,17 @@ def _grader(definitions: _Definitions) -> Schema:
     kinds = _kinds(graders.registry.list())
     tool = _Kind("tool", "The grader that `function` names, of your own code or built in.", {})
     aliases = [_Kind(alias, f"Another name of {kind}.", {}) for alias, kind in ALIASES.items()]
-    own = {**TEXT, "description": "A custom grader: file.py:name, module:name, or its bare name."}
+    own = {**_TEXT, "description": "A custom grader: file.py:name, module:name, or its bare name."}
     definitions.add("kind-of-grader", {"anyOf": _names([*kinds, tool, *aliases])})
     definitions.add("function-of-grader", {"anyOf": [*_names(kinds), own]})
-    schema = _mapping(GRADER_KEYS)
+    schema = declared_keys(GraderEntry)
+    references = {
+        **dict.fromkeys(("kind", "type"), defined("kind-of-grader")),
+        "function": {"anyOf": [defined("function-of-grader"), _NULL]},
+        "extractor": defined("extractor"),
+    }
+    for key, reference in references.items():
+        schema["properties"][key] = {"description": schema["properties"][key]["description"], **reference}
     schema["anyOf"] = [{"required": ["kind"]}, {"required": ["type"]}]
     schema["allOf"] = [
         *_tool([kind.name for kind in kinds]),
@@ -220,7 +258,7 @@ def _grader(definitions: _Definitions) -> Schema:
 
 
 def _same_options(kinds: Iterable[_Kind]) -> list[tuple[list[str], Schema]]:
-    """The kinds that take the same options, together: a third of them takes none."""
+    """The kinds by their options: a third of them has none."""
     found: dict[str, tuple[list[str], Schema]] = {}
     for kind in kinds:
         found.setdefault(json.dumps(kind.options), ([], kind.options))[0].append(kind.name)
@@ -228,7 +266,7 @@ def _same_options(kinds: Iterable[_Kind]) -> list[tuple[list[str], Schema]]:
 
 
 def _is_kind(names: list[str], function: Schema | None = None) -> list[Schema]:
-    """What holds of a grader of such a kind: ``type`` counts where there is no ``kind``."""
+    """Matches a grader of such a kind: ``type`` counts without a ``kind``."""
     kind: Schema = {"enum": names}
     named = {} if function is None else {"function": function}
     return [
@@ -240,14 +278,14 @@ def _is_kind(names: list[str], function: Schema | None = None) -> list[Schema]:
 def _tool(builtins: list[str]) -> Iterator[Schema]:
     yield {
         "if": {"anyOf": _is_kind(["tool"])},
-        "then": {"properties": {"function": TEXT}, "required": ["function"]},
-        "else": {"properties": {"function": {"type": "null"}}},
+        "then": {"properties": {"function": _TEXT}, "required": ["function"]},
+        "else": {"properties": {"function": _NULL}},
     }
-    nothing = {"type": ["object", "null"], "maxProperties": 0}
+    nothing = {**_MAPPING, "maxProperties": 0}
     yield {
         "if": {"anyOf": _is_kind(["tool"], {"not": {"enum": builtins}})},
         "then": {
-            "properties": {**dict.fromkeys(GRADER_KEYS, True), "config": nothing},
+            "properties": {**dict.fromkeys(keys_of(GraderEntry), True), "config": nothing},
             "patternProperties": OWN,
             "additionalProperties": False,
         },
@@ -255,21 +293,20 @@ def _tool(builtins: list[str]) -> Iterator[Schema]:
 
 
 def _options_of_grader(definitions: _Definitions, names: list[str], options: Schema) -> Schema:
-    """The options of a kind, which may stand beside the grader's keys or inside ``config``, but not in both."""
+    """The options of a kind, written next to the grader's keys or inside ``config``, but not both."""
     required = options.get("required", [])
     inside = definitions.add(f"grader-{names[0]}", {**options, "type": ["object", "null"], "required": []})
-    beside = [name for name in options.get("properties", {}) if name not in GRADER_KEYS]
+    flat = [name for name in options.get("properties", {}) if name not in keys_of(GraderEntry)]
     rules = [
-        {"if": {"required": [name]}, "then": {"properties": {"config": {"properties": {name: False}}}}}
-        for name in beside
+        {"if": {"required": [name]}, "then": {"properties": {"config": {"properties": {name: False}}}}} for name in flat
     ]
     for name in required:
         in_config = _has("config", {"type": "object", "required": [name]})
-        rules.append({"anyOf": [{"required": [name]}, in_config] if name in beside else [in_config]})
+        rules.append({"anyOf": [{"required": [name]}, in_config] if name in flat else [in_config]})
     entry: Schema = {
         "properties": {
-            **dict.fromkeys(GRADER_KEYS, True),
-            **{name: defined(f"grader-{names[0]}", "properties", name) for name in beside},
+            **dict.fromkeys(keys_of(GraderEntry), True),
+            **{name: defined(f"grader-{names[0]}", "properties", name) for name in flat},
             "config": inside,
         }
     }
@@ -283,9 +320,9 @@ def _options_of_grader(definitions: _Definitions, names: list[str], options: Sch
 
 
 def _rubrics(names: list[str]) -> Iterator[Schema]:
-    """What holds of kind: rubric where it means one of these: an agent judges where one is named."""
-    given = [_has(key, {"not": {"type": "null"}}) for key in AGENT_JUDGE_KEYS]
-    by_agent: Schema = {"anyOf": [*given, _has("config", {"type": "object", "anyOf": given})]}
+    """Matches kind: rubric where it means one of these: with an option of agents as judges, an agent judges."""
+    named = [_has(key, _FILLED) for key in AGENT_JUDGE_OPTIONS]
+    by_agent: Schema = {"anyOf": [*named, _has("config", {"type": "object", "anyOf": named})]}
     if AGENT_JUDGE in names:
         yield {"allOf": [{"anyOf": _is_kind([RUBRIC])}, by_agent]}
     if ALIASES[RUBRIC] in names:
@@ -294,14 +331,12 @@ def _rubrics(names: list[str]) -> Iterator[Schema]:
 
 def _extractors(definitions: _Definitions) -> Iterator[Schema]:
     kinds = _kinds(extractors.registry.list())
-    own = {**TEXT, "description": "A custom extractor: file.py:name, module:name, or its bare name."}
-    default = default_of(GraderSpec, "extractor")
+    own = {**_TEXT, "description": "A custom extractor: file.py:name, module:name, or its bare name."}
+    default = default_of(GraderEntry, "extractor")
     definitions.add("extractor", {"default": default, "anyOf": [*_names(kinds), own]})
     for names, options in _same_options(kinds):
         needed = bool(options.get("required"))
-        config = definitions.add(
-            f"extractor-{names[0]}", options if needed else {**options, "type": ["object", "null"]}
-        )
+        config = definitions.add(f"extractor-{names[0]}", options if needed else {**options, **_MAPPING})
         yield {
             "if": {
                 "properties": {"extractor": {"enum": names}},
@@ -315,38 +350,38 @@ def _extractors(definitions: _Definitions) -> Iterator[Schema]:
 
 
 def _case() -> Schema:
-    asked = {"not": {"type": "null"}}
+    schema = declared_keys(CaseEntry, "case")
+    del schema["allOf"]  # a case may have both names: the second is metadata
     return {
-        "description": "A case; keys that are not known go into its metadata.",
-        **_mapping(CASE_KEYS),
-        "anyOf": [_has("input", asked), _has("prompt", asked)],
+        "description": "A case; unknown keys become metadata.",
+        **schema,
+        "anyOf": [_has(name, _FILLED) for name in spellings("case", "input")],
     }
 
 
 class _Definitions:
-    """The definitions of the schema, each under its own name."""
+    """The definitions of the schema by name."""
 
     def __init__(self) -> None:
         self.found: dict[str, Schema] = {}
 
     def add(self, name: str, schema: Schema) -> Schema:
-        """Keep a schema, together with the definitions it brings along; gives the reference to it.
+        """Add a schema and its own definitions; returns the reference to it.
 
-        What several declarations bring is kept once; where two mean different things by one name, the
-        later keep theirs under a longer one.
+        Equal definitions of several schemas are added once; a different one of the same name gets a longer name.
         """
-        brought: dict[str, Schema] = schema.get("$defs", {})
-        moved = {key: _moved(value, {}) for key, value in brought.items()}
+        own: dict[str, Schema] = schema.get("$defs", {})
+        moved = {key: _moved(value, {}) for key, value in own.items()}
         names: dict[str, str] = {}
         if any(self.found.get(key, value) != value for key, value in moved.items()):
-            names = {key: f"{name}-{key}" for key in brought}
-            moved = {names[key]: _moved(value, names) for key, value in brought.items()}
+            names = {key: f"{name}-{key}" for key in own}
+            moved = {names[key]: _moved(value, names) for key, value in own.items()}
         self.found |= moved
         self.found[name] = _moved({key: value for key, value in schema.items() if key != "$defs"}, names)
         return defined(name)
 
     def finished(self) -> dict[str, Schema]:
-        """All definitions; an option that several have is described in the first and referred to in the others."""
+        """All definitions; an option that several have is defined in the first and referenced by the others."""
         places: dict[str, Schema] = {}
 
         def once(option: Any, here: Schema) -> Any:
@@ -365,7 +400,7 @@ class _Definitions:
         return shared
 
     def _by_tag(self, definition: Schema) -> Schema:
-        """A choice among mappings as one that is decided by their tag: an editor then knows which is meant."""
+        """A union of mappings as a choice by their tag, so that an editor knows which one is meant."""
         choices = [(choice, self._options(choice)) for choice in definition.get("anyOf", ())]
         tags = {name for _, options in choices for name, option in options.items() if _is_tag(option)}
         if len(tags) != 1:
@@ -398,7 +433,7 @@ def _is_tag(option: object) -> bool:
 
 
 def _moved(schema: Any, names: Mapping[str, str]) -> Any:
-    """The schema with its references led to the new names, without the titles that say a class's name."""
+    """The schema with renamed references and without titles, which are class names."""
     if isinstance(schema, list | tuple):
         return [_moved(item, names) for item in schema]
     if not isinstance(schema, dict):

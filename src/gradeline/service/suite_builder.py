@@ -1,0 +1,394 @@
+"""From what a caller asks to a suite that the run keeps as data, and from there to a suite that can be run.
+
+A suite over REST is data: it names no file, no code and no variable of the server, and holds no secret itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import yaml
+from msgspec import Struct
+
+from gradeline import extractors, graders
+from gradeline.engine.early_stopping import STOP_EARLY
+from gradeline.errors import ConfigError
+from gradeline.model import Sample, Storage, quote
+from gradeline.model.secrets import contains_secret
+from gradeline.service.auth import Caller
+from gradeline.service.egress import ServiceEgress
+from gradeline.service.errors import Code, ServiceError
+from gradeline.service.graders import ResolvedGrader, StoredGraders
+from gradeline.service.secrets import Secrets
+from gradeline.service.settings import ServeSettings
+from gradeline.service.test_cases import Filter, TestCases
+from gradeline.service.world import DATA_TARGETS, check_judges, check_target
+from gradeline.suite.clusters import ClusterPath
+from gradeline.suite.dataset import open_dataset
+from gradeline.suite.declaration import SuiteFile, default_of
+from gradeline.suite.stored import with_variables
+from gradeline.targets.registry import ALIASES, is_plugin
+
+MOST_RESULTS = 1_000_000
+
+_CODE_KEYS = ("setup_script", "output")
+_FILE_OPTIONS = ("prompt_path", "rubric_path", "agent_file")
+_TIMED = frozenset({"http", "openai", "anthropic", "gemini", "ollama", "vllm"})
+
+
+class EvaluationRequest(Struct, frozen=True, kw_only=True):
+    """What a caller asks for when a run is started."""
+
+    name: str | None = None
+    suite: dict[str, Any] | None = None
+    test_case_ids: list[str] | None = None
+    tag: str | None = None
+    agent_endpoint_url: str | None = None
+    target: dict[str, Any] | None = None
+    grader_ids: list[str | dict[str, Any]] | None = None
+    repeats: int | None = None
+    concurrency: int | None = None
+    timeout_s: float | None = None
+    baseline_id: str | None = None
+    stop_early: bool = False
+
+
+class BuiltSuite(NamedTuple):
+    """A suite that can be kept, and the cases of its run."""
+
+    document: dict[str, Any]
+    samples: list[Sample]
+    tag: str | None
+
+
+class SuiteBuilder:
+    """Makes suites of what callers ask for; `ServiceError` says what is wrong with it."""
+
+    def __init__(
+        self,
+        settings: ServeSettings,
+        storage: Storage,
+        cases: TestCases,
+        graders: StoredGraders,
+        egress: ServiceEgress,
+        secrets: Secrets,
+    ) -> None:
+        self._settings = settings
+        self._storage = storage
+        self._cases = cases
+        self._graders = graders
+        self._egress = egress
+        self._secrets = secrets
+
+    def made(self, asked: EvaluationRequest, caller: Caller) -> BuiltSuite:
+        """The suite that was sent, or the one that its parts make up."""
+        document, tag = self._sent(asked) if asked.suite is not None else (self._of_parts(asked), asked.tag)
+        rows = document.pop("dataset", None)
+        samples = self._samples(document, rows) if isinstance(rows, list) else self._stored_cases(asked, tag)
+        samples = _clustered(samples, document.get("cluster"))
+        document["dataset"] = []
+        document["target"] = self._target(document.get("target"), asked, caller)
+        check_judges(document["graders"], self._egress, self._secrets, caller)
+        for key, value in (("repeats", asked.repeats), ("concurrency", asked.concurrency)):
+            if value is not None:
+                for other in {"repeats": ("num_runs",), "concurrency": ("max_concurrent",)}[key]:
+                    document.pop(other, None)
+                document[key] = value
+        if not {"concurrency", "max_concurrent"} & document.keys():
+            usual = int(default_of(SuiteFile, "concurrency"))
+            if usual > self._settings.max_concurrency:
+                document["concurrency"] = self._settings.max_concurrency
+        return BuiltSuite(document, samples, tag)
+
+    def agent(self, asked: EvaluationRequest, caller: Caller) -> dict[str, Any]:
+        """The agent alone, checked as that of a run."""
+        return self._target(_agent_of(asked), asked, caller)
+
+    def graders(self, entries: Sequence[str | Mapping[str, Any]], caller: Caller) -> dict[str, Any]:
+        """Stored graders as a suite has them."""
+        found = {one.key: _entry(one) for one in self._graders.resolve(entries)}
+        check_judges(found, self._egress, self._secrets, caller)
+        return found
+
+    def _sent(self, asked: EvaluationRequest) -> tuple[dict[str, Any], str | None]:
+        document = dict(asked.suite or {})
+        for name in ("agent_endpoint_url", "target", "grader_ids"):
+            if getattr(asked, name) is not None:
+                raise ServiceError(
+                    Code.INVALID_INPUT, f"Field {name!r} cannot stand beside 'suite'; write it into the suite"
+                )
+        _refuse_code(document)
+        dataset = document.get("dataset")
+        tag = asked.tag
+        if isinstance(dataset, Mapping) and set(dataset) == {"tag"} and isinstance(dataset["tag"], str):
+            tag = dataset["tag"]
+            del document["dataset"]
+        elif dataset is not None and not isinstance(dataset, list):
+            reason = f"must be a list of cases or {{tag: NAME}}, not {quote(dataset)}; files are not read over REST"
+            raise ServiceError(Code.INVALID_INPUT, f"Field 'suite.dataset' {reason}")
+        elif dataset is not None and (asked.tag is not None or asked.test_case_ids is not None):
+            raise ServiceError(
+                Code.INVALID_INPUT, "Field 'suite.dataset' and 'test_case_ids' or 'tag' exclude each other"
+            )
+        if asked.name is not None or "name" not in document:
+            document["name"] = asked.name or "evaluation"
+        return document, tag
+
+    def _of_parts(self, asked: EvaluationRequest) -> dict[str, Any]:
+        target = _agent_of(asked)
+        if asked.grader_ids is None:
+            raise ServiceError(Code.MISSING_FIELD, "Field 'grader_ids' is required")
+        return {
+            "name": asked.name or "evaluation",
+            "target": target,
+            "graders": {one.key: _entry(one) for one in self._graders.resolve(asked.grader_ids)},
+        }
+
+    def _stored_cases(self, asked: EvaluationRequest, tag: str | None) -> list[Sample]:
+        if asked.test_case_ids is not None and tag is not None:
+            raise ServiceError(Code.INVALID_INPUT, "Fields 'test_case_ids' and 'tag' exclude each other")
+        if tag is not None:
+            found = [case.sample() for case in self._cases.matching(Filter(tag=tag)) if tag in case.tags]
+            if not found:
+                raise ServiceError(Code.INVALID_INPUT, f"Field 'tag': no test case has the tag {quote(tag, 80)}")
+            return found
+        if asked.test_case_ids is None:
+            raise ServiceError(Code.MISSING_FIELD, "Field 'test_case_ids' is required (or 'tag')")
+        return self._named_cases(asked.test_case_ids)
+
+    def _named_cases(self, ids: Sequence[str]) -> list[Sample]:
+        if not ids:
+            raise ServiceError(Code.INVALID_LENGTH, "Field 'test_case_ids' must name at least one test case")
+        named = Counter(ids)
+        if len(named) < len(ids):
+            twice = named.most_common(1)[0][0]
+            raise ServiceError(Code.DUPLICATE_ID, f"Field 'test_case_ids' names {quote(twice, 60)} twice")
+        found = self._cases.find(ids)
+        unknown = [case for case in ids if case not in found]
+        if unknown:
+            message = f"Field 'test_case_ids': no test case {quote(unknown[0], 60)}"
+            raise ServiceError(Code.INVALID_TEST_CASE_ID, message, details={"ids": unknown[:100]})
+        return [found[case].sample() for case in ids]
+
+    def _samples(self, document: dict[str, Any], rows: list[Any]) -> list[Sample]:
+        """The cases that stand in the suite, chosen as it says."""
+        tags, limit = document.pop("sample_tags", None) or (), document.pop("max_samples", None) or 0
+        if not isinstance(tags, list | tuple) or not isinstance(limit, int):
+            raise ServiceError(
+                Code.INVALID_INPUT, "Fields 'suite.sample_tags' and 'suite.max_samples': a list and a number"
+            )
+        try:
+            samples = list(open_dataset(rows, tags=tags, limit=limit))
+        except ConfigError as error:
+            raise refused(error, "suite") from None
+        for sample in samples:
+            if sample.rubric_path is not None:
+                raise ServiceError(
+                    Code.INVALID_INPUT, f"Case {quote(sample.case_key)}: 'rubric_path' names a file; use 'rubric'"
+                )
+        if not samples:
+            raise ServiceError(Code.INVALID_LENGTH, "Field 'suite.dataset' must hold at least one case")
+        return samples
+
+    def _target(self, given: object, asked: EvaluationRequest, caller: Caller) -> dict[str, Any]:
+        if not isinstance(given, dict):
+            raise ServiceError(Code.INVALID_INPUT, "Field 'target' must be an object such as {kind: http, url: …}")
+        target = dict(given)
+        kind = ALIASES.get(str(target.get("kind")), str(target.get("kind")))
+        if kind not in DATA_TARGETS | set(self._settings.allow_target):
+            known = ", ".join(sorted(DATA_TARGETS | set(self._settings.allow_target)))
+            message = f"Field 'target.kind': {quote(kind, 40)} is not allowed here, only {known} (--allow-target)"
+            raise ServiceError(Code.FORBIDDEN, message)
+        timeout_s = asked.timeout_s
+        if timeout_s is not None:
+            if kind not in _TIMED:
+                raise ServiceError(
+                    Code.INVALID_INPUT, f"Field 'timeout_s': a target of kind {kind} takes no time limit"
+                )
+            if target.get("timeout", timeout_s) != timeout_s:
+                raise ServiceError(Code.INVALID_INPUT, "Fields 'timeout_s' and 'target.timeout' differ; keep one")
+            target["timeout"] = timeout_s
+        _refuse_variables(target, "target")
+        self._check_replay(kind, target)
+        if is_plugin(kind):
+            self._egress.check_urls_in(target, "target")
+        self._check_place(kind, target, "target.url" if asked.agent_endpoint_url is None else "agent_endpoint_url")
+        check_target(target, self._secrets, caller)
+        return target
+
+    def _check_replay(self, kind: str, target: Mapping[str, Any]) -> None:
+        if kind != "replay":
+            return
+        for name in ("responses", "cached"):
+            if target.get(name) is not None:
+                raise ServiceError(
+                    Code.INVALID_INPUT, f"Field 'target.{name}' names a file; name a stored run by 'run'"
+                )
+        if not isinstance(target.get("run"), str) or self._storage.get_run(target["run"]) is None:
+            raise ServiceError(Code.INVALID_INPUT, f"Field 'target.run': no evaluation {quote(target.get('run'), 60)}")
+
+    def _check_place(self, kind: str, target: Mapping[str, Any], named: str) -> None:
+        """Where the agent is, and that what lets the caller in may be sent there."""
+        field = "url" if kind == "http" else "base_url"
+        shown = with_variables(target)
+        for name in ("headers", "query", "api_key", field):
+            if contains_secret(shown.get(name), name):
+                remedy = "store it with PUT /api/secrets/NAME and write {secret: NAME} in its place"
+                raise ServiceError(Code.INVALID_INPUT, f"Field 'target.{name}' holds a secret; {remedy}")
+        url = target.get(field)
+        if isinstance(url, str):
+            self._egress.check_url(url, named if kind == "http" else "target.base_url")
+        poll = target.get("poll")
+        if isinstance(poll, Mapping) and isinstance(poll.get("url"), str) and "://" in poll["url"]:
+            self._egress.check_url(poll["url"], "target.poll.url")
+
+
+def _clustered(samples: list[Sample], given: object) -> list[Sample]:
+    """The cases with the clusters that the suite's key names; a faulty key, or one that no case has, is reported with
+    the suite."""
+    path = ClusterPath(given.strip()) if isinstance(given, str) else None
+    if path is None or path.fault is not None:
+        return samples
+    try:
+        return list(path.of_cases(samples))
+    except ConfigError as error:
+        raise refused(error, "suite") from None
+
+
+def _agent_of(asked: EvaluationRequest) -> dict[str, Any]:
+    """The target that was given, or the one that an address makes up."""
+    if (asked.agent_endpoint_url is None) is (asked.target is None):
+        if asked.target is not None:
+            raise ServiceError(Code.INVALID_INPUT, "Fields 'agent_endpoint_url' and 'target' exclude each other")
+        raise ServiceError(Code.MISSING_FIELD, "Field 'agent_endpoint_url' is required (or 'target')")
+    return asked.target or {"kind": "http", "url": asked.agent_endpoint_url}
+
+
+def _entry(one: ResolvedGrader) -> dict[str, Any]:
+    kept = {key: value for key, value in one.definition.items() if key != "config"}
+    if one.function is not None:
+        return {"kind": "tool", "function": one.function, "x-grader": kept}
+    return {"kind": one.kind, "config": one.config, "x-grader": kept}
+
+
+def _refuse_code(document: Mapping[str, Any]) -> None:
+    """What would read a file or run code of the server."""
+    for key in _CODE_KEYS:
+        if document.get(key) is not None:
+            raise ServiceError(
+                Code.INVALID_INPUT, f"Field 'suite.{key}' names a file of yours; it cannot be used over REST"
+            )
+    reward = document.get("reward")
+    if isinstance(reward, Mapping) and reward.get("kind") == "custom":
+        raise ServiceError(Code.INVALID_INPUT, "Field 'suite.reward': custom code cannot be used over REST")
+    entries = document.get("graders")
+    if not isinstance(entries, Mapping) or not entries:
+        raise ServiceError(Code.INVALID_GRADER, "Field 'suite.graders' must name at least one grader")
+    for key, entry in entries.items():
+        for message in _code_in_grader(entry):
+            raise ServiceError(Code.INVALID_GRADER, f"Field 'suite.graders.{key}': {message}")
+
+
+def _code_in_grader(entry: object) -> Iterator[str]:
+    if not isinstance(entry, Mapping):
+        yield f"must be an object such as {{kind: exact_match}}, not {quote(entry)}"
+        return
+    function = entry.get("function")
+    if function is not None and function not in graders.registry:
+        yield "code cannot be sent over REST; only graders of --graders-dir can be used, by their ids"
+    extractor = entry.get("extractor")
+    if "extractor" in entry and (not isinstance(extractor, str) or extractor not in extractors.registry):
+        yield f"no extractor {quote(extractor, 60)}"
+    for option in _options_in(entry):
+        yield f"{option!r} names a file; over REST write the text itself"
+
+
+def _options_in(tree: object) -> Iterator[str]:
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            if key in _FILE_OPTIONS and value is not None:
+                yield str(key)
+            yield from _options_in(value)
+    elif isinstance(tree, list):
+        for item in tree:
+            yield from _options_in(item)
+
+
+def _refuse_variables(tree: object, place: str) -> None:
+    """``${NAME}`` would be a variable of the server."""
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            _refuse_variables(value, f"{place}.{key}")
+    elif isinstance(tree, list):
+        for number, value in enumerate(tree):
+            _refuse_variables(value, f"{place}[{number}]")
+    elif isinstance(tree, str) and "${" in tree:
+        reason = "variables are not read over REST; store a secret and write {secret: NAME}"
+        raise ServiceError(Code.INVALID_INPUT, f"Field {place!r}: {reason}")
+
+
+def refused(error: ConfigError, lead: str = "") -> ServiceError:
+    """What is wrong with a suite or with how it is to be run, all of it, with the code that the first fault has.
+
+    Options of the command line are named as the fields of a request that they are here.
+    """
+    placed = getattr(error, "placed", None)
+    faults = [(each.path, each.message) for each in placed] if placed else [tuple(each) for each in error.problems]
+    errors = [_field_error(path, message, lead) for path, message in faults]
+    first, _ = faults[0]
+    code = Code.INVALID_INPUT
+    if first.startswith("graders"):
+        code = Code.INVALID_GRADER
+    elif first in ("target.url", "target.base_url"):
+        code = Code.INVALID_URL
+    field, message = errors[0].values()
+    return ServiceError(code, f"Field {field!r}: {message}" if field else message, details={"errors": errors[:50]})
+
+
+def _field_error(path: str, message: str, lead: str) -> dict[str, str]:
+    if path != STOP_EARLY:
+        return {"field": f"{lead}.{path}".strip("."), "message": message}
+    for option, field in (("--baseline RUN", "'baseline_id'"), (STOP_EARLY, "'stop_early'")):
+        message = message.replace(option, field)
+    return {"field": "stop_early", "message": message}
+
+_HIDDEN = "x-grader"
+"""Where a grader came from: of no use in a file."""
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_ -]*[A-Za-z0-9_]|[A-Za-z_]")
+_READ_OTHERWISE = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes every text so that no version of YAML can take it for something else."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the base class's signature
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    plain = _WORD.fullmatch(text) and text.lower() not in _READ_OTHERWISE
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
+
+
+_Dumper.add_representer(str, _text)
+
+
+def suite_yaml(document: Mapping[str, Any], samples: Iterable[Sample]) -> str:
+    """The suite with its cases in it; ``${NAME}`` stands where the service has a secret."""
+    suite = {key: value for key, value in document.items() if key not in ("dataset", "target", "graders")}
+    suite["target"] = with_variables(document.get("target"))
+    suite["graders"] = {
+        key: {name: value for name, value in entry.items() if name != _HIDDEN}
+        for key, entry in document.get("graders", {}).items()
+    }
+    suite["dataset"] = [_row(sample) for sample in samples]
+    return yaml.dump(suite, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**9)
+
+
+def _row(sample: Sample) -> dict[str, Any]:
+    data: dict[str, Any] = msgspec.to_builtins(sample)
+    return {key: value for key, value in data.items() if key != "schema" and value not in (None, {}, [], ())}
