@@ -10,7 +10,7 @@ import pytest
 from gradeline import compat
 from gradeline.errors import BadReplyError, ConfigError
 from gradeline.model import Sample
-from gradeline.usercode.agent_factories import is_client_installed, make_agent
+from gradeline.usercode.agent_factories import create_agent, is_client_installed
 from gradeline.usercode.loader import CodeRequest, CodeSpec
 from gradeline.usercode.pool import WorkerPool
 from gradeline.usercode.protocol import Job, Task, TaskResult
@@ -73,8 +73,8 @@ async def made(client, sample):
     [
         ("return 7", "returned 7 (int); return the agent's id (str)"),
         ("return ' '", "return the agent's id (str)"),
-        ("sample.input = 7; return 'a'", "left a sample that cannot be asked"),
-        ("sample.extra_vars = {'x': object()}; return 'a'", "left a sample that cannot be asked"),
+        ("sample.input = 7; return 'a'", "left an invalid sample"),
+        ("sample.extra_vars = {'x': object()}; return 'a'", "left an invalid sample"),
     ],
 )
 def test_what_is_no_agent_is_a_bad_reply(
@@ -99,10 +99,10 @@ def test_a_class_makes_agents_too(monkeypatch: pytest.MonkeyPatch) -> None:
             return f"agent-{sample.id}"
 
     for factory in (Maker, Callable):
-        told = asyncio.run(make_agent(factory, Sample(id=1, input="x"), ACCESS, "f.py:x"))
+        told = asyncio.run(create_agent(factory, Sample(id=1, input="x"), ACCESS, "f.py:x"))
         assert json.loads(told) == {"agent_id": "agent-1", "input": "x", "extra_vars": {}}
     with pytest.raises(BadReplyError):
-        asyncio.run(make_agent(lambda *_: None, Sample(id=1, input="x"), ACCESS, "f.py:x"))
+        asyncio.run(create_agent(lambda *_: None, Sample(id=1, input="x"), ACCESS, "f.py:x"))
 
 
 def test_the_stand_in_is_no_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -266,7 +266,7 @@ class TestFaults:
                 "No module named 'no_such_thing'; run: pip install no_such_thing, or remove the import",
             ),
             (HEAD + "@grader\ndef f(a, b): ...", 4, "write `def f(sample, submission) -> GradeResult`"),
-            ("f = 1\nclass E(Exception):\n  def __str__(self): raise E\nraise E", 4, "E: (its text cannot be shown)"),
+            ("f = 1\nclass E(Exception):\n  def __str__(self): raise E\nraise E", 4, "E: <message cannot be shown>"),
         ],
     )
     @pytest.mark.parametrize("reference", ["f", "mine:f", "mine.py:f"])

@@ -16,9 +16,9 @@ from rich.live import Live
 from gradeline.model import Sample
 from gradeline.usercode import output
 from gradeline.usercode.loader import CodeRequest, CodeSpec
-from gradeline.usercode.output import KEPT, Output, captured_output, output_file
+from gradeline.usercode.output import MAX_OUTPUT, OutputFile, captured_output, output_file
 from gradeline.usercode.pool import WorkerPool
-from gradeline.usercode.protocol import Job, Progress, Task, TaskResult, shared_file
+from gradeline.usercode.protocol import Job, Progress, Task, TaskResult, progress_file
 
 SOURCE = """
 import faulthandler, os, subprocess, sys, ctypes
@@ -134,18 +134,18 @@ class TestInAWorker:
         assert result.response is not None
         assert result.output is not None
         kept, _, rest = result.output.partition("\n… and ")
-        assert len(kept) == KEPT
+        assert len(kept) == MAX_OUTPUT
         assert rest.endswith(" bytes more")
 
 
 class TestTheFile:
     @pytest.fixture
-    def file(self) -> Output:
-        self.progress = Progress(shared_file())
+    def file(self) -> OutputFile:
+        self.progress = Progress(progress_file())
         self.fd = output_file()
-        return Output(self.fd, self.progress)
+        return OutputFile(self.fd, self.progress)
 
-    def test_is_taken_bit_by_bit(self, file: Output) -> None:
+    def test_is_taken_bit_by_bit(self, file: OutputFile) -> None:
         assert file.take() is None
         for text in ("one", "two"):
             os.write(self.fd, text.encode())
@@ -153,27 +153,27 @@ class TestTheFile:
             assert file.take() == text
         assert file.take() is None
 
-    def test_counts_what_it_does_not_keep(self, file: Output) -> None:
+    def test_counts_what_it_does_not_keep(self, file: OutputFile) -> None:
         os.write(self.fd, b"before")
         file.take()
-        os.write(self.fd, b"x" * (KEPT + 5))
-        assert file.take() == "x" * KEPT + "\n… and 5 bytes more"
+        os.write(self.fd, b"x" * (MAX_OUTPUT + 5))
+        assert file.take() == "x" * MAX_OUTPUT + "\n… and 5 bytes more"
 
     def test_is_cut_while_it_grows_and_begins_anew_when_it_was_large(
-        self, file: Output, monkeypatch: pytest.MonkeyPatch
+        self, file: OutputFile, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(output, "_CUT_ABOVE", 2 * KEPT)
-        os.write(self.fd, b"x" * (3 * KEPT))
+        monkeypatch.setattr(output, "_CUT_ABOVE", 2 * MAX_OUTPUT)
+        os.write(self.fd, b"x" * (3 * MAX_OUTPUT))
         file.cut()
-        assert os.fstat(self.fd).st_size == KEPT
+        assert os.fstat(self.fd).st_size == MAX_OUTPUT
         os.write(self.fd, b"the end")
         assert file.tail().endswith("xthe end")
-        assert file.take() == "x" * KEPT + f"\n… and at least {2 * KEPT + 7:,} bytes more"
+        assert file.take() == "x" * MAX_OUTPUT + f"\n… and at least {2 * MAX_OUTPUT + 7:,} bytes more"
         assert os.fstat(self.fd).st_size == 0
         os.write(self.fd, b"next")
         assert file.take() == "next"
 
-    def test_numbers_that_user_code_forged_are_not_believed(self, file: Output) -> None:
+    def test_numbers_that_user_code_forged_are_not_believed(self, file: OutputFile) -> None:
         os.write(self.fd, b"text")
         self.progress.output_begin, self.progress.output_cut = -(2**62), -1
         assert (file.text(), file.tail()) == ("text", "text")
@@ -229,8 +229,8 @@ class TestInThisProcess:
     def test_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "stdout", io.StringIO())
         with captured_output() as kept:
-            print("x" * (KEPT + 4))  # noqa: T201
-        assert kept.text() == "x" * KEPT + "\n… and 5 characters more"
+            print("x" * (MAX_OUTPUT + 4))  # noqa: T201
+        assert kept.text() == "x" * MAX_OUTPUT + "\n… and 5 characters more"
 
     @pytest.mark.parametrize("to_stderr", [True, False])
     def test_appears_once_above_a_live_display_that_started_later(

@@ -16,7 +16,7 @@ from gradeline.errors import ConfigError
 from gradeline.model import Response, Sample
 from gradeline.usercode.loader import CodeRequest, CodeSpec, LoadError
 from gradeline.usercode.pool import WorkerLimits, WorkerPool
-from gradeline.usercode.process_control import TOKEN
+from gradeline.usercode.process_control import TOKEN_VARIABLE
 from gradeline.usercode.protocol import Job, Task, TaskResult
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks into /proc, which only Linux has")
@@ -242,7 +242,10 @@ def grade(name: str, submission: str = "Paris", timeout: float = 5.0) -> Task:
 
 
 def with_pool(
-    code: CodeSpec | None, body: Callable[[WorkerPool], Awaitable[Any]], size: int = 2, limits: WorkerLimits | None = None
+    code: CodeSpec | None,
+    body: Callable[[WorkerPool], Awaitable[Any]],
+    size: int = 2,
+    limits: WorkerLimits | None = None,
 ) -> Any:
     """Runs a coroutine with a pool, and makes sure that nothing of it is left."""
 
@@ -268,7 +271,7 @@ def left_over() -> list[str]:
             parent = (entry / "cmdline").read_bytes()
         except OSError:
             continue
-        if f"{TOKEN}=".encode() in environment and state not in "ZX" and MARK.encode() in environment:
+        if f"{TOKEN_VARIABLE}=".encode() in environment and state not in "ZX" and MARK.encode() in environment:
             found.append(f"{entry.name} {parent!r}")
     return found
 
@@ -394,9 +397,9 @@ class TestFaults:
         [
             ("sys_exits", "SystemExit", "3"),
             ("raises", "ZeroDivisionError", "division by zero"),
-            ("hostile_message", "Hostile", "<Hostile whose message cannot be shown>"),
+            ("hostile_message", "Hostile", "<message cannot be shown>"),
             ("unserialisable", "bad_reply", "unserialisable returned a GradeResult whose metadata.lock: <object"),
-            ("enormous", "too_large", "enormous gave back 50,000,"),
+            ("enormous", "too_large", "enormous returned 50,000,"),
             ("returns_float", "bad_reply", "returns_float returned 0.5 (float); return GradeResult(score=0.5)"),
             ("returns_none", "bad_reply", "returns_none returned None (NoneType); return GradeResult(score=...)"),
             ("returns_dict", "bad_reply", "returns_dict returned {'score': 1.0} (dict); return GradeResult(score=...)"),
@@ -408,7 +411,7 @@ class TestFaults:
             ),
             ("passed_is_1", "ValueError", "grader 'passed_is_1' (faulty_graders.py:{line}): GradeResult.passed must"),
             ("bypasses", "ValueError", "grader 'bypasses' (faulty_graders.py:{def}): GradeResult.metadata must be a"),
-            ("past_64_bits", "bad_reply", "past_64_bits returned what cannot be sent: "),
+            ("past_64_bits", "bad_reply", "past_64_bits returned a value that cannot be sent: "),
             ("generator", "bad_reply", "generator returned <generator object generator at "),
             ("hostile_repr", "bad_reply", "hostile_repr returned <HostileRepr> (HostileRepr); return GradeResult(sc"),
             ("a_bool", "bad_reply", "a_bool returned True (bool); return GradeResult(score=1.0)"),
@@ -600,7 +603,7 @@ class TestLoading:
         file = tmp_path / ("helper.py" if "helper" in source else "hangs.py")
         assert (found.file, found.line) == (str(file), 2)
         assert found.message == (
-            "took longer than 5 s to load; where it does work that takes time, move it into a function, or below"
+            "took longer than 5 s to load; if it does slow work, move it into a function, or below"
             ' if __name__ == "__main__"'
         )
         assert left_over() == []
@@ -629,7 +632,7 @@ class TestLoading:
         file = tmp_path / ("helper.py" if "helper" in source else "ends.py")
         assert (found.file, found.line) == (str(file), line)
         assert found.message == (
-            f"ended the process that loads it {how}; where it exits or crashes, move it into a function, or below"
+            f"ended the process that loads it {how}; if it exits or crashes, move it into a function, or below"
             ' if __name__ == "__main__"'
         )
 

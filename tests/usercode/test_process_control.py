@@ -81,14 +81,14 @@ class TestKillsByTheSystem:
 
     def test_each_counts_once(self, events: Path) -> None:
         kills = OomKillCounter()
-        assert not kills.one_more()
+        assert not kills.new_kill()
         events.write_text("oom_kill 6\n")
-        assert [kills.one_more() for _ in range(3)] == [True, True, False]
+        assert [kills.new_kill() for _ in range(3)] == [True, True, False]
 
     def test_a_file_that_is_gone_is_no_evidence(self, events: Path) -> None:
         kills = OomKillCounter()
         events.unlink()
-        assert not kills.one_more()
+        assert not kills.new_kill()
 
     def test_a_system_without_control_groups_has_no_evidence(self, tmp_path: Path) -> None:
         assert process_control._events_file(tmp_path / "none", tmp_path) is None

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from time import monotonic
 
-from gradeline.usercode.protocol import Progress, shared_file
+from gradeline.usercode.protocol import Progress, progress_file
 
 WRITER = """
 import sys
@@ -23,7 +23,7 @@ for number in count():
 
 
 def test_a_position_is_never_half_written() -> None:
-    fd = shared_file()
+    fd = progress_file()
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, str(fd)], pass_fds=[fd], stdout=subprocess.PIPE, text=True
     ) as writer:

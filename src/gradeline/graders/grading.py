@@ -24,7 +24,7 @@ from gradeline.model import (
     clean_text,
 )
 from gradeline.model.context import copy_context, is_own_class
-from gradeline.model.text import is_clean, quote_typed, user_traceback
+from gradeline.model.text import exception_text, is_clean, quote_typed, user_traceback
 
 NO_SCORE = "no_score"
 """Error type of a `GradeResult` without a score."""
@@ -190,13 +190,9 @@ def error_info(error: BaseException) -> ErrorInfo:
         error_type, with_traceback = "bad_reply", False
     else:
         error_type, with_traceback = type(error).__name__, True
-    try:
-        message = str(error)
-    except BaseException:
-        message = f"<{type(error).__name__} whose message cannot be shown>"
     return ErrorInfo(
         clean_text(error_type).text,
-        clean_text(message).text,
+        clean_text(exception_text(error)).text,
         grade_policy(error_type).fault,
         user_traceback(error) if with_traceback else None,
     )

@@ -173,6 +173,14 @@ def user_frames(trace: TracebackType | None) -> TracebackType | None:
     return frame if frame is not None else trace
 
 
+def exception_text(error: BaseException) -> str:
+    """The message of an exception; a failing ``__str__`` is tolerated."""
+    try:
+        return str(error)
+    except BaseException:
+        return "<message cannot be shown>"
+
+
 def user_traceback(error: BaseException) -> str | None:
     """The formatted traceback from the first user frame; None if formatting fails."""
     from traceback import format_exception  # takes 18 ms, and only failures need it

@@ -21,7 +21,7 @@ from gradeline.targets.answer import AnswerReader, ParsedAnswer, ResponseMap, de
 from gradeline.targets.answer_values import with_workers
 from gradeline.targets.base import EXCERPT, DeclaredTarget, TargetConfig, hide, spellings, tail
 from gradeline.targets.template import Scope, fill_text, placeholder_faults, placeholders
-from gradeline.usercode.process_control import TOKEN, exit_description, kill_by_token, kill_tree
+from gradeline.usercode.process_control import TOKEN_VARIABLE, exit_description, kill_by_token, kill_tree
 
 _PIECE = 65_536
 _PATIENCE = 5.0
@@ -90,7 +90,7 @@ async def _started(program: Program, token: str) -> asyncio.subprocess.Process:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             cwd=program.folder,
-            env={**program.environment, TOKEN: token},
+            env={**program.environment, TOKEN_VARIABLE: token},
             start_new_session=True,
         )
     )

@@ -113,7 +113,7 @@ class PythonTarget(DeclaredTarget[PythonConfig]):
 
     async def _here(self, agent: TargetFunction, sample: Sample) -> Response:
         talk = Conversation(agent, sample)
-        with captured_output(to_stderr=True, placed=True) as printed:
+        with captured_output(to_stderr=True, installed=True) as printed:
             try:
                 while not talk.done:
                     began = perf_counter()

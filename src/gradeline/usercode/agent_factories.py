@@ -1,6 +1,6 @@
-"""Agents that a suite's own code makes on a letta server, one for each sample, and the client it makes them with.
+"""Agent factories: a suite's own functions that create an agent on a letta server for each sample.
 
-Only a worker process calls `make_agent` and `letta_client`; `Made` is what it tells of an agent.
+Only a worker process calls `create_agent` and `letta_client`.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ import msgspec
 from gradeline.errors import BadReplyError, DataError
 from gradeline.model import Sample, clean_data, quote
 
-ROLE = "agent_factory"
-PACKAGE = "letta-client"
-"""What must be installed for the client that a factory is given."""
-INSTALL = f"pip install '{PACKAGE}>=1,<2'"
-INSTALL_OLD = f"pip install '{PACKAGE}<1'"
-"""For code that was written before release 1.0: that has no CreateBlock and no MessageCreate any more."""
+AGENT_FACTORY = "agent_factory"
+CLIENT_PACKAGE = "letta-client"
+"""The package of the client that a factory gets."""
+INSTALL_COMMAND = f"pip install '{CLIENT_PACKAGE}>=1,<2'"
+INSTALL_OLD_COMMAND = f"pip install '{CLIENT_PACKAGE}<1'"
+"""For code written before release 1.0, which removed CreateBlock and MessageCreate."""
 
 
-# As letta gives it to a factory, which may change what is asked and with what variables. Made by hand because no
-# checker of types believes that a frozen struct can have a child that is not.
+# Letta lets a factory change the input and the variables of its sample. Built with `defstruct`, since type checkers
+# refuse a mutable subclass of a frozen struct.
 _FactorySample = msgspec.defstruct("Sample", [], bases=(Sample,), module=__name__, frozen=False)
 
 
-class Made(msgspec.Struct, frozen=True):
-    """The agent, and what the sample has become."""
+class CreatedAgent(msgspec.Struct, frozen=True):
+    """The agent, and the sample as the factory left it."""
 
     agent_id: str
     input: str | list[str]
@@ -39,48 +39,50 @@ class Made(msgspec.Struct, frozen=True):
 
 
 def is_client_installed() -> bool:
-    """Whether the real client is there, not only our stand-in for its message classes."""
+    """True if the real client is installed, not only gradeline's stand-in for its message classes."""
     spec = find_spec("letta_client")
     return spec is not None and spec.origin != "gradeline.compat"
 
 
-async def make_agent(factory: Callable[..., Any], sample: Sample, config: Mapping[str, Any], reference: str) -> str:
-    """Call a factory with a client and the sample; gives a `Made` as JSON.
+async def create_agent(factory: Callable[..., Any], sample: Sample, config: Mapping[str, Any], reference: str) -> str:
+    """Call a factory with a client and the sample; returns a `CreatedAgent` as JSON.
 
-    A class is made without arguments; what it has as ``create_agent``, else the object itself, is called.
+    A class is instantiated without arguments; its ``create_agent`` method, else the object itself, is called.
     """
-    given: Any = _FactorySample(**{name: getattr(sample, name) for name in Sample.__struct_fields__})
-    maker = factory() if isinstance(factory, type) else factory
-    agent_id = getattr(maker, "create_agent", maker)(letta_client(**config), given)
+    own_sample: Any = _FactorySample(**{name: getattr(sample, name) for name in Sample.__struct_fields__})
+    creator = factory() if isinstance(factory, type) else factory
+    agent_id = getattr(creator, "create_agent", creator)(letta_client(**config), own_sample)
     if inspect.isawaitable(agent_id):
         agent_id = await agent_id
     if not isinstance(agent_id, str) or not agent_id.strip():
         kind = type(agent_id).__name__
         raise BadReplyError(f"{reference} returned {quote(agent_id)} ({kind}); return the agent's id (str)")
     try:
-        data = clean_data({"agent_id": agent_id, "input": given.input, "extra_vars": given.extra_vars or {}}, "sample")
-        made = msgspec.convert(data, Made)
+        data = clean_data(
+            {"agent_id": agent_id, "input": own_sample.input, "extra_vars": own_sample.extra_vars or {}}, "sample"
+        )
+        created = msgspec.convert(data, CreatedAgent)
     except (DataError, msgspec.ValidationError) as error:
-        raise BadReplyError(f"{reference} left a sample that cannot be asked: {error}") from None
-    return msgspec.json.encode(made).decode()
+        raise BadReplyError(f"{reference} left an invalid sample: {error}") from None
+    return msgspec.json.encode(created).decode()
 
 
 @lru_cache(maxsize=8)
 def letta_client(base_url: str, api_key: str | None, project_id: str | None, timeout: float) -> Any:
-    """A client of the server, or `ImportError` that says what to install.
+    """A client of the server, or `ImportError` with the command that installs it.
 
-    It is kept: it holds its connections, and a worker has one loop for all calls.
+    It is cached, with its connections: a worker has one event loop for all calls.
     """
     client = import_module("letta_client").AsyncLetta
-    # the class of releases before 1.0 passes whatever it is given on to its base
+    # in releases before 1.0 the class passes all arguments on to its base class
     known = {name for kind in client.__mro__ for name in inspect.signature(kind.__init__).parameters}
-    offered = {
+    arguments = {
         "base_url": base_url,
         "api_key": api_key,
         "project_id": project_id,
-        # as releases before 1.0 call them
+        # the names of releases before 1.0
         "token": api_key,
         "project": None if "project_id" in known else project_id,
         "timeout": timeout,
     }
-    return client(**{name: value for name, value in offered.items() if name in known and value is not None})
+    return client(**{name: value for name, value in arguments.items() if name in known and value is not None})

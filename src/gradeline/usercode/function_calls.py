@@ -12,12 +12,20 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gradeline.errors import AgentError, BadReplyError, DataError, closest_match, response_policy
+from gradeline.errors import (
+    AgentError,
+    BadReplyError,
+    DataError,
+    GraderError,
+    closest_match,
+    grade_policy,
+    response_policy,
+)
 from gradeline.model import ErrorInfo, GradeResult, Response, Sample, Trajectory, Usage, clean_data, clean_text
 from gradeline.model.context import copy_sample
 from gradeline.model.grade import is_field_error, plain_scalar
 from gradeline.model.response import usage_of_calls
-from gradeline.model.text import is_calling_code, is_clean, quote_typed, user_frames, user_traceback
+from gradeline.model.text import exception_text, is_calling_code, is_clean, quote_typed, user_frames, user_traceback
 from gradeline.usercode.decorators import definition_location
 from gradeline.usercode.returned_values import AgentTurn, ReturnedTurns, TurnRequest, read_returned, stored_response
 
@@ -229,7 +237,7 @@ class Conversation:
         if isinstance(error, AgentError):
             info = ErrorInfo(error.type, str(error), response_policy(error.type).fault, error.traceback)
         else:
-            info = raised(error, self._agent.folders)
+            info = target_error(error, self._agent.folders)
         return msgspec.structs.replace(info, message=turn + info.message) if turn else info
 
     def _request(self) -> TurnRequest:
@@ -248,12 +256,9 @@ class Conversation:
         return usage_of_calls(one.usage for one in self._returned)
 
 
-def raised(error: BaseException, folders: Sequence[str] = ()) -> ErrorInfo:
+def target_error(error: BaseException, folders: Sequence[str] = ()) -> ErrorInfo:
     """An exception of a target's code as a record keeps it: its text, its place and the user's own frames."""
-    try:
-        text = str(error)
-    except BaseException:
-        text = "(its text cannot be shown)"
+    text = exception_text(error)
     name = type(error).__name__
     message = f"{name}: {text[:_LONGEST_MESSAGE]}" if text else name
     place = _place(user_frames(error.__traceback__), folders)
@@ -302,24 +307,24 @@ def _copied(value: Any) -> Any:
 _OWN = str(Path(__file__).parent.parent)
 
 
-def checked_call(call: Callable[[], object], function: Callable[..., Any], reference: str) -> GradeResult:
+def call_grader(call: Callable[[], object], function: Callable[..., Any], reference: str) -> GradeResult:
     """The grade that the call gives; a wrong field of a `GradeResult` is reported with the grader and the line."""
     try:
-        return checked(call(), reference)
+        return validated_grade(call(), reference)
     except ValueError as error:
         if not is_field_error(error):
             raise
-        raise named(error, function, reference) from None
+        raise with_grader_location(error, function, reference) from None
 
 
-def named(error: ValueError, function: object, reference: str) -> ValueError:
+def with_grader_location(error: ValueError, function: object, reference: str) -> ValueError:
     """The error with the grader's name and the line in its code, where that is known, else of its definition."""
     where = _line_of(error.__traceback__) or _definition_of(function)
     found = ValueError(f"grader {reference!r}{where and f' ({where})'}: GradeResult.{error}")
     return found.with_traceback(error.__traceback__)
 
 
-def checked(value: object, reference: str) -> GradeResult:
+def validated_grade(value: object, reference: str) -> GradeResult:
     """What a custom grader returned, or `BadReplyError` with what to write instead."""
     if not isinstance(value, GradeResult):
         if type(value).__name__ != "GradeResult":  # the real letta package has a class of its own
@@ -362,3 +367,14 @@ def _definition_of(function: object) -> str:
         return ""
     file, line = definition_location(function)
     return f"{Path(file).name}:{line}"
+
+
+def grader_error(error: BaseException) -> ErrorInfo:
+    """An exception of a grader or extractor as a record stores it."""
+    error_type = error.type if isinstance(error, GraderError) else type(error).__name__
+    return ErrorInfo(
+        clean_text(error_type).text,
+        clean_text(exception_text(error)[:10_000]).text,
+        grade_policy(error_type).fault,
+        None if isinstance(error, GraderError) else user_traceback(error),
+    )

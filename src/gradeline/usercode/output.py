@@ -1,8 +1,8 @@
-"""What user code prints.
+"""Capture what user code prints.
 
-In a worker, standard output and error are real descriptors of one file. The worker takes what a call printed when the
-call ends. The engine cuts the file while a call floods it, and reads it when the worker dies. What code in this process
-writes to ``sys.stdout`` and ``sys.stderr`` is kept and still appears.
+In a worker, standard output and error are descriptors of one file. The worker reads what a call printed when the call
+ends. The engine truncates the file when a call floods it, and reads it when the worker dies. For code that runs in this
+process, `captured_output` keeps what is written to ``sys.stdout`` and ``sys.stderr``, which still appears there.
 """
 
 from __future__ import annotations
@@ -15,37 +15,31 @@ from threading import Lock
 from typing import Any, Self, TextIO
 
 from gradeline.model import clean_text
-from gradeline.usercode.protocol import Progress
+from gradeline.usercode.protocol import Progress, anonymous_file
 
 if sys.platform != "win32":  # there no worker is ever started
     import fcntl
 
-KEPT = 1024 * 1024
-"""Bytes of one call's output that are kept."""
+MAX_OUTPUT = 1024 * 1024
+"""Bytes of one call's output that are stored; the rest is dropped."""
 _TRUNCATE_ABOVE = 4 * 1024 * 1024
 _CUT_ABOVE = 16 * 1024 * 1024
-"""Well above the size from which on the worker takes its output under a lock."""
+"""Well above `_TRUNCATE_ABOVE`, from which on the worker locks the file to take its output."""
 _TAIL = 8 * 1024
 
 
 def output_file() -> int:
-    """A descriptor of a file without a name; whatever writes to it appends."""
-    if sys.platform == "linux":
-        fd = os.memfd_create("gradeline-output")
-    else:
-        import tempfile  # 2 ms, and not for Linux
-
-        with tempfile.TemporaryFile() as file:
-            fd = os.dup(file.fileno())
+    """A file descriptor of memory for a worker's output; all writes to it append."""
+    fd = anonymous_file("gradeline-output")
     fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_APPEND)
     return fd
 
 
-class Output:
-    """The file as a worker and its engine share it.
+class OutputFile:
+    """The output file of a worker, which the worker and the engine share.
 
-    It is appended to and rarely truncated, which costs more than a write. ``progress`` holds where the current call's
-    output begins, and how many bytes of it were cut out.
+    It is truncated rarely, since that costs more than a write. ``progress`` holds the offset at which the current
+    call's output begins, and the number of its bytes that were dropped.
     """
 
     def __init__(self, fd: int, progress: Progress) -> None:
@@ -54,7 +48,7 @@ class Output:
         self._begin = 0
 
     def take(self) -> str | None:
-        """What was written since the last time, as far as it is kept."""
+        """The output since the last call of `take`, cut to the maximum."""
         size = os.lseek(self._fd, 0, os.SEEK_END)
         if size == self._begin:
             return None
@@ -62,7 +56,7 @@ class Output:
             text = self._text(self._begin, size)
             self._begin = self._progress.output_begin = size
             return text
-        fcntl.lockf(self._fd, fcntl.LOCK_EX)  # against a cut at the same moment
+        fcntl.lockf(self._fd, fcntl.LOCK_EX)  # against `cut` in the engine at the same moment
         try:
             text = self.text()
             os.ftruncate(self._fd, 0)
@@ -73,30 +67,30 @@ class Output:
         return text
 
     def text(self) -> str | None:
-        """What the current call wrote, as far as it is kept."""
+        """The output of the current call, cut to the maximum."""
         size = os.fstat(self._fd).st_size
         return self._text(self._begin_in(size), size)
 
     def tail(self) -> str:
-        """The end of what the current call wrote."""
+        """The end of the current call's output."""
         size = os.fstat(self._fd).st_size
         begin = max(self._begin_in(size), size - _TAIL)
         return clean_text(os.pread(self._fd, size - begin, begin)).text.strip()
 
     def cut(self) -> None:
-        """Drop what will not be read while a call prints without end."""
+        """Drop what exceeds the maximum while a call prints without end."""
         if os.fstat(self._fd).st_size <= _CUT_ABOVE:
             return
         try:
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # the worker takes it right now
+        except OSError:  # the worker takes its output at this moment
             return
         try:
             size = os.fstat(self._fd).st_size
             begin = self._begin_in(size)
-            if size > max(_CUT_ABOVE, begin + KEPT):
-                self._progress.output_cut += size - (begin + KEPT)
-                os.ftruncate(self._fd, begin + KEPT)
+            if size > max(_CUT_ABOVE, begin + MAX_OUTPUT):
+                self._progress.output_cut += size - (begin + MAX_OUTPUT)
+                os.ftruncate(self._fd, begin + MAX_OUTPUT)
         finally:
             fcntl.lockf(self._fd, fcntl.LOCK_UN)
 
@@ -104,28 +98,28 @@ class Output:
         os.close(self._fd)
 
     def _begin_in(self, size: int) -> int:
-        """Where the current call's output begins; user code can write anything into the shared memory."""
+        """Where the current call's output begins; checked, since user code can write into the shared memory."""
         begin = self._progress.output_begin
         return begin if 0 <= begin <= size else 0
 
     def _text(self, begin: int, size: int) -> str | None:
         if size <= begin:
             return None
-        kept = os.pread(self._fd, min(size - begin, KEPT), begin)
+        kept = os.pread(self._fd, min(size - begin, MAX_OUTPUT), begin)
         cut = max(0, self._progress.output_cut)
         dropped = size - begin - len(kept) + cut
-        # what was written while it was cut is not counted
+        # what was written during a cut is not counted
         more = f"\n… and {'at least ' if cut else ''}{dropped:,} bytes more" if dropped else ""
         return clean_text(kept).text + more
 
 
-_printing: ContextVar[captured_output | None] = ContextVar("gradeline_printing", default=None)
+_current_capture: ContextVar[captured_output | None] = ContextVar("gradeline_current_capture", default=None)
 
 
 class _Tee:
-    """A stream of this process that also keeps what is written to it during a call of user code.
+    """A stream of this process that also stores what is written to it during a call of user code.
 
-    A live display may write through a second tee below it: what is kept once is not kept, or redirected, again.
+    A live display may write through a second tee below this one, which then does not store or redirect the text again.
     """
 
     __slots__ = ("__weakref__", "stream")
@@ -134,15 +128,15 @@ class _Tee:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        printed = _printing.get()
-        if printed is None or not isinstance(text, str):
+        capture = _current_capture.get()
+        if capture is None or not isinstance(text, str):
             return self.stream.write(text)
-        printed.add(text)
-        outer = _printing.set(None)
+        capture.add(text)
+        outer = _current_capture.set(None)
         try:
-            return (_inner(sys.stderr) if printed.to_stderr else self.stream).write(text)
+            return (_inner(sys.stderr) if capture.to_stderr else self.stream).write(text)
         finally:
-            _printing.reset(outer)
+            _current_capture.reset(outer)
 
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -158,7 +152,7 @@ def _inner(stream: Any) -> TextIO:
 
 
 class _OutputCapture:
-    """Wraps the streams while at least one call runs, whatever a live display has put in their place."""
+    """Wraps ``sys.stdout`` and ``sys.stderr`` while at least one call runs, also where a live display replaces them."""
 
     def __init__(self) -> None:
         self._calls = 0
@@ -194,36 +188,35 @@ OUTPUT_CAPTURE = _OutputCapture()
 
 
 class captured_output:  # noqa: N801 - used as a function is
-    """Keep what the code within prints; tasks and threads that run in its context are included.
+    """Capture what the code in the ``with`` block prints, in tasks and threads of its context too.
 
-    With ``to_stderr`` all of it also appears on standard error, so that standard output has only what this program
-    writes there; otherwise it appears where it was printed to. ``placed``: the caller has placed `OUTPUT_CAPTURE`, once for many
-    calls.
+    With ``to_stderr`` all of it also appears on standard error, which leaves standard output to this program; otherwise
+    it appears where it was printed. ``installed``: the caller has called `OUTPUT_CAPTURE.install`, once for many calls.
     """
 
-    __slots__ = ("_dropped", "_kept", "_placed", "_room", "_token", "to_stderr")
+    __slots__ = ("_dropped", "_installed", "_kept", "_room", "_token", "to_stderr")
 
-    def __init__(self, *, to_stderr: bool = False, placed: bool = False) -> None:
+    def __init__(self, *, to_stderr: bool = False, installed: bool = False) -> None:
         self._kept: list[str] | None = None
-        self._placed = placed
+        self._installed = installed
         self.to_stderr = to_stderr
 
     def __enter__(self) -> Self:
-        if self._placed:
+        if self._installed:
             OUTPUT_CAPTURE.reinstall()
         else:
             OUTPUT_CAPTURE.install()
-        self._token = _printing.set(self)
+        self._token = _current_capture.set(self)
         return self
 
     def __exit__(self, *error: object) -> None:
-        _printing.reset(self._token)
-        if not self._placed:
+        _current_capture.reset(self._token)
+        if not self._installed:
             OUTPUT_CAPTURE.uninstall()
 
     def add(self, text: str) -> None:
         if self._kept is None:
-            self._kept, self._room, self._dropped = [], KEPT, 0
+            self._kept, self._room, self._dropped = [], MAX_OUTPUT, 0
         kept = text[: self._room]
         if kept:
             self._kept.append(kept)
@@ -231,7 +224,7 @@ class captured_output:  # noqa: N801 - used as a function is
         self._dropped += len(text) - len(kept)
 
     def text(self) -> str | None:
-        """What was printed, as far as it is kept."""
+        """What was printed, cut to the maximum."""
         if not self._kept:
             return None
         more = f"\n… and {self._dropped:,} characters more" if self._dropped else ""

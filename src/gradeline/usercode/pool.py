@@ -262,7 +262,7 @@ class WorkerPool:
         for worker in workers:
             worker.process.kill("closed")
         for worker in workers:
-            await worker.process.gone()
+            await worker.process.wait()
             for sent in worker.sent:
                 self._queue.extend(sent.pending)
         for pending in self._queue:
@@ -533,10 +533,10 @@ class WorkerPool:
         """
         spec = self._spec or CodeSpec("", ())
         if process.killed_for == "load_timeout":
-            failed = load_timed_out(spec, process.loading, process.last_words, self._limits.load_seconds)
+            failed = load_timed_out(spec, process.loading, process.output_tail, self._limits.load_seconds)
             self._hung.append(failed)
         else:
-            failed = load_crashed(spec, process.loading, process.last_words, process.exit_text)
+            failed = load_crashed(spec, process.loading, process.output_tail, process.exit_text)
         again = self._manifest is not None or not failed.source or failed.source in {one.source for one in spec.failed}
         if again or len(spec.failed) >= _MAX_FAILED_LOADS or len(self._hung) > 1:
             self._fail_all(LoadError([_fault_of(failed)]))

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
 GRADER_MEMORY = 2 * 1024**3
-"""Bytes a worker of graders may take where nothing else is set; targets have no limit."""
+"""The default memory limit of a worker for graders, in bytes; targets have none."""
 NO_LIMIT = 0
-LEAST = 64 * 1024**2
-"""A smaller limit ends the interpreter before any code is loaded."""
+MIN_MEMORY = 64 * 1024**2
+"""With a smaller limit, the interpreter ends before any code is loaded."""
 
 SIZE_SCHEMA: Mapping[str, Any] = {
     "anyOf": [
-        {"type": "integer", "minimum": LEAST},
+        {"type": "integer", "minimum": MIN_MEMORY},
         {"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*([KkMmGgTt][Ii]?[Bb]|[Bb])?\s*$"},
         {"const": "none"},
         {"type": "null"},
     ]
 }
-"""What `parse_size` reads, as JSON Schema."""
+"""The JSON Schema of the sizes that `parse_size` reads."""
 
 _UNITS = {
     "": 1,
@@ -37,8 +39,8 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
 
 
 def parse_size(value: object) -> int:
-    """A size as a suite writes it: bytes, or a number with a unit; `ValueError` names what is wrong."""
-    known = "write a size such as 512MB or 2GiB, or none"
+    """Read a size of a suite: a number of bytes, or a number with a unit; else `ValueError`."""
+    remedy = "write a size such as 512MB or 2GiB, or none"
     if value == "none":
         return NO_LIMIT
     size = value if isinstance(value, int) and not isinstance(value, bool) else None
@@ -47,14 +49,14 @@ def parse_size(value: object) -> int:
         unit = None if match is None else _UNITS.get(match[2].lower())
         size = None if match is None or unit is None else int(float(match[1]) * unit)
     if size is None:
-        raise ValueError(f"invalid size {value!r}: {known}")
-    if size < LEAST:
-        raise ValueError(f"{value!r} is too small to start Python in; use at least {format_size(LEAST)}, or none")
+        raise ValueError(f"invalid size {value!r}: {remedy}")
+    if size < MIN_MEMORY:
+        raise ValueError(f"{value!r} is too small to start Python in; use at least {format_size(MIN_MEMORY)}, or none")
     return size
 
 
 def format_size(size: int) -> str:
-    """A number of bytes as a person reads it."""
+    """A number of bytes in a readable unit."""
     for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
         if size >= 1024**power:
             return f"{size / 1024**power:.4g} {unit}"
@@ -62,19 +64,19 @@ def format_size(size: int) -> str:
 
 
 def target_memory_limit(value: object) -> int:
-    """The limit of a target as its options state it: none where they do not."""
+    """The memory limit in a target's options; by default none."""
     return NO_LIMIT if value is None else parse_size(value)
 
 
 class OomKillCounter:
-    """How often the kernel has killed a process of this control group for memory. Each kill is counted once."""
+    """Counts the processes of this control group that the kernel killed for lack of memory; reports each kill once."""
 
     def __init__(self) -> None:
         self._file = _events_file()
         self._seen = self._count()
 
-    def one_more(self) -> bool:
-        """Whether there was a kill that was not counted yet."""
+    def new_kill(self) -> bool:
+        """True if there was a kill that was not reported yet."""
         if self._count() <= self._seen:
             return False
         self._seen += 1
@@ -91,7 +93,7 @@ class OomKillCounter:
 
 
 def _events_file(proc: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> Path | None:
-    """The file that counts them, of either version of control groups; None where the system has none."""
+    """The file that counts kills, of control groups version 1 or 2; None where the system has none."""
     try:
         lines = [line.split(":", 2) for line in proc.read_text().splitlines()]
     except OSError:
@@ -99,29 +101,49 @@ def _events_file(proc: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sy
     for _, controllers, path in (line for line in lines if len(line) == 3):
         own = path.lstrip("/")
         if controllers == "":
-            places = [mount / own / "memory.events", mount / "memory.events"]
+            candidates = [mount / own / "memory.events", mount / "memory.events"]
         elif "memory" in controllers.split(","):
-            places = [mount / "memory" / own / "memory.oom_control", mount / "memory" / "memory.oom_control"]
+            candidates = [mount / "memory" / own / "memory.oom_control", mount / "memory" / "memory.oom_control"]
         else:
             continue
-        found = next((place for place in places if place.is_file()), None)
+        found = next((file for file in candidates if file.is_file()), None)
         if found is not None:
             return found
     return None
 
 
-TOKEN = "GRADELINE_WORKER"  # noqa: S105 - the name of an environment variable
-"""The environment variable that marks a worker and all it starts."""
+def limit_worker(memory: int, engine: int) -> None:
+    """Called in a worker: limit its memory, make it the subreaper of its descendants, and end it with the engine."""
+    import resource
+
+    with contextlib.suppress(OSError, ValueError):  # not every system has every limit
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if memory:
+            resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    faulthandler.enable(file=2)
+    if sys.platform == "linux":
+        import ctypes
+
+        set_parent_death_signal, set_child_subreaper = 1, 36
+        prctl = ctypes.CDLL(None).prctl
+        prctl(set_child_subreaper, 1, 0, 0, 0)
+        prctl(set_parent_death_signal, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != engine:  # the engine ended before the signal was set
+            os._exit(0)
+
+
+TOKEN_VARIABLE = "GRADELINE_WORKER"  # noqa: S105 - the name of an environment variable
+"""The environment variable whose value identifies a worker and all processes that it started."""
 
 _PROC = Path("/proc")
-_PATIENCE = 5.0
+_KILL_SECONDS = 5.0
 
 
 def kill_tree(pid: int) -> None:
-    """Kill a worker with its subtree until it is empty, children that left its session too.
+    """Kill a process with all its descendants, also those that left its session.
 
-    The worker is stopped first. On Linux it is the subreaper of its descendants, so that none of
-    them can leave its subtree while it is stopped. Elsewhere the process group is all that is known.
+    The process is stopped first. On Linux a worker is the subreaper of its descendants: none of them can leave its
+    subtree while it is stopped. On other systems only the process group is killed.
     """
     _send(pid, signal.SIGSTOP)
     if _PROC.is_dir():
@@ -132,14 +154,14 @@ def kill_tree(pid: int) -> None:
 
 
 def kill_by_token(token: str) -> None:
-    """Kill what a worker that ended by itself left behind: it carries the token, wherever it was moved to."""
+    """Kill the processes that a worker left behind when it ended by itself; they have its token in the environment."""
     if _PROC.is_dir():
-        _until_empty(lambda: set(marked(token)))
+        _until_empty(lambda: set(pids_with_token(token)))
 
 
-def marked(token: str) -> Iterator[int]:
-    """The living processes that carry the token."""
-    needle = f"{TOKEN}={token}".encode()
+def pids_with_token(token: str) -> Iterator[int]:
+    """The live processes that have the token in their environment."""
+    needle = f"{TOKEN_VARIABLE}={token}".encode()
     for pid in _all_pids():
         try:
             environment = (_PROC / str(pid) / "environ").read_bytes()
@@ -150,7 +172,7 @@ def marked(token: str) -> Iterator[int]:
 
 
 def _until_empty(find: Callable[[], set[int]]) -> None:
-    deadline = monotonic() + _PATIENCE
+    deadline = monotonic() + _KILL_SECONDS
     while monotonic() < deadline:
         found = find()
         if not found:
@@ -170,7 +192,7 @@ def _descendants(pid: int) -> Iterator[int]:
 
 
 def _children(pid: int) -> list[int]:
-    """Of all its threads; none where it has ended, which it may at any moment."""
+    """The child processes of all its threads; none where it has ended."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         for thread in (_PROC / str(pid) / "task").iterdir():
@@ -199,7 +221,7 @@ def _send(pid: int, signum: signal.Signals) -> None:
 
 
 def exit_description(returncode: int) -> str:
-    """How a process ended, in words."""
+    """How a process ended, such as ``exit code 3`` or ``SIGKILL``."""
     if returncode >= 0:
         return f"exit code {returncode}"
     try:

@@ -24,10 +24,10 @@ _LENGTH = struct.Struct("<I")
 class Task(msgspec.Struct, frozen=True, array_like=True):
     """One call of user code on a sample.
 
-    ``role`` is ``grader``, ``extractor`` or ``target`` (which is asked all turns of the sample), or
-    ``builtin-grader``, ``builtin-extractor`` or ``builtin-search`` (a JMESPath) for those of ours that
-    need a process which can be killed. A grader's submission is given, or made by the job's task at index
-    ``extract``. A target's ``timeout`` is that of each turn.
+    ``role`` is ``grader``, ``extractor``, ``target`` (called for all turns of the sample), ``reward_composer`` or
+    ``agent_factory``; or ``builtin-grader``, ``builtin-extractor`` or ``builtin-search`` (a JMESPath) for built-ins
+    that need a process which can be killed. A grader's submission is ``submission``, or the text that the job's task
+    at index ``extract`` returns. A target's ``timeout`` is that of each turn.
     """
 
     role: str
@@ -37,38 +37,38 @@ class Task(msgspec.Struct, frozen=True, array_like=True):
     config: dict[str, Any] = {}
     timeout: float = 5.0
     memory: int = GRADER_MEMORY
-    """Bytes that its process may take; 0: no limit."""
+    """Memory limit of its process in bytes; 0: no limit."""
 
 
 class Job(msgspec.Struct, frozen=True, array_like=True):
-    """A sample with all the user code that looks at it; the results come back together."""
+    """A sample with all tasks for it; their results come back together."""
 
     sample: Sample
     tasks: tuple[Task, ...]
     response: Response | None = None
 
     def part(self, indices: Sequence[int]) -> Job:
-        """The job with only these tasks; what a task reads from must be one of them."""
-        places = {index: place for place, index in enumerate(indices)}
+        """The job with only these tasks; a task that another one reads from must be among them."""
+        positions = {index: position for position, index in enumerate(indices)}
         tasks = (self.tasks[index] for index in indices)
         moved = (
-            task if task.extract is None else msgspec.structs.replace(task, extract=places[task.extract])
+            task if task.extract is None else msgspec.structs.replace(task, extract=positions[task.extract])
             for task in tasks
         )
         return Job(self.sample, tuple(moved), self.response)
 
 
 class TaskResult(msgspec.Struct, frozen=True, array_like=True):
-    """What became of a task: a grade, an extracted text, an answer, or an error."""
+    """The result of a task: a grade, an extracted text, a response, or an error."""
 
     result: GradeResult | None = None
     text: str | None = None
     error: ErrorInfo | None = None
     output: str | None = None
-    """What the code printed, as far as it is kept."""
+    """What the code printed, cut to the maximum."""
     latency_ms: float | None = None
     response: Response | None = None
-    """What a target answered."""
+    """The response of a target."""
 
 
 class LoadCode(msgspec.Struct, frozen=True, tag="load_code", array_like=True):
@@ -110,7 +110,7 @@ class BatchResults(msgspec.Struct, frozen=True, tag="batch_results", array_like=
 
 
 class EncodedBatchResults(msgspec.Struct, frozen=True, tag="batch_results", array_like=True):
-    """`BatchResults` as the worker writes it: each result was encoded, and measured, when it was made."""
+    """`BatchResults` as the worker writes it: each result is encoded, and its size checked, one by one."""
 
     batch: int
     results: list[list[msgspec.Raw]]
@@ -124,23 +124,23 @@ decode_reply = msgspec.msgpack.Decoder(WorkerReply).decode
 
 
 def frame(message: object) -> bytes:
-    """A message ready for the pipe."""
+    """A message with its length, as the pipe carries it."""
     body = encode(message)
     return _LENGTH.pack(len(body)) + body
 
 
 class FrameError(ValueError):
-    """The pipe holds something that is no frame."""
+    """The pipe holds something that is not a frame."""
 
 
 class FrameBuffer:
-    """Bytes as they arrive, frames as they are whole."""
+    """Splits the bytes that arrive into frames."""
 
     def __init__(self) -> None:
         self._data = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Add what was read; gives the bodies of the frames that are complete."""
+        """Add what was read; returns the bodies of the frames that are complete."""
         self._data += data
         position = 0
         while len(self._data) - position >= _LENGTH.size:
@@ -167,7 +167,7 @@ SIZE = _LOADING + _PATH.size
 
 
 class Position(NamedTuple):
-    """The task a worker is at, and since when (of the monotonic clock that processes share); -1 is none.
+    """The task that a worker runs and when it began (on the monotonic clock that processes share); -1: none.
 
     ``turn`` is that of the conversation with a target, from 0; each turn has its own ``since``.
     """
@@ -179,15 +179,15 @@ class Position(NamedTuple):
     turn: int = 0
 
 
-class Loading(NamedTuple):
-    """What a worker was loading: a file or a module, and the line where its code ended the process, if known."""
+class LoadingPosition(NamedTuple):
+    """What a worker loads: a file or a module, and the line where its code ended the process, if known."""
 
     source: str
     location: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> Loading:
-        """From what the worker wrote into its progress."""
+    def parse(cls, text: str) -> LoadingPosition:
+        """Read the text that the worker wrote with `Progress.write_loading`."""
         source, _, location = text.partition("\n")
         return cls(source, location)
 
@@ -199,67 +199,71 @@ IDLE = Position(-1, -1, -1, 0.0)
 
 
 class Progress:
-    """Written by the worker before each task, read by the engine."""
+    """A record in shared memory that the worker writes before each task and the engine reads."""
 
     def __init__(self, fd: int) -> None:
         self._memory = mmap.mmap(fd, SIZE)
 
     def write(self, batch: int, job: int, task: int, since: float, turn: int = 0) -> None:
-        # in one piece: pack_into clears the place first, and a reader would see a task that began at zero
+        # one assignment: pack_into clears the bytes first, and a reader would see a task that began at zero
         self._memory[: _LAYOUT.size] = _LAYOUT.pack(batch, job, task, since, turn)
 
     def read(self) -> Position:
-        """The same twice, so that half a write is not taken for one."""
+        """The current position; read twice, to detect a write at the same moment."""
         while True:
             first, second = self._memory[: _LAYOUT.size], self._memory[: _LAYOUT.size]
             if first == second:
                 return Position(*_LAYOUT.unpack(first))
 
     def write_loading(self, file: str) -> None:
-        """The file whose code runs because it is loaded; an empty string where none is."""
+        """Record the file that is being loaded; an empty string: none."""
         raw = file.encode(errors="replace")[:1022]
         self._memory[_LOADING:] = _PATH.pack(len(raw), raw)
 
     def read_loading(self) -> str:
-        """What `write_loading` wrote last."""
+        """The text that `write_loading` wrote last."""
         length, raw = _PATH.unpack(self._memory[_LOADING:])
         file: str = raw[:length].decode(errors="replace")
         return file
 
     @property
     def output_begin(self) -> int:
-        """Where in its file the output of the current call begins; see `gradeline.usercode.output`."""
+        """The offset in the output file at which the current call's output begins; see `OutputFile`."""
         return self._number(_BEGIN)
 
     @output_begin.setter
-    def output_begin(self, place: int) -> None:
-        self._memory[_BEGIN : _BEGIN + _NUMBER.size] = _NUMBER.pack(place)
+    def output_begin(self, offset: int) -> None:
+        self._memory[_BEGIN : _BEGIN + _NUMBER.size] = _NUMBER.pack(offset)
 
     @property
     def output_cut(self) -> int:
-        """Bytes of the current call's output that were dropped."""
+        """The number of bytes of the current call's output that were dropped."""
         return self._number(_CUT)
 
     @output_cut.setter
     def output_cut(self, count: int) -> None:
         self._memory[_CUT : _CUT + _NUMBER.size] = _NUMBER.pack(count)
 
-    def _number(self, place: int) -> int:
-        (number,) = _NUMBER.unpack_from(self._memory, place)
+    def _number(self, offset: int) -> int:
+        (number,) = _NUMBER.unpack_from(self._memory, offset)
         return int(number)
 
     def close(self) -> None:
         self._memory.close()
 
 
-def shared_file() -> int:
-    """A file descriptor of memory that a child process can be given."""
-    if sys.platform == "linux":
-        fd = os.memfd_create("gradeline-progress")
-    else:
-        import tempfile  # 2 ms, and not for Linux
-
-        with tempfile.TemporaryFile() as file:
-            fd = os.dup(file.fileno())
+def progress_file() -> int:
+    """A file descriptor for a `Progress` record, which a child process inherits."""
+    fd = anonymous_file("gradeline-progress")
     os.ftruncate(fd, SIZE)
     return fd
+
+
+def anonymous_file(name: str) -> int:
+    """A file descriptor of memory that a child process inherits."""
+    if sys.platform == "linux":
+        return os.memfd_create(name)
+    import tempfile  # 2 ms, and not for Linux
+
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())

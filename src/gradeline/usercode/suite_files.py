@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from gradeline.errors import closest_match
+from gradeline.model.text import exception_text
 from gradeline.usercode.decorators import Mark, MarkError, marked_functions, parse_source
 
 _SOURCE = "__gradeline_source__"
@@ -339,17 +340,17 @@ def _how_to_install(module: str) -> str:
 
 
 def _described(error: BaseException) -> str:
-    try:
-        text = str(error)
-    except BaseException:  # an error that cannot even be shown is still only a fault
-        text = "(its text cannot be shown)"
+    text = exception_text(error)
     message = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if isinstance(error, ImportError) and "pip install" in message:
         return message
     if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "letta_client":
-        from gradeline.usercode.agent_factories import INSTALL, INSTALL_OLD  # only code for letta has such an import
+        from gradeline.usercode.agent_factories import (  # only code for letta has such an import
+            INSTALL_COMMAND,
+            INSTALL_OLD_COMMAND,
+        )
 
-        return f"{message}; run: {INSTALL}, or for code from before its release 1.0: {INSTALL_OLD}"
+        return f"{message}; run: {INSTALL_COMMAND}, or for code from before its release 1.0: {INSTALL_OLD_COMMAND}"
     if isinstance(error, ModuleNotFoundError) and error.name:
         return f"{message}; {_how_to_install(error.name)}, or remove the import"
     if isinstance(error, SystemExit):

@@ -1,16 +1,14 @@
-"""A worker process: runs user code, one task after the other, and answers in frames.
+"""A worker process: runs user code, one task after another, and replies in frames.
 
-It is started with the descriptors of its pipes. Standard output and error belong to the user's code: they are real
-descriptors of a file, from which each call's output is taken.
+It gets the file descriptors of its pipes as arguments. Standard output and error belong to user code: they are
+descriptors of a file, from which the output of each call is read.
 """
 
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import io
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from time import monotonic, perf_counter
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import Raw
 
-from gradeline.errors import BadReplyError, Fault, GraderError, grade_policy
+from gradeline.errors import BadReplyError, Fault
 from gradeline.model import (
     ErrorInfo,
     GradeContext,
@@ -29,17 +27,17 @@ from gradeline.model import (
     quote,
 )
 from gradeline.model.context import copy_response, copy_sample
-from gradeline.model.text import user_traceback
 from gradeline.parsing.isolation import trust_process
 from gradeline.usercode import protocol
-from gradeline.usercode.function_calls import Conversation, TargetFunction, checked, checked_call
+from gradeline.usercode.function_calls import Conversation, TargetFunction, call_grader, grader_error, validated_grade
 from gradeline.usercode.loader import TARGET, CodeSpec, LoadedFunctions, Manifest, load
-from gradeline.usercode.output import Output
+from gradeline.usercode.output import OutputFile
+from gradeline.usercode.process_control import limit_worker
 from gradeline.usercode.protocol import (
     CodeLoaded,
     EncodedBatchResults,
     Job,
-    Loading,
+    LoadingPosition,
     Position,
     Progress,
     RunBatch,
@@ -53,9 +51,9 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 MAX_RESULT = 8 * 1024 * 1024
-"""The largest result a call may give back."""
-_FLUSH_AFTER = 0.005
-"""Results are told at the end of a batch, or after so many seconds."""
+"""Maximum size of an encoded result in bytes."""
+_FLUSH_SECONDS = 0.005
+"""Seconds after which finished results of a batch are sent before its end."""
 
 
 class Worker:
@@ -65,7 +63,7 @@ class Worker:
         self._progress = progress
         self._reply = reply
         self._pid = os.getpid()
-        self._output = Output(os.dup(1), progress)  # the user's code may close or replace its own
+        self._output = OutputFile(os.dup(1), progress)  # user code may close or replace its own descriptors
         self._streams = (sys.stdout, sys.stderr)
         self._loaded: LoadedFunctions | None = None
         self._folders: tuple[str, ...] = ()
@@ -74,43 +72,43 @@ class Worker:
         self._agents: dict[tuple[str, str | None], TargetFunction] = {}
         for stream in self._streams:
             if isinstance(stream, io.TextIOWrapper):
-                # whole lines are written at once, so that a crash loses none
+                # line buffering, so that a crash loses no whole line
                 stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
-    def boot(self, spec: CodeSpec | None) -> None:
+    def load_code(self, spec: CodeSpec | None) -> None:
         if spec is None:
             self._reply(CodeLoaded(Manifest((), ())))
             return
         from gradeline import compat
 
         compat.install()
-        # by its second and size alone Python would take an edited file for the one it has compiled
+        # Python compares only size and seconds with the compiled file, so it could miss a quick edit
         sys.dont_write_bytecode = True
-        with _exits_noted(self._progress):
+        with _recorded_exits(self._progress):
             self._loaded = load(spec, self._progress.write_loading)
         self._folders = user_folders(spec.folder)
-        self._stay_alone()
-        self._printed()
+        self._exit_if_forked()
+        self._take_output()
         self._reply(CodeLoaded(self._loaded.manifest))
 
-    def set_up(self, suite: dict[str, Any]) -> None:
+    def run_setup(self, suite: dict[str, Any]) -> None:
         error = None
         self._progress.write(0, 0, 0, monotonic())
         try:
             if self._loaded is not None and self._loaded.setup is not None:
-                self._finish(_call_setup(self._loaded.setup, suite))
+                self._finish(_call_setup_function(self._loaded.setup, suite))
         except BaseException as fault:
-            error = describe(fault)
-        self._stay_alone()
+            error = grader_error(fault)
+        self._exit_if_forked()
         self._progress.write(-1, -1, -1, 0.0)
-        self._reply(SetupDone(error, self._printed()))
+        self._reply(SetupDone(error, self._take_output()))
 
-    def run(self, batch: RunBatch) -> None:
+    def run_batch(self, batch: RunBatch) -> None:
         done: list[list[Raw]] = []
         flushed = perf_counter()
         for index, job in enumerate(batch.jobs):
             done.append(self._run_job(batch.id, index, job))
-            if perf_counter() - flushed > _FLUSH_AFTER:
+            if perf_counter() - flushed > _FLUSH_SECONDS:
                 self._reply(EncodedBatchResults(batch.id, done))
                 done, flushed = [], perf_counter()
         self._progress.write(-1, -1, -1, 0.0)
@@ -123,41 +121,41 @@ class Worker:
         for number, task in enumerate(job.tasks):
             self._progress.write(batch, index, number, monotonic())
             if task.role == TARGET:
-                result = self._answer(job, task, Position(batch, index, number, 0.0))
+                result = self._run_target(job, task, Position(batch, index, number, 0.0))
             else:
-                result = self._run_task(job if len(job.tasks) == 1 else _own_copy(job), task, texts)
+                result = self._run_task(job if len(job.tasks) == 1 else _copy_job(job), task, texts)
             texts.append(result.text)
             try:
                 body = protocol.encode(result)
-            except Exception as fault:  # an integer past 64 bits: the pipe's format has no place for it
-                error = describe(BadReplyError(f"{task.reference} returned what cannot be sent: {fault}"))
+            except Exception as fault:  # msgpack cannot encode an integer of more than 64 bits
+                error = grader_error(BadReplyError(f"{task.reference} returned a value that cannot be sent: {fault}"))
                 body = protocol.encode(TaskResult(error=error))
             if len(body) > MAX_RESULT:
-                message = f"{task.reference} gave back {len(body):,} bytes; at most {MAX_RESULT:,} are kept"
+                message = f"{task.reference} returned {len(body):,} bytes; at most {MAX_RESULT:,} are stored"
                 body = protocol.encode(TaskResult(error=ErrorInfo("too_large", message, Fault.GRADER)))
             encoded.append(Raw(body))
         return encoded
 
-    def _answer(self, job: Job, task: Task, position: Position) -> TaskResult:
-        """The response of a target to a case, all turns; each turn has the task's time for itself."""
+    def _run_target(self, job: Job, task: Task, position: Position) -> TaskResult:
+        """The response of a target to all turns of a case; the task's time limit holds for each turn."""
         error: ErrorInfo | None = None
         response: Response | None = None
-        talk: Conversation | None = None
+        conversation: Conversation | None = None
         began = perf_counter()
         try:
-            talk = Conversation(self._agent(task), job.sample)
-            while not talk.done:
-                if talk.turn:
-                    self._progress.write(*position[:3], monotonic(), talk.turn)
+            conversation = Conversation(self._agent(task), job.sample)
+            while not conversation.done:
+                if conversation.turn:
+                    self._progress.write(*position[:3], monotonic(), conversation.turn)
                 started = perf_counter()
-                value = self._finish(talk.call())
-                talk.take(value, (perf_counter() - started) * 1000)
-            response = talk.response()
+                value = self._finish(conversation.call())
+                conversation.take(value, (perf_counter() - started) * 1000)
+            response = conversation.response()
         except BaseException as fault:
-            error = describe(fault) if talk is None else talk.failure(fault)
-        self._stay_alone()
+            error = grader_error(fault) if conversation is None else conversation.failure(fault)
+        self._exit_if_forked()
         latency_ms = (perf_counter() - began) * 1000
-        return TaskResult(None, None, error, self._printed(), latency_ms, response)
+        return TaskResult(None, None, error, self._take_output(), latency_ms, response)
 
     def _run_task(self, job: Job, task: Task, texts: list[str | None]) -> TaskResult:
         started = perf_counter()
@@ -170,7 +168,7 @@ class Worker:
             elif task.role == "reward_composer":
                 result = self._reward(task, job)
             elif task.role == "agent_factory":
-                text = self._make_agent(task, job)
+                text = self._run_agent_factory(task, job)
             elif task.role == "builtin-extractor":
                 text = self._builtin(task).extract(job.response or Response(text=""))
             elif task.role == "builtin-search":
@@ -181,19 +179,19 @@ class Worker:
                     raise LookupError(f"the extractor of {task.reference} failed, so there is nothing to grade")
                 result = self._grade(task, job, submission)
         except BaseException as fault:
-            error = describe(fault)
+            error = grader_error(fault)
             if isinstance(fault, MemoryError) and task.role.startswith("builtin-"):
                 error = ErrorInfo("memory", f"{task.reference} ran out of memory", Fault.GRADER)
-        self._stay_alone()
+        self._exit_if_forked()
         latency_ms = (perf_counter() - started) * 1000
-        return TaskResult(result, text, error, self._printed(), latency_ms)
+        return TaskResult(result, text, error, self._take_output(), latency_ms)
 
     def _grade(self, task: Task, job: Job, submission: str) -> GradeResult:
         if task.role == "builtin-grader":
             result: GradeResult = self._builtin(task).grade(GradeContext(job.sample, submission, job.response))
             return result
         function = self._function(task)
-        return checked_call(lambda: self._finish(function(job.sample, submission)), function, task.reference)
+        return call_grader(lambda: self._finish(function(job.sample, submission)), function, task.reference)
 
     def _reward(self, task: Task, job: Job) -> GradeResult:
         from gradeline.compat.stand_ins import argument_function
@@ -201,19 +199,19 @@ class Worker:
         grades, submissions = task.config["grades"], task.config["submissions"]
         context = argument_function("reward_context")(job.sample, grades, submissions, job.response)
         reward = argument_function("reward_of")(self._finish(self._function(task)(context)), task.reference)
-        return checked(reward, task.reference)
+        return validated_grade(reward, task.reference)
 
-    def _make_agent(self, task: Task, job: Job) -> str:
-        from gradeline.usercode.agent_factories import make_agent  # only suites for letta have one
+    def _run_agent_factory(self, task: Task, job: Job) -> str:
+        from gradeline.usercode.agent_factories import create_agent  # only suites for letta have one
 
-        made: str = self._finish(make_agent(self._function(task), job.sample, task.config, task.reference))
-        return made
+        created: str = self._finish(create_agent(self._function(task), job.sample, task.config, task.reference))
+        return created
 
     def _builtin(self, task: Task) -> Any:
-        """A grader or extractor of ours, made once."""
+        """A built-in grader or extractor, created once."""
         key = canonical_json((task.role, task.reference, task.config))
         if key not in self._builtins:
-            from gradeline import extractors, graders  # most workers run none of ours
+            from gradeline import extractors, graders  # most workers run no built-ins
 
             create = graders.create if task.role == "builtin-grader" else extractors.create
             self._builtins[key] = create(task.reference, task.config)
@@ -254,53 +252,53 @@ class Worker:
         return 2
 
     def _finish(self, value: Any) -> Any:
-        """The value of a coroutine; what is none is the value itself."""
+        """The result of an awaitable; any other value is returned as it is."""
         if not hasattr(value, "__await__"):
             return value
         import asyncio  # 40 ms that only asynchronous code needs
 
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-        return self._loop.run_until_complete(_awaited(value))
+        return self._loop.run_until_complete(_await(value))
 
-    def _printed(self) -> str | None:
-        """What the code has printed since the last time."""
+    def _take_output(self) -> str | None:
+        """The output of user code since the last call."""
         for stream in self._streams:
-            with contextlib.suppress(ValueError, OSError):  # the code has closed it
+            with contextlib.suppress(ValueError, OSError):  # user code has closed it
                 stream.flush()
         return self._output.take()
 
-    def _stay_alone(self) -> None:
-        """A child that user code forked must not go on as a second worker."""
+    def _exit_if_forked(self) -> None:
+        """End a child process that user code forked: it must not continue as a second worker."""
         if os.getpid() != self._pid:
             os._exit(0)
 
 
-def _own_copy(job: Job) -> Job:
-    """For one of several tasks: what its code changes in the sample, the others must not see."""
+def _copy_job(job: Job) -> Job:
+    """A copy of the job for one of several tasks: its code may change the sample, which the others must not see."""
     return Job(copy_sample(job.sample), job.tasks, None if job.response is None else copy_response(job.response))
 
 
 def _search(task: Task) -> str:
-    from gradeline.extractors.base import compact_json  # most workers run none of ours
+    from gradeline.extractors.base import compact_json  # most workers run no built-ins
     from gradeline.parsing.jmespath import JmesPath
 
     return compact_json(JmesPath(task.reference).search(task.config["data"]))
 
 
 @contextlib.contextmanager
-def _exits_noted(progress: Progress) -> Iterator[None]:
-    """Code that ends the process while it is loaded leaves its place behind."""
+def _recorded_exits(progress: Progress) -> Iterator[None]:
+    """Record the line of code that calls ``os._exit`` while it is loaded."""
     leave, worker = os._exit, os.getpid()
 
-    def noted(status: int) -> NoReturn:
+    def record_exit(status: int) -> NoReturn:
         caller = sys._getframe(1)
         if os.getpid() == worker:
-            source = Loading.parse(progress.read_loading()).source
-            progress.write_loading(str(Loading(source, f"{caller.f_code.co_filename}:{caller.f_lineno}")))
+            source = LoadingPosition.parse(progress.read_loading()).source
+            progress.write_loading(str(LoadingPosition(source, f"{caller.f_code.co_filename}:{caller.f_lineno}")))
         leave(status)
 
-    os._exit = noted
+    os._exit = record_exit
     try:
         yield
     finally:
@@ -308,11 +306,11 @@ def _exits_noted(progress: Progress) -> Iterator[None]:
         progress.write_loading("")
 
 
-async def _awaited(value: Any) -> Any:
+async def _await(value: Any) -> Any:
     return await value
 
 
-def _call_setup(function: Callable[..., Any], suite: dict[str, Any]) -> Any:
+def _call_setup_function(function: Callable[..., Any], suite: dict[str, Any]) -> Any:
     import inspect
 
     from gradeline.compat.stand_ins import argument_function
@@ -334,44 +332,9 @@ def _call_setup(function: Callable[..., Any], suite: dict[str, Any]) -> Any:
     return function(*(offered[name] for name in names if name in offered))
 
 
-def describe(error: BaseException) -> ErrorInfo:
-    """An exception as a record keeps it, whatever its ``__str__`` does."""
-    error_type = error.type if isinstance(error, GraderError) else type(error).__name__
-    try:
-        message = str(error)
-    except BaseException:
-        message = f"<{type(error).__name__} whose message cannot be shown>"
-    return ErrorInfo(
-        clean_text(error_type).text,
-        clean_text(message[:10_000]).text,
-        grade_policy(error_type).fault,
-        None if isinstance(error, GraderError) else user_traceback(error),
-    )
-
-
-def _limit(memory: int, engine: int) -> None:
-    """Bound what the process may take, keep its descendants in sight, and end it with the engine."""
-    import resource
-
-    with contextlib.suppress(OSError, ValueError):  # not every system has every limit
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        if memory:
-            resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    faulthandler.enable(file=2)
-    if sys.platform == "linux":
-        import ctypes
-
-        set_parent_death_signal, set_child_subreaper = 1, 36
-        prctl = ctypes.CDLL(None).prctl
-        prctl(set_child_subreaper, 1, 0, 0, 0)
-        prctl(set_parent_death_signal, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != engine:  # it was gone before it could be watched
-            os._exit(0)
-
-
 def main(request_fd: int, reply_fd: int, progress_fd: int, memory: int, engine: int) -> None:
-    """Serve until the engine closes the pipe."""
-    _limit(memory, engine)
+    """Run requests until the engine closes the pipe."""
+    limit_worker(memory, engine)
     trust_process()
     progress = Progress(progress_fd)
     os.close(progress_fd)
@@ -390,8 +353,8 @@ def main(request_fd: int, reply_fd: int, progress_fd: int, memory: int, engine: 
         for body in frames.feed(data):
             request = protocol.decode_request(body)
             if isinstance(request, protocol.RunBatch):
-                worker.run(request)
+                worker.run_batch(request)
             elif isinstance(request, protocol.LoadCode):
-                worker.boot(request.spec)
+                worker.load_code(request.spec)
             else:
-                worker.set_up(request.suite)
+                worker.run_setup(request.suite)

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 
 from gradeline.usercode.decorators import SourceLocation
 from gradeline.usercode.loader import CodeSpec, LoadFailure
-from gradeline.usercode.output import Output, output_file
+from gradeline.usercode.output import OutputFile, output_file
 from gradeline.usercode.process_control import (
-    TOKEN,
+    TOKEN_VARIABLE,
     OomKillCounter,
     exit_description,
     format_size,
@@ -26,18 +26,18 @@ from gradeline.usercode.process_control import (
 )
 from gradeline.usercode.protocol import (
     FrameBuffer,
-    Loading,
+    LoadingPosition,
     Position,
     Progress,
     Task,
     WorkerReply,
     decode_reply,
     frame,
-    shared_file,
+    progress_file,
 )
 
 _READ = 1 << 20
-_LAST_BREATH = 0.05
+_EXIT_GRACE_SECONDS = 0.05
 _TRACEBACK_SECONDS = 1.0
 
 # msgspec looks for typing_extensions, which takes 35 ms to load and is not needed here
@@ -62,7 +62,7 @@ _ALLOCATION_FAILED = (
 
 
 class WorkerProcess:
-    """Starts a worker and speaks with it; ``on_reply`` and ``on_exit`` are called by the event loop."""
+    """Starts a worker and exchanges messages with it; the event loop calls ``on_reply`` and ``on_exit``."""
 
     def __init__(
         self,
@@ -80,9 +80,9 @@ class WorkerProcess:
         self.returncode: int | None = None
         self.killed_for: str | None = None
         self.printed: str | None = None
-        """What the call at which it ended had printed, as far as it is kept; a native crash's traceback too."""
-        self.last_words = ""
-        """The end of that."""
+        """The output of the call at which it ended, cut to the maximum; includes the traceback of a native crash."""
+        self.output_tail = ""
+        """The end of that output."""
         self._token = secrets.token_hex(8)
         self._start(memory)
 
@@ -90,7 +90,7 @@ class WorkerProcess:
         request_read, self._request = os.pipe()
         self._reply, reply_write = os.pipe()
         output = output_file()
-        progress = shared_file()
+        progress = progress_file()
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 [
@@ -105,10 +105,10 @@ class WorkerProcess:
                 stderr=output,
                 pass_fds=(request_read, reply_write, progress),
                 start_new_session=True,
-                env={**os.environ, TOKEN: self._token},
+                env={**os.environ, TOKEN_VARIABLE: self._token},
             )
             self._progress = Progress(progress)
-            self._output = Output(output, self._progress)
+            self._output = OutputFile(output, self._progress)
         finally:
             for fd in (request_read, reply_write, progress):
                 os.close(fd)
@@ -119,7 +119,7 @@ class WorkerProcess:
         self._watch()
 
     def send(self, message: object) -> None:
-        """Queue a message; what the pipe does not take at once is written as it drains."""
+        """Queue a message; it is written as the pipe has room."""
         waiting = bool(self._unsent)
         self._unsent.append(memoryview(frame(message)))
         if not waiting:
@@ -127,14 +127,14 @@ class WorkerProcess:
 
     @property
     def position(self) -> Position:
-        """The task it is at, by its own account."""
+        """The task that it runs, from its progress record."""
         return self._last_position or self._progress.read()
 
     @property
-    def loading(self) -> Loading:
-        """What its code runs for because it is loaded; empty where nothing is."""
+    def loading(self) -> LoadingPosition:
+        """The file or module that it loads; empty while it loads nothing."""
         written = self._progress.read_loading() if self._last_loading is None else self._last_loading
-        return Loading.parse(written)
+        return LoadingPosition.parse(written)
 
     @property
     def exit_text(self) -> str:
@@ -144,12 +144,12 @@ class WorkerProcess:
     @property
     def end_with_output(self) -> str:
         """How the process ended, with the end of its output."""
-        return f"{self.exit_text}; the end of its output: {self.last_words}" if self.last_words else self.exit_text
+        return f"{self.exit_text}; the end of its output: {self.output_tail}" if self.output_tail else self.exit_text
 
     @property
     def native_traceback(self) -> str | None:
         """What Python's fault handler printed about a native crash."""
-        _, sign, rest = self.last_words.partition("Fatal Python error: ")
+        _, sign, rest = self.output_tail.partition("Fatal Python error: ")
         return sign + rest if sign else None
 
     def end_of_task(self, task: Task, memory_limit: int, oom_kills: OomKillCounter) -> tuple[str, str]:
@@ -168,36 +168,36 @@ class WorkerProcess:
         if self.returncode is None or self.returncode >= 0 or self.killed_for is not None:
             return None
         if self.returncode == -signal.SIGKILL:
-            return "the system's out-of-memory killer ended it" if oom_kills.one_more() else None
-        found = next((sign for sign in _ALLOCATION_FAILED if sign in self.last_words), None)
+            return "the system's out-of-memory killer ended it" if oom_kills.new_kill() else None
+        found = next((sign for sign in _ALLOCATION_FAILED if sign in self.output_tail), None)
         if found is None or not memory_limit:
             return None
         return f"{found!r} at its limit of {format_size(memory_limit)}; raise it with memory:"
 
     def cut_output(self) -> None:
-        """Keep what its code prints from filling the memory."""
+        """Bound the memory that its output takes."""
         if self.returncode is None:
             self._output.cut()
 
     def kill(self, reason: str) -> None:
-        """End it and all it started; ``on_exit`` follows."""
+        """Kill it with its child processes; ``on_exit`` follows."""
         if self.returncode is None:
             self.killed_for = self.killed_for or reason
             kill_tree(self.pid)
 
     def kill_with_traceback(self, reason: str) -> None:
-        """End it like `kill`, but let it first write where its code is: ``last_words`` ends with that."""
+        """Kill it like `kill`, after it has printed a traceback, with which ``output_tail`` then ends."""
         if self.returncode is None:
             self.killed_for = self.killed_for or reason
             os.kill(self.pid, signal.SIGABRT)
             self._loop.call_later(_TRACEBACK_SECONDS, self.kill, reason)
 
     def dismiss(self) -> None:
-        """Let it end by itself once it has read that there is nothing more to do."""
+        """Close its request pipe, which lets it exit by itself."""
         self._close_request()
 
-    async def gone(self) -> None:
-        """Wait for the end of the process."""
+    async def wait(self) -> None:
+        """Wait until the process has ended."""
         await self._exit_event.wait()
 
     def _write(self) -> None:
@@ -207,7 +207,7 @@ class WorkerProcess:
             except BlockingIOError:
                 self._loop.add_writer(self._request, self._write)
                 return
-            except OSError:  # it has closed its pipe: its end is told by the watch
+            except OSError:  # it has closed its pipe; `_exited` handles its end
                 self._unsent.clear()
                 break
             rest = self._unsent[0][written:]
@@ -218,7 +218,7 @@ class WorkerProcess:
         self._loop.remove_writer(self._request)
 
     def _read_replies(self) -> bool:
-        """Take in what has arrived; says whether there may be more."""
+        """Read the replies that have arrived; True if there may be more."""
         try:
             data = os.read(self._reply, _READ)
         except BlockingIOError:
@@ -227,13 +227,13 @@ class WorkerProcess:
             data = b""
         if not data:
             self._loop.remove_reader(self._reply)
-            # most likely it is about to end; one that only closed its pipe is of no use either
-            self._loop.call_later(_LAST_BREATH, self.kill, "crashed")
+            # most likely it is about to exit; a worker that only closed its pipe is of no use either
+            self._loop.call_later(_EXIT_GRACE_SECONDS, self.kill, "crashed")
             return False
         try:
             for body in self._frames.feed(data):
                 self._on_reply(self, decode_reply(body))
-        except ValueError:  # no frame, or none of ours: user code wrote into the pipe
+        except ValueError:  # not a valid frame: user code wrote into the pipe
             self._loop.remove_reader(self._reply)
             self.kill("bad_reply")
             return False
@@ -259,9 +259,9 @@ class WorkerProcess:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
         while self._read_replies():
-            pass  # what it said before its end still counts
+            pass  # replies written before its end still count
         kill_by_token(self._token)
-        self.printed, self.last_words = self._output.text(), self._output.tail()
+        self.printed, self.output_tail = self._output.text(), self._output.tail()
         self._close()
         self._exit_event.set()
         self._on_exit(self)
@@ -284,30 +284,30 @@ class WorkerProcess:
 
 
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in ', re.MULTILINE)
-_GUARD = 'move it into a function, or below if __name__ == "__main__"'
-_SHOWN = 500
+_MOVE_REMEDY = 'move it into a function, or below if __name__ == "__main__"'
+_MAX_SHOWN_OUTPUT = 500
 
 
-def load_timed_out(spec: CodeSpec, loading: Loading, output: str, seconds: float) -> LoadFailure:
-    """A worker that did not finish in time; ``output`` ends with the traceback that it was made to write."""
-    message = f"took longer than {seconds:g} s to load; where it does work that takes time, {_GUARD}"
+def load_timed_out(spec: CodeSpec, loading: LoadingPosition, output: str, seconds: float) -> LoadFailure:
+    """The failure of a worker that did not finish in time; ``output`` ends with its traceback."""
+    message = f"took longer than {seconds:g} s to load; if it does slow work, {_MOVE_REMEDY}"
     return _failed(spec, loading, output, message + _remedy(spec, loading.source))
 
 
-def load_crashed(spec: CodeSpec, loading: Loading, output: str, ended: str) -> LoadFailure:
-    """A worker that ended by itself; ``ended`` is how, such as ``exit code 3``."""
-    said = _last_words(output)
-    message = f"ended the process that loads it ({ended}){said}; where it exits or crashes, {_GUARD}"
+def load_crashed(spec: CodeSpec, loading: LoadingPosition, output: str, ended: str) -> LoadFailure:
+    """The failure of a worker that ended by itself; ``ended`` says how, such as ``exit code 3``."""
+    printed = _last_output(output)
+    message = f"ended the process that loads it ({ended}){printed}; if it exits or crashes, {_MOVE_REMEDY}"
     return _failed(spec, loading, output, message)
 
 
-def _failed(spec: CodeSpec, loading: Loading, output: str, message: str) -> LoadFailure:
-    place = next(_places(spec, loading, output), None) or SourceLocation(loading.source or spec.folder, 0)
-    return LoadFailure(loading.source, place.file, place.line or None, message)
+def _failed(spec: CodeSpec, loading: LoadingPosition, output: str, message: str) -> LoadFailure:
+    location = next(_locations(spec, loading, output), None) or SourceLocation(loading.source or spec.folder, 0)
+    return LoadFailure(loading.source, location.file, location.line or None, message)
 
 
-def _places(spec: CodeSpec, loading: Loading, output: str) -> Iterator[SourceLocation]:
-    """Where the code was, the best knowledge first: its own note, then lines of the suite's own files."""
+def _locations(spec: CodeSpec, loading: LoadingPosition, output: str) -> Iterator[SourceLocation]:
+    """Where the code was, the most reliable first: the recorded exit, then lines of the suite's own files."""
     if loading.location:
         file, _, line = loading.location.rpartition(":")
         yield SourceLocation(file, int(line))
@@ -316,14 +316,14 @@ def _places(spec: CodeSpec, loading: Loading, output: str) -> Iterator[SourceLoc
     yield from (frame for frame in frames if frame.file.startswith(folder) or frame.file == loading.source)
 
 
-def _last_words(output: str) -> str:
-    """The end of what the code printed, or the first line of a crash's traceback."""
+def _last_output(output: str) -> str:
+    """The end of the output, or the first line of a crash's traceback."""
     words = output.partition("\n\n")[0] if _FRAME.search(output) else output
-    return f", after it printed: {words[-_SHOWN:]}" if words else ""
+    return f", after it printed: {words[-_MAX_SHOWN_OUTPUT:]}" if words else ""
 
 
 def _remedy(spec: CodeSpec, source: str) -> str:
-    """How to leave out a file that no reference of the suite names."""
+    """How to avoid loading a file that no reference of the suite names."""
     name = os.path.basename(source)  # noqa: PTH119 - a module's name has no path
     references = [one.reference for one in spec.requests]
     bare = next((reference for reference in references if ":" not in reference), None)
