@@ -9,7 +9,7 @@ import pytest
 
 from gradeline.adapters import ChatRequest, ChatResponse, ModelError, Note
 from gradeline.errors import BudgetExceeded, ConfigError, Problem
-from gradeline.judges.calls import Answered, ask, ask_sync, takes_requests
+from gradeline.judges.calls import JudgeAnswer, ask, ask_sync, takes_requests
 from gradeline.judges.reply_parsing import InvalidReply, RefusedReply, ReplyError, TruncatedReply, require_reply
 from gradeline.model.llm import LLMResponse, RunConfig
 from gradeline.model.response import Usage, usage_of_calls
@@ -44,7 +44,7 @@ class OnlyAsync:
         return WHOLE
 
 
-def both_ways(replies: list[LLMResponse | BaseException], config: RunConfig = CONFIG) -> list[Answered[str]]:
+def both_ways(replies: list[LLMResponse | BaseException], config: RunConfig = CONFIG) -> list[JudgeAnswer[str]]:
     """The answer by the synchronous and by the asynchronous form."""
     return [
         ask_sync(ScriptedAdapter(replies), "Judge.", config, require_reply),
@@ -53,7 +53,7 @@ def both_ways(replies: list[LLMResponse | BaseException], config: RunConfig = CO
 
 
 def test_an_answer_comes_with_what_it_cost() -> None:
-    expected = Answered("whole", WHOLE.usage, "judge", (), 1, 4.0, LLMResponse(**{**vars(WHOLE), "model": "judge"}))
+    expected = JudgeAnswer("whole", WHOLE.usage, "judge", (), 1, 4.0, LLMResponse(**{**vars(WHOLE), "model": "judge"}))
     assert both_ways([WHOLE]) == [expected, expected]
 
 
@@ -147,8 +147,8 @@ class TestAdapters:
         answered = ask_sync(adapter, REQUEST, CONFIG, require_reply)  # type: ignore[arg-type]
         assert adapter.prompts == ["Be fair.\n\nJudge."]
         assert answered.notes == (
-            Note("response_schema", "the adapter takes texts alone"),
-            Note("logprobs", "the adapter takes texts alone"),
+            Note("response_schema", "the adapter only takes strings"),
+            Note("logprobs", "the adapter only takes strings"),
         )
 
     def test_one_that_takes_requests_gets_the_request(self) -> None:

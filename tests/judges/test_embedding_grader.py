@@ -78,8 +78,8 @@ def test_offline_it_needs_nobody() -> None:
     ("ctx", "message"),
     [
         (context(expected=None), "the case has no ground_truth to compare with"),
-        (context(expected=" "), "the ground_truth is blank, and a text without words has no direction"),
-        (context(" \n"), "the submission is blank, and a text without words has no direction"),
+        (context(expected=" "), "the ground_truth is blank, so it has no embedding vector to compare"),
+        (context(" \n"), "the submission is blank, so it has no embedding vector to compare"),
     ],
 )
 def test_a_text_without_words_is_an_error(ctx: GradeContext, message: str) -> None:
@@ -104,7 +104,7 @@ def test_a_failed_call_is_this_cases_error_and_a_refused_key_ends_the_run() -> N
     ("config", "problem"),
     [
         ({"model": "m"}, "model: has no effect with wordllama; name another provider, or leave it out"),
-        ({"provider": "openai"}, "model: is required: which embedding model of openai"),
+        ({"provider": "openai"}, "model: is required: name an embedding model of openai"),
         (
             {"provider": "gemini", "model": "x"},
             "provider: expected one of wordllama, openai, ollama, vllm, got 'gemini'",

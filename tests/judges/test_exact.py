@@ -32,14 +32,14 @@ def judged(judge: ExactMatchJudge, baseline: str, candidate: str) -> tuple[float
             "a b",
             " a\n\tb ",
             1.0,
-            "match (stripped, white space normalised)",
+            "match (stripped, whitespace normalized)",
         ),
         (
             ExactMatchJudge("x", False, True),
             "A  b",
             "a B!",
             0.0,
-            "no match (stripped, case ignored, white space normalised)",
+            "no match (stripped, case ignored, whitespace normalized)",
         ),
     ],
 )

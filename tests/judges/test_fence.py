@@ -35,7 +35,7 @@ def test_each_fence_draws_a_nonce_of_its_own() -> None:
 
 @pytest.mark.parametrize("nonce", ["", "abc", "ABCDEF0123", "x" * 16, "0" * 65])
 def test_what_is_no_nonce_is_refused(nonce: str) -> None:
-    with pytest.raises(ValueError, match="is no nonce"):
+    with pytest.raises(ValueError, match="invalid nonce"):
         Fence(nonce)
 
 

@@ -7,27 +7,27 @@ import json
 import pytest
 
 from gradeline.judges.logprobs import Scale
-from gradeline.judges.reply_formats import ChecklistForm, Item, PatternForm, ScoreForm
-from gradeline.judges.reply_parsing import InvalidReply, PatternReply, Verdict
+from gradeline.judges.reply_formats import ChecklistFormat, Item, PatternFormat, ScoreFormat
+from gradeline.judges.reply_parsing import InvalidReply, JudgeVerdict, PatternReply
 
-CHECKS = ChecklistForm([Item("Is it right?", 3), Item("Is it kind?")])
+CHECKS = ChecklistFormat([Item("Is it right?", 3), Item("Is it kind?")])
 
 
 class TestScore:
     @pytest.mark.parametrize(("reasoning", "keys"), [(False, ["score", "rationale"]), (True, ["rationale", "score"])])
     def test_the_rationale_comes_first_only_if_asked(self, reasoning: bool, keys: list[str]) -> None:
-        form = ScoreForm(reasoning)
+        form = ScoreFormat(reasoning)
         assert list(form.schema["properties"]) == form.schema["required"] == keys
         assert form.instruction.index(f'"{keys[0]}"') < form.instruction.index(f'"{keys[1]}"')
 
     def test_a_reply_is_read_as_it_stands(self) -> None:
         data = {"score": 0.5, "rationale": "half"}
-        assert ScoreForm().read(json.dumps(data)) == Verdict(0.5, "half", data=data)
+        assert ScoreFormat().read(json.dumps(data)) == JudgeVerdict(0.5, "half", data=data)
 
     @pytest.mark.parametrize("reply", ['{"score": 1.7}', '{"score": "0.5"}', '{"score": true}', "0.5", "{}"])
     def test_nothing_is_clipped_or_guessed(self, reply: str) -> None:
         with pytest.raises(InvalidReply):
-            ScoreForm().read(reply)
+            ScoreFormat().read(reply)
 
 
 class TestChecklist:
@@ -38,7 +38,7 @@ class TestChecklist:
             "item_2": {"type": "boolean"},
             "rationale": {"type": "string"},
         }
-        assert list(ChecklistForm(CHECKS.items, reasoning=True).schema["properties"]) == [
+        assert list(ChecklistFormat(CHECKS.items, reasoning=True).schema["properties"]) == [
             "rationale",
             "item_1",
             "item_2",
@@ -58,10 +58,10 @@ class TestChecklist:
     @pytest.mark.parametrize(
         ("reply", "message"),
         [
-            ('{"item_1": true}', "must answer 'item_2' by true or false, and lacks it"),
-            ('{"item_1": 1, "item_2": true}', "must answer 'item_1' by true or false, and has 1 for it"),
+            ('{"item_1": true}', "must answer 'item_2' by true or false, but lacks it"),
+            ('{"item_1": 1, "item_2": true}', "must answer 'item_1' by true or false, but has 1 for it"),
             ('{"item_1": "yes", "item_2": true}', "has 'yes' for it"),
-            ('{"score": 0.8, "rationale": "x"}', "must answer 'item_1' by true or false, and lacks it"),
+            ('{"score": 0.8, "rationale": "x"}', "must answer 'item_1' by true or false, but lacks it"),
         ],
     )
     def test_a_question_without_true_or_false_makes_it_no_verdict(self, reply: str, message: str) -> None:
@@ -71,10 +71,10 @@ class TestChecklist:
 
 class TestPattern:
     def test_the_number_is_kept_and_brought_to_one(self) -> None:
-        form = PatternForm(PatternReply(r"\[\[(\d+)\]\]", 1, 10))
+        form = PatternFormat(PatternReply(r"\[\[(\d+)\]\]", 1, 10))
         assert (form.instruction, form.schema) == ("", None)
-        assert form.read("Good. [[7]]") == Verdict(6 / 9, "Good. [[7]]", 7.0)
+        assert form.read("Good. [[7]]") == JudgeVerdict(6 / 9, "Good. [[7]]", 7.0)
 
     @pytest.mark.parametrize(("low", "high", "whole"), [(1, 10, True), (0, 1, False), (0.5, 5, False)])
     def test_its_scale_is_the_ratings(self, low: float, high: float, whole: bool) -> None:
-        assert PatternForm(PatternReply(r"(\d)", low, high)).scale == Scale(low, high, whole)
+        assert PatternFormat(PatternReply(r"(\d)", low, high)).scale == Scale(low, high, whole)

@@ -7,7 +7,7 @@ from math import log
 import pytest
 
 from gradeline.adapters.chat import TokenLogprob
-from gradeline.judges.logprobs import Expected, Scale, expected_score, json_place, pattern_place
+from gradeline.judges.logprobs import ExpectedScore, Scale, expected_score, json_score_span, pattern_score_span
 
 WHOLE = Scale(1, 10, whole=True)
 
@@ -26,14 +26,14 @@ def test_the_mean_of_the_alternatives_is_expected() -> None:
 def test_a_number_with_its_point_is_whole_on_any_scale() -> None:
     text = '{"score": 0.8}'
     tokens = [TokenLogprob('{"score":', 0.0), likely(" 0.8", (" 0.8", 0.6), (" 0.6", 0.4)), TokenLogprob("}", 0.0)]
-    found = expected_score(tokens, text, json_place(text), Scale())
+    found = expected_score(tokens, text, json_score_span(text), Scale())
     assert found.score == pytest.approx(0.72)
 
 
 @pytest.mark.parametrize(
     ("tokens", "reason"),
     [
-        ([], "the judge gave no log-probabilities"),
+        ([], "the judge returned no log-probabilities"),
         (
             [TokenLogprob("[[", 0.0), TokenLogprob("1", 0.0), TokenLogprob("0", 0.0), TokenLogprob("]]", 0.0)],
             "the score is not one token of the reply",
@@ -41,31 +41,31 @@ def test_a_number_with_its_point_is_whole_on_any_scale() -> None:
         ([TokenLogprob("another text", 0.0)], "the score is not one token of the reply"),
         (
             [TokenLogprob("[[", 0.0), likely("10", ("10", 0.6), ("8", 0.2)), TokenLogprob("]]", 0.0)],
-            "the alternatives told hold only 80% of the probability",
+            "the returned alternatives cover only 80% of the probability",
         ),
         (
             [TokenLogprob("[[", 0.0), likely("10", ("10", 0.7), ("N/A", 0.3)), TokenLogprob("]]", 0.0)],
-            "the alternatives told hold only 70% of the probability",
+            "the returned alternatives cover only 70% of the probability",
         ),
         (
             [TokenLogprob("[[", 0.0), likely("10", ("10", 0.7), ("99", 0.3)), TokenLogprob("]]", 0.0)],
-            "the alternatives told hold only 70% of the probability",
+            "the returned alternatives cover only 70% of the probability",
         ),
     ],
 )
 def test_what_is_not_complete_has_a_reason_and_no_score(tokens: list[TokenLogprob], reason: str) -> None:
-    assert expected_score(tokens, "[[10]]", (2, 4), WHOLE) == Expected(None, reason)
+    assert expected_score(tokens, "[[10]]", (2, 4), WHOLE) == ExpectedScore(None, reason)
 
 
 def test_a_bare_zero_may_be_the_start_of_a_fraction() -> None:
     text = '{"score": 1}'
     tokens = [TokenLogprob('{"score": ', 0.0), likely("1", ("1", 0.6), ("0", 0.4)), TokenLogprob("}", 0.0)]
-    assert expected_score(tokens, text, json_place(text), Scale()).score is None
+    assert expected_score(tokens, text, json_score_span(text), Scale()).score is None
 
 
 def test_an_unclear_place_has_no_score() -> None:
     assert expected_score([TokenLogprob("x", 0.0)], "x", None, WHOLE).reason == (
-        "the place of the score in the reply is not clear"
+        "the reply does not contain exactly one score"
     )
 
 
@@ -79,11 +79,11 @@ def test_an_unclear_place_has_no_score() -> None:
     ],
 )
 def test_where_the_score_of_json_stands(text: str, place: tuple[int, int] | None) -> None:
-    assert json_place(text) == place
+    assert json_score_span(text) == place
 
 
 @pytest.mark.parametrize(
     ("text", "place"), [("Good: [[8]]", (8, 9)), ("[[8]] [[8]]", None), ("8", None), ("é [[10]]", (4, 6))]
 )
 def test_where_a_rating_stands(text: str, place: tuple[int, int] | None) -> None:
-    assert pattern_place(r"\[\[(\d+)\]\]", text) == place
+    assert pattern_score_span(r"\[\[(\d+)\]\]", text) == place

@@ -153,7 +153,7 @@ class TestAsking:
 
         adapter: Any = Plain()
         graded = result(ModelJudge(config={"prompt": "x"}, adapter=adapter))
-        assert graded.metadata["notes"] == [{"what": "response_schema", "why": "the adapter takes texts alone"}]
+        assert graded.metadata["notes"] == [{"what": "response_schema", "why": "the adapter only takes strings"}]
 
     def test_it_is_a_grader_that_asks(self) -> None:
         judge, _ = scripted({"prompt": "x"})
@@ -193,7 +193,9 @@ class TestReplies:
     def test_a_placeholder_that_a_case_has_nothing_for_is_noted(self) -> None:
         judge, _ = scripted({"prompt": "{submission} {tone} {mood}"}, GOOD, GOOD)
         told = result(judge, context(sample=Sample(0, "q", rubric_vars={"tone": "kind"}))).metadata["notes"]
-        assert told == [{"what": "{mood}", "why": "the case has no such rubric_vars, so it stood there as it is"}]
+        assert told == [
+            {"what": "{mood}", "why": "the case has no such rubric_vars, so the placeholder was sent as literal text"}
+        ]
         whole = result(judge, context(sample=Sample(0, "q", rubric_vars={"tone": "kind", "mood": "calm"})))
         assert "notes" not in whole.metadata
 
@@ -263,8 +265,8 @@ class TestScoring:
         ("behaviour", "reason"),
         [
             ("split-tokens", "the score is not one token of the reply"),
-            ("perfect", "the alternatives told hold only 70% of the probability"),
-            ("unsupported,param=logprobs", "the judge gave no log-probabilities"),
+            ("perfect", "the returned alternatives cover only 70% of the probability"),
+            ("unsupported,param=logprobs", "the judge returned no log-probabilities"),
         ],
     )
     def test_where_they_do_not_tell_all_it_is_the_mode_with_the_reason(
@@ -293,7 +295,7 @@ class TestShippedRubrics:
             (
                 "closed_qa",
                 Sample(0, "q", "a"),
-                "the rubric closed_qa@1 needs {criteria}, and the case has none; give it in rubric_vars, of the grader"
+                "the rubric closed_qa@1 needs {criteria}, and the case has none; set it in rubric_vars, of the grader"
                 " or of the case",
             ),
             ("helpfulness", Sample(0, ""), "the rubric helpfulness@1 needs {input}, and the case has none"),
@@ -335,7 +337,7 @@ class TestFailures:
         server.reset()
         error, message = failure(served(server, behaviour))
         assert error == "judge_failed"
-        assert message.startswith("openai:gpt-4o-mini could not be asked (")
+        assert message.startswith("openai:gpt-4o-mini could not be called (")
         assert server.counts().requests == requests
 
     @pytest.mark.parametrize("behaviour", ["400-context", "400-moderation", "403-moderation"])
@@ -381,12 +383,12 @@ class TestFailures:
             (
                 {"rubric_vars": ["tone"]},
                 Sample(0, "q"),
-                ("missing", "the case has no rubric_vars tone, which the grader asks for"),
+                ("missing", "the case has no rubric_vars tone, which the grader requires"),
             ),
             (
                 {},
                 Sample(0, "q", rubric_vars={"input": "x"}),
-                ("ungradable", "rubric_vars: 'input' always stands for the case's own; take another name"),
+                ("ungradable", "rubric_vars: 'input' is reserved for the case; use another name"),
             ),
             (
                 {},
@@ -396,7 +398,7 @@ class TestFailures:
             (
                 {},
                 Sample(0, "q", rubric_path="../../etc/passwd"),
-                ("ungradable", "rubric_path: '../../etc/passwd' leads out of the suite's folder; put the file there"),
+                ("ungradable", "rubric_path: '../../etc/passwd' is outside the suite's folder; move the file into it"),
             ),
         ],
     )
@@ -430,7 +432,12 @@ class TestResources:
 
     @pytest.mark.parametrize(
         ("content", "message"),
-        [(b"", "is empty"), (b" \n", "is empty"), (b"\xff\xfe", "is no text in UTF-8"), (b"x" * 1_000_001, "has over")],
+        [
+            (b"", "is empty"),
+            (b" \n", "is empty"),
+            (b"\xff\xfe", "is not valid UTF-8"),
+            (b"x" * 1_000_001, "is larger than"),
+        ],
     )
     def test_a_file_that_is_no_rubric_is_refused(self, content: bytes, message: str, tmp_path: Path) -> None:
         (tmp_path / "rubric.txt").write_bytes(content)
@@ -516,13 +523,13 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("config", "problem"),
         [
-            ({}, "prompt: is required: say how to grade by prompt, prompt_path, rubric or checklist"),
+            ({}, "prompt: is required: define the grading with prompt, prompt_path, rubric or checklist"),
             ({"prompt": " "}, "prompt: is empty; write something, or leave it out"),
-            ({"prompt": "x", "prompt_path": "y"}, "prompt_path: stands beside 'prompt'; keep one of them"),
+            ({"prompt": "x", "prompt_path": "y"}, "prompt_path: conflicts with 'prompt'; keep one of them"),
             ({"rubric": "factualty"}, "rubric: no shipped rubric named 'factualty'; did you mean 'factuality'?"),
             (
                 {"rubric": "refusal", "checklist": ["x"]},
-                "checklist: stands beside the rubric refusal@1; keep one of them",
+                "checklist: conflicts with the rubric refusal@1; keep one of them",
             ),
             (
                 {"prompt": "x", "provider": "anthropic", "model": None},
@@ -541,7 +548,7 @@ class TestOptions:
             ({"prompt": "x", "base_url": "localhost"}, "base_url: must be an address such as http://127.0.0.1:8000/v1"),
             (
                 {"prompt": "x", "base_url": "https://me:secret@host/v1"},
-                "base_url: must hold no password; put the key into a variable that api_key_env names",
+                "base_url: must not contain a password; name the key's variable with api_key_env",
             ),
             (
                 {"prompt": "x", "api_key_env": "sk-proj-secret"},
@@ -549,7 +556,7 @@ class TestOptions:
             ),
             (
                 {"prompt": "x", "rubric_vars": {"input": 1}},
-                "rubric_vars: 'input' always stands for the case's own; take another name",
+                "rubric_vars: 'input' is reserved for the case; use another name",
             ),
             (
                 {"prompt": "x", "reply": {"pattern": "x", "min": 1, "max": 10}},
@@ -561,11 +568,11 @@ class TestOptions:
             ),
             (
                 {"prompt": "x", "checklist": ["y"], "reply": {"pattern": "(x)", "min": 1, "max": 2}},
-                "checklist: does not go with reply, where the prompt alone says how to answer; keep one",
+                "checklist: conflicts with reply, where the prompt defines the format; keep one of them",
             ),
             (
                 {"checklist": ["y"], "scoring": "logprobs"},
-                "scoring: logprobs needs one number in the reply, and a checklist has none; use samples",
+                "scoring: logprobs needs one number in the reply, but a checklist has none; use samples",
             ),
             (
                 {"rubric": "helpfulness", "scoring": "logprobs"},

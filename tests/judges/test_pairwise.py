@@ -77,8 +77,8 @@ def test_where_the_order_decides_there_is_no_score() -> None:
     assert (grade.outcome, grade.score, grade.passed) == ("error", None, None)
     assert grade.error == ErrorInfo(
         "order_decided",
-        "no score, because the orders disagree: the submission is better (+0.25) where it is shown first, and is worse"
-        " (-0.75) where it is shown second",
+        "no score, because the orders disagree: the submission is better (+0.25) when shown first, and is worse"
+        " (-0.75) when shown second",
         Fault.GRADER,
     )
     assert grade.rationale == "shown first: Paris first\nshown second: London first"
@@ -97,7 +97,7 @@ def test_a_tie_against_a_winner_is_decided_by_the_order_too() -> None:
     found = ask(grader, context()).result
     assert isinstance(found, GraderError)
     assert (found.type, found.metadata["favoured"]) == ("order_decided", "second")
-    assert "the submission ties (+0) where it is shown first" in str(found)
+    assert "the submission ties (+0) when shown first" in str(found)
 
 
 def test_two_ties_are_a_tie() -> None:
@@ -166,7 +166,7 @@ FAILED = Response(status="timeout", error=ErrorInfo("timeout", "30 s", Fault.AGE
 @pytest.mark.parametrize(
     ("ctx", "message"),
     [
-        (GradeContext(SAMPLE, "Paris"), "the context has no baseline"),
+        (GradeContext(SAMPLE, "Paris"), "there is no baseline"),
         (GradeContext(SAMPLE, "Paris", baseline=FAILED), "the baseline's call failed (timeout)"),
         (GradeContext(SAMPLE, "Paris", baseline=Response()), "the baseline has no answer to this case"),
     ],

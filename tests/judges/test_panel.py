@@ -148,7 +148,7 @@ def test_all_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
             {"judges": [{"model": "a"}, {"provider": "vllm"}]},
             "judges[1].model: name the judging model of vllm, here or with --set",
         ),
-        ({"quorum": 3}, "quorum: asks for 3 of 2 judges"),
+        ({"quorum": 3}, "quorum: requires 3 of 2 judges"),
         ({"judges": [{"modle": "a"}, {}]}, "judges[0]: object contains unknown field modle, got [{'modle': 'a'}, {}]"),
     ],
 )

@@ -249,24 +249,24 @@ class TestWhatIsRecorded:
         return asyncio.run(asked())
 
     def test_the_model_that_answered(self) -> None:
-        assert self.in_response("wrong-model").model == "another-model"
+        assert self.answered("wrong-model").model == "another-model"
 
     def test_the_systems_fingerprint(self) -> None:
-        raw = self.in_response("changed-fingerprint,k=0").response.raw
+        raw = self.answered("changed-fingerprint,k=0").response.raw
         assert raw is not None
         assert raw["body"]["system_fingerprint"] == "fp_fake_1_changed"
 
     def test_a_capability_that_the_server_lacks(self) -> None:
-        [note] = self.in_response("unsupported,param=seed", seed=7).notes
+        [note] = self.answered("unsupported,param=seed", seed=7).notes
         assert isinstance(note, Note)
         assert note.what == "seed"
 
     @pytest.mark.parametrize("behaviour", ["no-usage", "zero-usage"])
     def test_usage_that_nobody_told_is_unknown_and_not_zero(self, behaviour: str) -> None:
-        assert self.in_response(behaviour).usage is None
+        assert self.answered(behaviour).usage is None
 
     def test_a_price_that_nobody_knows_is_unknown_and_not_zero(self) -> None:
-        usage = self.in_response("perfect").usage
+        usage = self.answered("perfect").usage
         assert isinstance(usage, Usage)
         assert usage.cost is None
         assert usage.input_tokens

@@ -14,11 +14,11 @@ from gradeline.judges.reply_parsing import (
     MAX_NOTES,
     EmptyReply,
     InvalidReply,
+    JudgeVerdict,
     PatternReply,
     RefusedReply,
     ReplyError,
     TruncatedReply,
-    Verdict,
     read_object,
     read_score,
     read_verdict,
@@ -31,7 +31,7 @@ PLAIN = '{"quality_score": 0.75, "notes": "Short."}'
 DATA = {"quality_score": 0.75, "notes": "Short."}
 
 
-def verdict(text: str) -> Verdict:
+def verdict(text: str) -> JudgeVerdict:
     return read_verdict(text, "quality_score", "notes")
 
 
@@ -232,7 +232,7 @@ class TestTheScore:
 
 class TestTheNotes:
     def test_are_optional(self) -> None:
-        assert verdict('{"quality_score": 1}') == Verdict(1.0, "", None, {"quality_score": 1})
+        assert verdict('{"quality_score": 1}') == JudgeVerdict(1.0, "", None, {"quality_score": 1})
         assert verdict('{"quality_score": 1, "notes": null}').notes == ""
 
     def test_may_hold_json_and_escapes(self) -> None:
@@ -259,7 +259,7 @@ class TestPatternReply:
     @pytest.mark.parametrize(("told", "score"), [("1", 0.0), ("10", 1.0), ("5.5", 0.5), ("7", 2 / 3)])
     def test_a_rating_is_brought_to_0_to_1_and_kept(self, told: str, score: float) -> None:
         text = f"It is fair.\n\nRating: [[{told}]]"
-        assert self.RATING.read(text) == Verdict(pytest.approx(score), text, float(told))
+        assert self.RATING.read(text) == JudgeVerdict(pytest.approx(score), text, float(told))
 
     def test_the_same_rating_twice_is_one(self) -> None:
         assert self.RATING.read("I say [[8]], so [[8.0]].").raw_score == 8.0
@@ -280,7 +280,7 @@ class TestPatternReply:
             PatternReply(r"Rating:(.*)", 1, 10).read(f"Rating:{said}")
 
     def test_a_negative_scale_works(self) -> None:
-        assert PatternReply(r"(-?\d+)", -2, 2).read("-1") == Verdict(0.25, "-1", -1.0)
+        assert PatternReply(r"(-?\d+)", -2, 2).read("-1") == JudgeVerdict(0.25, "-1", -1.0)
 
     @pytest.mark.parametrize(
         ("pattern", "low", "high", "place"),
@@ -301,6 +301,6 @@ class TestPatternReply:
     def test_hostile_text_is_bounded(self) -> None:
         with pytest.raises(InvalidReply, match="too long"):
             self.RATING.read("[[8]]" * 500_000)
-        with pytest.raises(InvalidReply, match="holds no one rating"):
+        with pytest.raises(InvalidReply, match="does not hold exactly one rating"):
             PatternReply(r"(8)", 1, 10).read("8" * 200_001)
         assert self.RATING.read("\ud800 [[8]]").raw_score == 8.0

@@ -69,8 +69,8 @@ def test_a_name_means_its_newest_version() -> None:
     ("wanted", "message"),
     [
         ("factualty", "no shipped rubric named 'factualty'; did you mean 'factuality'?"),
-        ("factuality@9", "no rubric 'factuality@9'; there is factuality@1"),
-        ("factuality@new", "no rubric 'factuality@new'; there is factuality@1"),
+        ("factuality@9", "no rubric 'factuality@9'; available: factuality@1"),
+        ("factuality@new", "no rubric 'factuality@new'; available: factuality@1"),
     ],
 )
 def test_an_unknown_one_is_refused(wanted: str, message: str) -> None:

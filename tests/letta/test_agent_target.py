@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from gradeline.engine.components import Access
 
+from gradeline.engine.components import Access
 from gradeline.engine.definition import RunOptions
 from gradeline.engine.prepare import prepare
 from gradeline.errors import ConfigError, Fault
-from gradeline.letta.server import Connection
+from gradeline.letta.server import LettaConnection
 from gradeline.letta.targets import LettaAgentConfig, LettaAgentTarget
 from gradeline.model import ErrorInfo, Message, Response, Sample, ToolCall, Trajectory, Usage
 from gradeline.suite.read import read_suite
@@ -82,7 +82,7 @@ def problems_of(**config: Any) -> dict[str, str]:
     return {problem.path.removeprefix("config."): problem.message for problem in caught.value.problems}
 
 
-def unready(suite: Path, **config: Any) -> str:
+def startup_problems(suite: Path, **config: Any) -> str:
     with pytest.raises(ConfigError) as caught:
         asyncio.run(create("letta_agent", config, context=context(folder=suite, environment={})).open())
     return str(caught.value)
@@ -491,7 +491,7 @@ def test_the_suite_goes_before_the_environment(
 ) -> None:
     target = create("letta_agent", {"agent_id": "a", **options}, context=context(environment=environment))
     assert isinstance(target, LettaAgentTarget)
-    assert target.connection == Connection(*expected)
+    assert target.connection == LettaConnection(*expected)
 
 
 def test_what_the_environment_says_is_checked_too(suite: Path) -> None:
@@ -539,9 +539,9 @@ def test_what_letta_knows_and_has_no_effect_here_is_told_as_such() -> None:
     [
         (None, "cannot be read: No such file"),
         ("no json", "is not JSON"),
-        ("[]", "must hold one agent, it holds none"),
-        ('{"agents": []}', "must hold one agent, it holds none"),
-        ('{"agents": [{}, {}]}', "must hold one agent, it holds 2 agents"),
+        ("[]", "must contain one agent, it contains none"),
+        ('{"agents": []}', "must contain one agent, it contains none"),
+        ('{"agents": [{}, {}]}', "must contain one agent, it contains 2 agents"),
     ],
 )
 def test_an_agent_file_that_will_not_do_is_known_without_a_server(
@@ -549,7 +549,7 @@ def test_an_agent_file_that_will_not_do_is_known_without_a_server(
 ) -> None:
     if content is not None:
         (tmp_path / "x.af").write_text(content)
-    assert reason in unready(tmp_path, agent_file="x.af")
+    assert reason in startup_problems(tmp_path, agent_file="x.af")
 
 
 def test_the_older_form_of_an_agent_file_is_taken(suite: Path) -> None:
@@ -736,6 +736,6 @@ def test_with_a_factory_what_is_expected_may_decide_the_answer() -> None:
 
 def test_without_the_client_a_factory_cannot_be_called(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradeline.letta.base.is_client_installed", lambda: False)
-    message = unready(suite, agent_script="f.py:g")
+    message = startup_problems(suite, agent_script="f.py:g")
     assert "f.py:g was not loaded" in message
     assert "pip install 'letta-client>=1,<2'" in message

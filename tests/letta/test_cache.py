@@ -208,8 +208,8 @@ class TestQuestions:
             assert cache.problems_with(edited) == [
                 Problem(
                     "input",
-                    f"the dataset asks 'Capital of Spain?', but {home} holds the answer to 'Capital of France?'; "
-                    "take the dataset that it was made with, or ask the agent anew",
+                    f"the input of the dataset is 'Capital of Spain?', but {home} holds the answer to 'Capital of France?'; "
+                    "use the dataset of that run, or call the agent again",
                 )
             ]
             assert cache.count(edited) == 0
@@ -326,16 +326,19 @@ class TestFaults:
         faulty = [
             ('{"sample_id": 1', "is no JSON"),
             ("[]", "expected an object, got []"),
-            ('{"trajectory": []}', "it names no sample under sample_id or sample.id"),
-            ('{"sample_id": true}', "it names no sample"),
-            ('{"type": "result", "result": 3}', "it names no sample"),
+            ('{"trajectory": []}', "it has neither sample_id nor sample.id"),
+            ('{"sample_id": true}', "it has neither sample_id nor"),
+            ('{"type": "result", "result": 3}', "it has neither sample_id nor"),
             ('{"sample_id": 1, "model_handle": 5}', "its model should be a name, got 5"),
-            ('{"sample": {"id": 1, "input": [1]}}', "its sample's input should be a text or a list of texts, got [1]"),
+            (
+                '{"sample": {"id": 1, "input": [1]}}',
+                "its sample's input should be a string or a list of strings, got [1]",
+            ),
             ('{"sample_id": 1, "trajectory": ["hi"]}', "its trajectory should be a list of turns"),
-            ('{"sample_id": 1, "trajectory": [["hi"]]}', "$[0][0]: 'hi' is no letta message"),
+            ('{"sample_id": 1, "trajectory": [["hi"]]}', "$[0][0]: 'hi' is not a letta message"),
             ('{"sample_id": 1, "trajectory": [[{"message_type": "user_message", "name": 5}]]}', "$.turns[0][0].name"),
             ('{"sample_id": 1, "trajectory": [[{"message_type": "user_message", "content": 5}]]}', "got 5"),
-            ('{"sample_id": 1, "trajectory": [], "agent_state": {"blocks": 5}}', "its trajectory is none of letta's"),
+            ('{"sample_id": 1, "trajectory": [], "agent_state": {"blocks": 5}}', "its trajectory is not valid"),
             ('{"sample_id": 1}', "has neither a trajectory nor an error, so what the agent answered is unknown"),
         ]
         file = tmp_path / "m.jsonl"
@@ -365,7 +368,7 @@ class TestFaults:
             Problem("cached", f"{tmp_path / 'absent'} does not exist; name a folder of letta-evals' results")
         ]
         assert problems(nothing) == [
-            Problem("cached", f"{nothing} holds no results of letta-evals: there is no .jsonl file where one should be")
+            Problem("cached", f"{nothing} holds no results of letta-evals: it has no .jsonl file in the expected place")
         ]
         assert problems(several) == [
             Problem(
@@ -380,7 +383,7 @@ class TestFaults:
         (tmp_path / "suite.json").write_text('{"samples": 3}', encoding="utf-8")
         [problem] = problems(tmp_path)
         assert problem.path == str(tmp_path / "suite.json")
-        assert "is no suite.json of letta-evals" in problem.message
+        assert "is not a suite.json of letta-evals" in problem.message
 
     def test_a_file_that_changed_meanwhile_is_no_answer(self, tmp_path: Path) -> None:
         file = write(suite(tmp_path) / "m.jsonl", result("fr", "Paris"))

@@ -316,7 +316,9 @@ def test_a_second_attempt_may_go_well(place: Place) -> None:
 def test_a_program_that_has_gone_since_is_an_error_of_the_call(place: Place) -> None:
     async def run() -> Response:
         async with create(
-            "letta_code", {"base_url": "http://127.0.0.1:9"}, folder=place.folder, environment=place.environment
+            "letta_code",
+            {"base_url": "http://127.0.0.1:9"},
+            context=context(folder=place.folder, environment=place.environment),
         ) as target:
             (place.folder.parent / "bin" / "letta").unlink()
             return await target.respond(Sample(id=1, input="x"))

@@ -144,7 +144,7 @@ def test_a_suite_is_told_to_its_setup() -> None:
     assert (suite.name, suite.target.kind, suite.graders["q"].kind, suite.num_runs) == ("s", "letta_agent", "tool", 3)
     assert (suite.description, suite.dataset, suite.setup_script, suite.sample_tags) == (None, None, None, None)
     assert suite.target == {"kind": "letta_agent"}
-    with pytest.raises(AttributeError, match="no 'base_url' there; it has kind"):
+    with pytest.raises(AttributeError, match="no 'base_url' here; it has kind"):
         _ = suite.target.base_url
     with pytest.raises(AttributeError):
         suite.name = "other"

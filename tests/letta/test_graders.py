@@ -150,16 +150,16 @@ def test_the_text_form_gives_the_plain_dict() -> None:
     [
         (
             ExactMatchGrader,
-            "Compares the submission with the ground truth, both stripped of white space around them; case counts.",
+            "Compares the submission with the ground truth, both stripped; case-sensitive.",
         ),
-        (ContainsGrader, "Looks for the ground truth in the submission, upper and lower case alike."),
+        (ContainsGrader, "Searches the submission for the ground truth; case-insensitive."),
         (
             RegexMatchGrader,
-            "Searches the submission for the regular expression in the ground truth, as Python's re reads it.",
+            "Searches the submission for the regular expression in the ground truth, in the syntax of Python's re.",
         ),
         (
             AsciiPrintableOnlyGrader,
-            "Checks that the submission holds printable ASCII and line breaks alone; a tab is neither.",
+            "Checks that the submission contains only printable ASCII and line breaks; tabs are not allowed.",
         ),
     ],
 )

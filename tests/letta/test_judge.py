@@ -110,7 +110,7 @@ def problems_of(**config: Any) -> dict[str, str]:
     return {problem.path.removeprefix("config."): problem.message for problem in caught.value.problems}
 
 
-def unready(suite: Path, **config: Any) -> str:
+def startup_problems(suite: Path, **config: Any) -> str:
     with pytest.raises(ConfigError) as caught:
         placed(suite, **{"prompt": "x", "agent_file": "judge.af", **config})
     return str(caught.value)
@@ -168,7 +168,7 @@ class TestTheExchange:
         )
         assert judging.prompt.startswith("2 + 2? Be kind.\n<")
         assert judging.grade.metadata["notes"] == [
-            {"what": "{mood}", "why": "the case has no such rubric_vars, so it stood there as it is"}
+            {"what": "{mood}", "why": "the case has no such rubric_vars, so the placeholder was sent as literal text"}
         ]
 
     @pytest.mark.parametrize("rubric", ["Q: {input}", "Is it right?", "Q: {input} {{submission}}"])
@@ -218,7 +218,7 @@ class TestTheExchange:
         assert isinstance(grader, AsyncGrader)
         assert grader.judges == ("letta:a",)
         unreachable = placed(suite, prompt="x", agent_file="judge.af", base_url="http://127.0.0.1:1", max_retries=0)
-        with pytest.raises(GraderError, match="could not be asked"):
+        with pytest.raises(GraderError, match="could not be called"):
             unreachable.grade(GradeContext(SAMPLE, "4"))
 
 
@@ -246,7 +246,7 @@ class TestRepliesWithoutAGrade:
         judging = ask(suite, says('{"score": 1.0, "rationale": "I just know"}'))
         assert judging.error == (
             "invalid_reply",
-            'the judge did not call submit_grade; it said \'{"score": 1.0, "rationale": "I just know"}\'',
+            'the judge did not call submit_grade; it answered \'{"score": 1.0, "rationale": "I just know"}\'',
         )
 
     def test_a_call_of_another_tool_is_none(self, suite: Path) -> None:
@@ -304,7 +304,7 @@ class TestFailures:
         judging = ask(suite, prepare=failing("send", 500, 502, 500))
         kind, message = judging.error
         assert kind == "judge_failed"
-        assert message.startswith("letta:judge.af could not be asked (status, 3 attempts): ")
+        assert message.startswith("letta:judge.af could not be called (status, 3 attempts): ")
         assert judging.letta.agents == {}
 
     def test_the_time_is_for_all_attempts(self, suite: Path) -> None:
@@ -328,12 +328,12 @@ class TestFailures:
         [
             ("import", 401, {}, "the server does not accept this key (…); put a valid key into LETTA_API_KEY"),
             ("import", 403, {}, "the server does not accept this key (…); put a valid key into LETTA_API_KEY"),
-            ("send", 402, {}, "the account is used up (…); top it up, or let a model judge"),
+            ("send", 402, {}, "the account is used up (…); top it up, or use a model as the judge"),
             (
                 "import",
                 422,
                 {},
-                "the server makes no agent from 'judge.af' (…); export the agent again, from a server of the same age",
+                "the server rejected the agent file 'judge.af' (…); export the agent again, from a server of the same version",
             ),
             ("import", 404, {}, "there is no letta server at this address (…); check base_url"),
             (
@@ -367,7 +367,7 @@ class TestTheConfig:
             "agent_file": "name the agent that judges, here or by agent_id; the one that letta-evals 0.5 to 0.19.0"
             " contains is in its wheel: pip download --no-deps letta-evals==0.19.0, then unzip -p"
             " letta_evals-0.19.0-*.whl letta_evals/graders/letta-evals-judge-agent.af > judge.af, and write agent_file:"
-            " judge.af; or let a model judge by the same prompt: kind: model_judge"
+            " judge.af; or use a model with the same prompt: kind: model_judge"
         }
 
     def test_all_faults_are_told_at_once(self) -> None:
@@ -394,18 +394,18 @@ class TestTheConfig:
         assert KEY not in str(problems_of(prompt="x", agent_id="a", api_key_env=KEY))
 
     def test_a_rubric_is_required(self) -> None:
-        assert problems_of(agent_id="a") == {"prompt": "is required: say how to grade by prompt or prompt_path"}
+        assert problems_of(agent_id="a") == {"prompt": "is required: define the grading with prompt or prompt_path"}
 
     def test_an_agent_without_the_tool_is_refused(self, suite: Path) -> None:
-        assert unready(suite, judge_tool_name="mark").endswith(
+        assert startup_problems(suite, judge_tool_name="mark").endswith(
             f"judge_tool_name: the agent of {suite / 'judge.af'} has no tool 'mark' to grade with; its tools:"
-            " 'submit_grade'; name one of them, or give the agent such a tool"
+            " 'submit_grade'; name one of them, or add such a tool to the agent"
         )
 
     def test_a_tool_without_its_parameters_is_refused(self, suite: Path) -> None:
         tool = {"name": "submit_grade", "source_code": "def submit_grade(score: float): ..."}
         (suite / "judge.af").write_text(json.dumps({**FILE, "tools": [tool]}))
-        assert unready(suite).endswith(
+        assert startup_problems(suite).endswith(
             f"the tool 'submit_grade' of {suite / 'judge.af'} has no parameter rationale; it must be (score: float,"
             " rationale: str)"
         )
@@ -413,18 +413,18 @@ class TestTheConfig:
     @pytest.mark.parametrize(
         ("content", "told"),
         [
-            ("{", "is no agent file: it is not JSON"),
-            ("[]", "must hold one agent, it holds none"),
-            ('{"agents": [{}, {}]}', "must hold one agent, it holds 2 agents"),
+            ("{", "is not an agent file: it is not JSON"),
+            ("[]", "must contain one agent, it contains none"),
+            ('{"agents": [{}, {}]}', "must contain one agent, it contains 2 agents"),
             ('{"agents": [{}], "tools": 3}', "its tools: none"),
         ],
     )
     def test_what_is_no_agent_file(self, suite: Path, content: str, told: str) -> None:
         (suite / "judge.af").write_text(content)
-        assert told in unready(suite)
+        assert told in startup_problems(suite)
 
     def test_all_that_is_missing_is_told_at_once(self, suite: Path) -> None:
-        told = unready(suite, agent_file="none.af", prompt=None, prompt_path="none.txt", api_key_env="MY_KEY")
+        told = startup_problems(suite, agent_file="none.af", prompt=None, prompt_path="none.txt", api_key_env="MY_KEY")
         assert "'none.txt' cannot be read: no such file" in told
         assert "none.af cannot be read" in told
         assert "the environment has no MY_KEY" in told
@@ -432,7 +432,7 @@ class TestTheConfig:
     def test_a_service_reads_no_files_of_its_own(self, suite: Path) -> None:
         grader = create("letta_judge", {"prompt": "x", "agent_file": str(suite / "judge.af")})
         assert isinstance(grader, LettaJudge)
-        with pytest.raises(ConfigError, match="no file is read here"):
+        with pytest.raises(ConfigError, match="files cannot be read here"):
             grader.bind(Resources(None, {}, PublicOnly()))
 
     def test_it_keeps_to_the_policy_of_its_resources(self, suite: Path) -> None:

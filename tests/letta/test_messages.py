@@ -192,7 +192,7 @@ def test_the_class_tells_the_type_where_the_message_does_not() -> None:
 
 
 def test_what_is_no_message_is_refused_with_its_place() -> None:
-    with pytest.raises(DataError, match=r"^\$\[1\]\[0\]: 'hi' is no letta message"):
+    with pytest.raises(DataError, match=r"^\$\[1\]\[0\]: 'hi' is not a letta message"):
         from_letta([[], ["hi"]])
 
 

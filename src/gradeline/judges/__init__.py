@@ -1,19 +1,19 @@
-"""Judges: what a candidate's answer is worth beside a baseline's.
+"""Judges compare a candidate's answer with a baseline's and return a quality score.
 
     from gradeline.judges import LLMJudge, PairedGrader
 
     result = PairedGrader(LLMJudge(judge_adapter)).grade(baseline_adapter, candidate_adapter, prompt, run_config)
     result.quality_score
 
-What a model says about answers is a heuristic. Four biases are known of every model judge:
+A model's judgement is a heuristic. Every model judge has four known biases:
 
-- length: longer answers can be preferred even where they are not better;
-- format: familiar formatting can be rewarded whatever it holds;
+- length: longer answers can be preferred even when they are not better;
+- format: familiar formatting can be rewarded whatever its content;
 - position: the order in which answers are shown can change the verdict;
-- self-preference: a judge may favour what its own model family wrote.
+- self-preference: a judge may favour answers of its own model family.
 
-Calibrate an `LLMJudge` against at least one judge that is no model (exact match, embedding similarity) before its
-scores steer anything. A reply without a verdict is an error (`InvalidReply`, `RefusedReply`, `TruncatedReply`,
+Calibrate an `LLMJudge` against at least one judge that is not a model (exact match, embedding similarity) before you
+act on its scores. A reply without a verdict is an error (`InvalidReply`, `RefusedReply`, `TruncatedReply`,
 `EmptyReply`, each a `ValueError` with the reply in ``raw``), never a score.
 """
 

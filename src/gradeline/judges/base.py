@@ -1,4 +1,4 @@
-"""What all graders with a judge share: where they find it, how they ask it, and what becomes of its failures."""
+"""Base of the graders that call a judge: its endpoint, its calls, and how their failures become errors."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from gradeline.adapters.registry import PROVIDERS
 from gradeline.adapters.wire import AdapterSettings, model_transport
 from gradeline.errors import BudgetExceeded, ConfigError, GraderError, Problem, ProviderRefusedError
 from gradeline.graders.base import C, DeclaredGrader
-from gradeline.judges.calls import Answered, ask
-from gradeline.judges.options import unnamed_model
+from gradeline.judges.calls import JudgeAnswer, ask
+from gradeline.judges.options import missing_model
 from gradeline.judges.reply_parsing import ReplyError
 from gradeline.model import GradeContext, GradeResult, MeteredResult, quote
 from gradeline.model.llm import Budget, LLMAdapter, LLMResponse, RunConfig
@@ -35,13 +35,13 @@ CAVEATS = (
     "Position: of two answers the one shown first (or last) is favoured; compare in both orders.",
     "Self-preference: a model favours answers of its own family; let another family judge.",
 )
-"""What is known to bend the scores of language models as judges."""
+"""Known biases of language models as judges."""
 MAX_CHARS = 2_000_000
-"""More than any model reads."""
+"""Maximum length of a submission; no model reads more."""
 VERSION_DIGITS = 8
-"""Of the digest that tells versions of a judge apart."""
-_MAX_SAID = 300
-_SAME = {"google": "gemini"}
+"""Number of digits of the fingerprint in a judge's ID."""
+_MAX_QUOTED = 300
+_PROVIDER_ALIASES = {"google": "gemini"}
 _FORBIDDEN = "the provider does not allow this key to make the call"
 _REFUSALS = {
     "key": "the provider does not accept this key",
@@ -51,7 +51,7 @@ _REFUSALS = {
 
 
 class JudgeFailedError(GraderError):
-    """The judge could not be asked: its server failed, or could not be reached."""
+    """The call failed: the judge's server failed or could not be reached."""
 
     type = "judge_failed"
 
@@ -63,13 +63,13 @@ class JudgeRefusedError(GraderError):
 
 
 class OverBudgetError(GraderError):
-    """The judge was not asked, because that would have passed a limit."""
+    """The call was not made because it would have exceeded a budget."""
 
     type = "budget"
 
 
-class Findable(Protocol):
-    """Options that say where a judge is found."""
+class EndpointOptions(Protocol):
+    """Options that define a judge's endpoint."""
 
     @property
     def provider(self) -> str: ...
@@ -90,8 +90,8 @@ class Findable(Protocol):
     def timeout(self) -> float: ...
 
 
-class Place(NamedTuple):
-    """Where a judge is found."""
+class JudgeEndpoint(NamedTuple):
+    """The model that judges, where it is served, and the limits of a call."""
 
     provider: str
     model: str | None
@@ -101,8 +101,8 @@ class Place(NamedTuple):
     timeout: float = 120.0
 
     @classmethod
-    def of(cls, options: Findable) -> Place:
-        """The place that the options name."""
+    def of(cls, options: EndpointOptions) -> JudgeEndpoint:
+        """The endpoint that the options define."""
         return cls(
             options.provider,
             options.model,
@@ -114,16 +114,16 @@ class Place(NamedTuple):
 
     @property
     def judge(self) -> str:
-        """What its adapter is called."""
-        return f"{_SAME.get(self.provider, self.provider)}:{self.model or ''}"
+        """The ID of its adapter."""
+        return f"{_PROVIDER_ALIASES.get(self.provider, self.provider)}:{self.model or ''}"
 
     def adapter(self, resources: Resources) -> LLMAdapter:
-        """Speaks with it; `ConfigError` where a key is missing, or the model is not named."""
+        """An adapter for this endpoint; `ConfigError` if the key or the model's name is missing."""
         if not self.model:
-            raise ConfigError(unnamed_model(self.provider))
+            raise ConfigError(missing_model(self.provider))
         provider, _, model = self.judge.partition(":")
         environment = resources.environment
-        with self.asking_for_key():
+        with self.explain_missing_key():
             found: LLMAdapter = create(
                 provider,
                 model,
@@ -135,7 +135,7 @@ class Place(NamedTuple):
         return found
 
     def settings(self, resources: Resources) -> AdapterSettings:
-        """How it is called."""
+        """Retries, timeout, prices and transport of its calls."""
         return AdapterSettings(
             retries=self.max_retries,
             timeout_s=self.timeout,
@@ -144,28 +144,28 @@ class Place(NamedTuple):
         )
 
     @contextmanager
-    def asking_for_key(self) -> Iterator[None]:
-        """Says of a key that an adapter misses how a suite gives one."""
+    def explain_missing_key(self) -> Iterator[None]:
+        """Replace an adapter's error about a missing key by one that names the suite option."""
         try:
             yield
         except ConfigError as error:
             if [problem.path for problem in error.problems] != ["api_key"]:
                 raise
-            message = f"{self.judge} needs a key; {self.remedy('key')}, in the environment or in .env beside the suite"
+            message = f"{self.judge} needs a key; {self.remedy('key')}, in the environment or in .env next to the suite"
             raise ConfigError(Problem("api_key_env", message)) from None
 
     def remedy(self, obstacle: str) -> str:
-        """What a person can do about an obstacle."""
+        """What the user can do about an obstacle."""
         if obstacle == "model":
             return "check model, provider and base_url"
         if obstacle == "quota":
-            return "top it up, or let another model judge"
+            return "top it up, or use another model as the judge"
         known = None if self.base_url else PROVIDERS.get(self.judge.partition(":")[0])
         names = self.api_key_env or " or ".join(known.key_names if known else ())
         return f"put a valid key into {names}" if names else "name the variable that holds a valid key by api_key_env"
 
     def key(self, environment: Mapping[str, str] | None) -> str | None:
-        """What lets the caller in, where the options name its variable; `ConfigError` where that is missing."""
+        """The key from the variable that the options name, if any; `ConfigError` if that variable is not set."""
         if self.api_key_env is None:
             return None
         key = (os.environ if environment is None else environment).get(self.api_key_env)
@@ -174,24 +174,24 @@ class Place(NamedTuple):
         return key
 
 
-class Failed(NamedTuple):
-    """A question without a verdict."""
+class JudgeFailure(NamedTuple):
+    """A call of a judge that gave no verdict."""
 
     error: GraderError
     usage: Usage | None
 
 
 class JudgeGrader(DeclaredGrader[C]):
-    """A grader that asks models; implement `judged`, `make_ready`, `judges` and ``fingerprint``.
+    """A grader that calls models; implement `grade_case`, `prepare`, `judges` and ``fingerprint``.
 
-    It reads files and keys as the resources that it is bound to define; unbound, it uses the current folder and the
+    Files and keys come from the resources that it is bound to; unbound, it uses the current folder and the
     environment of this process.
     """
 
     max_chars = MAX_CHARS
     caveats: ClassVar[tuple[str, ...]] = CAVEATS
     both_orders: ClassVar[bool] = False
-    """Whether it shows a judge two answers in both orders, so that a run can tell how often the order decided."""
+    """Shows the judge two answers in both orders, so that a run can report how often the order decided."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class JudgeGrader(DeclaredGrader[C]):
         for name in [name for name in vars(bound) if isinstance(getattr(type(self), name, None), cached_property)]:
             del bound.__dict__[name]
         bound._access = bound._new_access()
-        bound.make_ready()
+        bound.prepare()
         return bound
 
     def _new_access(self) -> ProviderAccess:
@@ -220,9 +220,9 @@ class JudgeGrader(DeclaredGrader[C]):
         self._access.resume(succeeded=succeeded, failed=failed)
 
     async def agrade(self, ctx: GradeContext, /) -> MeteredResult:
-        """Grade one submission. Raises only `ConfigError`, for what every case would fail by."""
+        """Grade one submission. Raises only `ConfigError`, for errors that would fail every case."""
         try:
-            return await self.judged(ctx)
+            return await self.grade_case(ctx)
         except GraderError as error:
             return MeteredResult(error)
 
@@ -234,81 +234,80 @@ class JudgeGrader(DeclaredGrader[C]):
 
     @property
     def unpriced(self) -> tuple[str, ...]:
-        """Those of its judges whose calls have no known price."""
+        """The judges whose calls have no known price."""
         adapter = vars(self).get("_adapter")
         return () if adapter is None or getattr(adapter, "priced", False) else self.judges
 
     async def aclose(self) -> None:
-        """Close the connections of this event loop to its own judges; it may be used again."""
+        """Close this event loop's connections to the judges; the grader may be used again."""
         close = getattr(vars(self).get("_adapter"), "aclose", None)
-        if close is not None and vars(self).get("_given") is None:
+        if close is not None and vars(self).get("_adapter_override") is None:
             await close()
 
     @property
     def judge_id(self) -> str:
-        """Of a grader that compares with a baseline: the judge and its version, whichever run it compares with."""
+        """The judge and its version, whichever run is the baseline; empty for graders without a baseline."""
         return ""
 
     @property
     @abstractmethod
     def judges(self) -> tuple[str, ...]:
-        """The models whose word the score is, by their adapters' ids."""
+        """The adapter IDs of the models that give the score."""
 
     @abstractmethod
-    def make_ready(self) -> None:
-        """Read and open all that grading needs, or `ConfigError` with all that is missing."""
+    def prepare(self) -> None:
+        """Load everything that grading needs; `ConfigError` lists all that is missing."""
 
     @abstractmethod
-    async def judged(self, ctx: GradeContext) -> MeteredResult:
-        """Grade one submission; a `GraderError` may be raised before anything is asked."""
+    async def grade_case(self, ctx: GradeContext) -> MeteredResult:
+        """Grade one submission; may raise `GraderError` before the first call."""
 
 
-async def put_question(
+async def ask_judge(
     adapter: LLMAdapter,
-    place: Place,
+    endpoint: JudgeEndpoint,
     access: ProviderAccess,
     request: ChatRequest,
     config: RunConfig,
     read: Callable[[LLMResponse], T],
-) -> Answered[T] | Failed:
-    """What a judge answered, or why there is no verdict; `ProviderRefusedError` where no other question would fare
-    better."""
+) -> JudgeAnswer[T] | JudgeFailure:
+    """Call a judge once. Raises `ProviderRefusedError` if every other call would fail in the same way."""
 
-    async def send() -> Answered[T] | ReplyError:
+    async def send() -> JudgeAnswer[T] | ReplyError:
         try:
             return await ask(adapter, request, config, read)
-        except ReplyError as error:  # an answer, although it holds no verdict
+        except ReplyError as error:  # the call succeeded, although the reply holds no verdict
             return error
 
     try:
         answered = await access.call(send)
     except BudgetExceeded as error:
-        return Failed(OverBudgetError(str(error)), None)
+        return JudgeFailure(OverBudgetError(str(error)), None)
     except (ModelError, CallerRefused) as error:
-        return not_asked(error, adapter.adapter_id, place)
-    return Failed(answered, answered.usage) if isinstance(answered, ReplyError) else answered
+        return call_failure(error, adapter.adapter_id, endpoint)
+    return JudgeFailure(answered, answered.usage) if isinstance(answered, ReplyError) else answered
 
 
-def not_asked(failure: ModelError | CallerRefused, judge: str, place: Place) -> Failed:
-    """What becomes of a failed call: a missing grade, or `ProviderRefusedError` where every call would fail like it."""
+def call_failure(failure: ModelError | CallerRefused, judge: str, endpoint: JudgeEndpoint) -> JudgeFailure:
+    """The failure for one case; raises `ProviderRefusedError` if every call would fail in the same way."""
     error = failure.error if isinstance(failure, CallerRefused) else failure
     if not isinstance(error, ModelError):
         raise failure
-    said = quote(error.provider_message if error.provider_message is not None else str(error), _MAX_SAID)
+    said = quote(error.provider_message if error.provider_message is not None else str(error), _MAX_QUOTED)
     status = "" if error.http_status is None else f"HTTP {error.http_status}: "
     if isinstance(failure, CallerRefused) and error.obstacle is not None:
         what = _FORBIDDEN if error.http_status == 403 else _REFUSALS[error.obstacle]
-        message = f"{what} ({status}{said}); {place.remedy(error.obstacle)}"
+        message = f"{what} ({status}{said}); {endpoint.remedy(error.obstacle)}"
         raise ProviderRefusedError(Problem(f"judge {judge}", message)) from error
     usage = None if error.unbilled else Usage()
     if error.refused:
-        return Failed(JudgeRefusedError(f"{judge} refused this request ({status}{said})"), usage)
-    message = f"{judge} could not be asked ({error.type}, {error.attempts} attempts): {error}"
-    return Failed(JudgeFailedError(message), usage)
+        return JudgeFailure(JudgeRefusedError(f"{judge} refused this request ({status}{said})"), usage)
+    message = f"{judge} could not be called ({error.type}, {error.attempts} attempts): {error}"
+    return JudgeFailure(JudgeFailedError(message), usage)
 
 
-async def together(questions: Iterable[Awaitable[T]]) -> list[T]:
-    """The answers to all questions, asked side by side. All are waited for, since they are paid; then errors raise."""
+async def gather_all(questions: Iterable[Awaitable[T]]) -> list[T]:
+    """Run all calls concurrently. Waits for all of them, because they are paid for, before it raises an error."""
     answers = await asyncio.gather(*questions, return_exceptions=True)
     failed = next((answer for answer in answers if isinstance(answer, BaseException)), None)
     if failed is None:
@@ -319,19 +318,19 @@ async def together(questions: Iterable[Awaitable[T]]) -> list[T]:
         del answers, failed  # the error holds this frame, and the frame must not hold the error
 
 
-def usage_shown(usage: Usage | None) -> dict[str, Any] | None:
-    """Usage as metadata holds it; unknown stays unknown."""
+def usage_metadata(usage: Usage | None) -> dict[str, Any] | None:
+    """Usage for a grade's metadata; None stays None."""
     return None if usage is None else msgspec.structs.asdict(usage)
 
 
-def notes_shown(answers: Iterable[Answered[Any]]) -> list[dict[str, str]]:
-    """What was asked for and not done, each once."""
+def notes_metadata(answers: Iterable[JudgeAnswer[Any]]) -> list[dict[str, str]]:
+    """The adapters' notes about requested features they do not support, each once."""
     notes: dict[Note, None] = dict.fromkeys(note for answered in answers for note in answered.notes)
     return [{"what": note.what, "why": note.why} for note in notes]
 
 
-def collected(*steps: Callable[[], object]) -> None:
-    """Take all steps, then raise one `ConfigError` with the problems of those that failed."""
+def run_steps(*steps: Callable[[], object]) -> None:
+    """Run all steps, then raise one `ConfigError` with the problems of those that failed."""
     problems: list[Problem] = []
     for step in steps:
         try:

@@ -1,4 +1,4 @@
-"""The judges of paired grading as a grader: an answer beside a baseline run's answer to the same case."""
+"""The judges of paired grading as a grader: compares the submission with a baseline run's answer to the same case."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from gradeline.adapters.registry import OFFLINE
 from gradeline.errors import Problem
 from gradeline.judges.base import (
     VERSION_DIGITS,
-    Failed,
+    JudgeEndpoint,
+    JudgeFailure,
     JudgeGrader,
-    Place,
-    notes_shown,
-    put_question,
-    usage_shown,
+    ask_judge,
+    notes_metadata,
+    usage_metadata,
 )
 from gradeline.judges.embedding import EmbeddingSimilarityJudge
 from gradeline.judges.llm import RUBRIC_HASH, LLMJudge
@@ -26,7 +26,7 @@ from gradeline.judges.pairwise import baseline_text
 from gradeline.model import Config, GradeContext, GradeResult, MeteredResult, described, fingerprint
 from gradeline.model.llm import EmbeddingAdapter, LLMAdapter, LLMResponse, RunConfig
 
-_OF_THE_MODEL = ("model", "base_url", "api_key_env", "seed")
+_MODEL_OPTIONS = ("model", "base_url", "api_key_env", "seed")
 
 
 class BaselineConfig(Config, frozen=True, kw_only=True):
@@ -34,22 +34,18 @@ class BaselineConfig(Config, frozen=True, kw_only=True):
 
     judge: Annotated[
         Literal["exact-match", "embedding", "llm"],
-        described("Who compares: exact-match, embedding (offline, with gradeline[embeddings]), or llm."),
+        described("Comparison: exact-match, embedding (offline, needs gradeline[embeddings]) or llm."),
     ] = "exact-match"
-    baseline: Annotated[
-        str | None, described("The run whose answers are the other side: its id, its name, or latest.")
-    ] = None
-    case_sensitive: Annotated[bool, described("For exact-match: whether case counts.")] = True
-    normalize_whitespace: Annotated[bool, described("For exact-match: take white space of any length for one.")] = False
+    baseline: Annotated[str | None, described("Run to compare with: ID, name or latest.")] = None
+    case_sensitive: Annotated[bool, described("For exact-match: distinguish upper and lower case.")] = True
+    normalize_whitespace: Annotated[bool, described("For exact-match: collapse runs of whitespace.")] = False
     provider: Provider = "openai"
     model: Model = None
     base_url: BaseUrl = None
     api_key_env: ApiKeyEnv = None
-    seed: Annotated[int | None, described("For llm: asks for the same reply to the same question.")] = None
-    max_retries: Annotated[
-        int, described("How often a call is tried again after 429, 5xx and connection faults.", ge=0, le=20)
-    ] = 2
-    timeout: Annotated[float, described("Seconds that one call may take, retries included.", gt=0, le=86_400)] = (
+    seed: Annotated[int | None, described("For llm: seed for reproducible replies.")] = None
+    max_retries: Annotated[int, described("Retries of a call after 429, 5xx and connection errors.", ge=0, le=20)] = 2
+    timeout: Annotated[float, described("Timeout of a call in seconds, including retries.", gt=0, le=86_400)] = (
         DEFAULT_TIMEOUT_S
     )
 
@@ -57,7 +53,7 @@ class BaselineConfig(Config, frozen=True, kw_only=True):
         if self.judge == "llm":
             yield from model_faults(self.provider, self.model, self.base_url, self.api_key_env)
         else:
-            for name in _OF_THE_MODEL:
+            for name in _MODEL_OPTIONS:
                 if getattr(self, name) is not None:
                     yield Problem(name, f"has no effect with judge: {self.judge}; write judge: llm, or leave it out")
         if self.judge != "exact-match" and (self.normalize_whitespace or not self.case_sensitive):
@@ -66,11 +62,10 @@ class BaselineConfig(Config, frozen=True, kw_only=True):
 
 
 class BaselineJudge(JudgeGrader[BaselineConfig]):
-    """Scores the submission beside a baseline run's answer to the same case, as `gradeline pair` does.
+    """Scores the submission against a baseline run's answer to the same case, as `gradeline pair` does.
 
-    `exact-match` says whether they are the same text, `embedding` how near they are in meaning, and `llm` asks a model
-    how good the submission is, by a fixed rubric that shows it the baseline's answer. ``adapter`` asks another than
-    the configured model, ``embeddings`` makes the vectors in its place.
+    `exact-match` compares the texts, `embedding` their meaning, and `llm` has a model score the submission by a fixed
+    rubric that also shows the baseline's answer. ``adapter`` and ``embeddings`` replace the configured models.
     """
 
     kind = "baseline"
@@ -90,14 +85,14 @@ class BaselineJudge(JudgeGrader[BaselineConfig]):
         embeddings: EmbeddingAdapter | None = None,
     ) -> None:
         super().__init__(grader_id, config)
-        self._given = adapter
+        self._adapter_override = adapter
         self._embeddings = embeddings
 
     @property
     def judges(self) -> tuple[str, ...]:
         if self.options.judge != "llm":
             return ()
-        return (self._place.judge if self._given is None else self._given.adapter_id,)
+        return (self._endpoint.judge if self._adapter_override is None else self._adapter_override.adapter_id,)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -110,24 +105,24 @@ class BaselineJudge(JudgeGrader[BaselineConfig]):
 
     def _digest(self, baseline: str | None) -> str:
         options = self.options
-        told = RUBRIC_HASH if options.judge == "llm" else self._judge.fingerprint
+        method = RUBRIC_HASH if options.judge == "llm" else self._judge.fingerprint
         return fingerprint(
-            self.noun, self.kind, self.version, baseline, self.judges, options.base_url, options.seed, told
+            self.noun, self.kind, self.version, baseline, self.judges, options.base_url, options.seed, method
         )
 
-    def make_ready(self) -> None:
+    def prepare(self) -> None:
         if self.options.judge == "llm":
-            self._adapter.adapter_id  # noqa: B018 - makes it, which needs its key
+            self._adapter.adapter_id  # noqa: B018 - creates it, which needs its key
         else:
-            self._judge.grader_id  # noqa: B018 - makes it, which may need a package
+            self._judge.grader_id  # noqa: B018 - creates it, which may need a package
 
     @cached_property
-    def _place(self) -> Place:
-        return Place.of(self.options)
+    def _endpoint(self) -> JudgeEndpoint:
+        return JudgeEndpoint.of(self.options)
 
     @cached_property
     def _adapter(self) -> LLMAdapter:
-        return self._given or self._place.adapter(self.resources)
+        return self._adapter_override or self._endpoint.adapter(self.resources)
 
     @cached_property
     def _judge(self) -> ExactMatchJudge | EmbeddingSimilarityJudge:
@@ -137,7 +132,7 @@ class BaselineJudge(JudgeGrader[BaselineConfig]):
             case_sensitive=self.options.case_sensitive, normalize_whitespace=self.options.normalize_whitespace
         )
 
-    async def judged(self, ctx: GradeContext) -> MeteredResult:
+    async def grade_case(self, ctx: GradeContext) -> MeteredResult:
         baseline, candidate = LLMResponse(baseline_text(ctx)), LLMResponse(ctx.submission)
         asked = ctx.sample.input if isinstance(ctx.sample.input, str) else "\n".join(ctx.sample.input)
         config = RunConfig(model="", timeout_s=self.options.timeout)
@@ -146,17 +141,17 @@ class BaselineJudge(JudgeGrader[BaselineConfig]):
             return MeteredResult(GradeResult(result.quality_score, result.notes, {"judge": result.grader_id}))
         judge = LLMJudge(self._adapter, seed=self.options.seed, model=self.options.model)
         question = judge.question(asked, baseline, candidate)
-        answered = await put_question(
-            self._adapter, self._place, self._access, question, judge.config(config), judge.read
+        answered = await ask_judge(
+            self._adapter, self._endpoint, self._access, question, judge.config(config), judge.read
         )
-        if isinstance(answered, Failed):
+        if isinstance(answered, JudgeFailure):
             return MeteredResult(answered.error, answered.usage)
         metadata: dict[str, Any] = {
             "judge": judge.grader_id,
             "model": answered.model,
-            "usage": usage_shown(answered.usage),
+            "usage": usage_metadata(answered.usage),
         }
-        notes = notes_shown([answered])
+        notes = notes_metadata([answered])
         if notes:
             metadata["notes"] = notes
         return MeteredResult(GradeResult(answered.value.score, answered.value.notes, metadata), answered.usage)

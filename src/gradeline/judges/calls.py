@@ -1,4 +1,4 @@
-"""Asking a judge: one call, and one more with a larger limit where the reply was cut off."""
+"""Calls of a judge: one call, and a second one with a larger token limit if the reply was cut off."""
 
 from __future__ import annotations
 
@@ -22,13 +22,16 @@ from gradeline.model.trajectory import ToolCall
 
 T = TypeVar("T")
 
-_LEAST_LIMIT = 1024
-"""What a limit that nobody set is taken to have been, at least, before it is made larger."""
+_MIN_ASSUMED_LIMIT = 1024
+"""Minimum token limit to assume for a reply that was cut off without a configured limit."""
 
 
-class Answered(NamedTuple, Generic[T]):
-    """What was read in a reply. ``usage`` is the sum over all calls, unknown where that of any is; ``notes`` say what
-    the adapter could not do, ``model`` which model answered."""
+class JudgeAnswer(NamedTuple, Generic[T]):
+    """The parsed reply of a judge.
+
+    ``usage`` is the sum over all calls, unknown if that of any is; ``notes`` list requested features that the adapter
+    does not support; ``model`` is the model that answered.
+    """
 
     value: T
     usage: Usage | None
@@ -46,18 +49,18 @@ async def ask(
     read: Callable[[LLMResponse], T],
     *,
     larger: int = 4,
-) -> Answered[T]:
-    """What ``read`` finds in the adapter's reply.
+) -> JudgeAnswer[T]:
+    """Call the adapter and parse its reply with ``read``.
 
-    A `TruncatedReply` is asked for once more with ``larger`` times the limit of tokens; any other `ReplyError` is
-    raised at once, with ``usage`` and ``calls`` set. The adapter's own errors pass through. An adapter that takes
-    texts alone gets a text; one without ``acomplete`` is called in a thread.
+    A `TruncatedReply` is requested once more with ``larger`` times the token limit; any other `ReplyError` is raised
+    at once, with ``usage`` and ``calls`` set. The adapter's own errors pass through. An adapter that only takes
+    strings gets a string; one without ``acomplete`` is called in a thread.
     """
-    inquiry = _Inquiry(adapter, prompt, config, read, larger)
+    conversation = _Conversation(adapter, prompt, config, read, larger)
     while True:
         started = perf_counter()
-        response = await complete(adapter, inquiry.prompt, inquiry.config)
-        answered = inquiry.take(response, (perf_counter() - started) * 1000)
+        response = await complete(adapter, conversation.prompt, conversation.config)
+        answered = conversation.take(response, (perf_counter() - started) * 1000)
         if answered is not None:
             return answered
 
@@ -69,19 +72,19 @@ def ask_sync(
     read: Callable[[LLMResponse], T],
     *,
     larger: int = 4,
-) -> Answered[T]:
-    """`ask` by the adapter's ``complete``; works inside a running event loop too, which it blocks."""
-    inquiry = _Inquiry(adapter, prompt, config, read, larger)
+) -> JudgeAnswer[T]:
+    """`ask` with the adapter's ``complete``; also works inside a running event loop, which it blocks."""
+    conversation = _Conversation(adapter, prompt, config, read, larger)
     while True:
         started = perf_counter()
-        response = complete_sync(adapter, inquiry.prompt, inquiry.config)
-        answered = inquiry.take(response, (perf_counter() - started) * 1000)
+        response = complete_sync(adapter, conversation.prompt, conversation.config)
+        answered = conversation.take(response, (perf_counter() - started) * 1000)
         if answered is not None:
             return answered
 
 
 async def complete(adapter: LLMAdapter, prompt: str | ChatRequest, config: RunConfig) -> LLMResponse:
-    """The adapter's response; one that only has ``complete`` works in a thread."""
+    """The adapter's response; an adapter with only ``complete`` runs in a thread."""
     send = getattr(adapter, "acomplete", None)
     with _no_exit(adapter):
         response = await (send(prompt, config) if send else asyncio.to_thread(_sync(adapter), prompt, config))
@@ -89,7 +92,7 @@ async def complete(adapter: LLMAdapter, prompt: str | ChatRequest, config: RunCo
 
 
 def complete_sync(adapter: LLMAdapter, prompt: str | ChatRequest, config: RunConfig) -> LLMResponse:
-    """The adapter's response; one that only has ``acomplete`` is waited for."""
+    """The adapter's response; an adapter with only ``acomplete`` runs in an event loop."""
     if not getattr(adapter, "complete", None):
         return sync.run(complete(adapter, prompt, config))
     with _no_exit(adapter):
@@ -98,9 +101,9 @@ def complete_sync(adapter: LLMAdapter, prompt: str | ChatRequest, config: RunCon
 
 
 def checked(adapter: LLMAdapter, response: object) -> LLMResponse:
-    """An adapter's response with the types that it declares; `InvalidReply` where it is not one.
+    """An adapter's response with the declared types; `InvalidReply` if it is not an `LLMResponse`.
 
-    Adapters are user code too. Content that is None is empty; what else has a wrong type is unknown.
+    Adapters are user code too. Content None becomes empty; any other field of a wrong type becomes unknown.
     """
     if not isinstance(response, LLMResponse):
         message = f"{_name(adapter)} returned {_shown(response)}; complete and acomplete must return an LLMResponse"
@@ -120,7 +123,7 @@ def checked(adapter: LLMAdapter, response: object) -> LLMResponse:
 
 
 def takes_requests(adapter: LLMAdapter) -> bool:
-    """Whether the adapter says, by the type of its prompt, that it takes a `ChatRequest` beside a text."""
+    """Whether the annotation of the adapter's prompt allows a `ChatRequest`."""
     method = getattr(adapter, "acomplete", None) or getattr(adapter, "complete", None)
     try:
         parameters = list(inspect.signature(method).parameters.values()) if method else []
@@ -129,8 +132,8 @@ def takes_requests(adapter: LLMAdapter) -> bool:
     return bool(parameters) and ChatRequest.__name__ in str(parameters[0].annotation)
 
 
-class _Inquiry(Generic[T]):
-    """What is to be sent next, and what came of that so far; how it is sent is another's business."""
+class _Conversation(Generic[T]):
+    """The next prompt to send and the totals so far; `ask` and `ask_sync` do the sending."""
 
     def __init__(
         self,
@@ -149,8 +152,8 @@ class _Inquiry(Generic[T]):
         self._used: list[Usage | None] = []
         self._latency_ms = 0.0
 
-    def take(self, response: LLMResponse, took_ms: float) -> Answered[T] | None:
-        """What the response says; None where it was cut off and is to be asked for again."""
+    def take(self, response: LLMResponse, took_ms: float) -> JudgeAnswer[T] | None:
+        """The parsed response; None if it was cut off and must be requested again."""
         self._used.append(response.usage)
         self._latency_ms += took_ms if response.latency_ms is None else response.latency_ms
         usage, calls = usage_of_calls(self._used), len(self._used)
@@ -162,20 +165,20 @@ class _Inquiry(Generic[T]):
                 return None
             error.usage, error.calls = usage, calls
             raise
-        told = response.notes if isinstance(response, ChatResponse) else ()
-        return Answered(value, usage, response.model, (*self._notes, *told), calls, self._latency_ms, response)
+        notes = (*self._notes, *(response.notes if isinstance(response, ChatResponse) else ()))
+        return JudgeAnswer(value, usage, response.model, notes, calls, self._latency_ms, response)
 
     def _limit(self, response: LLMResponse) -> int:
-        """The limit that the response met."""
+        """The token limit that cut the response off."""
         if self.config.max_tokens is not None:
             return self.config.max_tokens
-        said = response.usage.output_tokens if response.usage else None
-        return max(said or 0, _LEAST_LIMIT)
+        used = response.usage.output_tokens if response.usage else None
+        return max(used or 0, _MIN_ASSUMED_LIMIT)
 
 
 @contextmanager
 def _no_exit(adapter: LLMAdapter) -> Iterator[None]:
-    """An adapter that calls ``sys.exit`` has failed; it does not end the caller."""
+    """Turn an adapter's ``sys.exit`` into an error, so that it does not end the process."""
     try:
         yield
     except SystemExit as error:
@@ -195,7 +198,7 @@ def _plain(text: object) -> str | None:
 
 
 def _number(value: object) -> float | None:
-    """A finite number from 0 up; anything else is unknown."""
+    """A finite number of at least 0; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     number = float(value)
@@ -216,7 +219,7 @@ def _count(value: object) -> int | None:
 
 
 def _sync(adapter: LLMAdapter) -> Callable[[str | ChatRequest, RunConfig], LLMResponse]:
-    # A request only goes to those that take one (see `takes_requests`), whatever the protocol's own type says.
+    # A ChatRequest only goes to adapters that take one (see `takes_requests`), whatever the protocol's type says.
     method: Callable[[str | ChatRequest, RunConfig], LLMResponse] = adapter.complete  # type: ignore[assignment]
     return method
 
@@ -226,12 +229,12 @@ def _as_text(request: ChatRequest) -> str:
 
 
 def _left_out(request: ChatRequest) -> list[Note]:
-    asked = {"response_schema": request.response_schema, "logprobs": request.logprobs}
-    return [Note(what, "the adapter takes texts alone") for what, value in asked.items() if value is not None]
+    features = {"response_schema": request.response_schema, "logprobs": request.logprobs}
+    return [Note(what, "the adapter only takes strings") for what, value in features.items() if value is not None]
 
 
 def require_name(grader_id: object) -> str:
-    """The id, or `ValueError`: said before a judge is paid, since no result can bear an empty one."""
+    """The ID; `ValueError` if it is empty, raised before a judge is paid."""
     if not isinstance(grader_id, str) or not grader_id.strip():
         raise ValueError(f"grader_id must name the judge, got {grader_id!r}")
     return grader_id

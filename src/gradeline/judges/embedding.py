@@ -1,4 +1,4 @@
-"""How near two answers are in meaning, by their vectors."""
+"""Similarity of meaning: the cosine of two texts' embedding vectors, as a judge and as a grader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gradeline.adapters import create_embeddings, sync
 from gradeline.adapters.errors import CallerRefused, ModelError
 from gradeline.adapters.registry import OFFLINE
 from gradeline.errors import ConfigError, Problem, UngradableError
-from gradeline.judges.base import JudgeGrader, Place, not_asked
+from gradeline.judges.base import JudgeEndpoint, JudgeGrader, call_failure
 from gradeline.judges.calls import require_name
 from gradeline.judges.options import DEFAULT_TIMEOUT_S, ApiKeyEnv, BaseUrl, model_faults
 from gradeline.model import Config, GradeContext, GradeResult, MeteredResult, described, fingerprint
@@ -28,15 +28,15 @@ from gradeline.model.text import quote
 
 _VERSION = 1
 _SMALL, _LARGE = 1e-100, 1e100
-"""Between these lengths no square overflows or vanishes."""
+"""Between these lengths no square overflows or underflows."""
 
 
 @dataclass
 class EmbeddingSimilarityJudge:
     """The cosine of the two answers' vectors, from one call for both, clamped to 0..1.
 
-    An answer without a direction (all zeros, as of an empty text) is like nothing: 0.0. Vectors say whether answers
-    are about the same things, not whether they are right: "it is open" and "it is not open" are near.
+    A zero vector, as of an empty text, scores 0.0. Vectors show whether answers are about the same subject, not
+    whether they are right: "it is open" and "it is not open" are close.
     """
 
     embedding_adapter: EmbeddingAdapter
@@ -55,10 +55,10 @@ class EmbeddingSimilarityJudge:
         baseline_response: LLMResponse,
         candidate_response: LLMResponse,
         *,
-        prompt: str,  # noqa: ARG002 - the protocol's: what was asked makes no difference here
+        prompt: str,  # noqa: ARG002 - the protocol passes it, the comparison does not need it
         run_config: RunConfig,  # noqa: ARG002
     ) -> GradingResult:
-        """Compares the two texts; `ValueError` where the adapter's vectors are no vectors."""
+        """Compare the two texts; `ValueError` if the adapter returns invalid vectors."""
         adapter, texts = self.embedding_adapter, [baseline_response.content, candidate_response.content]
         vectors = adapter.embed(texts) if hasattr(adapter, "embed") else sync.run(_embedded(adapter, texts))
         return self._result(vectors, baseline_response, candidate_response)
@@ -95,26 +95,26 @@ async def _embedded(adapter: EmbeddingAdapter, texts: Sequence[str]) -> Sequence
 
 
 def cosine_of_two(vectors: Iterable[Iterable[object]], adapter_id: str) -> float:
-    """The cosine of exactly two vectors, 0.0 where one is all zeros; `UngradableError` says what is no vector."""
+    """The cosine of two vectors, 0.0 if one is all zeros; `UngradableError` for anything that is not two vectors."""
     try:
-        given = [list(vector) for vector in vectors]
+        pair = [list(vector) for vector in vectors]
     except TypeError:
-        raise UngradableError(f"{adapter_id} gave {quote(vectors, 80)}, which is no list of vectors") from None
-    if len(given) != 2:
-        raise UngradableError(f"{adapter_id} gave {len(given)} vectors for 2 texts")
-    found = _plain_cosine(*given)
+        raise UngradableError(f"{adapter_id} returned {quote(vectors, 80)}, which is not a list of vectors") from None
+    if len(pair) != 2:
+        raise UngradableError(f"{adapter_id} returned {len(pair)} vectors for 2 texts")
+    found = _plain_cosine(*pair)
     if found is not None:
         return found
-    first, second = ([_number(value, adapter_id) for value in vector] for vector in given)
+    first, second = ([_number(value, adapter_id) for value in vector] for vector in pair)
     if len(first) != len(second):
-        raise UngradableError(f"{adapter_id} gave vectors of unequal lengths, {len(first)} and {len(second)}")
+        raise UngradableError(f"{adapter_id} returned vectors of unequal lengths, {len(first)} and {len(second)}")
     if not first:
-        raise UngradableError(f"{adapter_id} gave vectors of no length")
+        raise UngradableError(f"{adapter_id} returned empty vectors")
     return fsum(one * other for one, other in zip(_direction(first), _direction(second), strict=True))
 
 
 def _plain_cosine(first: list[object], second: list[object]) -> float | None:
-    """The cosine in the usual case, in C: floats alone, as many in both, neither tiny nor huge. Else None."""
+    """The cosine in the usual case, in C: only floats, equal lengths, neither tiny nor huge. Otherwise None."""
     if len(first) != len(second) or set(map(type, first)) | set(map(type, second)) != {float}:
         return None
     one, other = cast("list[float]", first), cast("list[float]", second)
@@ -125,17 +125,17 @@ def _plain_cosine(first: list[object], second: list[object]) -> float | None:
 
 
 def _number(value: object, adapter_id: str) -> float:
-    # Adapters may give numbers of another library.
+    # Adapters may return numbers of another library.
     if isinstance(value, SupportsFloat) and not isinstance(value, bool):
         with suppress(TypeError, ValueError, OverflowError):
             number = float(value)
             if isfinite(number):
                 return number
-    raise UngradableError(f"{adapter_id} gave a vector with {quote(value, 40)}, which is no finite number")
+    raise UngradableError(f"{adapter_id} returned a vector with {quote(value, 40)}, which is not a finite number")
 
 
 def _direction(vector: list[float]) -> list[float]:
-    """The vector at length 1; zeros stay zeros. Scaled first, so that no square overflows or vanishes."""
+    """The vector scaled to length 1; zeros stay zeros. Scaled first, so that no square overflows or underflows."""
     largest = max(map(abs, vector))
     if not largest:
         return vector
@@ -144,7 +144,7 @@ def _direction(vector: list[float]) -> list[float]:
     return [value / length for value in scaled]
 
 
-_NOT_DECIDING = ("api_key_env", "max_retries", "timeout")
+_NOT_IN_FINGERPRINT = ("api_key_env", "max_retries", "timeout")
 
 
 class EmbeddingConfig(Config, frozen=True, kw_only=True):
@@ -152,18 +152,18 @@ class EmbeddingConfig(Config, frozen=True, kw_only=True):
 
     provider: Annotated[
         Literal["wordllama", "openai", "ollama", "vllm"],
-        described("Who makes the vectors; wordllama does on this machine, with gradeline[embeddings]."),
+        described("Provider of the vectors; wordllama runs on this machine, with gradeline[embeddings]."),
     ] = "wordllama"
     model: Annotated[
-        Annotated[str, Meta(min_length=1)] | None, described("The embedding model; wordllama has its own.")
+        Annotated[str, Meta(min_length=1)] | None, described("Embedding model; not for wordllama, which has its own.")
     ] = None
     base_url: BaseUrl = None
     api_key_env: ApiKeyEnv = None
-    dimensions: Annotated[Annotated[int, Meta(ge=1)] | None, described("How long the vectors are to be.")] = None
-    max_retries: Annotated[
-        int, described("How often a call is tried again after 429, 5xx and connection faults.", ge=0, le=20)
-    ] = 2
-    timeout: Annotated[float, described("Seconds that one call may take, retries included.", gt=0, le=86_400)] = (
+    dimensions: Annotated[
+        Annotated[int, Meta(ge=1)] | None, described("Length of the vectors, if not the model's default.")
+    ] = None
+    max_retries: Annotated[int, described("Retries of a call after 429, 5xx and connection errors.", ge=0, le=20)] = 2
+    timeout: Annotated[float, described("Timeout of a call in seconds, including retries.", gt=0, le=86_400)] = (
         DEFAULT_TIMEOUT_S
     )
 
@@ -174,25 +174,25 @@ class EmbeddingConfig(Config, frozen=True, kw_only=True):
                     yield Problem(name, f"has no effect with {OFFLINE}; name another provider, or leave it out")
             return
         if self.model is None:
-            yield Problem("model", f"is required: which embedding model of {self.provider}")
+            yield Problem("model", f"is required: name an embedding model of {self.provider}")
         yield from model_faults(self.provider, self.model or "-", self.base_url, self.api_key_env)
 
 
 class EmbeddingGrader(JudgeGrader[EmbeddingConfig]):
-    """Compares the submission with the ground truth in meaning, by the cosine of their vectors.
+    """Compares the meaning of the submission with that of the ground truth, by the cosine of their vectors.
 
-    A text without words has no direction, and is an error. ``adapter`` makes the vectors in place of the provider.
+    A blank text has no vector and is an error. ``adapter`` replaces the configured provider.
     """
 
     kind = "embedding"
     name = "Embedding similarity"
     scoring_guide = (
         "The cosine of both texts' vectors, 0.0 where it is negative. Passes from 0.5; set pass_threshold after a look"
-        " at your own texts, for what is near differs from model to model."
+        " at your own texts, because typical values differ between models."
     )
     caveats = (
-        "Vectors tell whether texts are about the same things, not whether they say the same of them:"
-        ' "it is open" and "it is not open" are near.',
+        "Vectors show whether texts are about the same subject, not whether they say the same about it:"
+        ' "it is open" and "it is not open" are close.',
     )
 
     def __init__(
@@ -203,66 +203,66 @@ class EmbeddingGrader(JudgeGrader[EmbeddingConfig]):
         adapter: EmbeddingAdapter | None = None,
     ) -> None:
         super().__init__(grader_id, config)
-        self._given = adapter
+        self._adapter_override = adapter
 
     @property
     def judges(self) -> tuple[str, ...]:
-        """None: there is nobody to calibrate."""
+        """None: vectors need no calibration."""
         return ()
 
     @property
     def unpriced(self) -> tuple[str, ...]:
-        """What vectors cost is not known, unless they are made on this machine."""
+        """The price of vectors is unknown, unless they are computed on this machine."""
         return () if self.options.provider == OFFLINE else (self._adapter.adapter_id,)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Covers what makes the vectors; never a key."""
+        """Covers the adapter and its options; never a key."""
         options = canonical_options(self.options)
-        decided = {name: value for name, value in options.items() if name not in _NOT_DECIDING}
-        given = None if self._given is None else self._given.adapter_id
-        return fingerprint(self.noun, self.kind, self.version, given, decided)
+        decided = {name: value for name, value in options.items() if name not in _NOT_IN_FINGERPRINT}
+        override = None if self._adapter_override is None else self._adapter_override.adapter_id
+        return fingerprint(self.noun, self.kind, self.version, override, decided)
 
-    def make_ready(self) -> None:
-        offline = self._given is None and self.options.provider == OFFLINE
+    def prepare(self) -> None:
+        offline = self._adapter_override is None and self.options.provider == OFFLINE
         if offline and find_spec(OFFLINE) is None:
             remedy = "install it with pip install 'gradeline[embeddings]', or name another provider"
             raise ConfigError(Problem("provider", f"{OFFLINE} is not installed; {remedy}"))
-        self._adapter.adapter_id  # noqa: B018 - makes it, which needs its key
+        self._adapter.adapter_id  # noqa: B018 - creates it, which needs its key
 
     @cached_property
-    def _place(self) -> Place:
-        return Place.of(self.options)
+    def _endpoint(self) -> JudgeEndpoint:
+        return JudgeEndpoint.of(self.options)
 
     @cached_property
     def _adapter(self) -> EmbeddingAdapter:
-        if self._given is not None:
-            return self._given
+        if self._adapter_override is not None:
+            return self._adapter_override
         options, environment = self.options, self.resources.environment
         if options.provider == OFFLINE:
             return create_embeddings(OFFLINE)
-        with self._place.asking_for_key():
+        with self._endpoint.explain_missing_key():
             return create_embeddings(
                 options.provider,
                 options.model,
                 base_url=options.base_url,
-                api_key=self._place.key(environment),
+                api_key=self._endpoint.key(environment),
                 dimensions=options.dimensions,
-                settings=self._place.settings(self.resources),
+                settings=self._endpoint.settings(self.resources),
                 environment=environment,
             )
 
     def result(self, ctx: GradeContext) -> GradeResult:
-        if self.options.provider != OFFLINE or self._given is not None:
+        if self.options.provider != OFFLINE or self._adapter_override is not None:
             return super().result(ctx)
         return self._graded(self._adapter.embed(_texts(ctx)))
 
-    async def judged(self, ctx: GradeContext) -> MeteredResult:
+    async def grade_case(self, ctx: GradeContext) -> MeteredResult:
         texts = _texts(ctx)
         try:
             vectors = await self._access.call(lambda: self._adapter.aembed(texts))
         except (ModelError, CallerRefused) as error:
-            failed = not_asked(error, self._adapter.adapter_id, self._place)
+            failed = call_failure(error, self._adapter.adapter_id, self._endpoint)
             return MeteredResult(failed.error, failed.usage)
         return MeteredResult(self._graded(vectors))
 
@@ -279,5 +279,5 @@ def _texts(ctx: GradeContext) -> list[str]:
         raise UngradableError("the case has no ground_truth to compare with")
     for what, text in (("ground_truth", expected), ("submission", ctx.submission)):
         if not text.strip():
-            raise UngradableError(f"the {what} is blank, and a text without words has no direction")
+            raise UngradableError(f"the {what} is blank, so it has no embedding vector to compare")
     return [expected, ctx.submission]

@@ -1,4 +1,4 @@
-"""A model that compares an answer with a baseline's, by one fixed rubric."""
+"""A model as the judge that compares an answer with a baseline's, by one fixed rubric."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from gradeline.adapters.chat import ChatRequest
 from gradeline.judges.calls import ask, ask_sync, require_name
 from gradeline.judges.fencing import Fence
-from gradeline.judges.reply_parsing import Verdict, read_verdict, require_reply
+from gradeline.judges.reply_parsing import JudgeVerdict, read_verdict, require_reply
 from gradeline.model.fingerprint import fingerprint
 from gradeline.model.llm import Budget, GradingResult, LLMAdapter, LLMResponse, RunConfig
 from gradeline.model.trajectory import Message
@@ -65,8 +65,8 @@ SCHEMA: Mapping[str, Any] = {
 _VERSION = 1
 _NAME = "llm-judge"
 _TEMPERATURE = 0.0
-_LEAST_TOKENS = 1024
-_OURS = frozenset(
+_MIN_TOKENS = 1024
+_JUDGE_PARAMETERS = frozenset(
     {
         "max_completion_tokens",
         "max_output_tokens",
@@ -82,24 +82,24 @@ _OURS = frozenset(
         "tools",
     }
 )
-"""Parameters of the caller that say how its own answers are made, and would break or undo the judge's question."""
-_FILLED: Any = None
-"""Stands for a default that ``__post_init__`` works out."""
+"""Model parameters that the caller sets for its own answers; the judge must not inherit them."""
+_COMPUTED: Any = None
+"""Default of a field that ``__post_init__`` computes."""
 
 
 @dataclass
 class LLMJudge:
-    """Asks a model how good the candidate's answer is beside the baseline's, by the fixed rubric `RUBRIC`.
+    """Has a model score the candidate's answer against the baseline's, by the fixed rubric `RUBRIC`.
 
-    It asks at temperature 0.0 with ``model`` (None: the adapter's own) and ``seed`` (None: none of its own), and spends
-    from ``budget`` alone. The caller's model, system text, budget and limit of tokens are for the answers, not for the
-    judge; its time limit and other ``model_params`` are kept. ``grader_id`` ends in the rubric's hash. Both answers
-    and the task are fenced with a nonce, as data. A reply without a valid score is a `ReplyError` (a `ValueError`).
+    Calls use temperature 0.0, ``model`` (None: the adapter's own), ``seed`` (None: no seed) and ``budget``. The
+    caller's model, system prompt, budget and token limit apply to the answers, not to the judge; its timeout and other
+    ``model_params`` apply to both. ``grader_id`` ends in the rubric's hash. Both answers and the task are fenced with
+    a nonce, as data. A reply without a valid score is a `ReplyError` (a `ValueError`).
 
-    What it says is a heuristic, with known biases: length (longer answers can be preferred even when not better),
-    format (familiar formatting can be rewarded whatever it holds), position (the order shown can change the verdict:
-    the baseline always stands first), and self-preference (it may favour its own model family). Calibrate it against a
-    judge that is no model before its scores steer anything. Temperature 0 and a seed make it repeatable at best, not
+    The score is a heuristic with known biases: length (longer answers can be preferred even when not better), format
+    (familiar formatting can be rewarded whatever its content), position (the order shown can change the verdict; the
+    baseline is always shown first), and self-preference (it may favour its own model family). Calibrate it against a
+    judge that is not a model before you act on its scores. Temperature 0 and a seed make it repeatable at best, not
     deterministic.
     """
 
@@ -107,7 +107,7 @@ class LLMJudge:
     seed: int | None = None
     model: str | None = None
     budget: Budget | None = None
-    grader_id: str = _FILLED
+    grader_id: str = _COMPUTED
 
     def __post_init__(self) -> None:
         name = _NAME if self.grader_id is None else require_name(self.grader_id)
@@ -115,7 +115,7 @@ class LLMJudge:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with whatever could change a score: the model asked, the rubric, the parameters."""
+        """Changes with everything that could change a score: model, rubric, parameters."""
         config = {
             "adapter": str(getattr(self.adapter, "adapter_id", "")),
             "model": self.model or getattr(self.adapter, "model", None),
@@ -128,7 +128,7 @@ class LLMJudge:
     def judge(
         self, baseline_response: LLMResponse, candidate_response: LLMResponse, *, prompt: str, run_config: RunConfig
     ) -> GradingResult:
-        """The model's verdict; works inside a running event loop too, which it blocks."""
+        """The model's verdict; also works inside a running event loop, which it blocks."""
         question = self.question(prompt, baseline_response, candidate_response)
         verdict = ask_sync(self.adapter, question, self.config(run_config), self.read).value
         return GradingResult(verdict.score, verdict.notes, self.grader_id, baseline_response, candidate_response)
@@ -141,10 +141,10 @@ class LLMJudge:
         verdict = (await ask(self.adapter, question, self.config(run_config), self.read)).value
         return GradingResult(verdict.score, verdict.notes, self.grader_id, baseline_response, candidate_response)
 
-    # What `judge` is made of, for whoever asks by other means, or must know what asking cost.
+    # The steps of `judge`, for callers that make the call themselves or need its usage.
 
     def question(self, prompt: str, baseline_response: LLMResponse, candidate_response: LLMResponse) -> ChatRequest:
-        """The rubric about these answers to a prompt; its fences have a fresh nonce."""
+        """The request that asks about these answers; its fences have a fresh nonce."""
         fence = Fence()
         text = RUBRIC.format(
             notice=fence.notice,
@@ -155,19 +155,19 @@ class LLMJudge:
         return ChatRequest((Message("user", text),), response_schema=SCHEMA, schema_name="judgement")
 
     def config(self, run_config: RunConfig) -> RunConfig:
-        """How the judge is called where its caller is called so."""
-        params = {name: value for name, value in run_config.model_params.items() if name not in _OURS}
+        """The config of the judge's call, derived from its caller's."""
+        params = {name: value for name, value in run_config.model_params.items() if name not in _JUDGE_PARAMETERS}
         if self.seed is not None:
             params["seed"] = self.seed
         return run_config.replace(
             model=self.model or "",
             temperature=_TEMPERATURE,
-            max_tokens=max(run_config.max_tokens or 0, _LEAST_TOKENS),
+            max_tokens=max(run_config.max_tokens or 0, _MIN_TOKENS),
             system=None,
             model_params=params,
             budget=self.budget,
         )
 
-    def read(self, response: LLMResponse) -> Verdict:
-        """What the model said, or the `ReplyError` that tells why it said nothing."""
+    def read(self, response: LLMResponse) -> JudgeVerdict:
+        """The verdict in a response; `ReplyError` if there is none."""
         return read_verdict(require_reply(response), "quality_score", "notes")

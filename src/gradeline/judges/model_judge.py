@@ -1,4 +1,4 @@
-"""A model as the judge of one submission, by a rubric."""
+"""A model as the judge of a submission, by a rubric."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from gradeline.adapters.chat import ChatRequest, ChatResponse
 from gradeline.errors import ConfigError, MissingDataError, Problem, UngradableError
 from gradeline.graders.base import ConfigIssue, as_text
 from gradeline.judges.base import (
-    Failed,
+    JudgeEndpoint,
+    JudgeFailure,
     JudgeGrader,
-    Place,
-    collected,
-    notes_shown,
-    put_question,
-    together,
-    usage_shown,
+    ask_judge,
+    gather_all,
+    notes_metadata,
+    run_steps,
+    usage_metadata,
 )
-from gradeline.judges.calls import Answered
+from gradeline.judges.calls import JudgeAnswer
 from gradeline.judges.fencing import Fence
-from gradeline.judges.logprobs import ALTERNATIVES, Expected, expected_score
+from gradeline.judges.logprobs import ALTERNATIVES, ExpectedScore, expected_score
 from gradeline.judges.options import (
     DEFAULT_SAMPLES,
     ApiKeyEnv,
@@ -39,7 +39,7 @@ from gradeline.judges.prompts import (
     INPUT,
     RESERVED,
     SUBMISSION,
-    Case,
+    PromptCase,
     doubled,
     judge_prompt,
     mentions_submission,
@@ -47,8 +47,8 @@ from gradeline.judges.prompts import (
     shipped_rubric,
     with_submission,
 )
-from gradeline.judges.reply_formats import ChecklistForm, Form, Item, PatternForm, ScoreForm
-from gradeline.judges.reply_parsing import PatternReply, Verdict, require_reply
+from gradeline.judges.reply_formats import ChecklistFormat, Item, PatternFormat, ReplyFormat, ScoreFormat
+from gradeline.judges.reply_parsing import JudgeVerdict, PatternReply, require_reply
 from gradeline.model import GradeContext, GradeResult, Message, MeteredResult, Sample, fingerprint
 from gradeline.model.config import canonical_options
 from gradeline.model.grade import PASS_SCORE
@@ -58,8 +58,8 @@ from gradeline.model.response import total_usage, usage_of_calls
 SCHEMA_NAME = "JudgeResponse"
 NOT_MENTIONED = f"the rubric does not mention {{{SUBMISSION}}}; the answer is appended"
 _ONLY_QUESTIONS = "Answer the questions about the submission."
-_NOT_DECIDING = ("prompt", "prompt_path", "rubric", "provider", "model", "api_key_env", "max_retries", "timeout")
-"""Options that the fingerprint holds in another form, or that change no score."""
+_NOT_IN_FINGERPRINT = ("prompt", "prompt_path", "rubric", "provider", "model", "api_key_env", "max_retries", "timeout")
+"""Options that the fingerprint covers in another form, or that do not affect scores."""
 
 
 class ModelJudgeConfig(PromptOptions, frozen=True, kw_only=True):
@@ -76,20 +76,20 @@ class ModelJudgeConfig(PromptOptions, frozen=True, kw_only=True):
 
 
 class Rubric(NamedTuple):
-    """What a judge grades by. ``needs`` are the placeholders that a case must have a text for."""
+    """What a judge grades by. ``needs`` are the placeholders that every case must fill."""
 
     text: str
-    form: Form
+    reply_format: ReplyFormat
     needs: tuple[str, ...] = ()
     pass_score: float = PASS_SCORE
     id: str | None = None
 
 
 class ModelJudge(JudgeGrader[ModelJudgeConfig]):
-    """Asks a language model to grade the submission by a rubric.
+    """Has a language model grade the submission by a rubric.
 
-    The submission is fenced off as data. Judges are biased by length, format, position and kinship: see the caveats
-    of the listing, and calibrate a judge before it gates. ``adapter`` asks another than the configured model.
+    The submission is fenced as data. Judges are biased by length, format, position and model family: see the caveats
+    in the listing, and calibrate a judge before you use it in a gate. ``adapter`` replaces the configured model.
     """
 
     kind = "model_judge"
@@ -97,8 +97,8 @@ class ModelJudge(JudgeGrader[ModelJudgeConfig]):
     case_rubrics = True
     scoring_guide = (
         "The judge's score from 0.0 to 1.0, or the weighted share of yes in a checklist; a reply without one is an"
-        " error. Passes from 0.5, or where the shipped rubric says. Beware of the biases of judges: length, format,"
-        " position, self-preference."
+        " error. Passes from 0.5, or from the threshold of a shipped rubric. Beware of the biases of judges: length,"
+        " format, position, self-preference."
     )
 
     def __init__(
@@ -110,11 +110,11 @@ class ModelJudge(JudgeGrader[ModelJudgeConfig]):
         budget: Budget | None = None,
     ) -> None:
         super().__init__(grader_id, config, budget=budget)
-        self._given = adapter
+        self._adapter_override = adapter
 
     @property
     def judges(self) -> tuple[str, ...]:
-        return (self._place.judge if self._given is None else self._given.adapter_id,)
+        return (self._endpoint.judge if self._adapter_override is None else self._adapter_override.adapter_id,)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -127,74 +127,76 @@ class ModelJudge(JudgeGrader[ModelJudgeConfig]):
             self.version,
             self.judges,
             with_submission(rubric.text),
-            rubric.form.instruction,
+            rubric.reply_format.instruction,
             rubric.pass_score,
-            {name: value for name, value in options.items() if name not in _NOT_DECIDING},
+            {name: value for name, value in options.items() if name not in _NOT_IN_FINGERPRINT},
         )
 
-    def make_ready(self) -> None:
-        collected(lambda: self.rubric, lambda: self._adapter)
+    def prepare(self) -> None:
+        run_steps(lambda: self.rubric, lambda: self._adapter)
 
-    def remarks(self, folder: Path, case: Sample | None) -> Iterator[ConfigIssue]:
-        yield from prompt_remarks(self.options, folder, case)
+    def config_issues(self, folder: Path, case: Sample | None) -> Iterator[ConfigIssue]:
+        yield from prompt_issues(self.options, folder, case)
 
     @cached_property
     def rubric(self) -> Rubric:
-        """What it grades by, unless a case has a rubric of its own."""
+        """The grader's rubric, for cases without a rubric of their own."""
         return rubric_of(self.options, self.resources.folder)
 
     def rubric_for(self, sample: Sample) -> Rubric:
-        """What a case is graded by: a rubric of its own wins."""
+        """The rubric for a case: its own, or else the grader's."""
         own = sample_rubric(sample, self.resources.folder)
-        return self.rubric if own is None else Rubric(own, form_of(self.options))
+        return self.rubric if own is None else Rubric(own, reply_format_of(self.options))
 
     @cached_property
-    def _place(self) -> Place:
-        return Place.of(self.options)
+    def _endpoint(self) -> JudgeEndpoint:
+        return JudgeEndpoint.of(self.options)
 
     @cached_property
     def _adapter(self) -> LLMAdapter:
-        return self._given or self._place.adapter(self.resources)
+        return self._adapter_override or self._endpoint.adapter(self.resources)
 
-    def question(self, ctx: GradeContext) -> tuple[Rubric, Case]:
-        """What the judge is asked; `GraderError` where the case lacks what the rubric speaks of."""
+    def question(self, ctx: GradeContext) -> tuple[Rubric, PromptCase]:
+        """Rubric and texts for the prompt; `GraderError` if the case lacks something that the rubric needs."""
         rubric = self.rubric_for(ctx.sample)
-        case = case_of(ctx, self.options.rubric_vars)
-        require(rubric, case)
+        case = prompt_case(ctx, self.options.rubric_vars)
+        require_placeholders(rubric, case)
         return rubric, case
 
-    async def judged(self, ctx: GradeContext) -> MeteredResult:
+    async def grade_case(self, ctx: GradeContext) -> MeteredResult:
         rubric, case = self.question(ctx)
         count = (self.options.samples or DEFAULT_SAMPLES) if self.options.scoring == "samples" else 1
-        outcomes = await together(self._asked(rubric, case, number) for number in range(count))
+        outcomes = await gather_all(self._asked(rubric, case, number) for number in range(count))
         usage = total_usage(outcome.usage for outcome in outcomes)
-        answers: list[Answered[Verdict]] = []
+        answers: list[JudgeAnswer[JudgeVerdict]] = []
         for outcome in outcomes:
-            if isinstance(outcome, Failed):
+            if isinstance(outcome, JudgeFailure):
                 return MeteredResult(outcome.error, usage)
             answers.append(outcome)
         return MeteredResult(self._graded(rubric, case, answers), usage)
 
-    async def _asked(self, rubric: Rubric, case: Case, number: int) -> Answered[Verdict] | Failed:
-        prompt = judge_prompt(rubric.text, case, rubric.form.instruction, Fence())
+    async def _asked(self, rubric: Rubric, case: PromptCase, number: int) -> JudgeAnswer[JudgeVerdict] | JudgeFailure:
+        prompt = judge_prompt(rubric.text, case, rubric.reply_format.instruction, Fence())
         request = ChatRequest(
             (Message("user", prompt),),
-            response_schema=rubric.form.schema,
+            response_schema=rubric.reply_format.schema,
             schema_name=SCHEMA_NAME,
             logprobs=ALTERNATIVES if self.options.scoring == "logprobs" else None,
         )
 
-        def read(response: LLMResponse) -> Verdict:
-            return rubric.form.read(require_reply(response))
+        def read(response: LLMResponse) -> JudgeVerdict:
+            return rubric.reply_format.read(require_reply(response))
 
-        return await put_question(self._adapter, self._place, self._access, request, self._config(number), read)
+        return await ask_judge(self._adapter, self._endpoint, self._access, request, self._config(number), read)
 
     def _config(self, number: int) -> RunConfig:
         options = self.options
-        usual = 1.0 if options.scoring == "samples" else 0.0
-        return options.run_config(options.model, options.system_prompt, self.budget, usual=usual, number=number)
+        default_temperature = 1.0 if options.scoring == "samples" else 0.0
+        return options.run_config(
+            options.model, options.system_prompt, self.budget, default_temperature=default_temperature, number=number
+        )
 
-    def _graded(self, rubric: Rubric, case: Case, answers: list[Answered[Verdict]]) -> GradeResult:
+    def _graded(self, rubric: Rubric, case: PromptCase, answers: list[JudgeAnswer[JudgeVerdict]]) -> GradeResult:
         verdicts = [answered.value for answered in answers]
         score, scoring = self._score(rubric, answers)
         nearest = min(verdicts, key=lambda verdict: abs(verdict.score - score))
@@ -203,60 +205,64 @@ class ModelJudge(JudgeGrader[ModelJudgeConfig]):
             "model": answers[0].model,
             "prompt": self._prompt_fingerprint(rubric),
             **scoring,
-            "usage": usage_shown(usage_of_calls(answered.usage for answered in answers)),
+            "usage": usage_metadata(usage_of_calls(answered.usage for answered in answers)),
         }
         if rubric.id is not None:
             metadata["rubric"] = rubric.id
         if nearest.raw_score is not None:
             metadata["raw_score"] = nearest.raw_score
-        if isinstance(rubric.form, ChecklistForm):
-            metadata["checklist"] = rubric.form.answers(nearest)
-        notes = [*notes_shown(answers), *unfilled(rubric.text, case)]
+        if isinstance(rubric.reply_format, ChecklistFormat):
+            metadata["checklist"] = rubric.reply_format.answers(nearest)
+        notes = [*notes_metadata(answers), *unfilled(rubric.text, case)]
         if notes:
             metadata["notes"] = notes
         return GradeResult(score, nearest.notes or None, metadata, score >= rubric.pass_score)
 
     def _prompt_fingerprint(self, rubric: Rubric) -> str:
-        return fingerprint("prompt", self.options.system_prompt, with_submission(rubric.text), rubric.form.instruction)
+        return fingerprint(
+            "prompt", self.options.system_prompt, with_submission(rubric.text), rubric.reply_format.instruction
+        )
 
-    def _score(self, rubric: Rubric, answers: list[Answered[Verdict]]) -> tuple[float, dict[str, Any]]:
-        """The score, and how it was come by."""
+    def _score(self, rubric: Rubric, answers: list[JudgeAnswer[JudgeVerdict]]) -> tuple[float, dict[str, Any]]:
+        """The score, and the metadata about how it was computed."""
         scores = [answered.value.score for answered in answers]
         if self.options.scoring == "samples":
             return fmean(scores), {"scoring": "samples", "scores": scores}
         if self.options.scoring == "greedy":
             return scores[0], {"scoring": "greedy"}
-        found = _by_logprobs(rubric.form, answers[0].response)
+        found = _by_logprobs(rubric.reply_format, answers[0].response)
         if found.score is None:
             return scores[0], {"scoring": "mode", "scoring_reason": found.reason}
         return found.score, {"scoring": "logprobs", "mode": scores[0]}
 
 
 def rubric_of(options: PromptOptions, folder: Path | None) -> Rubric:
-    """What the options say to grade by; `ConfigError` where a file cannot be read."""
-    form = form_of(options)
+    """The rubric that the options define; `ConfigError` if its file cannot be read."""
+    reply_format = reply_format_of(options)
     if options.rubric is not None:
         shipped = shipped_rubric(options.rubric)
         if shipped.checklist:
-            form = ChecklistForm([Item(item.question, item.weight) for item in shipped.checklist], options.reasoning)
-        return Rubric(shipped.text, form, shipped.needs, shipped.pass_threshold, shipped.id)
+            reply_format = ChecklistFormat(
+                [Item(item.question, item.weight) for item in shipped.checklist], options.reasoning
+            )
+        return Rubric(shipped.text, reply_format, shipped.needs, shipped.pass_threshold, shipped.id)
     if options.prompt_path is not None:
-        return Rubric(file_text(folder, options.prompt_path, "prompt_path"), form)
-    return Rubric(options.prompt or _ONLY_QUESTIONS, form)
+        return Rubric(file_text(folder, options.prompt_path, "prompt_path"), reply_format)
+    return Rubric(options.prompt or _ONLY_QUESTIONS, reply_format)
 
 
-def form_of(options: PromptOptions) -> Form:
-    """The form of reply that the options ask for."""
+def reply_format_of(options: PromptOptions) -> ReplyFormat:
+    """The reply format that the options request."""
     if options.reply is not None:
-        return PatternForm(PatternReply(options.reply.pattern, options.reply.min, options.reply.max))
+        return PatternFormat(PatternReply(options.reply.pattern, options.reply.min, options.reply.max))
     if options.checklist:
         items = [Item(one) if isinstance(one, str) else Item(one.question, one.weight) for one in options.checklist]
-        return ChecklistForm(items, options.reasoning)
-    return ScoreForm(options.reasoning)
+        return ChecklistFormat(items, options.reasoning)
+    return ScoreFormat(options.reasoning)
 
 
 def sample_rubric(sample: Sample, folder: Path | None) -> str | None:
-    """The rubric of a case alone. Its file must lie beside the suite: it is sent to the judge."""
+    """The case's own rubric. Its file must be in the suite's folder, because its text is sent to the judge."""
     if sample.rubric:
         return sample.rubric
     if not sample.rubric_path:
@@ -264,7 +270,7 @@ def sample_rubric(sample: Sample, folder: Path | None) -> str | None:
     home = (folder or Path()).resolve()
     if not (home / sample.rubric_path).resolve().is_relative_to(home):
         raise UngradableError(
-            f"rubric_path: {sample.rubric_path!r} leads out of the suite's folder; put the file there"
+            f"rubric_path: {sample.rubric_path!r} is outside the suite's folder; move the file into it"
         )
     try:
         return file_text(home, sample.rubric_path, "rubric_path")
@@ -272,44 +278,44 @@ def sample_rubric(sample: Sample, folder: Path | None) -> str | None:
         raise MissingDataError(str(error)) from None
 
 
-def case_of(ctx: GradeContext, given: dict[str, Any] | list[str]) -> Case:
-    """What the judge is told of a case, with the variables of grader and case."""
+def prompt_case(ctx: GradeContext, variables: dict[str, Any] | list[str]) -> PromptCase:
+    """The texts of a case for the prompt, with the variables of grader and case."""
     own = ctx.sample.rubric_vars
     taken = [name for name in own if name in RESERVED]
     if taken:
-        raise UngradableError(f"rubric_vars: {taken[0]!r} always stands for the case's own; take another name")
-    if isinstance(given, list):
-        missing = [name for name in given if name not in own]
+        raise UngradableError(f"rubric_vars: {taken[0]!r} is reserved for the case; use another name")
+    if isinstance(variables, list):
+        missing = [name for name in variables if name not in own]
         if missing:
-            raise MissingDataError(f"the case has no rubric_vars {', '.join(missing)}, which the grader asks for")
-        given = {}
-    asked = ctx.sample.input
-    return Case(
-        "\n".join(asked) if isinstance(asked, list) else asked,
+            raise MissingDataError(f"the case has no rubric_vars {', '.join(missing)}, which the grader requires")
+        variables = {}
+    turns = ctx.sample.input
+    return PromptCase(
+        "\n".join(turns) if isinstance(turns, list) else turns,
         ctx.submission,
         ctx.expected,
-        {name: as_text(value) or "" for name, value in {**given, **own}.items()},
+        {name: as_text(value) or "" for name, value in {**variables, **own}.items()},
     )
 
 
-def require(rubric: Rubric, case: Case) -> None:
-    """`MissingDataError` where a case lacks what the rubric speaks of."""
-    told = {**case.variables, INPUT: case.input, SUBMISSION: case.submission, GROUND_TRUTH: case.ground_truth}
-    missing = [name for name in rubric.needs if not told.get(name)]
+def require_placeholders(rubric: Rubric, case: PromptCase) -> None:
+    """Raise `MissingDataError` if a case lacks a placeholder that the rubric needs."""
+    values = {**case.variables, INPUT: case.input, SUBMISSION: case.submission, GROUND_TRUTH: case.ground_truth}
+    missing = [name for name in rubric.needs if not values.get(name)]
     if missing:
-        where = "" if missing[0] in RESERVED else "; give it in rubric_vars, of the grader or of the case"
+        where = "" if missing[0] in RESERVED else "; set it in rubric_vars, of the grader or of the case"
         raise MissingDataError(f"the rubric {rubric.id} needs {{{missing[0]}}}, and the case has none{where}")
 
 
-def unfilled(text: str, case: Case) -> list[dict[str, str]]:
-    """The words in braces of a rubric that this case had nothing for, as metadata holds them."""
+def unfilled(text: str, case: PromptCase) -> list[dict[str, str]]:
+    """Notes for the placeholders of a rubric that this case did not fill."""
     known = {*RESERVED, *case.variables}
-    why = "the case has no such rubric_vars, so it stood there as it is"
+    why = "the case has no such rubric_vars, so the placeholder was sent as literal text"
     return [{"what": f"{{{name}}}", "why": why} for name in placeholders(text) if name not in known]
 
 
-def prompt_remarks(options: PromptOptions, folder: Path, case: Sample | None) -> Iterator[ConfigIssue]:
-    """What a look at the files shows: a missing one, and a rubric whose placeholders are not as they may be meant."""
+def prompt_issues(options: PromptOptions, folder: Path, case: Sample | None) -> Iterator[ConfigIssue]:
+    """Missing files, and placeholders of the rubric that are probably mistakes."""
     source = "prompt" if options.prompt_path is None else "prompt_path"
     try:
         text = rubric_of(options, folder).text
@@ -317,34 +323,35 @@ def prompt_remarks(options: PromptOptions, folder: Path, case: Sample | None) ->
         yield from (ConfigIssue(problem, fatal=True) for problem in error.problems)
         return
     if options.prompt is not None or options.prompt_path is not None:
-        yield from placeholder_remarks(text, source, options.rubric_vars, case)
-    yield from system_prompt_remarks(options.system_prompt)
+        yield from placeholder_issues(text, source, options.rubric_vars, case)
+    yield from system_prompt_issues(options.system_prompt)
 
 
-def system_prompt_remarks(text: str | None) -> Iterator[ConfigIssue]:
-    """The parts of a case that a system prompt names: it is sent as it is."""
+def system_prompt_issues(text: str | None) -> Iterator[ConfigIssue]:
+    """Placeholders in a system prompt, which is sent as literal text."""
     for name in placeholders(text or ""):
         if name in RESERVED:
             yield ConfigIssue(Problem("system_prompt", f"{{{name}}} is not filled in here; use it in the rubric"))
 
 
-def placeholder_remarks(
-    text: str, source: str, given: dict[str, Any] | list[str], case: Sample | None
+def placeholder_issues(
+    text: str, source: str, variables: dict[str, Any] | list[str], case: Sample | None
 ) -> Iterator[ConfigIssue]:
-    """What may not be meant in a rubric's placeholders; ``source`` is the option that holds it."""
+    """Placeholders of a rubric that are probably mistakes; ``source`` is the option that contains it."""
     if not mentions_submission(text):
         yield ConfigIssue(Problem(source, NOT_MENTIONED))
-    known = {*RESERVED, *given, *(case.rubric_vars if case is not None else ())}
+    known = {*RESERVED, *variables, *(case.rubric_vars if case is not None else ())}
     for name in placeholders(text):
         if name not in known:
-            told = f"{{{name}}} is no placeholder and stays as it is, unless a case has {name!r} in its rubric_vars"
-            yield ConfigIssue(Problem(source, told))
+            reason = f"{{{name}}} is literal text, not a placeholder, unless a case has {name!r} in its rubric_vars"
+            yield ConfigIssue(Problem(source, reason))
     for name in doubled(text):
         yield ConfigIssue(
             Problem(source, f"{{{{{name}}}}} is literal text here; write {{{name}}} for the case's {name}")
         )
 
 
-def _by_logprobs(form: Form, response: LLMResponse) -> Expected:
+def _by_logprobs(reply_format: ReplyFormat, response: LLMResponse) -> ExpectedScore:
     tokens = response.logprobs if isinstance(response, ChatResponse) else ()
-    return expected_score(tokens, response.content, form.place(response.content), form.scale)
+    span = reply_format.score_span(response.content)
+    return expected_score(tokens, response.content, span, reply_format.scale)

@@ -1,4 +1,4 @@
-"""Asking a baseline and a candidate the same, and a judge what came of it."""
+"""Paired grading: send one prompt to a baseline and a candidate, and have a judge compare the answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Answer = LLMResponse | Exception
 
 @runtime_checkable
 class BaselineGrader(Protocol):
-    """Grades a candidate beside a baseline that the caller chose."""
+    """Grades a candidate against a baseline that the caller chooses."""
 
     def grade(
         self, baseline_adapter: LLMAdapter, candidate_adapter: LLMAdapter, prompt: str, run_config: RunConfig
@@ -29,27 +29,27 @@ class BaselineGrader(Protocol):
 
 
 class SideFailed(GradelineError):  # noqa: N818 - the name that callers were promised
-    """An adapter failed, so there is nothing to judge.
+    """An adapter failed, so there is nothing to compare.
 
-    ``side`` says whose ("baseline", "candidate" or "both"), ``response`` is what the other one answered (None where
-    both failed), ``errors`` has each failed side's error; the first of them is the cause.
+    ``side`` is the failed side ("baseline", "candidate" or "both"), ``response`` the response of the other side (None
+    if both failed), ``errors`` the error of each failed side; the first one is the cause.
     """
 
     def __init__(self, errors: Mapping[str, Exception], response: LLMResponse | None) -> None:
         self.side: Side = "both" if len(errors) > 1 else "baseline" if "baseline" in errors else "candidate"
         self.response = response
         self.errors = dict(errors)
-        told = "; ".join(f"the {side} failed: {type(error).__name__}: {error}" for side, error in errors.items())
-        super().__init__(told)
+        reasons = (f"the {side} failed: {type(error).__name__}: {error}" for side, error in errors.items())
+        super().__init__("; ".join(reasons))
         self.__cause__ = next(iter(errors.values()))
 
 
 @dataclass
 class PairedGrader:
-    """Asks both adapters the very same prompt with the very same config, and lets ``judge`` compare the answers.
+    """Sends the same prompt with the same config to both adapters and has ``judge`` compare the answers.
 
-    A failed adapter is `SideFailed`, after the other one has answered too. What the judge raises passes through, and
-    so does whatever is no failure, such as being cancelled.
+    Raises `SideFailed` if an adapter fails, after the other one has finished. Errors of the judge pass through, and so
+    does cancellation.
     """
 
     judge: Judge
@@ -57,10 +57,10 @@ class PairedGrader:
     def grade(
         self, baseline_adapter: LLMAdapter, candidate_adapter: LLMAdapter, prompt: str, run_config: RunConfig
     ) -> GradingResult:
-        """The judge's word; works inside a running event loop too, which it blocks.
+        """The judge's result; also works inside a running event loop, which it blocks.
 
-        This package's adapters are asked side by side. Others are asked one after the other, the baseline first, in
-        the caller's thread: nothing says that they may be used from two.
+        Adapters of this package are called concurrently. Others are called in turn, the baseline first, in the
+        caller's thread, because they may not be thread-safe.
         """
         if isinstance(baseline_adapter, ChatAdapter) and isinstance(candidate_adapter, ChatAdapter):
             baseline, candidate = sync.run(_both(baseline_adapter, candidate_adapter, prompt, run_config))
@@ -77,7 +77,7 @@ class PairedGrader:
     async def agrade(
         self, baseline_adapter: LLMAdapter, candidate_adapter: LLMAdapter, prompt: str, run_config: RunConfig
     ) -> GradingResult:
-        """The judge's word; both adapters are asked side by side."""
+        """The judge's result; both adapters are called concurrently."""
         first, second = _answers(*await _both(baseline_adapter, candidate_adapter, prompt, run_config))
         if not hasattr(self.judge, "ajudge"):
             result = await asyncio.to_thread(self.judge.judge, first, second, prompt=prompt, run_config=run_config)
@@ -90,8 +90,8 @@ def _checked(judge: Judge, result: object) -> GradingResult:
     if isinstance(result, GradingResult):
         return result
     name = quote(getattr(judge, "grader_id", type(judge).__name__), 80)
-    given = "None" if result is None else f"{quote(result, 80)} ({type(result).__name__})"
-    raise BadReplyError(f"the judge {name} returned {given}; judge and ajudge must return a GradingResult")
+    shown = "None" if result is None else f"{quote(result, 80)} ({type(result).__name__})"
+    raise BadReplyError(f"the judge {name} returned {shown}; judge and ajudge must return a GradingResult")
 
 
 async def _both(
@@ -130,10 +130,10 @@ _VERSION = 1
 
 @dataclass
 class ExactMatchJudge:
-    """1.0 where the candidate says what the baseline says, else 0.0.
+    """1.0 if the candidate's text equals the baseline's, else 0.0.
 
-    White space around an answer never counts; ``case_sensitive=False`` ignores case, ``normalize_whitespace`` takes
-    each run of white space for one space. For short answers of a fixed form: of free answers hardly two are the same.
+    Leading and trailing whitespace is ignored; ``case_sensitive=False`` ignores case, ``normalize_whitespace``
+    collapses each run of whitespace. For short answers of a fixed form; free text is rarely identical.
     """
 
     grader_id: str = "exact-match"
@@ -145,7 +145,7 @@ class ExactMatchJudge:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with whatever could change a score."""
+        """Changes with everything that could change a score."""
         options = {"case_sensitive": self.case_sensitive, "normalize_whitespace": self.normalize_whitespace}
         return fingerprint("exact-match", _VERSION, options)
 
@@ -154,23 +154,23 @@ class ExactMatchJudge:
         baseline_response: LLMResponse,
         candidate_response: LLMResponse,
         *,
-        prompt: str,  # noqa: ARG002 - the protocol's: what was asked makes no difference here
+        prompt: str,  # noqa: ARG002 - the protocol passes it, the comparison does not need it
         run_config: RunConfig,  # noqa: ARG002
     ) -> GradingResult:
-        """Compares the two texts."""
+        """Compare the two texts."""
         same = self._compared(baseline_response.content) == self._compared(candidate_response.content)
         ways = ["stripped"]
         if not self.case_sensitive:
             ways.append("case ignored")
         if self.normalize_whitespace:
-            ways.append("white space normalised")
+            ways.append("whitespace normalized")
         notes = f"{'match' if same else 'no match'} ({', '.join(ways)})"
         return GradingResult(float(same), notes, self.grader_id, baseline_response, candidate_response)
 
     async def ajudge(
         self, baseline_response: LLMResponse, candidate_response: LLMResponse, *, prompt: str, run_config: RunConfig
     ) -> GradingResult:
-        """`judge`; there is nothing to wait for."""
+        """`judge`; it makes no calls."""
         return self.judge(baseline_response, candidate_response, prompt=prompt, run_config=run_config)
 
     def _compared(self, text: str) -> str:

@@ -1,4 +1,4 @@
-"""A model as the judge between a submission and a baseline's, in both orders."""
+"""A model as the judge between a submission and a baseline's answer, in both orders."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from gradeline.errors import ORDER_DECIDED, ConfigError, GraderError, MissingDat
 from gradeline.graders.base import ConfigIssue
 from gradeline.judges.base import (
     VERSION_DIGITS,
-    Failed,
+    JudgeEndpoint,
+    JudgeFailure,
     JudgeGrader,
-    Place,
-    collected,
-    notes_shown,
-    put_question,
-    together,
-    usage_shown,
+    ask_judge,
+    gather_all,
+    notes_metadata,
+    run_steps,
+    usage_metadata,
 )
-from gradeline.judges.calls import Answered
+from gradeline.judges.calls import JudgeAnswer
 from gradeline.judges.fencing import Fence
-from gradeline.judges.model_judge import case_of, sample_rubric, system_prompt_remarks
+from gradeline.judges.model_judge import prompt_case, sample_rubric, system_prompt_issues
 from gradeline.judges.options import (
     ApiKeyEnv,
     BaseUrl,
@@ -37,16 +37,16 @@ from gradeline.judges.options import (
     Reasoning,
     RubricVars,
     SystemPrompt,
+    exclusive_sources,
     file_text,
     model_faults,
-    one_source,
     reserved_names,
 )
 from gradeline.judges.prompts import (
     GROUND_TRUTH,
     INPUT,
     SUBMISSION,
-    Case,
+    PromptCase,
     Section,
     fill,
     mentions_submission,
@@ -63,15 +63,15 @@ Winner = Literal["candidate", "baseline", "tie"]
 Position = Literal["first", "second"]
 
 TIE = 0.5
-"""The score of a tie, and the least score that passes: not worse."""
-_TINY = 1e-9
-"""Differences of decimal scores miss 0 by less."""
+"""The score of a tie, and the lowest score that passes (not worse)."""
+_TOLERANCE = 1e-9
+"""Rounding tolerance for differences of decimal scores."""
 
 
 class BothOrders(NamedTuple):
-    """By how much the candidate was preferred, from -1 to 1: shown first, and shown second.
+    """The preference for the candidate, from -1 to 1, when shown first and when shown second.
 
-    None is an order without a verdict: it prefers nobody, and agrees with no verdict.
+    None is an order without a verdict: no preference, and no agreement with any verdict.
     """
 
     candidate_first: float | None
@@ -84,16 +84,16 @@ class BothOrders(NamedTuple):
 
     @property
     def score(self) -> float | None:
-        """From 0, where the baseline is all that is better, over 0.5 for a tie, to 1.
+        """0 if the baseline is better by the maximum, 0.5 for a tie, 1 if the candidate is.
 
-        None where the order decided, or where an order has no verdict.
+        None if the order decided, or if an order has no verdict.
         """
         return None if self.flipped or self.candidate_first is None else (1 + self.difference) / 2
 
     @property
     def passed(self) -> bool | None:
-        """Whether the candidate is not worse; None without a score."""
-        return None if self.score is None else self.score >= TIE - _TINY
+        """True if the candidate is not worse; None without a score."""
+        return None if self.score is None else self.score >= TIE - _TOLERANCE
 
     @property
     def winner(self) -> Winner:
@@ -101,7 +101,7 @@ class BothOrders(NamedTuple):
 
     @property
     def flipped(self) -> bool:
-        """Whether the two verdicts are not the same."""
+        """True if the two verdicts differ."""
         first, second = (
             None if difference is None else winner_of(difference)
             for difference in (self.candidate_first, self.candidate_second)
@@ -110,15 +110,15 @@ class BothOrders(NamedTuple):
 
     @property
     def favoured(self) -> Position | None:
-        """The position that decided: of the answer that was shown first, or second. None where neither did."""
+        """The position that both verdicts prefer; None if the orders agree."""
         if self.candidate_first is None or self.candidate_second is None or not self.flipped:
             return None
         return "first" if self.candidate_first > self.candidate_second else "second"
 
 
 def winner_of(difference: float) -> Winner:
-    """Whom a difference of scores speaks for."""
-    if abs(difference) < _TINY:
+    """The winner by a difference of scores."""
+    if abs(difference) < _TOLERANCE:
         return "tie"
     return "candidate" if difference > 0 else "baseline"
 
@@ -137,16 +137,14 @@ Judge which of the two answers serves the task better.
    the same score."""
 
 _TASK = "Compare two answers to the same task by the rubric."
-_TOLD = {"candidate": "is better", "baseline": "is worse", "tie": "ties"}
-_NOT_DECIDING = ("prompt", "prompt_path", "provider", "model", "api_key_env", "max_retries", "timeout")
+_RESULT_TEXT = {"candidate": "is better", "baseline": "is worse", "tie": "ties"}
+_NOT_IN_FINGERPRINT = ("prompt", "prompt_path", "provider", "model", "api_key_env", "max_retries", "timeout")
 
 
 class PairwiseConfig(CallOptions, frozen=True, kw_only=True):
     """Options of `PairwiseGrader`."""
 
-    baseline: Annotated[
-        str | None, described("The run whose answers are the other side: its id, its name, or latest.")
-    ] = None
+    baseline: Annotated[str | None, described("Run to compare with: ID, name or latest.")] = None
     prompt: Prompt = None
     prompt_path: PromptPath = None
     system_prompt: SystemPrompt = None
@@ -159,13 +157,13 @@ class PairwiseConfig(CallOptions, frozen=True, kw_only=True):
 
     def faults(self) -> Iterator[Problem]:
         yield from super().faults()
-        yield from one_source(self, "prompt", "prompt_path")
+        yield from exclusive_sources(self, "prompt", "prompt_path")
         yield from reserved_names(self.rubric_vars)
         yield from model_faults(self.provider, self.model, self.base_url, self.api_key_env)
 
 
 class PairVerdict(NamedTuple):
-    """What a judge said of two answers, as they were shown."""
+    """A judge's scores of two answers, in the order shown."""
 
     first: float
     second: float
@@ -173,26 +171,26 @@ class PairVerdict(NamedTuple):
 
 
 class OrderDecidedError(GraderError):
-    """The two orders name different winners, so there is no verdict on the answers."""
+    """The two orders name different winners, so there is no verdict."""
 
     type = ORDER_DECIDED
 
     def __init__(self, both: BothOrders, rationale: str | None, metadata: Mapping[str, Any]) -> None:
-        first, second = (f"{_TOLD[winner_of(value or 0.0)]} ({value or 0.0:+.3g})" for value in both)
+        first, second = (f"{_RESULT_TEXT[winner_of(value or 0.0)]} ({value or 0.0:+.3g})" for value in both)
         super().__init__(
-            f"no score, because the orders disagree: the submission {first} where it is shown first,"
-            f" and {second} where it is shown second"
+            f"no score, because the orders disagree: the submission {first} when shown first,"
+            f" and {second} when shown second"
         )
         self.rationale = rationale
         self.metadata = {**metadata, "favoured": both.favoured}
 
 
 class PairwiseGrader(JudgeGrader[PairwiseConfig]):
-    """Asks a language model whether the submission or a baseline run's answer to the same case is better.
+    """Has a language model compare the submission with a baseline run's answer to the same case.
 
-    It is asked twice, each answer once shown first. Where both orders name the same winner, the mean difference of the
-    scores counts; where they do not, the grade is an error of type ``order_decided``. The prompt is what to compare
-    by; both answers are put behind it. ``adapter`` asks another than the configured model.
+    Two calls show the answers in both orders. If both name the same winner, the mean difference of the scores counts;
+    if not, the grade is an error of type ``order_decided``. The prompt is the criterion; both answers are appended to
+    it. ``adapter`` replaces the configured model.
     """
 
     kind = "pairwise"
@@ -200,8 +198,8 @@ class PairwiseGrader(JudgeGrader[PairwiseConfig]):
     version = 2
     both_orders = True
     scoring_guide = (
-        "0.5 for a tie, more the better the submission is than the baseline's answer, over both orders; passes from"
-        " 0.5: not worse; an error where the orders disagree. Beware of the biases of judges: length, format,"
+        "0.5 for a tie, more if the submission is better than the baseline's answer, over both orders; passes from"
+        " 0.5 (not worse); an error if the orders disagree. Beware of the biases of judges: length, format,"
         " position, self-preference."
     )
     needs = frozenset({"baseline"})
@@ -215,20 +213,20 @@ class PairwiseGrader(JudgeGrader[PairwiseConfig]):
         budget: Budget | None = None,
     ) -> None:
         super().__init__(grader_id, config, budget=budget)
-        self._given = adapter
+        self._adapter_override = adapter
 
     @property
     def judges(self) -> tuple[str, ...]:
-        return (self._place.judge if self._given is None else self._given.adapter_id,)
+        return (self._endpoint.judge if self._adapter_override is None else self._adapter_override.adapter_id,)
 
     @cached_property
     def fingerprint(self) -> str:
         """Covers the text of the prompt, the judge, its parameters and the baseline; never a key."""
-        return self._digest(_NOT_DECIDING)
+        return self._digest(_NOT_IN_FINGERPRINT)
 
     @property
     def judge_id(self) -> str:
-        return f"{self.kind}:{self.judges[0]}@{self._digest((*_NOT_DECIDING, 'baseline'))[:VERSION_DIGITS]}"
+        return f"{self.kind}:{self.judges[0]}@{self._digest((*_NOT_IN_FINGERPRINT, 'baseline'))[:VERSION_DIGITS]}"
 
     def _digest(self, left_out: Sequence[str]) -> str:
         options = canonical_options(self.options)
@@ -236,10 +234,10 @@ class PairwiseGrader(JudgeGrader[PairwiseConfig]):
         instruction = _instruction(self.options.reasoning)
         return fingerprint(self.noun, self.kind, self.version, self.judges, self._text, instruction, decided)
 
-    def make_ready(self) -> None:
-        collected(lambda: self._text, lambda: self._adapter)
+    def prepare(self) -> None:
+        run_steps(lambda: self._text, lambda: self._adapter)
 
-    def remarks(self, folder: Path, case: Sample | None) -> Iterator[ConfigIssue]:  # noqa: ARG002 - no case is needed
+    def config_issues(self, folder: Path, case: Sample | None) -> Iterator[ConfigIssue]:  # noqa: ARG002 - no case is needed
         try:
             text = self._read(folder)
         except ConfigError as error:
@@ -248,7 +246,7 @@ class PairwiseGrader(JudgeGrader[PairwiseConfig]):
         if mentions_submission(text):
             source = "prompt" if self.options.prompt_path is None else "prompt_path"
             yield ConfigIssue(Problem(source, f"{{{SUBMISSION}}} is not filled in here; both answers are appended"))
-        yield from system_prompt_remarks(self.options.system_prompt)
+        yield from system_prompt_issues(self.options.system_prompt)
 
     @cached_property
     def _text(self) -> str:
@@ -260,46 +258,48 @@ class PairwiseGrader(JudgeGrader[PairwiseConfig]):
         return self.options.prompt or RUBRIC
 
     @cached_property
-    def _place(self) -> Place:
-        return Place.of(self.options)
+    def _endpoint(self) -> JudgeEndpoint:
+        return JudgeEndpoint.of(self.options)
 
     @cached_property
     def _adapter(self) -> LLMAdapter:
-        return self._given or self._place.adapter(self.resources)
+        return self._adapter_override or self._endpoint.adapter(self.resources)
 
-    async def judged(self, ctx: GradeContext) -> MeteredResult:
+    async def grade_case(self, ctx: GradeContext) -> MeteredResult:
         other = baseline_text(ctx)
         if other == ctx.submission:
             same = {"winner": "tie", "difference": 0.0, "flipped": False, "identical": True}
-            return MeteredResult(GradeResult(TIE, "both gave the same text; no judge was asked", same, True))
-        case = case_of(ctx, self.options.rubric_vars)
+            return MeteredResult(GradeResult(TIE, "both answers are the same text; no judge was called", same, True))
+        case = prompt_case(ctx, self.options.rubric_vars)
         rubric = sample_rubric(ctx.sample, self.resources.folder) or self._text
         shown = [(case.submission, other), (other, case.submission)]
-        outcomes = await together(self._asked(rubric, case, first, second) for first, second in shown)
+        outcomes = await gather_all(self._asked(rubric, case, first, second) for first, second in shown)
         usage = total_usage(outcome.usage for outcome in outcomes)
-        answers: list[Answered[PairVerdict]] = []
+        answers: list[JudgeAnswer[PairVerdict]] = []
         for outcome in outcomes:
-            if isinstance(outcome, Failed):
+            if isinstance(outcome, JudgeFailure):
                 return MeteredResult(outcome.error, usage)
             answers.append(outcome)
         return MeteredResult(self._graded(rubric, answers), usage)
 
-    async def _asked(self, rubric: str, case: Case, first: str, second: str) -> Answered[PairVerdict] | Failed:
+    async def _asked(
+        self, rubric: str, case: PromptCase, first: str, second: str
+    ) -> JudgeAnswer[PairVerdict] | JudgeFailure:
         options = self.options
         values = {**case.variables, INPUT: case.input, GROUND_TRUTH: case.ground_truth or ""}
-        given = [("Task", "task", case.input), ("Ground truth", "ground truth", case.ground_truth)]
-        sections = [Section(title, label, text) for title, label, text in given if text]
+        context = [("Task", "task", case.input), ("Ground truth", "ground truth", case.ground_truth)]
+        sections = [Section(title, label, text) for title, label, text in context if text]
         sections += [Section("First answer", "first answer", first), Section("Second answer", "second answer", second)]
         prompt = sections_prompt(_TASK, fill(rubric, values), sections, _instruction(options.reasoning), Fence())
         request = ChatRequest(
             (Message("user", prompt),), response_schema=_schema(options.reasoning), schema_name=SCHEMA_NAME
         )
         config = options.run_config(options.model, options.system_prompt, self.budget)
-        return await put_question(self._adapter, self._place, self._access, request, config, _read_pair)
+        return await ask_judge(self._adapter, self._endpoint, self._access, request, config, _read_pair)
 
-    def _graded(self, rubric: str, answers: list[Answered[PairVerdict]]) -> GradeResult | OrderDecidedError:
-        ahead, behind = (answered.value for answered in answers)
-        both = BothOrders(ahead.first - ahead.second, behind.second - behind.first)
+    def _graded(self, rubric: str, answers: list[JudgeAnswer[PairVerdict]]) -> GradeResult | OrderDecidedError:
+        shown_first, shown_second = (answered.value for answered in answers)
+        both = BothOrders(shown_first.first - shown_first.second, shown_second.second - shown_second.first)
         metadata: dict[str, Any] = {
             "judge": self.judges[0],
             "model": answers[0].model,
@@ -308,24 +308,28 @@ class PairwiseGrader(JudgeGrader[PairwiseConfig]):
             "difference": both.difference,
             "differences": both._asdict(),
             "flipped": both.flipped,
-            "usage": usage_shown(usage_of_calls(answered.usage for answered in answers)),
+            "usage": usage_metadata(usage_of_calls(answered.usage for answered in answers)),
         }
-        notes = notes_shown(answers)
+        notes = notes_metadata(answers)
         if notes:
             metadata["notes"] = notes
-        told = [("shown first", ahead.notes), ("shown second", behind.notes)]
-        reasons = "\n".join(f"{where}: {said}" for where, said in told if said) or None
+        rationales = [("shown first", shown_first.notes), ("shown second", shown_second.notes)]
+        reasons = "\n".join(f"{order}: {text}" for order, text in rationales if text) or None
         if both.score is None:
             return OrderDecidedError(both, reasons, metadata)
         return GradeResult(both.score, reasons, metadata, both.passed)
 
 
 def baseline_text(ctx: GradeContext) -> str:
-    """What the baseline said, or `MissingDataError`."""
+    """The baseline's submission; `MissingDataError` if there is none."""
     if ctx.baseline is None and ctx.baseline_submission is None:
-        raise MissingDataError("the context has no baseline; name the run to compare with by baseline, or --baseline")
+        raise MissingDataError(
+            "there is no baseline; name the run to compare with by the option baseline, or --baseline"
+        )
     if ctx.baseline is not None and ctx.baseline.error is not None:
-        raise MissingDataError(f"the baseline's call failed ({ctx.baseline.error.type}), so there is no other side")
+        raise MissingDataError(
+            f"the baseline's call failed ({ctx.baseline.error.type}), so there is no answer to compare with"
+        )
     text = ctx.baseline_submission
     if text is None and ctx.baseline is not None:
         text = ctx.baseline.text
@@ -347,23 +351,23 @@ def _instruction(reasoning: bool) -> str:
 
 def _schema(reasoning: bool) -> Mapping[str, Any]:
     number = {"type": "number", "minimum": 0, "maximum": 1}
-    told: dict[str, Any] = {
+    scores: dict[str, Any] = {
         FIRST: number,
         SECOND: number,
         WINNER: {"type": "string", "enum": ["first", "second", "tie"]},
     }
     text = {RATIONALE: {"type": "string"}}
-    return object_schema({**text, **told} if reasoning else {**told, **text})
+    return object_schema({**text, **scores} if reasoning else {**scores, **text})
 
 
 def _read_pair(response: LLMResponse) -> PairVerdict:
-    """Both scores; a winner that they contradict makes the reply no verdict."""
+    """Both scores; `InvalidReply` if they contradict the winner."""
     text = require_reply(response)
     data = read_object(text)
     first, second = read_score(data, FIRST, text), read_score(data, SECOND, text)
-    said = data.get(WINNER)
-    contrary = {"candidate": "second", "baseline": "first", "tie": None}[winner_of(first - second)]
-    if said not in ("first", "second", "tie", None) or (said is not None and said == contrary):
-        told = f"the judge's reply names {quote(said, 40)} the winner of {first:g} to {second:g}: {quote(text, 300)}"
-        raise InvalidReply(told, text)
+    winner = data.get(WINNER)
+    loser = {"candidate": "second", "baseline": "first", "tie": None}[winner_of(first - second)]
+    if winner not in ("first", "second", "tie", None) or (winner is not None and winner == loser):
+        reason = f"the judge's reply names {quote(winner, 40)} the winner of {first:g} to {second:g}"
+        raise InvalidReply(f"{reason}: {quote(text, 300)}", text)
     return PairVerdict(first, second, bounded_notes(data.get(RATIONALE)))

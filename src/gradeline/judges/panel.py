@@ -1,4 +1,4 @@
-"""Several models as judges of one submission."""
+"""A panel: several models as judges of one submission."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from msgspec import Meta
 
 from gradeline.errors import ConfigError, GraderError, Problem
 from gradeline.graders.base import ConfigIssue
-from gradeline.judges.base import JudgeGrader, together
-from gradeline.judges.model_judge import ModelJudge, prompt_remarks
+from gradeline.judges.base import JudgeGrader, gather_all
+from gradeline.judges.model_judge import ModelJudge, prompt_issues
 from gradeline.judges.options import ApiKeyEnv, BaseUrl, Model, PromptOptions, Provider, model_faults
 from gradeline.model import Config, GradeContext, GradeResult, MeteredResult, Sample, described, fingerprint
 from gradeline.model.config import canonical_options
@@ -37,38 +37,40 @@ _FAMILIES: Mapping[str, str] = {
     "command": "cohere",
     "phi": "microsoft",
 }
-"""By the first word of a model's name; a word that is not here is a family of its own."""
+"""Model families by the first word of a model's name; any other word is its own family."""
 _WORD = re.compile(r"[a-z]+")
 
 
 def family(judge: str) -> str:
-    """The family of a model (``claude-sonnet-4``) or of an adapter's id (``openai:gpt-6-luna``)."""
+    """The family of a model (``claude-sonnet-4``) or of an adapter ID (``openai:gpt-6-luna``)."""
     model = judge.partition(":")[2] or judge
     word = _WORD.search(model.rpartition("/")[2].lower())
     return _FAMILIES.get(word[0], word[0]) if word else judge
 
 
-def one_family(judges: Iterable[str]) -> str | None:
-    """The family that all of them are of; None where there are several."""
+def shared_family(judges: Iterable[str]) -> str | None:
+    """The family of all judges; None if there are several families."""
     found = {family(judge) for judge in judges}
     return found.pop() if len(found) == 1 else None
 
 
-_OWN = ("judges", "aggregation", "quorum")
-"""Options of the panel that are none of its members'."""
+_PANEL_OPTIONS = ("judges", "aggregation", "quorum")
+"""Options of the panel that its members do not have."""
 
 
-class Member(Config, frozen=True, kw_only=True):
-    """A judge of a panel; what it does not say itself, the panel says."""
+class PanelMember(Config, frozen=True, kw_only=True):
+    """A judge of a panel; options it does not set come from the panel."""
 
     provider: Provider = "openai"
     model: Model = None
     base_url: BaseUrl = None
     api_key_env: ApiKeyEnv = None
-    temperature: Annotated[Annotated[float, Meta(ge=0, le=2)] | None, described("This judge's own temperature.")] = None
-    max_tokens: Annotated[Annotated[int, Meta(ge=1)] | None, described("This judge's own limit of tokens.")] = None
-    seed: Annotated[int | None, described("This judge's own seed.")] = None
-    model_params: Annotated[dict[str, Any] | None, described("This judge's own further parameters.")] = None
+    temperature: Annotated[Annotated[float, Meta(ge=0, le=2)] | None, described("Temperature of this judge.")] = None
+    max_tokens: Annotated[Annotated[int, Meta(ge=1)] | None, described("Maximum tokens of this judge's replies.")] = (
+        None
+    )
+    seed: Annotated[int | None, described("Seed of this judge.")] = None
+    model_params: Annotated[dict[str, Any] | None, described("Further parameters of this judge.")] = None
 
     def faults(self) -> Iterator[Problem]:
         yield from model_faults(self.provider, self.model, self.base_url, self.api_key_env)
@@ -77,10 +79,14 @@ class Member(Config, frozen=True, kw_only=True):
 class PanelConfig(PromptOptions, frozen=True, kw_only=True):
     """Options of `PanelGrader`."""
 
-    judges: Annotated[list[Member], described("The judges, at least two, best of different families.", min_length=2)]
-    aggregation: Annotated[Literal["mean", "median"], described("How the judges' scores become one.")] = "mean"
+    judges: Annotated[
+        list[PanelMember], described("Judges, at least two, preferably of different families.", min_length=2)
+    ]
+    aggregation: Annotated[Literal["mean", "median"], described("Combine the judges' scores by mean or median.")] = (
+        "mean"
+    )
     quorum: Annotated[
-        Annotated[int, Meta(ge=1)] | None, described("How many judges must give a score: all, unless said.")
+        Annotated[int, Meta(ge=1)] | None, described("Minimum number of judges with a score (default all).")
     ] = None
 
     def faults(self) -> Iterator[Problem]:
@@ -88,7 +94,7 @@ class PanelConfig(PromptOptions, frozen=True, kw_only=True):
         for number, member in enumerate(self.judges):
             yield from (fault.within(f"judges[{number}]") for fault in member.faults())
         if self.quorum is not None and self.quorum > len(self.judges):
-            yield Problem("quorum", f"asks for {self.quorum} of {len(self.judges)} judges")
+            yield Problem("quorum", f"requires {self.quorum} of {len(self.judges)} judges")
 
 
 class PanelError(GraderError):
@@ -100,17 +106,17 @@ class PanelError(GraderError):
 
 
 class PanelGrader(JudgeGrader[PanelConfig]):
-    """Asks several language models to grade the submission by the same rubric, and takes their mean or median.
+    """Has several language models grade the submission by the same rubric, and takes their mean or median.
 
-    How much they disagree is kept with the grade. Judges of one family share their biases: mix families. ``adapters``
-    asks others than the configured models, in their order.
+    The grade stores their disagreement. Judges of one family share biases: mix families. ``adapters`` replace the
+    configured models, in order.
     """
 
     kind = "panel"
     name = "Panel of judges"
     case_rubrics = True
     scoring_guide = (
-        "The mean (or median) of the judges' scores; a judge without one makes an error unless `quorum` allows it."
+        "The mean (or median) of the judges' scores; a judge without a score is an error unless `quorum` allows it."
         " Beware of the biases of judges: length, format, position, self-preference."
     )
 
@@ -125,9 +131,11 @@ class PanelGrader(JudgeGrader[PanelConfig]):
         super().__init__(grader_id, config, budget=budget)
         if adapters is not None and len(adapters) != len(self.options.judges):
             raise ConfigError(
-                Problem("adapters", f"there are {len(adapters)} for {len(self.options.judges)} judges; give as many")
+                Problem(
+                    "adapters", f"there are {len(adapters)} for {len(self.options.judges)} judges; pass one per judge"
+                )
             )
-        self._given = adapters
+        self._adapter_override = adapters
 
     @property
     def judges(self) -> tuple[str, ...]:
@@ -140,11 +148,11 @@ class PanelGrader(JudgeGrader[PanelConfig]):
         members = [member.fingerprint for member in self._members]
         return fingerprint(self.noun, self.kind, self.version, members, options.aggregation, options.quorum)
 
-    def make_ready(self) -> None:
+    def prepare(self) -> None:
         problems: list[Problem] = []
         for number, member in enumerate(self._members):
             try:
-                member.make_ready()
+                member.prepare()
             except ConfigError as error:
                 found = [
                     one if one.path == "prompt_path" else one.within(f"judges[{number}]") for one in error.problems
@@ -165,18 +173,18 @@ class PanelGrader(JudgeGrader[PanelConfig]):
         for member in self._members:
             await member.aclose()
 
-    def remarks(self, folder: Path, case: Sample | None) -> Iterator[ConfigIssue]:
-        yield from prompt_remarks(self.options, folder, case)
-        shared = one_family(self.judges)
+    def config_issues(self, folder: Path, case: Sample | None) -> Iterator[ConfigIssue]:
+        yield from prompt_issues(self.options, folder, case)
+        shared = shared_family(self.judges)
         if shared is not None:
-            told = f"all judges are of the family {shared}, and share its biases; add one of another family"
-            yield ConfigIssue(Problem("judges", told))
+            reason = f"all judges are of the family {shared} and share its biases; add one of another family"
+            yield ConfigIssue(Problem("judges", reason))
 
     @cached_property
     def _members(self) -> tuple[ModelJudge, ...]:
         options = canonical_options(self.options)
-        shared = {name: value for name, value in options.items() if name not in _OWN}
-        adapters: Sequence[LLMAdapter | None] = self._given or [None] * len(self.options.judges)
+        shared = {name: value for name, value in options.items() if name not in _PANEL_OPTIONS}
+        adapters: Sequence[LLMAdapter | None] = self._adapter_override or [None] * len(self.options.judges)
         members = []
         for member, adapter in zip(self.options.judges, adapters, strict=True):
             judge = ModelJudge(config={**shared, **canonical_options(member)}, adapter=adapter, budget=self.budget)
@@ -184,29 +192,28 @@ class PanelGrader(JudgeGrader[PanelConfig]):
             members.append(judge)
         return tuple(members)
 
-    async def judged(self, ctx: GradeContext) -> MeteredResult:
+    async def grade_case(self, ctx: GradeContext) -> MeteredResult:
         rubric, _ = self._members[0].question(ctx)
-        words = await together(member.agrade(ctx) for member in self._members)
-        usage = total_usage(word.usage for word in words)
-        scores = [
-            word.result.score
-            for word in words
-            if isinstance(word.result, GradeResult) and word.result.score is not None
-        ]
+        grades = await gather_all(member.agrade(ctx) for member in self._members)
+        usage = total_usage(grade.usage for grade in grades)
+        results = [grade.result for grade in grades]
+        scores = [result.score for result in results if isinstance(result, GradeResult) and result.score is not None]
         failed = [
-            (judge, word.result)
-            for judge, word in zip(self.judges, words, strict=True)
-            if isinstance(word.result, GraderError)
+            (judge, result)
+            for judge, result in zip(self.judges, results, strict=True)
+            if isinstance(result, GraderError)
         ]
-        if failed and len(scores) < (self.options.quorum or len(words)):
+        if failed and len(scores) < (self.options.quorum or len(results)):
             reasons = "; ".join(f"{judge}: {error}" for judge, error in failed)
-            message = f"{len(failed)} of {len(words)} judges gave no score: {reasons}"
+            message = f"{len(failed)} of {len(results)} judges gave no score: {reasons}"
             return MeteredResult(PanelError(message, failed[0][1].type), usage)
-        return MeteredResult(self._graded(words, scores, rubric.pass_score), usage)
+        return MeteredResult(self._graded(results, scores, rubric.pass_score), usage)
 
-    def _graded(self, words: Sequence[MeteredResult], scores: Sequence[float], pass_score: float) -> GradeResult:
+    def _graded(
+        self, results: Sequence[GradeResult | GraderError], scores: Sequence[float], pass_score: float
+    ) -> GradeResult:
         score = fmean(scores) if self.options.aggregation == "mean" else median(scores)
-        members = [_shown(judge, word.result) for judge, word in zip(self.judges, words, strict=True)]
+        members = [_member_metadata(judge, result) for judge, result in zip(self.judges, results, strict=True)]
         metadata: dict[str, Any] = {
             "aggregation": self.options.aggregation,
             "judges": members,
@@ -215,19 +222,16 @@ class PanelGrader(JudgeGrader[PanelConfig]):
                 "sd": stdev(scores) if len(scores) > 1 else 0.0,
             },
         }
-        shared = one_family(self.judges)
+        shared = shared_family(self.judges)
         if shared is not None:
             metadata["one_family"] = shared
         reasons = [f"{one['judge']} {one['score']:.2f}: {one['rationale']}" for one in members if "rationale" in one]
         return GradeResult(score, "\n".join(reasons) or None, metadata, score >= pass_score)
 
 
-def _shown(judge: str, word: GradeResult | GraderError) -> dict[str, Any]:
-    if isinstance(word, GraderError):
-        return {"judge": judge, "family": family(judge), "error": {"type": word.type, "message": str(word)}}
-    told = {"rationale": word.rationale} if word.rationale else {}
-    return {"judge": judge, "family": family(judge), "score": word.score, **told, **_kept(word.metadata)}
-
-
-def _kept(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in metadata.items() if name != "judge"}
+def _member_metadata(judge: str, result: GradeResult | GraderError) -> dict[str, Any]:
+    if isinstance(result, GraderError):
+        return {"judge": judge, "family": family(judge), "error": {"type": result.type, "message": str(result)}}
+    rationale = {"rationale": result.rationale} if result.rationale else {}
+    metadata = {name: value for name, value in result.metadata.items() if name != "judge"}
+    return {"judge": judge, "family": family(judge), "score": result.score, **rationale, **metadata}

@@ -1,4 +1,4 @@
-"""What a judge is asked: a rubric with its placeholders filled, and what comes from outside behind fences."""
+"""Prompts of judges: a rubric with its placeholders filled, and untrusted text behind fences."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from gradeline.judges.fencing import Fence
 
 INPUT, SUBMISSION, GROUND_TRUTH = "input", "submission", "ground_truth"
 RESERVED = (INPUT, SUBMISSION, GROUND_TRUTH)
-"""What a rubric may always speak of; no variable may have such a name."""
+"""Placeholders that every rubric may use; variables must not have these names."""
 
 MAX_FILLED = 20_000_000
-"""The largest number of characters that placeholders may add: a rubric may name the answer a thousand times."""
+"""Maximum length of a filled rubric: it may repeat the answer a thousand times."""
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{(?P<name>[^{}\n]{1,100})\}")
 _WORD = re.compile(r"[^\W\d]\w*")
 _DOUBLED = re.compile(rf"(?<!\{{)\{{\{{({'|'.join(RESERVED)})\}}\}}(?!\}})")
 
 
-class Case(NamedTuple):
-    """What a judge is told of one case. A variable's name is never one of `RESERVED`."""
+class PromptCase(NamedTuple):
+    """The texts of one case for a prompt. Names of variables are never in `RESERVED`."""
 
     input: str
     submission: str
@@ -35,7 +35,7 @@ class Case(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A part of a prompt that is data."""
+    """A section of a prompt that contains data."""
 
     title: str
     label: str
@@ -43,7 +43,7 @@ class Section(NamedTuple):
 
 
 def placeholders(rubric: str) -> list[str]:
-    """The words in single braces, each once; JSON and formulas are none."""
+    """The words in single braces, each once; JSON and formulas do not count."""
     names = (token["name"] for token in _tokens(rubric) if token["name"] is not None)
     return list(dict.fromkeys(name for name in names if _WORD.fullmatch(name)))
 
@@ -54,14 +54,14 @@ def doubled(rubric: str) -> list[str]:
 
 
 def mentions_submission(rubric: str) -> bool:
-    """Whether a rubric places the answer; ``{{submission}}`` is literal text and does not count."""
+    """Whether a rubric contains the placeholder of the answer; ``{{submission}}`` is literal text."""
     return SUBMISSION in placeholders(rubric)
 
 
 def with_submission(rubric: str) -> str:
-    """The rubric, with ``{submission}`` appended where it places the input and not the answer.
+    """The rubric, with ``{submission}`` appended if it contains the input's placeholder and not the answer's.
 
-    A rubric that places neither is left as it is: `judge_prompt` sends the whole case after it.
+    A rubric with neither is returned unchanged: `judge_prompt` appends the whole case to it.
     """
     if mentions_submission(rubric) or not shows_case(rubric):
         return rubric
@@ -69,15 +69,15 @@ def with_submission(rubric: str) -> str:
 
 
 def shows_case(rubric: str) -> bool:
-    """Whether a rubric itself places the input or the answer."""
+    """Whether a rubric contains the placeholder of the input or the answer."""
     return not {INPUT, SUBMISSION}.isdisjoint(placeholders(rubric))
 
 
 def fill(template: str, values: Mapping[str, str], blocks: Mapping[str, str] | None = None) -> str:
-    """The template with its placeholders filled, in one pass: braces in a value stay what they are.
+    """The template with its placeholders filled, in one pass: braces in a value are literal.
 
-    ``{{`` and the ``}}`` that closes it are literal braces; a placeholder that is not known is literal text. Values
-    in ``blocks`` stand on lines of their own. `TooLargeError` where all of it has more than `MAX_FILLED` characters.
+    ``{{`` and the ``}}`` that closes it are literal braces; an unknown placeholder is literal text. Values in
+    ``blocks`` get lines of their own. `TooLargeError` if the result is longer than `MAX_FILLED` characters.
     """
     blocks = blocks or {}
     pieces: list[str] = []
@@ -91,7 +91,7 @@ def fill(template: str, values: Mapping[str, str], blocks: Mapping[str, str] | N
             opened += 1
             pieces.append("{")
         elif token[0] == "}}":
-            # One that closes nothing is the end of nested JSON.
+            # without an opening ``{{`` it is the end of nested JSON
             pieces.append("}" if opened else "}}")
             opened = max(0, opened - 1)
         elif name in blocks:
@@ -104,13 +104,13 @@ def fill(template: str, values: Mapping[str, str], blocks: Mapping[str, str] | N
     return "".join([*pieces, template[at:]])
 
 
-def judge_prompt(rubric: str, case: Case, instruction: str, fence: Fence) -> str:
-    """The whole prompt. It always holds the answer: what the rubric does not place itself is appended in sections."""
+def judge_prompt(rubric: str, case: PromptCase, instruction: str, fence: Fence) -> str:
+    """The whole prompt. Texts of the case that the rubric has no placeholder for are appended in sections."""
     rubric = with_submission(rubric)
     values = {**case.variables, INPUT: case.input, GROUND_TRUTH: case.ground_truth or ""}
     if shows_case(rubric):
-        asked = fill(rubric, values, {SUBMISSION: fence.wrap(SUBMISSION, case.submission)})
-        return _ended(asked, fence, instruction)
+        text = fill(rubric, values, {SUBMISSION: fence.wrap(SUBMISSION, case.submission)})
+        return _with_instruction(text, fence, instruction)
     sections = [Section("Submission", SUBMISSION, case.submission)]
     if case.ground_truth:
         sections.insert(0, Section("Ground truth", "ground truth", case.ground_truth))
@@ -120,14 +120,14 @@ def judge_prompt(rubric: str, case: Case, instruction: str, fence: Fence) -> str
 
 
 def sections_prompt(task: str, rubric: str, sections: list[Section], instruction: str, fence: Fence) -> str:
-    """A prompt in sections: the task, the rubric, then the data, each text behind a fence."""
+    """A prompt in sections: the task, the rubric, then the data, each text in a fence."""
     parts = [task, f"# Rubric\n\n{rubric.strip()}"]
     parts += [f"# {section.title}\n\n{fence.wrap(section.label, section.text)}" for section in sections]
-    return _ended("\n\n".join(parts), fence, instruction)
+    return _with_instruction("\n\n".join(parts), fence, instruction)
 
 
-def _ended(asked: str, fence: Fence, instruction: str) -> str:
-    return "\n\n".join(part for part in (asked.rstrip(), fence.notice, instruction) if part)
+def _with_instruction(text: str, fence: Fence, instruction: str) -> str:
+    return "\n\n".join(part for part in (text.rstrip(), fence.notice, instruction) if part)
 
 
 def _tokens(template: str) -> Iterator[re.Match[str]]:
@@ -139,7 +139,7 @@ def _on_own_lines(block: str, before: str, after: str) -> str:
     return f"{head}{block}" + ("" if after in ("", "\n") else "\n")
 
 
-_HOME = "rubrics"
+_FOLDER = "rubrics"
 
 
 class ShippedItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -150,16 +150,16 @@ class ShippedItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ShippedRubric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A rubric: what its front matter says, and its text."""
+    """A rubric of this package: its front matter and its text."""
 
     name: str
     version: int
     title: str
     needs: tuple[str, ...]
-    """The placeholders that every case must have a text for."""
+    """The placeholders that every case must fill."""
     pass_threshold: Annotated[float, msgspec.Meta(ge=0, le=1)]
     checklist: tuple[ShippedItem, ...] = ()
-    """Where there is one, its weighted share of yes is the score; else the judge gives a score by the text's scale."""
+    """With a checklist the score is its weighted share of yes; without one the judge scores by the text's scale."""
     text: str = ""
 
     @property
@@ -168,13 +168,13 @@ class ShippedRubric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def shipped_rubrics() -> list[ShippedRubric]:
-    """All of them, by name, the newest version first."""
+    """All shipped rubrics by name, the newest version first."""
     return [by_version[version] for by_version in _shipped().values() for version in sorted(by_version, reverse=True)]
 
 
-def shipped_rubric(wanted: str) -> ShippedRubric:
+def shipped_rubric(name_or_id: str) -> ShippedRubric:
     """The rubric of that name (``factuality``, its newest version) or id (``factuality@1``)."""
-    name, _, version = wanted.partition("@")
+    name, _, version = name_or_id.partition("@")
     known = _shipped()
     if name not in known:
         raise UnknownNameError("shipped rubric", name, known, "rubric")
@@ -182,15 +182,15 @@ def shipped_rubric(wanted: str) -> ShippedRubric:
     if not version:
         return versions[max(versions)]
     if not version.isdecimal() or int(version) not in versions:
-        there = ", ".join(f"{name}@{number}" for number in sorted(versions))
-        raise ConfigError(Problem("rubric", f"no rubric {wanted!r}; there is {there}"))
+        available = ", ".join(f"{name}@{number}" for number in sorted(versions))
+        raise ConfigError(Problem("rubric", f"no rubric {name_or_id!r}; available: {available}"))
     return versions[int(version)]
 
 
 @cache
 def _shipped() -> dict[str, dict[int, ShippedRubric]]:
     found: dict[str, dict[int, ShippedRubric]] = {}
-    for entry in sorted(files(__package__).joinpath(_HOME).iterdir(), key=lambda entry: entry.name):
+    for entry in sorted(files(__package__).joinpath(_FOLDER).iterdir(), key=lambda entry: entry.name):
         if entry.name.endswith(".md"):
             rubric = _read_rubric(entry.read_text(encoding="utf-8"))
             found.setdefault(rubric.name, {})[rubric.version] = rubric
@@ -198,7 +198,7 @@ def _shipped() -> dict[str, dict[int, ShippedRubric]]:
 
 
 def _read_rubric(source: str) -> ShippedRubric:
-    import yaml  # 20 ms that only a shipped rubric needs
+    import yaml  # 20 ms, only for shipped rubrics
 
     _, front, text = source.split("---\n", 2)
     return msgspec.convert({**yaml.safe_load(front), "text": text.strip()}, ShippedRubric)

@@ -1,4 +1,4 @@
-"""The forms of a judge's reply: how each is asked for, and how it is read."""
+"""Formats of a judge's reply: how each is requested and parsed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from gradeline.judges.logprobs import Scale, json_place, pattern_place
-from gradeline.judges.reply_parsing import InvalidReply, PatternReply, Verdict, bounded_notes, read_object, read_verdict
+from gradeline.judges.logprobs import Scale, json_score_span, pattern_score_span
+from gradeline.judges.reply_parsing import (
+    InvalidReply,
+    JudgeVerdict,
+    PatternReply,
+    bounded_notes,
+    read_object,
+    read_verdict,
+)
 from gradeline.model.text import quote
 
 SCORE, RATIONALE = "score", "rationale"
@@ -16,8 +23,8 @@ _TEXT: Mapping[str, Any] = {"type": "string"}
 _BOOLEAN: Mapping[str, Any] = {"type": "boolean"}
 
 
-class Form(Protocol):
-    """A form of reply. ``schema`` is None where the reply is free text."""
+class ReplyFormat(Protocol):
+    """A format of reply. ``schema`` is None for free text."""
 
     @property
     def instruction(self) -> str: ...
@@ -28,16 +35,16 @@ class Form(Protocol):
     @property
     def scale(self) -> Scale: ...
 
-    def read(self, text: str) -> Verdict:
-        """What the reply says, or a `ReplyError`."""
+    def read(self, text: str) -> JudgeVerdict:
+        """Parse the reply; `ReplyError` if it holds no verdict."""
 
-    def place(self, text: str) -> tuple[int, int] | None:
-        """Where the number of the score stands, where there is one and its place is clear."""
+    def score_span(self, text: str) -> tuple[int, int] | None:
+        """Start and end of the score's number; None unless there is exactly one."""
 
 
 @dataclass(frozen=True)
-class ScoreForm:
-    """JSON with a score and a rationale; ``reasoning`` asks for the rationale first."""
+class ScoreFormat:
+    """JSON with a score and a rationale; ``reasoning`` requests the rationale first."""
 
     reasoning: bool = False
 
@@ -56,11 +63,11 @@ class ScoreForm:
     def scale(self) -> Scale:
         return Scale()
 
-    def read(self, text: str) -> Verdict:
+    def read(self, text: str) -> JudgeVerdict:
         return read_verdict(text, SCORE, RATIONALE)
 
-    def place(self, text: str) -> tuple[int, int] | None:
-        return json_place(text)
+    def score_span(self, text: str) -> tuple[int, int] | None:
+        return json_score_span(text)
 
 
 class Item(NamedTuple):
@@ -71,7 +78,7 @@ class Item(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ChecklistForm:
+class ChecklistFormat:
     """JSON with true or false for each question; the score is the weighted share of true."""
 
     items: Sequence[Item]
@@ -96,22 +103,22 @@ class ChecklistForm:
     def scale(self) -> Scale:
         return Scale()
 
-    def read(self, text: str) -> Verdict:
+    def read(self, text: str) -> JudgeVerdict:
         data = read_object(text)
         wrong = [key for key, _ in self._keyed() if not isinstance(data.get(key), bool)]
         if wrong:
-            said = f"has {quote(data[wrong[0]], 80)} for it" if wrong[0] in data else "lacks it"
-            told = f"the judge's reply must answer {wrong[0]!r} by true or false, and {said}: {quote(text, 300)}"
-            raise InvalidReply(told, text)
+            found = f"has {quote(data[wrong[0]], 80)} for it" if wrong[0] in data else "lacks it"
+            reason = f"the judge's reply must answer {wrong[0]!r} by true or false, but {found}"
+            raise InvalidReply(f"{reason}: {quote(text, 300)}", text)
         earned = sum(item.weight for key, item in self._keyed() if data[key])
         score = min(1.0, earned / sum(item.weight for item in self.items))
-        return Verdict(score, bounded_notes(data.get(RATIONALE)), data=data)
+        return JudgeVerdict(score, bounded_notes(data.get(RATIONALE)), data=data)
 
-    def place(self, text: str) -> tuple[int, int] | None:  # noqa: ARG002 - it has no number
+    def score_span(self, text: str) -> tuple[int, int] | None:  # noqa: ARG002 - a checklist has no number
         return None
 
-    def answers(self, verdict: Verdict) -> list[dict[str, Any]]:
-        """What was answered to each question."""
+    def answers(self, verdict: JudgeVerdict) -> list[dict[str, Any]]:
+        """The answer to each question."""
         return [
             {"question": item.question, "answer": verdict.data[key], "weight": item.weight}
             for key, item in self._keyed()
@@ -122,8 +129,8 @@ class ChecklistForm:
 
 
 @dataclass(frozen=True)
-class PatternForm:
-    """Free text with a rating in it; how to reply is the rubric's to say."""
+class PatternFormat:
+    """Free text with a rating; the rubric defines the format."""
 
     reply: PatternReply
 
@@ -140,11 +147,11 @@ class PatternForm:
         whole = float(self.reply.min).is_integer() and float(self.reply.max).is_integer()
         return Scale(self.reply.min, self.reply.max, whole and self.reply.max - self.reply.min > 1)
 
-    def read(self, text: str) -> Verdict:
+    def read(self, text: str) -> JudgeVerdict:
         return self.reply.read(text)
 
-    def place(self, text: str) -> tuple[int, int] | None:
-        return pattern_place(self.reply.pattern, text)
+    def score_span(self, text: str) -> tuple[int, int] | None:
+        return pattern_score_span(self.reply.pattern, text)
 
 
 _ONE_OBJECT = "Reply with one JSON object and nothing else:"
@@ -160,5 +167,5 @@ def object_schema(properties: Mapping[str, Mapping[str, Any]]) -> Mapping[str, A
     }
 
 
-def _ordered(told: Mapping[str, Mapping[str, Any]], reasoning: bool) -> dict[str, Mapping[str, Any]]:
-    return {RATIONALE: _TEXT, **told} if reasoning else {**told, RATIONALE: _TEXT}
+def _ordered(properties: Mapping[str, Mapping[str, Any]], reasoning: bool) -> dict[str, Mapping[str, Any]]:
+    return {RATIONALE: _TEXT, **properties} if reasoning else {**properties, RATIONALE: _TEXT}

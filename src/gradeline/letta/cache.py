@@ -1,12 +1,12 @@
-"""Result directories of letta-evals: what its agents answered, to be graded without asking them again.
+"""Result directories of letta-evals as stored responses, to grade them without calling the agents again.
 
 Its releases wrote three layouts:
 
-- from 0.17 on ``suite.json`` with the samples, and a result a line in ``<model>.jsonl`` or ``<model>/run_N.jsonl``;
-- from 0.3 to 0.16 ``results.jsonl`` or ``run_N/results.jsonl``, where each result of any model holds its sample;
-- in 0.2 one such file, with a header and a summary among its lines.
+- since 0.17: ``suite.json`` with the samples, one result per line in ``<model>.jsonl`` or ``<model>/run_N.jsonl``;
+- 0.3 to 0.16: ``results.jsonl`` or ``run_N/results.jsonl`` with the results of all models, each with its sample;
+- 0.2: one such file, with a header and a summary among its lines.
 
-``summary.json`` is not needed: a run that was interrupted has none.
+``summary.json`` is not needed: an interrupted run has none.
 """
 
 from __future__ import annotations
@@ -26,43 +26,43 @@ from gradeline.model import Response, Sample, canonical_json, quote
 from gradeline.targets.replay import MAX_PROBLEMS, entries, line_at
 
 DEFAULT_MODEL = "default"
-"""The model's name where none was named."""
+"""Name of the model if the results name none."""
 
-_Index = dict[str, dict[str, list["_Place"]]]
+_Index = dict[str, dict[str, list["_ResultPosition"]]]
 
 _RUN = re.compile(r"run_([0-9]+)")
 
 
 def segment(model: str) -> str:
-    """A model's name as letta writes it in the names of files."""
+    """A model's name as letta uses it in file names."""
     return re.sub(r"[/\\:]", "-", model)
 
 
 def models_in(path: Path) -> list[str]:
-    """The models whose results a directory holds; `ConfigError` for one that is none of letta's."""
+    """The models with results in a directory; `ConfigError` if it is not one of letta-evals."""
     with _readable(path):
         layout = _layout(path)
         return list(_index(layout, _SuiteFile.read(layout.suite), check=False))
 
 
 class LettaCache:
-    """One model's results in a directory. Only the places of the results are kept in memory."""
+    """One model's results in a directory. Memory holds only the positions of the results in the files."""
 
     def __init__(self, path: Path, model: str | None = None) -> None:
-        """Without a name the only model of the directory is taken. Raises `ConfigError`."""
+        """``model`` may be omitted if the directory has only one. Raises `ConfigError`."""
         self._path = path
         with _readable(path):
             layout = _layout(path)
             self._suite = layout.suite
             models = _index(layout, _SuiteFile.read(layout.suite), check=True)
         self.model = _chosen(models, model, path)
-        self._places = models[self.model]
-        # the older releases named samples by their row, whatever ids the dataset had
-        self._by_input = _by_input(self._places) if layout.suite is None else {}
+        self._positions = models[self.model]
+        # older releases identified samples by row number, even if the dataset had IDs
+        self._by_input = _by_input(self._positions) if layout.suite is None else {}
 
     @staticmethod
     def digest(path: Path) -> str:
-        """A digest of every file that is read; it does not depend on where the directory is."""
+        """A digest of every file that is read; independent of the directory's path."""
         digest = sha256()
         with _readable(path):
             layout = _layout(path)
@@ -76,54 +76,54 @@ class LettaCache:
         return digest.hexdigest()
 
     def count(self, sample: Sample) -> int:
-        """How many answers to the sample are stored: one for each run of the suite."""
+        """Number of stored answers to the sample: one per run of the suite."""
         return len(self._found(sample))
 
     def response(self, sample: Sample, number: int) -> Response:
-        """One of them; `OSError` or `ValueError` where the file has changed since."""
-        place = self._found(sample)[number]
-        return _result_at(place).response()
+        """A stored answer by number; `OSError` or `ValueError` if the file has changed."""
+        position = self._found(sample)[number]
+        return _result_at(position).response()
 
     def problems_with(self, sample: Sample) -> list[Problem]:
-        """Says where the stored answers are answers to another question."""
-        stored = self._places.get(sample.case_key)
+        """Problems if the stored answers belong to another question."""
+        stored = self._positions.get(sample.case_key)
         if not stored or self._found(sample):
             return []
         asked = self._asked(sample.case_key, stored[0])
         question = "another question" if asked is None else quote(asked)
         message = (
-            f"the dataset asks {quote(sample.input)}, but {self._path} holds the answer to {question}; "
-            "take the dataset that it was made with, or ask the agent anew"
+            f"the input of the dataset is {quote(sample.input)}, but {self._path} holds the answer to {question}; "
+            "use the dataset of that run, or call the agent again"
         )
         return [Problem("input", message)]
 
-    def _found(self, sample: Sample) -> Sequence[_Place]:
+    def _found(self, sample: Sample) -> Sequence[_ResultPosition]:
         asked = _digest(sample.input)
-        stored = self._places.get(sample.case_key, ())
-        return [place for place in stored if place.asked in (None, asked)] or self._by_input.get(asked, ())
+        stored = self._positions.get(sample.case_key, ())
+        return [position for position in stored if position.asked in (None, asked)] or self._by_input.get(asked, ())
 
-    def _asked(self, case: str, place: _Place) -> Input | None:
+    def _asked(self, case: str, position: _ResultPosition) -> Input | None:
         try:
             if self._suite is not None:
                 return next((one.input for one in _SuiteFile.read(self._suite).samples if str(one.id) == case), None)
-            return _result_at(place).asked
+            return _result_at(position).asked
         except (OSError, ValueError):
             return None
 
 
-def _chosen(models: Iterable[str], wanted: str | None, path: Path) -> str:
+def _chosen(models: Iterable[str], requested: str | None, path: Path) -> str:
     names = list(models)
     shown = ", ".join(names)
-    if wanted is None:
+    if requested is None:
         if len(names) > 1:
             raise _refused(f"{path} holds the results of several models; name one of them: {shown}", "model")
         return names[0]
     for name in names:
-        if wanted in (name, segment(name)):
+        if requested in (name, segment(name)):
             return name
-    close = closest_match(wanted, names)
+    close = closest_match(requested, names)
     hint = f"did you mean {close!r}?" if close else f"it has {shown}"
-    raise _refused(f"{path} has no results of {quote(wanted)}; {hint}", "model")
+    raise _refused(f"{path} has no results of {quote(requested)}; {hint}", "model")
 
 
 def _refused(message: str, option: str = "cached") -> ConfigError:
@@ -132,7 +132,7 @@ def _refused(message: str, option: str = "cached") -> ConfigError:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Tells what the system refuses as a fault of the config."""
+    """Turn `OSError` into `ConfigError`."""
     try:
         yield
     except OSError as error:
@@ -142,7 +142,7 @@ def _readable(path: Path) -> Iterator[None]:
 class _File(NamedTuple):
     path: Path
     model: str | None
-    """As the file's name has it; None where results of all models stand together."""
+    """The model by the file's name; None if the file holds the results of all models."""
 
 
 class _Layout(NamedTuple):
@@ -165,7 +165,7 @@ def _layout(path: Path) -> _Layout:
     else:
         layout = _Layout(path, [_File(file, None) for file in _older_files(path)])
     if not layout.files:
-        raise _refused(f"{path} holds no results of letta-evals: there is no .jsonl file where one should be")
+        raise _refused(f"{path} holds no results of letta-evals: it has no .jsonl file in the expected place")
     return layout
 
 
@@ -180,9 +180,9 @@ def _model_files(folder: Path) -> Iterator[_File]:
 
 
 def _older_files(folder: Path) -> list[Path]:
-    alone = folder / "results.jsonl"
-    if alone.is_file():
-        return [alone]
+    single = folder / "results.jsonl"
+    if single.is_file():
+        return [single]
     runs = [file for run in _runs(folder, "") if (file := run / "results.jsonl").is_file()]
     if runs:
         return runs
@@ -203,7 +203,7 @@ def _runs(folder: Path, ending: str) -> list[Path]:
     return [entry for _, entry in sorted(numbered)]
 
 
-class _Asked(msgspec.Struct):
+class _SampleInput(msgspec.Struct):
     id: int | str
     input: Input | None = None
 
@@ -218,9 +218,9 @@ class _Config(msgspec.Struct):
 
 
 class _SuiteFile(msgspec.Struct):
-    """What is needed of ``suite.json``."""
+    """The parts of ``suite.json`` that are needed."""
 
-    samples: list[_Asked] = []
+    samples: list[_SampleInput] = []
     config: _Config | None = None
 
     @classmethod
@@ -230,27 +230,27 @@ class _SuiteFile(msgspec.Struct):
         try:
             return msgspec.json.decode(path.read_bytes(), type=cls)
         except (ValueError, RecursionError) as error:
-            raise ConfigError(Problem(str(path), f"is no suite.json of letta-evals: {error}"), "replay") from None
+            raise ConfigError(Problem(str(path), f"is not a suite.json of letta-evals: {error}"), "replay") from None
 
     def models(self) -> dict[str, str]:
-        """The models by their names in files."""
+        """The full names of the models, by their names in files."""
         target = (self.config and self.config.target) or _Models()
         names = [*(target.model_configs or ()), *(target.model_handles or ())]
         return {segment(name): name for name in names if isinstance(name, str)}
 
 
-class _Place(NamedTuple):
-    """Where a result stands; ``asked`` is the digest of its input, None where no file has it."""
+class _ResultPosition(NamedTuple):
+    """The position of a result; ``asked`` is the digest of its input, None if no file has it."""
 
     file: Path
     offset: int
     asked: bytes | None
 
 
-def _result_at(place: _Place) -> LettaResult:
-    result = read_result(line_at(place.file, place.offset))
+def _result_at(position: _ResultPosition) -> LettaResult:
+    result = read_result(line_at(position.file, position.offset))
     if result is None:
-        raise ValueError(f"{place.file} has changed")
+        raise ValueError(f"{position.file} has changed")
     return result
 
 
@@ -259,9 +259,9 @@ def _digest(asked: Input) -> bytes:
 
 
 def _index(layout: _Layout, suite: _SuiteFile, *, check: bool) -> _Index:
-    """The places of all results by model and case.
+    """The positions of all results, by model and case.
 
-    ``check`` reads the answers too, so that every fault is found now.
+    ``check`` also reads the answers, so that every error is found now.
     """
     asked = {str(one.id): _digest(one.input) for one in suite.samples if one.input is not None}
     index: _Index = {}
@@ -274,16 +274,16 @@ def _index(layout: _Layout, suite: _SuiteFile, *, check: bool) -> _Index:
         return result
 
     for file in layout.files:
-        found: dict[str | None, dict[str, _Place]] = {}
+        found: dict[str | None, dict[str, _ResultPosition]] = {}
         for offset, result in entries(file.path, read, problems):
             if result is not None:
                 digest = asked.get(result.case) if result.asked is None else _digest(result.asked)
-                # where a case stands in a file again the last is valid, as in letta
-                found.setdefault(result.model, {})[result.case] = _Place(file.path, offset, digest)
-        for told, name in _names(found, file, suite.models()).items():
+                # of several results of a case in one file the last is valid, as in letta
+                found.setdefault(result.model, {})[result.case] = _ResultPosition(file.path, offset, digest)
+        for model, name in _names(found, file, suite.models()).items():
             cases = index.setdefault(name, {})
-            for case, place in found[told].items():
-                cases.setdefault(case, []).append(place)
+            for case, position in found[model].items():
+                cases.setdefault(case, []).append(position)
     if problems:
         raise ConfigError(problems[:MAX_PROBLEMS], "replay")
     if not index:
@@ -291,21 +291,21 @@ def _index(layout: _Layout, suite: _SuiteFile, *, check: bool) -> _Index:
     return index
 
 
-def _names(told: Iterable[str | None], file: _File, known: Mapping[str, str]) -> dict[str | None, str]:
-    """The models' full names by what the results in a file tell; the file's own name has them only in part.
+def _names(models: Iterable[str | None], file: _File, known: Mapping[str, str]) -> dict[str | None, str]:
+    """The full name of each model in a file's results; file names only have an escaped form.
 
-    Not every result tells its model: those that failed early do not, nor do those of the releases before 0.21.
+    Not every result names its model: early failures do not, nor do releases before 0.21.
     """
-    full = [model for model in told if model is not None and file.model in (None, segment(model))]
-    rough = file.model or DEFAULT_MODEL
-    other = known.get(rough) or (full[0] if len(full) == 1 else rough)
-    return {model: model if model is not None and model in full else other for model in told}
+    full = [model for model in models if model is not None and file.model in (None, segment(model))]
+    escaped = file.model or DEFAULT_MODEL
+    other = known.get(escaped) or (full[0] if len(full) == 1 else escaped)
+    return {model: model if model is not None and model in full else other for model in models}
 
 
-def _by_input(places: Mapping[str, list[_Place]]) -> dict[bytes, list[_Place]]:
-    """The answers by their question, where only one case asked it."""
-    found: dict[bytes, list[_Place]] = {}
-    for stored in places.values():
-        for digest in {place.asked for place in stored if place.asked is not None}:
-            found[digest] = [] if digest in found else [place for place in stored if place.asked == digest]
+def _by_input(positions: Mapping[str, list[_ResultPosition]]) -> dict[bytes, list[_ResultPosition]]:
+    """The answers by their question, if only one case asked it."""
+    found: dict[bytes, list[_ResultPosition]] = {}
+    for stored in positions.values():
+        for digest in {position.asked for position in stored if position.asked is not None}:
+            found[digest] = [] if digest in found else [one for one in stored if one.asked == digest]
     return found

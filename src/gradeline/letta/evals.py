@@ -1,4 +1,4 @@
-"""What stands in for letta_evals where it takes code: its records, its extractors, and their helpers."""
+"""Stand-ins for the names that suite code imports from letta_evals: records, extractors and helpers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from gradeline.model import GradeResult, Response, Sample, quote
 from gradeline.model.grade import valid_score
 
 LettaTrajectory = Sequence[Sequence[Any]]
-"""Turns of letta messages, as letta's extractors get them."""
+"""Turns of letta messages, as letta's extractors receive them."""
 
 GRADER_REGISTRY: dict[str, Callable[..., Any]] = {}
 EXTRACTOR_REGISTRY: dict[str, Callable[..., Any]] = {}
-"""Both stay empty: what a suite marks is collected for that suite alone."""
+"""Both stay empty: marked functions are collected per suite."""
 
 
 class SuiteSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A suite as its setup function gets it."""
+    """A suite as its setup function receives it."""
 
     name: str
     description: str | None = None
@@ -45,17 +45,17 @@ class SuiteSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SuiteSection(dict[str, Any]):
-    """A mapping of a suite whose keys are attributes too, as in ``suite.target.kind``."""
+    """A section of a suite with attribute access to its keys, as in ``suite.target.kind``."""
 
     def __getattr__(self, name: str) -> Any:
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"the suite says no {name!r} there; it has {', '.join(self) or 'nothing'}") from None
+            raise AttributeError(f"the suite has no {name!r} here; it has {', '.join(self) or 'nothing'}") from None
 
 
 def suite_spec(suite: Mapping[str, Any]) -> SuiteSpec:
-    """The spec of a suite as read from its file; what letta's suites do not have is left out."""
+    """The spec of a suite as read from its file, without keys that letta does not have."""
     known = {name: _section(suite[name]) for name in SuiteSpec.__struct_fields__ if name in suite}
     return SuiteSpec(**known)
 
@@ -87,7 +87,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TargetResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a target gives back; the union of what letta's versions have."""
+    """A target's result, with the fields of all versions of letta."""
 
     agent_id: str
     model_handle: str | None = None
@@ -98,7 +98,7 @@ class TargetResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RewardContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reward composer gets of one sample."""
+    """A graded sample, the input of a reward composer."""
 
     sample: Sample
     grades: Mapping[str, GradeResult]
@@ -112,7 +112,7 @@ class RewardContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RewardOutput(msgspec.Struct, frozen=True):
-    """What a reward composer gives back: a score in 0..1, true and false counting as 1 and 0."""
+    """The result of a reward composer: a score in 0..1; true and false count as 1 and 0."""
 
     score: float
     metadata: dict[str, Any] | None = None
@@ -123,7 +123,7 @@ class RewardOutput(msgspec.Struct, frozen=True):
 
 
 def trajectory_and_state(response: Response | None) -> tuple[LettaTrajectory, AgentState | None]:
-    """A response as letta's extractors get it; the state is None where the response does not report it."""
+    """A response as letta's extractors receive it; the state is None if the response does not report it."""
     steps = (response or Response(text="")).steps
     return to_letta(steps), None if steps.memory is None else AgentState.of(steps.memory)
 
@@ -131,7 +131,7 @@ def trajectory_and_state(response: Response | None) -> tuple[LettaTrajectory, Ag
 def reward_context(
     sample: Sample, grades: Mapping[str, Mapping[str, Any]], submissions: Mapping[str, str], response: Response | None
 ) -> RewardContext:
-    """A graded response as a reward composer gets it."""
+    """A graded response as a reward composer receives it."""
     trajectory, state = trajectory_and_state(response)
     return RewardContext(
         sample=sample,
@@ -143,7 +143,7 @@ def reward_context(
 
 
 def reward_of(value: object, reference: str) -> GradeResult:
-    """What a composer may give back (a number, true or false, ``{score, metadata}``, RewardOutput) as a grade."""
+    """A composer's return value (a number, a bool, ``{score, metadata}`` or RewardOutput) as a grade."""
     if isinstance(value, Mapping):
         score, metadata = value.get("score"), value.get("metadata")
     else:
@@ -155,12 +155,12 @@ def reward_of(value: object, reference: str) -> GradeResult:
 
 
 def last_assistant(trajectory: LettaTrajectory, config: Mapping[str, Any] | None = None) -> str:
-    """The last assistant message; "" where there is none."""
+    """The last assistant message; "" if there is none."""
     return _extract("last_assistant", trajectory, config)
 
 
 def first_assistant(trajectory: LettaTrajectory, config: Mapping[str, Any] | None = None) -> str:
-    """The first assistant message; "" where there is none."""
+    """The first assistant message; "" if there is none."""
     return _extract("first_assistant", trajectory, config)
 
 
@@ -175,31 +175,31 @@ def last_turn(trajectory: LettaTrajectory, config: Mapping[str, Any] | None = No
 
 
 def pattern(trajectory: LettaTrajectory, config: Mapping[str, Any]) -> str:
-    """What ``pattern`` matches in the last assistant message that has a match."""
+    """The match of ``pattern`` in the last assistant message that has one."""
     try:
         return _extract("pattern", trajectory, config, "pattern", "group", "search_all")
     except NeedsIsolationError:
-        # Who calls this is suite code, which may hang by itself and runs where that is dealt with.
+        # The caller is suite code, which may hang anyway and runs in a worker with a deadline.
         return _pattern_by_re(trajectory, config)
 
 
 def after_marker(trajectory: LettaTrajectory, config: Mapping[str, Any]) -> str:
-    """What follows ``marker`` in the last assistant message that holds it, stripped."""
+    """The text after ``marker`` in the last assistant message that contains it, stripped."""
     return _extract("after_marker", trajectory, config, "marker", "include_marker")
 
 
 def tool_arguments(trajectory: LettaTrajectory, config: Mapping[str, Any]) -> str:
-    """The arguments of the first call of ``tool_name``; "{}" where it was never called."""
+    """The arguments of the first call of ``tool_name``; "{}" if it was never called."""
     return _extract("tool_arguments", trajectory, config, "tool_name")
 
 
 def tool_output(trajectory: LettaTrajectory, config: Mapping[str, Any]) -> str:
-    """What the first call of ``tool_name`` gave back; "" where there is no return."""
+    """The return value of the first call of ``tool_name``; "" if there is none."""
     return _extract("tool_output", trajectory, config, "tool_name")
 
 
 def memory_block(trajectory: LettaTrajectory, config: Mapping[str, Any], agent_state: Any = None) -> str:
-    """The value of the block ``block_label`` in the agent's state; an error where the state is missing."""
+    """The value of the block ``block_label`` in the agent's state; an error if the state is missing."""
     return _extract("memory_block", trajectory, config, "block_label", agent_state=agent_state)
 
 
@@ -209,10 +209,9 @@ def get_assistant_messages(trajectory: LettaTrajectory) -> list[Any]:
 
 
 def get_tool_calls(trajectory: LettaTrajectory) -> list[tuple[Any, Any]]:
-    """Each message that calls a tool with the message that returned, a call without return left out.
+    """Each message that calls a tool, paired with its return message; calls without a return are omitted.
 
-    The return is the first behind the call in its turn that names the call's id; for a call without
-    an id, the first one.
+    The return is the first later message of the turn with the call's ID, or just the first one if the call has no ID.
     """
     pairs = []
     for turn in trajectory:
@@ -231,7 +230,7 @@ def get_messages_by_type(trajectory: LettaTrajectory, message_type: type) -> lis
 
 
 def get_last_turn_messages(trajectory: LettaTrajectory, message_type: type | None = None) -> list[Any]:
-    """The last turn's messages of a class; without one, its assistant messages."""
+    """The last turn's messages of a class (default: its assistant messages)."""
     last = trajectory[-1:]
     return get_assistant_messages(last) if message_type is None else get_messages_by_type(last, message_type)
 
@@ -239,7 +238,7 @@ def get_last_turn_messages(trajectory: LettaTrajectory, message_type: type | Non
 def _extract(
     kind: str, trajectory: LettaTrajectory, config: Mapping[str, Any] | None, *options: str, agent_state: Any = None
 ) -> str:
-    # Suite code hands its own extractor's config on, and letta reads only what it knows.
+    # Suite code passes on its own extractor's config, and letta ignores unknown keys.
     known = {name: config[name] for name in options if name in config} if config else {}
     return extract(kind, Response(text="", trajectory=from_letta(trajectory, agent_state)), known)
 

@@ -1,4 +1,4 @@
-"""The four graders of letta suites, word for word: an expectation that is missing scores 0.0 there."""
+"""The four graders of letta suites with letta's exact rules: a missing ground truth scores 0.0."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LISTED = 5
 
 
 class ExactMatchGrader(DeclaredGrader[NoOptions]):
-    """Compares the submission with the ground truth, both stripped of white space around them; case counts."""
+    """Compares the submission with the ground truth, both stripped; case-sensitive."""
 
     kind = "exact_match"
     name = "Exact match"
@@ -32,11 +32,11 @@ class ExactMatchGrader(DeclaredGrader[NoOptions]):
 
 
 class ContainsGrader(DeclaredGrader[NoOptions]):
-    """Looks for the ground truth in the submission, upper and lower case alike."""
+    """Searches the submission for the ground truth; case-insensitive."""
 
     kind = "contains"
     name = "Contains"
-    scoring_guide = "1.0 when the submission holds the ground truth, else 0.0; without a ground truth 0.0."
+    scoring_guide = "1.0 when the submission contains the ground truth, else 0.0; without a ground truth 0.0."
 
     def result(self, ctx: GradeContext) -> GradeResult:
         if not ctx.expected:
@@ -46,10 +46,10 @@ class ContainsGrader(DeclaredGrader[NoOptions]):
 
 
 class RegexMatchGrader(DeclaredGrader[NoOptions]):
-    """Searches the submission for the regular expression in the ground truth, as Python's re reads it.
+    """Searches the submission for the regular expression in the ground truth, in the syntax of Python's re.
 
-    A pattern that is none scores 0.0. One that a linear engine cannot answer as ``re`` would
-    raises `gradeline.errors.NeedsIsolationError`.
+    An invalid pattern scores 0.0. A pattern that the linear-time engine does not support raises
+    `gradeline.errors.NeedsIsolationError`.
     """
 
     kind = "regex_match"
@@ -68,7 +68,7 @@ class RegexMatchGrader(DeclaredGrader[NoOptions]):
 
 
 class AsciiPrintableOnlyGrader(DeclaredGrader[NoOptions]):
-    """Checks that the submission holds printable ASCII and line breaks alone; a tab is neither."""
+    """Checks that the submission contains only printable ASCII and line breaks; tabs are not allowed."""
 
     kind = "ascii_printable_only"
     name = "ASCII printable only"

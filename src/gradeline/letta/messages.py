@@ -1,4 +1,4 @@
-"""Letta's messages: the classes that suite code tests for and reads, and the ways between them and a trajectory."""
+"""Letta's messages: the classes that suite code uses, and conversions to and from a trajectory."""
 
 from __future__ import annotations
 
@@ -16,15 +16,12 @@ from gradeline.model.trajectory import Role
 from gradeline.model.trajectory import ToolCall as Call
 
 UNKNOWN_DATE = datetime(1970, 1, 1, tzinfo=UTC)
-"""A trajectory keeps no dates; suite code may sort by them or format them all the same."""
+"""A trajectory has no dates, but suite code may sort by them or format them."""
 _UNKNOWN_DATE_TEXT = UNKNOWN_DATE.isoformat()
 
 
 class Model:
-    """Takes fields by keyword and has them as attributes.
-
-    A field that is not given holds its default; one that the class does not know is kept as it is.
-    """
+    """Stores keyword arguments as attributes; missing fields have their defaults, unknown ones are stored too."""
 
     def __init__(self, **fields: Any) -> None:
         vars(self).update(fields)
@@ -50,7 +47,7 @@ class TextContent(Model):
 
 
 class LettaToolCall(Model):
-    """A call as letta tells it; ``arguments`` is JSON text."""
+    """A tool call in letta's form; ``arguments`` is JSON text."""
 
     name: str = ""
     arguments: str = "{}"
@@ -58,7 +55,7 @@ class LettaToolCall(Model):
 
 
 class LettaMessage(Model):
-    """What all messages have."""
+    """Fields of all messages."""
 
     id: str = ""
     date: datetime = UNKNOWN_DATE
@@ -106,7 +103,7 @@ class HiddenReasoningMessage(LettaMessage):
 
 
 class _Calling(LettaMessage):
-    """Has its calls both ways, as the client's versions differ: ``tool_call`` is the first of ``tool_calls``."""
+    """Has its calls in both fields, because client versions differ: ``tool_call`` is the first of ``tool_calls``."""
 
     tool_call: LettaToolCall | None = None
     tool_calls: list[LettaToolCall] | None = None
@@ -153,7 +150,7 @@ class SummaryMessage(LettaMessage):
 class EventMessage(LettaMessage):
     message_type = "event_message"
     event_type: str = "compaction"
-    """The only one that the real client knows."""
+    """The only value that the real client knows."""
     event_data: Mapping[str, Any] = {}
 
 
@@ -192,7 +189,7 @@ class Memory(Model):
 
 
 class AgentState(Model):
-    """What a trajectory tells of its agent's final state: the memory blocks, at both places the client has them."""
+    """The agent's final state as far as a trajectory has it: the memory blocks, in both places the client has them."""
 
     id: str = ""
     name: str = ""
@@ -247,7 +244,7 @@ class BaseTool(Model):
 
 
 class AsyncLetta:
-    """For annotations only: a client that reaches a server is the real package's."""
+    """For annotations only; the real package has the client that calls a server."""
 
     def __init__(self, *_args: Any, **_options: Any) -> None:
         raise ImportError(
@@ -262,18 +259,18 @@ class Letta(AsyncLetta):
 
 
 def to_letta(trajectory: Trajectory) -> list[list[Any]]:
-    """The trajectory as letta's extractors get it: turns of messages.
+    """The trajectory as letta's extractors receive it: turns of messages.
 
-    A message that speaks and calls tools becomes one letta message for the text and one for each call,
-    all with the same id, as letta itself does. Where the real letta_client is installed, its classes are
-    used, so that ``isinstance`` in suite code holds.
+    A message with text and tool calls becomes one letta message for the text and one per call, all with the same ID,
+    as in letta. If the real letta_client is installed, its classes are used, so that ``isinstance`` in suite code
+    works.
     """
     class_of = cache(_client_class)
     ids = (f"message-{number}" for number in count())
 
     def make(class_name: str, /, **fields: Any) -> Any:
         cls = class_of(class_name)
-        # The real classes are pydantic's: checked, they would refuse what a trajectory does not know.
+        # The real classes are pydantic models; validation would reject fields that a trajectory lacks.
         return getattr(cls, "model_construct", cls)(**fields)
 
     def parts(message: Message) -> Iterator[Any]:
@@ -290,9 +287,9 @@ def to_letta(trajectory: Trajectory) -> list[list[Any]]:
 
 
 def letta_data(trajectory: Trajectory) -> list[list[dict[str, Any]]]:
-    """The trajectory as letta's files have it; the real client's classes read it.
+    """The trajectory in the form of letta's files, readable by the real client.
 
-    They insist on the id of the call that a tool's return answers: one that is unknown is written as "".
+    The client requires the call ID of a tool's return; an unknown one is written as "".
     """
     ids = (f"message-{number}" for number in count())
     return [[part for message in turn for part in _data(message, next(ids))] for turn in trajectory.turns]
@@ -309,7 +306,7 @@ def _data(message: Message, message_id: str) -> Iterator[dict[str, Any]]:
         yield {"message_type": _TYPE_OF_CLASS[class_name], **common, **fields}
     for call in message.tool_calls:
         made = {"name": call.name, "arguments": call.arguments}
-        # of the two places only this one may lack the id
+        # only this one of the two fields may lack the ID
         calls: dict[str, Any] = {"tool_call": made}
         if call.id is not None:
             made["tool_call_id"] = call.id
@@ -318,7 +315,7 @@ def _data(message: Message, message_id: str) -> Iterator[dict[str, Any]]:
 
 
 def letta_state(memory: Mapping[str, str]) -> dict[str, Any]:
-    """An agent's state with these memory blocks as letta's files have it, complete enough for the real client."""
+    """An agent's state with these memory blocks in the form of letta's files, complete enough for the real client."""
     blocks = [{"label": label, "value": value} for label, value in memory.items()]
     return {
         "id": "agent",
@@ -358,9 +355,9 @@ def _client_class(name: str) -> Any:
 
 
 def from_letta(turns: Iterable[Iterable[Any]], agent_state: Any = None) -> Trajectory:
-    """The trajectory in turns of letta messages: this module's, the real client's, or plain mappings.
+    """The trajectory of letta messages: of this module, the real client, or plain mappings.
 
-    Raises `DataError` for what is no message.
+    Raises `DataError` for anything that is not a message.
     """
     return Trajectory(
         tuple(tuple(_messages(turn, f"$[{index}]")) for index, turn in enumerate(turns)), memory_of(agent_state)
@@ -368,7 +365,7 @@ def from_letta(turns: Iterable[Iterable[Any]], agent_state: Any = None) -> Traje
 
 
 def memory_of(agent_state: Any) -> dict[str, str] | None:
-    """The memory blocks of an agent's state by label; None where there is no state."""
+    """The memory blocks of an agent's state by label; None without a state."""
     if agent_state is None:
         return None
     blocks = field(agent_state, "blocks") or field(field(agent_state, "memory"), "blocks") or ()
@@ -376,15 +373,15 @@ def memory_of(agent_state: Any) -> dict[str, str] | None:
 
 
 def message_type(message: Any) -> str | None:
-    """The type of a letta message, such as ``"assistant_message"``; None for what is none."""
-    given = field(message, "message_type")
-    if given is not None:
-        return str(getattr(given, "value", given))
+    """The type of a letta message, such as ``"assistant_message"``; None for anything else."""
+    declared = field(message, "message_type")
+    if declared is not None:
+        return str(getattr(declared, "value", declared))
     return next((kind for cls in type(message).__mro__ if (kind := _TYPE_OF_CLASS.get(cls.__name__))), None)
 
 
 def flatten_content(content: Any) -> str:
-    """A message's content as text: parts are joined by a space, those without text are left out."""
+    """A message's content as text: parts are joined by spaces, parts without text are omitted."""
     if isinstance(content, str):
         return content
     if isinstance(content, list | tuple):
@@ -394,13 +391,13 @@ def flatten_content(content: Any) -> str:
 
 
 def tool_calls(message: Any) -> list[Any]:
-    """The calls a message makes, wherever its client's version has them."""
+    """The tool calls of a message, in the field of any client version."""
     calls = field(message, "tool_calls") or field(message, "tool_call") or []
     return list(calls) if isinstance(calls, list | tuple) else [calls]
 
 
 def field(value: Any, name: str) -> Any:
-    """A field of an object or of a mapping; None where it has none."""
+    """A field of an object or a mapping; None if missing."""
     return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
@@ -422,7 +419,7 @@ def _messages(turn: Iterable[Any], path: str) -> list[Message]:
     for index, item in enumerate(turn):
         kind = message_type(item)
         if kind is None:
-            raise DataError(f"{quote(item)} is no letta message: it has no message_type", f"{path}[{index}]")
+            raise DataError(f"{quote(item)} is not a letta message: it has no message_type", f"{path}[{index}]")
         this_id = field(item, "id")
         read = _returns(item) if kind == "tool_return_message" else [_message(item, kind)]
         same = bool(messages) and messages[-1].role == "assistant" and this_id and this_id == last_id
@@ -447,7 +444,7 @@ def _message(item: Any, kind: str) -> Message:
 
 
 def _returns(item: Any) -> list[Message]:
-    """One message for each tool that ran; beside the list of them letta tells the first at the top."""
+    """One message per tool that ran; besides the list, letta has the first one at the top level."""
     several = field(item, "tool_returns")
     return [
         Message(

@@ -1,7 +1,7 @@
-"""Runs as a result directory of letta-evals, in the layout of its releases from 0.17 on.
+"""Write runs as a result directory of letta-evals, in the layout of its releases since 0.17.
 
-``suite.json`` holds the suite and its samples, ``<model>.jsonl`` (of several repeats ``<model>/run_N.jsonl``) a result
-a line, ``summary.json`` what each model came to. Letta's own ``--cached`` reads it, and so does the replay target.
+``suite.json`` holds the suite and its samples, ``<model>.jsonl`` (or with repeats ``<model>/run_N.jsonl``) one result
+per line, ``summary.json`` the totals of each model. Letta's ``--cached`` and the replay target read it.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _TOKENS = ("prompt_tokens", "completion_tokens", "cached_input_tokens")
 
 
 class SummaryColumns(NamedTuple):
-    """Which columns a summary tells."""
+    """The columns of a summary."""
 
     graders: tuple[str, ...]
     score: str | None
-    """The column that is the score of the whole."""
+    """The column with the overall score."""
 
 
 class ResultTotals:
-    """Adds up results as they are written; eight bytes are kept of each."""
+    """Totals of results, updated as they are written; needs eight bytes per result."""
 
     def __init__(self) -> None:
         self.results = 0
         self.cost_missing = 0
-        """Results that tell tokens and no cost."""
+        """Results with token counts but no cost."""
         self._categories: Counter[str] = Counter()
         self._exceptions: Counter[str] = Counter()
         self._tokens: Counter[str] = Counter()
@@ -53,7 +53,7 @@ class ResultTotals:
         self._scored: Counter[str] = Counter()
 
     def add(self, record: Record, result: Mapping[str, Any]) -> None:
-        """Count a record and the result that `letta_result` made of it."""
+        """Add a record and its `letta_result`."""
         self.results += 1
         self._totals.append(result["timing"]["total"])
         self._target += result["timing"]["target"]
@@ -73,7 +73,7 @@ class ResultTotals:
 
     @classmethod
     def of(cls, tallies: Iterable[ResultTotals]) -> ResultTotals:
-        """Several as one, without the scores."""
+        """The sum of several totals, without the scores."""
         whole = cls()
         for one in tallies:
             whole.results += one.results
@@ -92,14 +92,14 @@ class ResultTotals:
         return self._categories.total()
 
     def mean(self, key: str | None) -> float | None:
-        """A column's mean score; None where it has none."""
+        """A column's mean score; None without scores."""
         return self._scores[key] / self._scored[key] if key is not None and self._scored[key] else None
 
     def usage(self) -> dict[str, Any]:
         return dict(self._tokens) if self._cost is None else {**self._tokens, "cost": self._cost}
 
     def timing(self) -> dict[str, float]:
-        """In seconds; letta insists on numbers."""
+        """In seconds; letta requires numbers."""
         ordered = sorted(self._totals) or [0.0]
         return {
             "mean_total": sum(ordered) / len(ordered),
@@ -118,7 +118,7 @@ class ResultTotals:
 def model_summary(
     model: str, means: Mapping[str, float | None], metrics: SummaryColumns, repeats: Mapping[int, ResultTotals]
 ) -> dict[str, Any]:
-    """A model's entry. The scores are those of the run's own summary."""
+    """A model's entry. The scores are those of the run's summary."""
     whole = ResultTotals.of(repeats.values())
     spreads = {key: _spread(key, repeats.values()) for key in (*metrics.graders, *filter(None, [metrics.score]))}
     several = len(repeats) > 1
@@ -152,7 +152,7 @@ def repeat_summary(number: int, metrics: SummaryColumns, tally: ResultTotals) ->
 
 
 def _score(value: float | None, ending: str) -> dict[str, Any]:
-    """Under both names: ``score`` became ``reward`` with 0.21."""
+    """The value under both names: 0.21 renamed ``score`` to ``reward``."""
     return {} if value is None else {f"score{ending}": value, f"reward{ending}": value}
 
 
@@ -166,30 +166,30 @@ def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class LettaRun(NamedTuple):
-    """A run to be written."""
+    """A run to write."""
 
     run: Run
     means: Mapping[str, float | None]
     """The mean score of each column."""
     records: Callable[[], Iterator[Record]]
-    """Gives the run's records by case, then repeat, each time anew."""
+    """Iterates over the run's records by case, then repeat; may be called repeatedly."""
     suite: Mapping[str, Any]
     """The suite's document as plain data, without secrets."""
     passed: bool | None = None
-    """What its gate says; None where there is none or it could not decide."""
+    """The result of its gate; None if there is no gate or it is undecided."""
 
     @classmethod
     def of(cls, report: Any, suite: Mapping[str, Any]) -> LettaRun:
-        """A run's report (`gradeline.engine`, which imports this package) as a run to be written."""
+        """From a run's report (`gradeline.engine`, which imports this package)."""
         means = {key: column.mean for key, column in report.summary.graders.items()}
         passed = {"pass": True, "fail": False}.get(report.verdict.result)
         return cls(report.run, means, report.records, suite, passed)
 
 
 def write_letta_layout(folder: Path, runs: Sequence[LettaRun]) -> None:
-    """Write at least one run, each of another model, into the folder.
+    """Write one or more runs, each of another model, into the folder.
 
-    The files appear when all of them are whole, in place of earlier results of the same models. Raises `OSError`.
+    The files replace earlier results of the same models once all of them are complete. Raises `OSError`.
     """
     models = _models(runs)
     folder.mkdir(parents=True, exist_ok=True)
@@ -204,7 +204,7 @@ def write_letta_layout(folder: Path, runs: Sequence[LettaRun]) -> None:
 
 
 def _models(runs: Sequence[LettaRun]) -> list[str]:
-    """The runs' models; where the names of their files would be the same, they are numbered."""
+    """The runs' models, numbered where their file names would collide."""
     names: list[str] = []
     taken: set[str] = set()
     for one in runs:
@@ -230,7 +230,7 @@ def _all_passed(verdicts: Sequence[bool | None]) -> bool | None:
 
 
 class _Staging:
-    """Files that appear together: written under other names, and given their own when all are whole."""
+    """Files that appear together: written under temporary names, renamed when all are complete."""
 
     def __init__(self) -> None:
         self._files = ExitStack()
@@ -266,7 +266,7 @@ class _Staging:
 
 
 def _write_results(staging: _Staging, folder: Path, model: str, one: LettaRun) -> dict[str, Any]:
-    """Write a model's results, and give its entry in the summary."""
+    """Write a model's results and return its entry for the summary."""
     metrics = _metrics(one)
     several = one.run.repeats > 1
     home = folder / _file_name(model)
@@ -289,7 +289,7 @@ def _write_results(staging: _Staging, folder: Path, model: str, one: LettaRun) -
 
 
 def _metrics(one: LettaRun) -> SummaryColumns:
-    """The score is that of the reward, else of the metric of the gate, else of the first grader."""
+    """The score column is the reward, or else the gate's metric, or else the first grader."""
     columns = one.run.graders
     graders = tuple(key for key, column in columns.items() if column.kind != REWARD)
     made = [key for key, column in columns.items() if column.kind == REWARD]
@@ -315,7 +315,7 @@ def _write_suite(file: BinaryIO, models: Sequence[str], runs: Sequence[LettaRun]
 
 
 def _samples(runs: Sequence[LettaRun]) -> Iterator[Sample]:
-    """The cases of all runs, each once; only where there are several runs their names are kept."""
+    """The cases of all runs, each once; their names are held in memory only if there are several runs."""
     seen: set[str] | None = set() if len(runs) > 1 else None
     for one in runs:
         for case, records in groupby(one.records(), lambda record: record.case):
@@ -326,14 +326,14 @@ def _samples(runs: Sequence[LettaRun]) -> Iterator[Sample]:
 
 
 def _letta_config(models: Sequence[str], one: LettaRun) -> dict[str, Any]:
-    """The suite as letta's current release accepts it: it reads no directory without, though it makes no use of it.
+    """A suite that letta's current release accepts; it requires one to read a directory, but does not use it.
 
-    It knows neither our targets nor our graders, nor gates any more; the suite as it was stands beside it.
+    Letta does not know our targets, graders and gates; the original suite is stored next to this one.
     """
     metrics = _metrics(one)
     dataset = one.suite.get("dataset")
-    described = one.suite.get("graders")
-    documents = described if isinstance(described, Mapping) else {}
+    graders = one.suite.get("graders")
+    documents = graders if isinstance(graders, Mapping) else {}
     handles = {} if list(models) == [DEFAULT_MODEL] else {"model_handles": list(models)}
     return {
         "name": one.run.suite,
@@ -346,9 +346,9 @@ def _letta_config(models: Sequence[str], one: LettaRun) -> dict[str, Any]:
 
 
 def _letta_grader(document: object, kind: str) -> dict[str, Any]:
-    given = document if isinstance(document, Mapping) else {}
-    function = given.get("function")
-    extractor = given.get("extractor")
+    options = document if isinstance(document, Mapping) else {}
+    function = options.get("function")
+    extractor = options.get("extractor")
     return {
         "kind": "tool",
         "function": function if isinstance(function, str) else kind,
@@ -357,7 +357,7 @@ def _letta_grader(document: object, kind: str) -> dict[str, Any]:
 
 
 def _remove_stale(folder: Path, name: str, written: Set[Path]) -> None:
-    """Take away earlier results of the model: in the other form, or of repeats that are no more."""
+    """Remove earlier results of the model: in the other layout, or of repeats that no longer exist."""
     home = folder / name
     repeats = list(home.glob("run_*.jsonl"))
     for file in [folder / f"{name}.jsonl", *repeats]:
@@ -365,5 +365,5 @@ def _remove_stale(folder: Path, name: str, written: Set[Path]) -> None:
             file.unlink(missing_ok=True)
     if repeats and written.isdisjoint(repeats):
         (home / "summary.json").unlink(missing_ok=True)
-        with suppress(OSError):  # it holds something else
+        with suppress(OSError):  # not empty
             home.rmdir()

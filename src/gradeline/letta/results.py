@@ -1,4 +1,4 @@
-"""A line of letta-evals' results, of any release: what was asked, and what the agent answered or how it failed."""
+"""Read and write a line of letta-evals' results: one sample with the agent's answer or failure, of any release."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from gradeline.targets.replay import json_object
 Input = str | list[str]
 
 _CRASHED = "Error: "
-"""So begins the rationale of a crash in the releases that had no field for errors."""
+"""Start of the rationale after a crash, in releases without a field for errors."""
 _CACHED_TOKENS = ("cached_tokens", "cache_read_tokens", "cached_input_tokens")
-"""Where providers tell them, within ``prompt_tokens_details``."""
+"""Names of the count in ``prompt_tokens_details``, which differ by provider."""
 
 
 class LettaResult(NamedTuple):
-    """A result. ``asked`` is None in the releases that keep the samples in a file of their own."""
+    """A result. ``asked`` is None in releases that store the samples in a separate file."""
 
     case: str
     model: str | None
     asked: Input | None
     data: Mapping[str, Any]
     cleaned: bool
-    """Whether the line held what no store can keep."""
+    """True if characters that cannot be stored were replaced."""
 
     def response(self) -> Response:
-        """What the agent answered, or how its call failed; `ValueError` where the line does not tell."""
+        """The agent's answer or failure; `ValueError` if the line has neither."""
         trajectory = _trajectory(self.data)
         error = _read_error(self.data, trajectory)
         if error is None and trajectory is None:
             raise ValueError("has neither a trajectory nor an error, so what the agent answered is unknown")
-        said = [] if trajectory is None else assistant_texts(trajectory.messages())
+        texts = [] if trajectory is None else assistant_texts(trajectory.messages())
         return Response(
             status="success" if error is None else "timeout" if error.type == "timeout" else "error",
-            text=(said[-1] if said else "") if error is None else None,
+            text=(texts[-1] if texts else "") if error is None else None,
             trajectory=trajectory,
             usage=_read_usage(self.data),
             latency_ms=_latency_ms(self.data, failed=error is not None),
@@ -52,9 +52,9 @@ class LettaResult(NamedTuple):
 
 def read_result(line: bytes) -> LettaResult | None:
     """The result in a line; None for a header or a summary, `ValueError` for anything else."""
-    told: Mapping[str, Any] = json_object(line)
-    data: Mapping[str, Any] = clean_data(told) if b"\\u0000" in line else told
-    cleaned = data is not told and data != told
+    raw: Mapping[str, Any] = json_object(line)
+    data: Mapping[str, Any] = clean_data(raw) if b"\\u0000" in line else raw
+    cleaned = data is not raw and data != raw
     if data.get("type") in ("header", "summary"):
         return None
     if data.get("type") == "result":
@@ -62,7 +62,7 @@ def read_result(line: bytes) -> LettaResult | None:
     sample = _mapping(data.get("sample"))
     case = sample.get("id") if sample else data.get("sample_id")
     if isinstance(case, bool) or not isinstance(case, str | int):
-        raise ValueError("is no result of letta-evals: it names no sample under sample_id or sample.id")
+        raise ValueError("is not a result of letta-evals: it has neither sample_id nor sample.id")
     model = data.get("model_handle") or data.get("model_name")
     if not isinstance(model, str | None):
         raise ValueError(f"its model should be a name, got {quote(model)}")
@@ -75,7 +75,7 @@ def _asked(sample: Mapping[str, Any]) -> Input | None:
         return asked
     if isinstance(asked, list) and all(isinstance(turn, str) for turn in asked):
         return asked
-    raise ValueError(f"its sample's input should be a text or a list of texts, got {quote(asked)}")
+    raise ValueError(f"its sample's input should be a string or a list of strings, got {quote(asked)}")
 
 
 def _trajectory(data: Mapping[str, Any]) -> Trajectory | None:
@@ -87,15 +87,15 @@ def _trajectory(data: Mapping[str, Any]) -> Trajectory | None:
     try:
         made = from_letta(turns, data.get("agent_state"))
     except TypeError as error:
-        raise ValueError(f"its trajectory is none of letta's: {error}") from None
-    # not every field of a message is checked on the way
+        raise ValueError(f"its trajectory is not valid: {error}") from None
+    # from_letta does not check every field of a message
     read: Trajectory = msgspec.convert(msgspec.to_builtins(made), Trajectory)
-    # only gradeline writes it, for responses that do not report tool calls
+    # only gradeline writes this key, for responses that do not report tool calls
     return msgspec.structs.replace(read, tools_known=False) if data.get("tools_known") is False else read
 
 
 def _read_error(data: Mapping[str, Any], trajectory: Trajectory | None) -> ErrorInfo | None:
-    """The failure of the agent's call. What went wrong in grading is no matter, unless the answer was lost with it."""
+    """The failure of the agent's call. Errors of grading count only if the answer was lost with them."""
     error = _mapping(data.get("error"))
     lost = trajectory is None or not any(trajectory.turns)
     if error:
@@ -111,20 +111,20 @@ def _read_error(data: Mapping[str, Any], trajectory: Trajectory | None) -> Error
 
 def _failure(exception: str, message: str) -> ErrorInfo:
     if exception in RESPONSE_POLICY:
-        kind = exception  # gradeline itself wrote it
+        kind = exception  # written by gradeline
     else:
         kind = "timeout" if "Timeout" in exception else "connect" if "Connect" in exception else "bad_response"
         message = ": ".join(part for part in (exception, message) if part)
-    return ErrorInfo(kind, message or "letta-evals tells no reason", response_policy(kind).fault)
+    return ErrorInfo(kind, message or "letta-evals recorded no reason", response_policy(kind).fault)
 
 
 def _read_usage(data: Mapping[str, Any]) -> Usage | None:
-    """What the agent's own records add up to, else letta's sums, in which 0 may be unknown."""
-    told = data.get("agent_usage")
-    records = [_mapping(one) for one in told] if isinstance(told, list) else []
+    """The sum of the agent's usage records, or else letta's sums, in which 0 may mean unknown."""
+    listed = data.get("agent_usage")
+    records = [_mapping(one) for one in listed] if isinstance(listed, list) else []
     records = [one for one in records if one.get("message_type") == "usage_statistics"]
     sums = _mapping(data.get("usage"))
-    # the releases before 0.17 had the sums at the top, and a cost of 0 where they knew no price
+    # releases before 0.17 had the sums at the top level, and a cost of 0 for unknown prices
     cost = _number(sums.get("cost")) if sums else _number(data.get("cost")) or None
     if records:
         usage = Usage(
@@ -156,17 +156,17 @@ def _count(value: object) -> int | None:
 
 
 def _latency_ms(data: Mapping[str, Any], *, failed: bool) -> float | None:
-    """How long the agent took; of a failed call letta tells 0, and how long the sample took in all."""
+    """The agent's latency; for failed calls letta records 0, so the sample's total time is used."""
     timing = _mapping(data.get("timing"))
-    told = [timing.get("target"), data.get("target_time")]
+    candidates = [timing.get("target"), data.get("target_time")]
     if failed:
-        told += [timing.get("total"), data.get("total_time")]
-    seconds = next((found for value in told if (found := _number(value))), None)
+        candidates += [timing.get("total"), data.get("total_time")]
+    seconds = next((found for value in candidates if (found := _number(value))), None)
     return None if seconds is None else round(seconds * 1000, 6)
 
 
 def _number(value: object) -> float | None:
-    """A number as costs and times are; None for anything else."""
+    """A finite number of at least 0; None for anything else."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < inf:
         return float(value)
     return None
@@ -177,7 +177,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 REWARD = "reward"
-"""The kind of the column that a custom reward function makes."""
+"""The kind of the column of a custom reward function."""
 
 _SAMPLE_FIELDS = (
     "ground_truth",
@@ -192,7 +192,7 @@ _SAMPLE_FIELDS = (
 
 
 def letta_sample(sample: Sample) -> dict[str, Any]:
-    """A sample as ``suite.json`` lists it. Letta takes no rubric by path where it has the text."""
+    """A sample in the form of ``suite.json``. Letta does not accept a rubric's path next to its text."""
     fields = {name: value for name in _SAMPLE_FIELDS if (value := getattr(sample, name))}
     if "rubric" in fields:
         fields.pop("rubric_path", None)
@@ -200,7 +200,7 @@ def letta_sample(sample: Sample) -> dict[str, Any]:
 
 
 def letta_result(record: Record, model: str, score_key: str | None) -> dict[str, Any]:
-    """A record as one result. Only what has a score is among its grades; ``score_key`` names its reward."""
+    """A record as a result. Its grades are those with a score; ``score_key`` names the column of its reward."""
     response = record.response
     steps = response.steps
     error = _record_error(record)
@@ -263,7 +263,7 @@ def _response_usage(response: Response) -> dict[str, Any] | None:
 
 
 def _timing(record: Record) -> dict[str, Any]:
-    """In seconds. Letta insists on numbers and has 0 where it did not measure."""
+    """In seconds. Letta requires numbers and uses 0 for unknown times."""
     target = (record.response.latency_ms or 0.0) / 1000
     graders = {key: grade.latency_ms / 1000 for key, grade in record.grades.items() if grade.latency_ms is not None}
     timing = {"total": target + sum(graders.values()), "target": target}
@@ -271,7 +271,7 @@ def _timing(record: Record) -> dict[str, Any]:
 
 
 def _record_error(record: Record) -> dict[str, str] | None:
-    """The failed call, else the first grader that failed: letta has room for one."""
+    """The failed call, or else the first failed grader: letta stores only one error."""
     failed = record.response.error
     if failed is not None:
         return {"category": "target", "exception_type": failed.type, "message": failed.message}

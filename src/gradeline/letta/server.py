@@ -1,4 +1,4 @@
-"""A letta server: where it is, and what is asked of it."""
+"""Client of a letta server: connection, agents, messages, memory, and agent files."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ CLOUD = "https://api.letta.com"
 LOCAL = "http://localhost:8283"
 
 MAX_STEPS = 100
-"""How many steps an agent may take for one message, as letta-evals asks for."""
+"""Maximum steps of an agent per message, as in letta-evals."""
 _PAGE = 200
 _MAX_HISTORY = 100_000_000
-"""Bytes of an agent's messages, all pages together."""
+"""Maximum bytes of an agent's messages, all pages together."""
 _LONGEST_ID = 200
 _REPEATS = 2
-"""Attempts beyond the first at what may be asked twice; a message is sent once."""
+"""Retries of idempotent requests; a message is sent only once."""
 _FAILED = frozenset(
     {
         "error",
@@ -46,11 +46,11 @@ _FAILED = frozenset(
         "context_window_overflow_in_system_prompt",
     }
 )
-"""Why an agent stopped without having answered; at ``max_steps`` and the like it did what it could."""
+"""Stop reasons that mean failure; after others, such as ``max_steps``, there is an answer to grade."""
 
 
-class Connection(NamedTuple):
-    """A server and what lets one in."""
+class LettaConnection(NamedTuple):
+    """URL and credentials of a server."""
 
     base_url: str
     api_key: str | None = None
@@ -59,8 +59,8 @@ class Connection(NamedTuple):
     @classmethod
     def of(
         cls, base_url: str | None, api_key: str | None, project_id: str | None, environment: Mapping[str, str]
-    ) -> Connection:
-        """What a suite says goes before the environment; whoever has only a key is a customer of letta's cloud."""
+    ) -> LettaConnection:
+        """Options override the environment; a key without a URL means letta's cloud."""
         key = _stripped(api_key) or _stripped(environment.get("LETTA_API_KEY"))
         url = _stripped(base_url) or _stripped(environment.get("LETTA_BASE_URL")) or (CLOUD if key else LOCAL)
         project = _stripped(project_id) or _stripped(environment.get("LETTA_PROJECT_ID"))
@@ -81,14 +81,14 @@ def _stripped(text: str | None) -> str | None:
 
 
 class Deadline:
-    """A moment that everything up to an answer must come before."""
+    """The deadline of all requests of one attempt."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._at = asyncio.get_running_loop().time() + seconds
 
     def left(self) -> float:
-        """Seconds until then, or `AgentError`."""
+        """Seconds left; `AgentError` once it has passed."""
         left = self._at - asyncio.get_running_loop().time()
         if left <= 0:
             raise AgentError("timeout", f"no complete answer within {self.seconds:g} s")
@@ -96,7 +96,7 @@ class Deadline:
 
 
 class AgentReply(NamedTuple):
-    """What an agent did about one message."""
+    """An agent's reply to one message."""
 
     turn: Turn
     usage: Mapping[str, Any] | None
@@ -105,7 +105,7 @@ class AgentReply(NamedTuple):
     cleaned: bool
 
     def check(self) -> None:
-        """`AgentError` where the agent stopped because something failed."""
+        """Raise `AgentError` if the agent stopped because of a failure."""
         if self.stop_reason in _FAILED:
             raise bad_response(f"the agent stopped for the reason {quote(self.stop_reason)}")
 
@@ -118,15 +118,15 @@ class History(NamedTuple):
 
 
 class LettaServer:
-    """Speaks letta's REST API. Every fault is an `AgentError`; ``secrets`` are in none of their messages."""
+    """Client of letta's REST API. Every failure is an `AgentError`, whose message never contains ``secrets``."""
 
-    def __init__(self, connection: Connection, transport: Transport, secrets: Collection[str] = ()) -> None:
+    def __init__(self, connection: LettaConnection, transport: Transport, secrets: Collection[str] = ()) -> None:
         self._connection = connection
         self._transport = transport
         self._secrets = secrets
 
     async def import_agent(self, content: bytes, deadline: Deadline) -> str:
-        """The id of the agent that an agent file makes."""
+        """Create an agent from an agent file and return its ID."""
         fields = {"append_copy_suffix": "false", "override_existing_tools": "false"}
         if self._connection.project_id is not None:
             fields["project_id"] = self._connection.project_id
@@ -140,15 +140,15 @@ class LettaServer:
         return agents[0]
 
     async def set_model(self, agent: str, model: str, deadline: Deadline) -> None:
-        await self._ask("PATCH", _of_agent(agent), deadline, _json({"model": model}), repeats=_REPEATS)
+        await self._ask("PATCH", _agent_path(agent), deadline, _json({"model": model}), repeats=_REPEATS)
 
     async def send(self, agent: str, text: str, deadline: Deadline) -> AgentReply:
-        """Send a message of the user and wait for all that the agent does about it.
+        """Send a user message and wait for the agent's complete reply.
 
-        It is sent once: an agent that has got it twice is no longer the agent that was to be graded.
+        It is never sent twice, because that would change the agent under test.
         """
         body = _json({"messages": [{"role": "user", "content": text}], "max_steps": MAX_STEPS})
-        data, answer, cleaned = await self._ask("POST", f"{_of_agent(agent)}/messages", deadline, body)
+        data, answer, cleaned = await self._ask("POST", f"{_agent_path(agent)}/messages", deadline, body)
         messages = data.get("messages") if isinstance(data, Mapping) else None
         if not isinstance(messages, list):
             raise bad_response(f"the server's answer has no list of messages: {quote(data)}")
@@ -169,7 +169,7 @@ class LettaServer:
         query: dict[str, Any] = {"limit": _PAGE, "order": "asc"}
         size, changed = 0, False
         while True:
-            path = f"{_of_agent(agent)}/messages?{urlencode(query)}"
+            path = f"{_agent_path(agent)}/messages?{urlencode(query)}"
             page, answer, cleaned = await self._ask("GET", path, deadline, repeats=_REPEATS)
             page = page.get("items") if isinstance(page, Mapping) else page
             if not isinstance(page, list):
@@ -178,7 +178,7 @@ class LettaServer:
             if size > _MAX_HISTORY:
                 raise AgentError("too_large", f"the agent's messages are larger than {_MAX_HISTORY:,} bytes")
             last = page[-1].get("id") if page and isinstance(page[-1], Mapping) else None
-            # a server that knows no cursor gives the same page again
+            # a server without cursors returns the same page again
             if not page or last in cursors:
                 break
             found += page
@@ -191,7 +191,7 @@ class LettaServer:
 
     async def memory(self, agent: str, deadline: Deadline) -> dict[str, str]:
         """The agent's memory blocks by their labels."""
-        path = f"{_of_agent(agent)}?include=agent.blocks"
+        path = f"{_agent_path(agent)}?include=agent.blocks"
         data, _, _ = await self._ask("GET", path, deadline, repeats=_REPEATS)
         memory = None
         if isinstance(data, Mapping):
@@ -204,7 +204,7 @@ class LettaServer:
         return memory
 
     async def delete(self, agent: str, deadline: Deadline) -> None:
-        await self._ask("DELETE", _of_agent(agent), deadline, repeats=_REPEATS, empty=True)
+        await self._ask("DELETE", _agent_path(agent), deadline, repeats=_REPEATS, empty=True)
 
     async def _ask(
         self,
@@ -217,7 +217,7 @@ class LettaServer:
         repeats: int = 0,
         empty: bool = False,
     ) -> tuple[Any, HttpResponse, bool]:
-        """The data of an answer, the answer, and whether the data held what no store can keep."""
+        """The decoded data, the HTTP response, and whether unstorable characters were replaced in the data."""
         from gradeline.transport import CallError, HttpRequest  # loads aiohttp
 
         url = f"{self._connection.base_url}{path}"
@@ -243,31 +243,31 @@ class LettaServer:
         from gradeline.transport import excerpt, safe_url
 
         try:
-            told = parse(json_text(decode(answer.body, answer.headers.get("Content-Type", ""))))
-            data = clean_data(told)
+            raw = parse(json_text(decode(answer.body, answer.headers.get("Content-Type", ""))))
+            data = clean_data(raw)
         except (AgentError, DataError) as error:
-            # a body that only the close ended, and that is no JSON, has most likely been cut off
+            # invalid JSON in a body that only the connection's close ended was probably cut off
             cut = isinstance(error, NoJsonError) and not answer.complete
             start = excerpt(answer.body, self._secrets)
             message = f"{safe_url(url)} answered {answer.status}: {error}" + (f"; the body: {start}" if start else "")
             raise AgentError("truncated" if cut else "bad_response", message) from None
-        return data, data != told
+        return data, data != raw
 
 
 def turn_of(messages: Sequence[object]) -> Turn:
-    """Letta's messages as a turn of a trajectory; `AgentError` for what is none of them."""
+    """Letta's messages as a turn of a trajectory; `AgentError` if they are invalid."""
     try:
         made = from_letta([messages])
-        # not every field of a message is checked on the way
+        # from_letta does not check every field of a message
         return msgspec.convert(msgspec.to_builtins(made), Trajectory).turns[0]
     except (TypeError, ValueError) as error:
-        raise bad_response(f"the server's messages are none of letta's: {error}") from None
+        raise bad_response(f"the server's messages are invalid: {error}") from None
 
 
-def _of_agent(agent: str) -> str:
-    """The path of an agent, whose id may come from anywhere."""
+def _agent_path(agent: str) -> str:
+    """The URL path of an agent; its ID is untrusted."""
     if not agent.strip() or len(agent) > _LONGEST_ID or agent in (".", ".."):
-        raise bad_response(f"{quote(agent)} is no id of an agent")
+        raise bad_response(f"{quote(agent)} is not a valid agent ID")
     return f"/v1/agents/{percent_encode(agent, safe='', errors='replace')}"
 
 
@@ -285,7 +285,7 @@ def _part(boundary: str, head: str, value: bytes) -> bytes:
     return f"--{boundary}\r\nContent-Disposition: form-data; {head}\r\n\r\n".encode() + value + b"\r\n"
 
 
-def _hint(status: int | None, connection: Connection) -> str | None:
+def _hint(status: int | None, connection: LettaConnection) -> str | None:
     from gradeline.transport import safe_url
 
     if status in (401, 403):
@@ -299,62 +299,62 @@ _MOST_NAMED = 10
 
 
 class AgentFile:
-    """An agent file beside a suite. It is read once, so that every agent made from it is the same."""
+    """An agent file of a suite. It is read once, so that all agents created from it are the same."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     @cached_property
     def content(self) -> bytes:
-        """The file as it is now; `OSError` where it cannot be read."""
+        """The content of the file; `OSError` if it cannot be read."""
         return self._path.read_bytes()
 
     @property
     def digest(self) -> str:
-        """Changes with the content; empty where there is none."""
+        """Digest of the content; empty if the file cannot be read."""
         try:
             return sha256(self.content).hexdigest()
         except OSError:
             return ""
 
     def problems(self) -> Iterator[Problem]:
-        """Why no one agent can be made from it."""
+        """Why the file does not define exactly one agent."""
         try:
             data = json.loads(self.content)
         except OSError as error:
             yield Problem("agent_file", f"{self._path} cannot be read: {error.strerror}")
             return
         except (ValueError, RecursionError):
-            yield Problem("agent_file", f"{self._path} is no agent file: it is not JSON; export the agent again")
+            yield Problem("agent_file", f"{self._path} is not an agent file: it is not JSON; export the agent again")
             return
         agents = data.get("agents") if isinstance(data, dict) else []
-        # the older form of the file is the one agent itself
+        # in the older format the file is the agent itself
         if agents is not None and (not isinstance(agents, list) or len(agents) != 1):
-            held = f"{len(agents)} agents" if isinstance(agents, list) and agents else "none"
-            yield Problem("agent_file", f"{self._path} must hold one agent, it holds {held}")
+            found = f"{len(agents)} agents" if isinstance(agents, list) and agents else "none"
+            yield Problem("agent_file", f"{self._path} must contain one agent, it contains {found}")
 
     def judge_problems(self, tool: str) -> Iterator[Problem]:
         """Why its agent cannot judge: it needs a tool of that name, with the parameters score and rationale."""
-        before = list(self.problems())
-        if before:
-            yield from before
+        problems = list(self.problems())
+        if problems:
+            yield from problems
             return
-        given = json.loads(self.content).get("tools")
-        tools = [one for one in given if isinstance(one, Mapping)] if isinstance(given, list) else []
+        listed = json.loads(self.content).get("tools")
+        tools = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
         found = next((one for one in tools if one.get("name") == tool), None)
         if found is None:
             names = ", ".join(quote(one.get("name"), 60) for one in tools[:_MOST_NAMED]) or "none"
-            told = f"the agent of {self._path} has no tool {quote(tool)} to grade with; its tools: {names}"
-            yield Problem("judge_tool_name", f"{told}; name one of them, or give the agent such a tool")
+            reason = f"the agent of {self._path} has no tool {quote(tool)} to grade with; its tools: {names}"
+            yield Problem("judge_tool_name", f"{reason}; name one of them, or add such a tool to the agent")
             return
         missing = [name for name in ("score", "rationale") if not _takes(found, name)]
         if missing:
-            told = f"the tool {quote(tool)} of {self._path} has no parameter {' and no '.join(missing)}"
-            yield Problem("judge_tool_name", f"{told}; it must be (score: float, rationale: str)")
+            reason = f"the tool {quote(tool)} of {self._path} has no parameter {' and no '.join(missing)}"
+            yield Problem("judge_tool_name", f"{reason}; it must be (score: float, rationale: str)")
 
 
 def _takes(tool: Mapping[str, Any], parameter: str) -> bool:
-    """Whether a tool takes a parameter, as its source says, or its schema where it has no source."""
+    """Whether a tool has a parameter, by its source code or else by its schema."""
     source = tool.get("source_code")
     if isinstance(source, str) and source.strip():
         return re.search(rf"\b{parameter}\b", source) is not None

@@ -1,4 +1,4 @@
-"""Letta Code: the program ``letta``, one process a sample, and the server that keeps what its agent did."""
+"""The letta targets: Letta Code (the program ``letta``, one process per sample) and agents on a letta server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from gradeline.errors import AgentError, Problem
-from gradeline.letta.base import Attempt, LettaConfig, LettaTarget, questions
+from gradeline.letta.base import AgentAttempt, LettaConfig, LettaTarget, questions
 from gradeline.letta.server import ENDING, AgentFile, Deadline
 from gradeline.model import Message, Sample, Trajectory, clean_text, described, quote
 from gradeline.targets.answer import parse
@@ -26,11 +26,11 @@ _MAX_OUTPUT = 256_000_000
 
 
 class LettaStream:
-    """Takes in the output as it comes. Of all its events only two are kept: the answer itself is on the server."""
+    """Parses the program's output as it arrives, for two events only: the answer itself is on the server."""
 
     def __init__(self) -> None:
         self.agent: str | None = None
-        """As soon as it is told: an agent that fails later is known all the same."""
+        """Set by the first event that names it, so that it is known even if the agent fails later."""
         self._last = b""
         self._result: Mapping[str, Any] | None = None
         self._rest = bytearray()
@@ -50,38 +50,36 @@ class LettaStream:
             raise AgentError("too_large", f"letta printed a line of more than {_MAX_LINE:,} bytes")
 
     def close(self) -> None:
-        """The output has ended; its last line needs no line end."""
+        """End of the output; the last line may lack a line break."""
         self._line(bytes(self._rest))
         self._rest.clear()
 
     @property
     def usage(self) -> Mapping[str, Any]:
-        """What the agent used; empty where that was not told."""
+        """The agent's token usage; empty if unknown."""
         usage = self._result.get("usage") if self._result is not None else None
         return usage if isinstance(usage, Mapping) else {}
 
-    def last_words(self, secrets: Collection[str]) -> str:
-        """The last line for an error message."""
+    def last_line(self, secrets: Collection[str]) -> str:
+        """The last line, for an error message."""
         from gradeline.transport import excerpt  # loads aiohttp
 
         return excerpt(self._last, secrets)
 
     def check(self, secrets: Collection[str]) -> None:
-        """`AgentError` where the events tell of no agent, or of an error."""
+        """Raise `AgentError` if the events name no agent, or report an error."""
         if self.agent is None:
-            raise bad_response(
-                f"letta named no agent; the last that it printed: {self.last_words(secrets) or 'nothing'}"
-            )
+            raise bad_response(f"letta named no agent; its last line: {self.last_line(secrets) or 'nothing'}")
         result = self._result or {}
         if result.get("is_error") is True or result.get("subtype", "success") != "success":
-            raise bad_response(f"letta reported an error: {self.last_words(secrets)}")
+            raise bad_response(f"letta reported an error: {self.last_line(secrets)}")
 
     def _line(self, line: bytes) -> None:
         line = line.strip()
         if not line:
             return
         self._last = line
-        # most lines are pieces of the answer, and long
+        # most lines are long pieces of the answer
         if b'"result"' in line or (self.agent is None and b'"init"' in line):
             event = _event(line)
             if event.get("type") == "result":
@@ -100,36 +98,34 @@ def _event(line: bytes) -> Mapping[str, Any]:
 
 
 _AGENT_OPTIONS = ("agent_id", "agent_file")
-_AGENT_ONLY = described("Of kind letta_agent, without effect here.")
+_AGENT_ONLY = described("Option of kind letta_agent, without effect here.")
 _WITH_PATH = frozenset({"--skills", "--import"})
-"""Flags whose value is a path beside the suite."""
+"""Flags whose value is a path relative to the suite."""
 _MEMORY = ("MEMORY_DIR", "LETTA_MEMORY_DIR")
-_READING = 60.0
-"""Seconds for reading what the agent did, once the program has ended."""
+_READ_TIMEOUT_S = 60.0
+"""Timeout for reading the agent's messages after the program has ended."""
 
 
 class LettaCodeConfig(LettaConfig, frozen=True, kw_only=True):
     """Options of `LettaCodeTarget`."""
 
-    flags: Annotated[
-        str | None, described("Further arguments of the program, in one text as a shell takes them apart.")
-    ] = None
+    flags: Annotated[str | None, described("Further arguments of the program, in shell syntax.")] = None
     permission_mode: Annotated[
-        str | None, described("What the agent may do: unrestricted, standard, acceptEdits; by default everything.")
+        str | None, described("Permission mode: unrestricted, standard or acceptEdits (default everything).")
     ] = None
-    memory_workspace: Annotated[
-        bool | None, described("Run in the folder of the agent's memory, and tell it as MEMORY_DIR.")
-    ] = None
+    memory_workspace: Annotated[bool | None, described("Run in the agent's memory folder, passed as MEMORY_DIR.")] = (
+        None
+    )
     memory_dir: Annotated[
-        str | None, described("That folder, seen from the suite's; by default the one of the factory's agent.")
+        str | None, described("Memory folder, relative to the suite (default that of the factory's agent).")
     ] = None
     working_dir: Annotated[
-        str | None, described("The folder it runs in, seen from the suite's; by default that one.")
+        str | None, described("Working folder, relative to the suite (default the suite's folder).")
     ] = None
-    sandbox: Annotated[bool | None, described("Run in a folder of the model's own within the working folder.")] = None
-    skills_dir: Annotated[str | None, described("A folder of skills, seen from the suite's.")] = None
-    allowed_tools: Annotated[list[str] | None, described("Tools that it may use without asking.")] = None
-    disallowed_tools: Annotated[list[str] | None, described("Tools that it may not use.")] = None
+    sandbox: Annotated[bool | None, described("Run in a subfolder per model of the working folder.")] = None
+    skills_dir: Annotated[str | None, described("Folder of skills, relative to the suite.")] = None
+    allowed_tools: Annotated[list[str] | None, described("Tools that the agent may use without asking.")] = None
+    disallowed_tools: Annotated[list[str] | None, described("Tools that the agent may not use.")] = None
     agent_id: Annotated[Any, _AGENT_ONLY] = None
     agent_file: Annotated[Any, _AGENT_ONLY] = None
 
@@ -143,14 +139,14 @@ class LettaCodeConfig(LettaConfig, frozen=True, kw_only=True):
         try:
             shlex.split(self.flags or "")
         except ValueError as error:
-            yield Problem("flags", f"{quote(self.flags)} cannot be taken apart as a shell does: {error}")
+            yield Problem("flags", f"{quote(self.flags)} is not valid shell syntax: {error}")
 
 
 class LettaCodeTarget(LettaTarget[LettaCodeConfig]):
-    """Runs the program letta for each sample, with the prompt as its input, and reads from the server what it did.
+    """Runs the program letta for each sample, with the prompt on stdin, and reads the agent's messages from the server.
 
-    The texts of a list input are lines of one prompt, in which ``{pwd}`` stands for the folder. All messages make
-    one turn. ``extra_vars.env`` of a sample is added to the environment.
+    A list input becomes the lines of one prompt, in which ``{pwd}`` is the working folder. All messages are one turn.
+    ``extra_vars.env`` of a sample is added to the environment.
     """
 
     kind = "letta_code"
@@ -158,10 +154,10 @@ class LettaCodeTarget(LettaTarget[LettaCodeConfig]):
     pacing = LettaTarget.pacing | {"model_configs", *_AGENT_OPTIONS}
     without_effect: ClassVar[Mapping[str, str]] = {
         **LettaTarget.without_effect,
-        **dict.fromkeys(_AGENT_OPTIONS, "has no effect here: it belongs to kind: letta_agent"),
+        **dict.fromkeys(_AGENT_OPTIONS, "has no effect here: it is an option of kind: letta_agent"),
     }
 
-    def unready(self) -> Iterator[Problem]:
+    def startup_problems(self) -> Iterator[Problem]:
         if shutil.which("letta", path=self.environment.get("PATH")) is None:
             yield Problem(
                 "kind",
@@ -169,9 +165,9 @@ class LettaCodeTarget(LettaTarget[LettaCodeConfig]):
                 " or grade stored answers without it: gradeline run SUITE --cached DIR",
             )
         if not self.folder.is_dir():
-            yield Problem("working_dir", f"{self.folder} is no folder")
+            yield Problem("working_dir", f"{self.folder} is not a folder")
         if self.options.skills_dir is not None and not (self.folder / self.options.skills_dir).is_dir():
-            yield Problem("skills_dir", f"{self.folder / self.options.skills_dir} is no folder")
+            yield Problem("skills_dir", f"{self.folder / self.options.skills_dir} is not a folder")
 
     def problems_with(self, sample: Sample) -> list[Problem]:
         if sample.input == []:
@@ -182,48 +178,48 @@ class LettaCodeTarget(LettaTarget[LettaCodeConfig]):
             return [Problem("extra_vars.env", f"case {sample.case_key!r}: {error}")]
         return []
 
-    async def ask(self, sample: Sample, visit: Attempt) -> None:
+    async def ask(self, sample: Sample, attempt: AgentAttempt) -> None:
         if self.options.agent_script is not None:
-            sample = await self.make(sample, visit)
+            sample = await self.make(sample, attempt)
         stream = LettaStream()
         started = asyncio.get_running_loop().time()
         try:
-            program = self._program(sample, visit)
+            program = self._program(sample, attempt)
             ended = await run_program(program, self._prompt(sample), stream.feed)
             stream.close()
         finally:
-            if visit.agent is None and stream.agent is not None:
-                visit.agent, visit.created = stream.agent, True
-        visit.latency_ms = (asyncio.get_running_loop().time() - started) * 1000
+            if attempt.agent is None and stream.agent is not None:
+                attempt.agent, attempt.created = stream.agent, True
+        attempt.latency_ms = (asyncio.get_running_loop().time() - started) * 1000
         if ended.code != 0:
-            said = [stream.last_words(self.hidden), tail(ended.errors, self.hidden)]
-            reasons = [f"letta ended with {exit_description(ended.code)}", *(text for text in said if text)]
+            output = [stream.last_line(self.hidden), tail(ended.errors, self.hidden)]
+            reasons = [f"letta ended with {exit_description(ended.code)}", *(text for text in output if text)]
             raise AgentError("status", "; ".join(reasons))
         stream.check(self.hidden)
-        history = await self.server.history(visit.agent or "", Deadline(_READING))
-        visit.turns.append(history.turn)
-        visit.cleaned = history.cleaned
-        visit.usage.append(stream.usage)
+        history = await self.server.history(attempt.agent or "", Deadline(_READ_TIMEOUT_S))
+        attempt.turns.append(history.turn)
+        attempt.cleaned = history.cleaned
+        attempt.usage.append(stream.usage)
 
-    async def done(self, visit: Attempt) -> Trajectory | None:
-        if visit.agent is None or visit.turns:
-            return await super().done(visit)
-        return await self.history(visit.agent)
+    async def done(self, attempt: AgentAttempt) -> Trajectory | None:
+        if attempt.agent is None or attempt.turns:
+            return await super().done(attempt)
+        return await self.history(attempt.agent)
 
-    def _program(self, sample: Sample, visit: Attempt) -> Program:
-        memory = self._memory_folder(sample, visit.agent)
+    def _program(self, sample: Sample, attempt: AgentAttempt) -> Program:
+        memory = self._memory_folder(sample, attempt.agent)
         folder = memory or self._working_folder()
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise AgentError("connect", f"the folder {folder} could not be made: {error.strerror}") from None
+            raise AgentError("connect", f"the folder {folder} could not be created: {error.strerror}") from None
         environment = {**self.environment, "LETTA_BASE_URL": self.connection.base_url}
         if self.connection.api_key is not None:
             environment["LETTA_API_KEY"] = self.key_for_program
         if memory is not None:
             environment |= dict.fromkeys(_MEMORY, str(memory))
         environment |= _environment(sample)
-        return Program("letta", self._arguments(visit.agent), environment, str(folder), visit.deadline.left())
+        return Program("letta", self._arguments(attempt.agent), environment, str(folder), attempt.deadline.left())
 
     def _arguments(self, agent: str | None) -> list[str]:
         options = self.options
@@ -231,7 +227,7 @@ class LettaCodeTarget(LettaTarget[LettaCodeConfig]):
         if self.model is not None:
             arguments += ["--model", self.model]
         if options.permission_mode is None:
-            # it would go before any permission mode
+            # it would override any permission mode
             arguments.append("--yolo")
         arguments += ["--new-agent"] if agent is None else ["--agent", agent]
         if options.skills_dir is not None:
@@ -262,32 +258,32 @@ class LettaCodeTarget(LettaTarget[LettaCodeConfig]):
         return folder.resolve()
 
     def _memory_folder(self, sample: Sample, agent: str | None) -> Path | None:
-        """Where the agent's memory is, if it is to work there."""
+        """The agent's memory folder, if it is to run there."""
         if not self.options.memory_workspace:
             return None
         variables = _environment(sample)
-        told = [*(variables.get(name) for name in _MEMORY), sample.extra_vars.get("memory_dir")]
-        own = next((str(place) for place in told if place), self.options.memory_dir)
+        configured = [*(variables.get(name) for name in _MEMORY), sample.extra_vars.get("memory_dir")]
+        own = next((str(path) for path in configured if path), self.options.memory_dir)
         if own is not None:
             return self.folder / Path(own).expanduser()
         if agent is None:
             return None
         if Path(agent).name != agent:
-            raise bad_response(f"{quote(agent)} is no id of an agent")
+            raise bad_response(f"{quote(agent)} is not a valid agent ID")
         return Path.home() / ".letta" / "agents" / agent / "memory"
 
 
 def _environment(sample: Sample) -> dict[str, str]:
-    """The environment variables that a sample brings along."""
-    given: object = sample.extra_vars.get("env")
-    if given is None:
+    """The environment variables of a sample."""
+    variables: object = sample.extra_vars.get("env")
+    if variables is None:
         return {}
-    if not isinstance(given, Mapping):
-        raise bad_response(f"extra_vars.env must be a mapping of variables, got {quote(given)}")
-    for name in given:
+    if not isinstance(variables, Mapping):
+        raise bad_response(f"extra_vars.env must be a mapping of variables, got {quote(variables)}")
+    for name in variables:
         if not isinstance(name, str) or not name or "=" in name or "\0" in name:
-            raise bad_response(f"extra_vars.env: {quote(name)} is no name of a variable")
-    return {name: "" if value is None else str(value) for name, value in given.items()}
+            raise bad_response(f"extra_vars.env: {quote(name)} is not a valid name of a variable")
+    return {name: "" if value is None else str(value) for name, value in variables.items()}
 
 
 _SOURCES = ("agent_id", "agent_file", "agent_script")
@@ -302,17 +298,17 @@ _CODE_OPTIONS = (
     "allowed_tools",
     "disallowed_tools",
 )
-_CODE_ONLY = described("Of kind letta_code, without effect here.")
+_CODE_ONLY = described("Option of kind letta_code, without effect here.")
 
 
 class LettaAgentConfig(LettaConfig, frozen=True, kw_only=True):
     """Options of `LettaAgentTarget`."""
 
-    agent_id: Annotated[
-        str | None, described("An agent that is there already; all samples ask it, one after the other.")
-    ] = None
+    agent_id: Annotated[str | None, described("ID of an existing agent; all samples use it, one after the other.")] = (
+        None
+    )
     agent_file: Annotated[
-        str | None, described("An agent file (.af) beside the suite; each sample gets an agent of its own.")
+        str | None, described("Agent file (.af), relative to the suite; each sample gets a new agent.")
     ] = None
     flags: Annotated[Any, _CODE_ONLY] = None
     permission_mode: Annotated[Any, _CODE_ONLY] = None
@@ -326,22 +322,22 @@ class LettaAgentConfig(LettaConfig, frozen=True, kw_only=True):
 
     def faults(self) -> Iterator[Problem]:
         yield from super().faults()
-        given = [name for name in _SOURCES if getattr(self, name) is not None]
-        if len(given) != 1:
-            found = f"found {' and '.join(given)}" if given else "found none of them"
-            where = given[-1] if given else "agent_id"
+        present = [name for name in _SOURCES if getattr(self, name) is not None]
+        if len(present) != 1:
+            found = f"found {' and '.join(present)}" if present else "found none of them"
+            where = present[-1] if present else "agent_id"
             yield Problem(where, f"an agent comes from exactly one of {', '.join(_SOURCES)}; {found}")
         if self.agent_file is not None and not self.agent_file.endswith(ENDING):
-            yield Problem("agent_file", f"{quote(self.agent_file)} is no agent file; its name ends in .af")
+            yield Problem("agent_file", f"{quote(self.agent_file)} is not an agent file; its name must end in .af")
         if self.agent_id is not None and not self.agent_id.strip():
             yield Problem("agent_id", "is empty")
 
 
 class LettaAgentTarget(LettaTarget[LettaAgentConfig]):
-    """Asks an agent on a letta server; each text of a list input is a message of its own, and a turn.
+    """Sends samples to an agent on a letta server; each string of a list input is a message, and a turn.
 
-    With ``agent_file`` or ``agent_script`` every sample gets a new agent; with ``agent_id`` all samples ask the
-    same one, which remembers them. A model is set on the agent before it is asked.
+    With ``agent_file`` or ``agent_script`` every sample gets a new agent; with ``agent_id`` all samples share one,
+    which remembers them. The model, if any, is set on the agent first.
     """
 
     kind = "letta_agent"
@@ -349,7 +345,7 @@ class LettaAgentTarget(LettaTarget[LettaAgentConfig]):
     pacing = LettaTarget.pacing | {"model_configs", *_CODE_OPTIONS}
     without_effect: ClassVar[Mapping[str, str]] = {
         **LettaTarget.without_effect,
-        **dict.fromkeys(_CODE_OPTIONS, "has no effect here: it belongs to kind: letta_code"),
+        **dict.fromkeys(_CODE_OPTIONS, "has no effect here: it is an option of kind: letta_code"),
     }
 
     def __init__(self, config: Mapping[str, Any] | None = None, secrets: Collection[str] = ()) -> None:
@@ -368,7 +364,7 @@ class LettaAgentTarget(LettaTarget[LettaAgentConfig]):
     def content(self) -> str:
         return "" if self._file is None else self._file.digest
 
-    def unready(self) -> Iterator[Problem]:
+    def startup_problems(self) -> Iterator[Problem]:
         if self._file is not None:
             yield from self._file.problems()
 
@@ -377,30 +373,30 @@ class LettaAgentTarget(LettaTarget[LettaAgentConfig]):
             return [Problem("input", f"case {sample.case_key!r} has an empty list; write at least one turn")]
         return []
 
-    async def ask(self, sample: Sample, visit: Attempt) -> None:
-        sample = await self._enter(sample, visit)
-        agent = visit.agent or ""
+    async def ask(self, sample: Sample, attempt: AgentAttempt) -> None:
+        sample = await self._enter(sample, attempt)
+        agent = attempt.agent or ""
         if self.model is not None:
-            await self.server.set_model(agent, self.model, visit.deadline)
+            await self.server.set_model(agent, self.model, attempt.deadline)
         for question in questions(sample):
-            reply = await self.server.send(agent, question, visit.deadline)
+            reply = await self.server.send(agent, question, attempt.deadline)
             turn = reply.turn
             if not turn or turn[0].role != "user":
-                # the server tells what the agent did, its own history begins with what it was asked
+                # the server's reply lacks the user message, with which its history begins
                 turn = (Message("user", clean_text(question).text), *turn)
-            visit.turns.append(turn)
-            visit.latency_ms += reply.latency_ms
-            visit.cleaned |= reply.cleaned
-            visit.usage.append(reply.usage or {})
+            attempt.turns.append(turn)
+            attempt.latency_ms += reply.latency_ms
+            attempt.cleaned |= reply.cleaned
+            attempt.usage.append(reply.usage or {})
             reply.check()
 
-    async def _enter(self, sample: Sample, visit: Attempt) -> Sample:
-        """Get to the agent; gives the sample as it is to be asked."""
+    async def _enter(self, sample: Sample, attempt: AgentAttempt) -> Sample:
+        """Find or create the agent; returns the sample to send."""
         if self.options.agent_script is not None:
-            return await self.make(sample, visit)
+            return await self.make(sample, attempt)
         if self._file is None:
-            visit.agent = self.options.agent_id
+            attempt.agent = self.options.agent_id
         else:
-            visit.agent = await self.server.import_agent(self._file.content, visit.deadline)
-            visit.created = True
+            attempt.agent = await self.server.import_agent(self._file.content, attempt.deadline)
+            attempt.created = True
         return sample
