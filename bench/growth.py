@@ -60,7 +60,7 @@ class Size(NamedTuple):
 
 
 class Marginal(NamedTuple):
-    """What a sample more costs, in microseconds."""
+    """What one more sample costs, in microseconds."""
 
     wall: float
     cpu: float
@@ -171,7 +171,7 @@ def main() -> int:
     sizes = [*size_rows(growth, (*SIZES, LARGE) if large else SIZES)]
     print_table(
         f"a run by its size (an agent that answers at once, {CONCURRENCY} at a time, whole process, best of {ROUNDS})",
-        ("tool", "samples", "s", "CPU s", "samples/s", "peak MB", "disk B/sample", "of it JSON", ""),
+        ("tool", "samples", "s", "CPU s", "samples/s", "peak MB", "disk B/sample", "JSON B/sample", ""),
         sizes,
     )
     print()
@@ -180,7 +180,7 @@ def main() -> int:
     for few, many in steps:
         rows = [*marginal_rows(growth, few, many)]
         print_table(
-            f"what a sample more costs, from {few:,} to {many:,} samples",
+            f"what one more sample costs, from {few:,} to {many:,} samples",
             ("tool", "µs", "CPU µs", "times the floor", "target", "by CPU", ""),
             rows,
         )

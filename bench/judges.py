@@ -152,7 +152,7 @@ def main() -> int:
     http = asyncio.run(served())
     compared = [
         ("judged", f"{judged:,.0f}", held(judged, WANTED_COMPARISONS, at_least=True), ""),
-        ("vectors alone (the floor)", f"{embedded:,.0f}", "", ""),
+        ("vectors only (the floor)", f"{embedded:,.0f}", "", ""),
     ]
     print_table(
         f"offline embedding comparisons, {COMPARISONS:,} pairs, medians of {ROUNDS}",
@@ -162,7 +162,7 @@ def main() -> int:
     print()
     graded = [
         _row("adapters in place", own, held(100 * IDEAL_S / own, 100 * WANTED_SHARE, at_least=True)),
-        _row("sleeping alone (the floor)", least),
+        _row("sleeping only (the floor)", least),
         _row("over HTTP", http, note="3,000 calls, the server on the same cores"),
     ]
     print_table(

@@ -19,8 +19,8 @@ CONCURRENCY = 100
 ROUNDS, PEER_ROUNDS = 5, 2
 PEERS = {
     "pydantic-evals": (SAMPLES, "keeps nothing"),
-    "letta-evals": (SAMPLES, "asks nobody: grades stored answers; JSONL, not synced"),
-    "deepeval": (5_000, "asks nobody: grades given answers; one JSON at the end"),
+    "letta-evals": (SAMPLES, "no calls; grades stored responses; JSONL, not synced"),
+    "deepeval": (5_000, "no calls; grades responses from a file; one JSON at the end"),
     "promptfoo": (1_000, "its SQLite; at 10,000 it ends without a result"),
     "inspect-ai": (1_000, "its log file"),
 }

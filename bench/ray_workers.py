@@ -155,7 +155,7 @@ def forecast(folder: Path) -> None:
                 f"reads, plans, hands out chunks: {driver * MANY / many.chunks / 1000:,.1f} ms each",
             ),
             ("PostgreSQL", f"{rows:.1f}", f"{rows / 3:.1f} a row: the case, the answer, the grade"),
-            ("by the clock", f"{seconds:.1f}", "two workers, driver and PostgreSQL on these two cores"),
+            ("wall time", f"{seconds:.1f}", "two workers, driver and PostgreSQL on these two cores"),
         ),
     )
     lines = [forecast_line(nodes, worker, driver, rows) for nodes in NODES]

@@ -142,7 +142,7 @@ async def runs(service: Service, url: str) -> list[Figure]:
         Figure(
             f"the slowest of {SIDE_BY_SIDE} such runs at once",
             *held(max(together), 1.2 * ideal, "s"),
-            f"{max(together) / alone:.2f} times the one alone",
+            f"{max(together) / alone:.2f} times one such run by itself",
         ),
     ]
 
@@ -272,7 +272,7 @@ async def readers(service: Service) -> list[Figure]:
         Figure(
             f"{READERS} idle readers of events, memory",
             *held(grown, 150, "MB", 0),
-            f"{grown * 1024 / READERS:.0f} KB each; another request beside them: {answered * 1000:.0f} ms",
+            f"{grown * 1024 / READERS:.0f} KB each; another request meanwhile: {answered * 1000:.0f} ms",
         )
     ]
 
@@ -345,7 +345,7 @@ async def overload(service: Service, run: str) -> list[Figure]:
             *refused,
             f"{told}; {statuses[200] / flooded:,.0f} good ones a second",
         ),
-        Figure("until it answers again", *held(recovered, RECOVERY_S, "s")),
+        Figure("until it responds again", *held(recovered, RECOVERY_S, "s")),
     ]
 
 
@@ -393,7 +393,7 @@ def main() -> int:
         results = FEWER_RESULTS if "quick" in given else RESULTS
         figures = asyncio.run(measured(folder, results, only_listeners="listeners" in given))
     say("")
-    print_table("the service on SQLite, one process", ("what", "figure", "target", "beside it"), figures)
+    print_table("the service on SQLite, one process", ("what", "figure", "target", "for comparison"), figures)
     return exit_code(figures)
 
 

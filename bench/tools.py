@@ -121,7 +121,7 @@ def floor(means: str = "asyncio") -> Tool:
 
 def bare() -> Tool:
     """Less than the job: neither samples nor times are kept, and no answer before it is graded."""
-    return Tool("answer and score alone", partial(_script, [sys.executable], "bare.py", "store.db"), passed_told)
+    return Tool("response and score only", partial(_script, [sys.executable], "bare.py", "store.db"), passed_told)
 
 
 def _script(python: list[str], name: str, kept: str, job: Job) -> list[str]:

@@ -1,8 +1,8 @@
-"""Less than a run's job: answer and score alone, stored after grading, so that a kill loses answers that were paid for.
+"""Less than a run: it stores response and score only, after grading, so that a kill loses responses that were paid for.
 
     python bare.py CASES STORE CONCURRENCY
 
-Stands beside the floor to show what its promises cost.
+Compared with the floor, it shows what durable storage costs.
 """
 
 from __future__ import annotations
