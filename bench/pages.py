@@ -26,10 +26,10 @@ from gradeline.model import ErrorInfo, Fault, Grade, GradeKey, Response, Respons
 from gradeline.model.record import to_json
 from gradeline.model.sample import TestCase
 from gradeline.service.requests import encode_cursor
-from gradeline.service.result_scan import Place
 from gradeline.service.results import _cursor
 from gradeline.service.test_cases import TestCases
 from gradeline.store import PostgresStorage, Run, SqliteStorage, sqlite_records
+from gradeline.store.result_pages import ResultPosition
 from gradeline.store.rows import GradeRow, ResponseRow, grade_row, response_row
 from measure import MISSED, exit_code, print_machine, print_table, say, scratch
 from postgres import _GRADE_COLUMNS, _RESPONSE_COLUMNS, _SAMPLE_COLUMNS, SETTINGS, connected
@@ -235,7 +235,7 @@ class Pages:
         params: dict[str, str | float] = {"limit": LIMIT, **scenario.params}
         if scenario.start:
             position = scenario.start % (loaded.size.cases if of_cases else loaded.size.results)
-            behind = Place(position, f"case-{position}", 0)
+            behind = ResultPosition(position, f"case-{position}", 0)
             params["cursor"] = encode_cursor(position) if of_cases else _cursor(loaded.run, behind, 0)
         began = perf_counter()
         async with self._session.get(f"{loaded.service.url}/api/{path}", params=params) as response:

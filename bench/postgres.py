@@ -26,9 +26,9 @@ import msgspec
 from gradeline.engine.comparison import compare
 from gradeline.errors import Outcome
 from gradeline.model import Grade, GradeKey, Response, ResponseKey, RunGrader, Sample
-from gradeline.service.result_scan import BEGINNING, Place, ResultFilter, ResultScan
 from gradeline.service.summaries import Summaries
 from gradeline.store import PostgresStorage, Run, postgres_records
+from gradeline.store.result_pages import BEGINNING, ResultFilter, ResultPages, ResultPosition
 from gradeline.store.rows import GradeRow, RecordRow, ResponseRow, grade_row, response_row
 from measure import ROOT, print_machine, print_table, say
 
@@ -301,14 +301,14 @@ class Reading:
         self._storage = storage
         self._run, self._other, self._cases = run, other, cases
         self._database = storage.database
-        self._scan = ResultScan(self._database)
+        self._scan = ResultPages(self._database)
         self._summaries = Summaries(self._database, storage)
         self._watch = Watch(storage)
         self.plans: list[tuple[str, str]] = []
 
     def figures(self) -> Iterator[Figure]:
         deep = self._cases * 9 // 10
-        behind = Place(deep, f"case-{deep}", 0)
+        behind = ResultPosition(deep, f"case-{deep}", 0)
         somewhere = [f"case-{number}" for number in range(deep, deep + CASES_AT_ONCE)]
         quick: dict[str, Callable[[], object]] = {
             f"a page of {PAGE}, the first": lambda: self._page(ResultFilter(), BEGINNING),
@@ -343,10 +343,10 @@ class Reading:
         first = f"at first {_seconds(taken[0])}" if rounds > 1 else ""
         return Figure(name, _seconds(median(taken)), first)
 
-    def _page(self, where: ResultFilter, start: Place) -> int:
+    def _page(self, where: ResultFilter, start: ResultPosition) -> int:
         found = self._scan.page(self._run, self._run, where, start, limit=PAGE)
-        self._scan.grades(self._run, found.places)
-        return sum(1 for _ in self._scan.bodies(self._run, found.places))
+        self._scan.grades(self._run, found.positions)
+        return sum(1 for _ in self._scan.texts(self._run, found.positions))
 
 
 def deleting(storage: PostgresStorage, run: str, cases: int) -> Figure:
@@ -449,7 +449,7 @@ def measured(url: str, rows: int) -> None:
             say("")
             print_table(f"a run of {cases:,} results among {rows:,}", ("what", "median", ""), figures)
             print()
-            print_table("how their tables are reached", ("what", "plan"), reading.plans)
+            print_table("how their tables are read", ("what", "plan"), reading.plans)
         finally:
             for run in runs:
                 storage.delete_run(run)

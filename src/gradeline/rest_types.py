@@ -228,7 +228,7 @@ class Result(Struct, frozen=True, kw_only=True):
     truncated: bool = False
 
 
-class Attempt(Struct, frozen=True, kw_only=True):
+class ResultAttempt(Struct, frozen=True, kw_only=True):
     """An answer that was replaced, with the grades it had."""
 
     attempt: int
@@ -246,7 +246,7 @@ class ResultDetail(Result, frozen=True, kw_only=True):
     submissions: dict[str, str]
     """What each grader read, where that is not the answer itself."""
     grades: dict[str, Grade]
-    history: list[Attempt]
+    history: list[ResultAttempt]
 
 
 class Bin(Struct, frozen=True, kw_only=True):
@@ -483,8 +483,3 @@ def read_result_id(text: str) -> list[tuple[str, int]]:
     if str(int(repeat)) != repeat:
         return []
     return [(key, int(repeat)) for key in dict.fromkeys((unquote(case), case))]
-
-
-def join_turns(value: str | list[str]) -> str:
-    """The turns of a conversation as one text."""
-    return value if isinstance(value, str) else "\n\n".join(value)

@@ -12,7 +12,7 @@ from gradeline.model.sample import TestCase
 from gradeline.service import case_imports
 from gradeline.service.case_imports import CaseTags
 from gradeline.service.requests import PageRequest
-from gradeline.service.test_cases import Filter, TestCases, new_case
+from gradeline.service.test_cases import CaseFilter, TestCases, new_case
 from gradeline.store import open_storage
 from gradeline.store.database import Database
 
@@ -36,7 +36,7 @@ def case(number: int, tags: tuple[str, ...]) -> TestCase:
     return TestCase(id=f"case-{number:03}", input=f"question {number}", expected_output="x", tags=tags)
 
 
-def listed(cases: TestCases, wanted: Filter, skip: int = 0) -> list[str]:
+def listed(cases: TestCases, wanted: CaseFilter, skip: int = 0) -> list[str]:
     """The ids of all pages."""
     page = cases.page(PageRequest.of(3, skip or None), wanted)
     found = [one.id for one in page.cases]
@@ -51,12 +51,12 @@ def assert_lists_are_those_of_a_scan(cases: TestCases) -> None:
     for part in PARTS:
         expected = [one.id for one in every if any(part in tag for tag in one.tags)]
         for skip in (0, 2):
-            assert listed(cases, Filter(tag=part), skip) == expected[skip:]
-        page = cases.page(PageRequest.of(1), Filter(tag=part))
+            assert listed(cases, CaseFilter(tag=part), skip) == expected[skip:]
+        page = cases.page(PageRequest.of(1), CaseFilter(tag=part))
         assert (page.total, page.capped) == (len(expected), False)
-        assert [one.id for one in cases.matching(Filter(tag=part))] == expected
+        assert [one.id for one in cases.matching(CaseFilter(tag=part))] == expected
         with_text = [one.id for one in every if one.id in expected and "question 1" in one.input]
-        assert listed(cases, Filter(tag=part, q="QUESTION 1")) == with_text
+        assert listed(cases, CaseFilter(tag=part, q="QUESTION 1")) == with_text
 
 
 def test_lists_follow_every_way_of_saving(storage: Storage) -> None:
@@ -74,10 +74,10 @@ def test_lists_follow_every_way_of_saving(storage: Storage) -> None:
     storage.save_test_case(case(104, ("new", "red")))
     storage.save_test_case(case(1, ("back",)))
     assert_lists_are_those_of_a_scan(cases)
-    assert listed(cases, Filter(tag="back")) == ["case-001"]
-    assert listed(cases, Filter(tag="new")) == ["case-101", "case-104"]
+    assert listed(cases, CaseFilter(tag="back")) == ["case-001"]
+    assert listed(cases, CaseFilter(tag="new")) == ["case-101", "case-104"]
     cases._database.transact(lambda transaction: transaction.run("DELETE FROM test_cases WHERE id = 'case-104'"))
-    assert listed(cases, Filter(tag="new")) == ["case-101"]
+    assert listed(cases, CaseFilter(tag="new")) == ["case-101"]
     live = cases._database.read("SELECT tag, live FROM tag_counts WHERE live <> 0 ORDER BY tag")
     counted = cases._database.read("SELECT tag, count(*) FROM case_tags GROUP BY tag ORDER BY tag")
     assert live == counted
@@ -87,15 +87,15 @@ def test_several_tags_are_counted_to_a_cap(storage: Storage, monkeypatch: pytest
     monkeypatch.setattr(case_imports, "MAX_COUNTED", 5)
     cases = TestCases(database_of(storage))
     cases.add(case(number, ("a", "ab") if number % 2 else ("ab",)) for number in range(5))
-    page = cases.page(PageRequest.of(2), Filter(tag="a"))
+    page = cases.page(PageRequest.of(2), CaseFilter(tag="a"))
     assert (page.total, page.capped) == (5, False)
     cases.add(case(number, ("ac",)) for number in range(5, 8))
-    page = cases.page(PageRequest.of(2), Filter(tag="a"))
+    page = cases.page(PageRequest.of(2), CaseFilter(tag="a"))
     assert (page.total, page.capped) == (5, True)
     cases.add(case(number, ("ac",)) for number in range(8, 12))
-    page = cases.page(PageRequest.of(2), Filter(tag="a"))
+    page = cases.page(PageRequest.of(2), CaseFilter(tag="a"))
     assert (page.total, page.capped) == (5, True)
-    assert cases.page(PageRequest.of(2), Filter(tag="ac")).total == 7
+    assert cases.page(PageRequest.of(2), CaseFilter(tag="ac")).total == 7
 
 
 def test_more_tags_than_are_merged_give_the_same_cases(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from gradeline.service.errors import ServiceError
 from gradeline.service.requests import PageRequest
 from gradeline.service.service import Service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.test_cases import Filter
+from gradeline.service.test_cases import CaseFilter
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -53,8 +53,8 @@ def test_cases(service: Service) -> None:
     following = cases.page(PageRequest(1, 0, page.next_cursor))
     assert ([case.id for case in following.cases], following.next_cursor) == ([second.id], None)
     assert [case.id for case in cases.page(PageRequest.of(9, 1)).cases] == [second.id]
-    assert [case.id for case in cases.page(PageRequest.of(9), Filter(tag="a_b")).cases] == [first.id]
-    assert [case.id for case in cases.page(PageRequest.of(9), Filter(q="ÜNÏ")).cases] == [first.id]
+    assert [case.id for case in cases.page(PageRequest.of(9), CaseFilter(tag="a_b")).cases] == [first.id]
+    assert [case.id for case in cases.page(PageRequest.of(9), CaseFilter(q="ÜNÏ")).cases] == [first.id]
     cases.delete(first.id)
     with pytest.raises(ServiceError):
         cases.get(first.id)

@@ -13,11 +13,11 @@ import pytest
 
 from gradeline.model import Run
 from gradeline.service import events as module
-from gradeline.service.events import Beat, Events, Happened, RunEvent
+from gradeline.service.events import EventBroker, KeepAlive, NewEvent, RunEvent
 from gradeline.service.queue import Queue
-from gradeline.service.run_rows import insert_run
 from gradeline.store import SqliteStorage
 from gradeline.store.database import Transaction
+from gradeline.store.queries import insert_run
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -28,7 +28,7 @@ class Log:
     """A run with a log, and whoever follows it."""
 
     def __init__(self, storage: SqliteStorage) -> None:
-        self.events = Events(storage.database)
+        self.events = EventBroker(storage.database)
         self.queue = Queue(storage.database, self.events.log, 15.0)
         self._database = storage.database
 
@@ -40,7 +40,7 @@ class Log:
         self._database.transact(work)
 
     def add(self, count: int) -> None:
-        happened = [Happened("result", {"n": n}) for n in range(count)]
+        happened = [NewEvent("result", {"n": n}) for n in range(count)]
         self._database.transact(lambda transaction: self.events.log.append(transaction, "r", happened))
         self.events.changed("r")
 
@@ -149,24 +149,24 @@ def test_a_reader_that_is_far_behind_is_given_a_snapshot(log: Log, monkeypatch: 
 
 
 def test_nothing_that_happens_is_a_heartbeat(log: Log) -> None:
-    async def read() -> list[RunEvent | Beat]:
+    async def read() -> list[RunEvent | KeepAlive]:
         stream = log.events.follow("r", "1", heartbeat_s=0.01)
         found = [await anext(stream), await anext(stream)]
         log.events.close()
         return found + [event async for event in stream]
 
-    assert set(asyncio.run(read())) == {Beat()}
+    assert set(asyncio.run(read())) == {KeepAlive()}
 
 
 def test_the_stream_of_a_deleted_run_ends(log: Log, tmp_path: Path) -> None:
-    async def read() -> list[RunEvent | Beat]:
+    async def read() -> list[RunEvent | KeepAlive]:
         stream = log.events.follow("r", "1", heartbeat_s=0.01)
         found = [await anext(stream)]
         with SqliteStorage(tmp_path / "store.db") as storage:
             storage.delete_run("r")
         return found + [event async for event in stream]
 
-    assert set(asyncio.run(read())) == {Beat()}
+    assert set(asyncio.run(read())) == {KeepAlive()}
 
 
 def test_many_readers_share_one_look_into_the_log(log: Log) -> None:
@@ -190,7 +190,7 @@ def test_a_run_of_the_command_line_has_no_log_and_is_told_of_all_the_same(tmp_pa
         log = Log(storage)
         storage.save_run(Run(id="theirs", name="theirs", suite="s", status="running"))
 
-        async def read() -> list[RunEvent | Beat]:
+        async def read() -> list[RunEvent | KeepAlive]:
             stream = log.events.follow("theirs")
             found = [await anext(stream)]
             storage.update_run("theirs", status="completed")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gradeline.model import ErrorInfo, Fault, Grade, GradeKey, Outcome, Response, ResponseKey, Run, RunGrader, Sample
-from gradeline.service import findings
-from gradeline.service import histograms as module
+from gradeline.service import run_cache
+from gradeline.service import summaries as module
 from gradeline.service.service import Service
 from gradeline.service.settings import ServeSettings
 
@@ -128,19 +128,21 @@ def test_rows_are_counted_again_only_when_they_changed(
     assert (lowest(), lowest(), counted) == (2, 2, [run, run])
 
 
-def test_the_counts_of_a_large_run_outlive_a_restart(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(findings, "_WORTH_STORING", 2)
+def test_histograms_of_a_large_run_survive_a_restart(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_cache, "_MIN_RESULTS_TO_STORE", 2)
     run = service.results.run(saved(service, [Response(text="x", latency_ms=5.0)] * 2, [0.0, 1.0]))
     first = service.results.histograms.of(run)
-    monkeypatch.setattr(module.Histograms, "_count", lambda *_: pytest.fail("counted again"))
+    monkeypatch.setattr(module.Histograms, "_compute", lambda *_: pytest.fail("computed again"))
     again = module.Histograms(service.database, service.storage, service.results.summaries)
     assert again.of(run) == first
     service.storage.delete_run(run.id)
     assert service.database.read("SELECT * FROM result_histograms") == []
 
 
-def test_what_was_stored_in_another_shape_is_counted_again(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(findings, "_WORTH_STORING", 1)
+def test_histograms_stored_in_another_shape_are_computed_again(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_cache, "_MIN_RESULTS_TO_STORE", 1)
     run = service.results.run(saved(service, [Response(text="x", latency_ms=5.0)], [0.0]))
     first = service.results.histograms.of(run)
     service.database.transact(lambda work: work.run("UPDATE result_histograms SET histograms = '{}'"))
@@ -148,8 +150,10 @@ def test_what_was_stored_in_another_shape_is_counted_again(service: Service, mon
     assert again.of(run) == first
 
 
-def test_while_a_run_goes_on_older_numbers_do(call: Any, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(findings, "_PATIENCE", 1e9)
+def test_a_run_in_progress_may_have_older_histograms(
+    call: Any, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_cache, "_STALE_FACTOR", 1e9)
     run = saved(service, [Response(text="x")], [0.0], status="running")
     before = call("GET", f"/api/evaluations/{run}/histograms").data
     service.storage.put_response(ResponseKey(run, "more"), Response(text="x", latency_ms=1.0), Sample("more", "?"))

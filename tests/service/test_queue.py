@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from gradeline.model import Response, ResponseKey, Run, Sample
-from gradeline.service.events import EventLog, Happened
-from gradeline.service.held import ClaimedRun
+from gradeline.service.claimed_run import ClaimedRun
+from gradeline.service.events import EventLog, NewEvent
 from gradeline.service.queue import QUARANTINED, Claim, LostClaimError, Queue
-from gradeline.service.run_rows import insert_run
 from gradeline.store import SqliteStorage
+from gradeline.store.queries import insert_run
 
 LEASE_S = 15.0
 
@@ -101,12 +101,12 @@ def test_a_run_whose_owner_is_silent_for_the_lease_is_taken_over(storage: Sqlite
     assert second.claim() is None
     clock.now += LEASE_S - 0.1
     assert second.claim() is None
-    assert first.beat([claim]) == {"r": None}
+    assert first.heartbeat([claim]) == {"r": None}
     clock.now += LEASE_S - 0.1
     assert second.claim() is None, "it was heard of since"
     clock.now += LEASE_S
-    assert second.claim() == Claim("r", 2, 1, False, 2, deaths=1)
-    assert first.beat([claim]) == {}, "the one before is told so"
+    assert second.claim() == Claim("r", 2, 1, False, 2, crashes=1)
+    assert first.heartbeat([claim]) == {}, "the one before is told so"
 
 
 def test_a_run_of_a_dead_process_of_this_machine_is_taken_over_at_once(storage: SqliteStorage, clock: Clock) -> None:
@@ -124,7 +124,7 @@ def test_a_run_of_a_dead_process_of_this_machine_is_taken_over_at_once(storage: 
     theirs = queue_on(storage, clock, f"{ended.stdout}|x")
     add(storage, theirs, "r")
     assert theirs.claim() is not None
-    assert mine.claim() == Claim("r", 2, 1, False, 2, deaths=1)
+    assert mine.claim() == Claim("r", 2, 1, False, 2, crashes=1)
 
 
 def test_a_run_that_was_let_go_of_without_a_word_is_taken_up_again(storage: SqliteStorage, clock: Clock) -> None:
@@ -168,12 +168,12 @@ def test_a_run_that_is_given_back_waits_for_anybody(storage: SqliteStorage, cloc
     add(storage, queue, "r")
     claim = queue.claim()
     assert claim is not None
-    assert queue.give_back(claim).status == "pending"
+    assert queue.release(claim).status == "pending"
     taken = other.claim()
     assert taken is not None
-    assert (taken.run, taken.attempt) == ("r", 1)
+    assert (taken.run, taken.generation) == ("r", 1)
     with pytest.raises(LostClaimError):
-        queue.give_back(claim)
+        queue.release(claim)
 
 
 def test_a_run_that_waits_is_cancelled_at_once_and_one_that_runs_is_asked_to_end(
@@ -189,7 +189,7 @@ def test_a_run_that_waits_is_cancelled_at_once_and_one_that_runs_is_asked_to_end
     asked = queue.cancel("running", "because")
     assert asked is not None
     assert asked.status == "running"
-    assert queue.beat([claim]) == {"running": "cancel"}
+    assert queue.heartbeat([claim]) == {"running": "cancel"}
     assert queue.cancel("waiting", "again") is None
 
 
@@ -205,7 +205,7 @@ def test_a_run_that_ended_can_wait_again_as_another_attempt(storage: SqliteStora
     assert storage.database.transact(lambda one: queue.add_again(one, again, retry_failed=True)) is None
     claimed = queue.claim()
     assert claimed is not None
-    assert (claimed.attempt, claimed.retry_failed, claimed.tries) == (2, True, 1)
+    assert (claimed.generation, claimed.retry_failed, claimed.attempts) == (2, True, 1)
 
 
 def test_the_log_numbers_events_without_a_gap_and_keeps_what_happens_once_once(
@@ -213,7 +213,7 @@ def test_the_log_numbers_events_without_a_gap_and_keeps_what_happens_once_once(
 ) -> None:
     queue, log = queue_on(storage, clock), EventLog(storage.database)
     add(storage, queue, "r")
-    one, two = Happened("result", {"a": 1}, "a"), Happened("result", {"b": 1}, "b")
+    one, two = NewEvent("result", {"a": 1}, "a"), NewEvent("result", {"b": 1}, "b")
     for happened in ([one], [one, two], [two]):
         storage.database.transact(lambda transaction, all_=happened: log.append(transaction, "r", all_))
     assert [tuple(event) for event in log.after("r", 0, 100)] == [
@@ -237,10 +237,10 @@ def test_a_run_that_two_processes_died_with_is_quarantined_until_a_person_resume
     dead = [f"{_dead_process()}|{name}" for name in "ab"]
     queue = queue_on(storage, clock)
     add(storage, queue, "bomb", "other")
-    for deaths, owner in enumerate(dead):
-        taken = queue_on(storage, clock, owner).claim("other" if deaths else ())
+    for crashes, owner in enumerate(dead):
+        taken = queue_on(storage, clock, owner).claim("other" if crashes else ())
         assert taken is not None
-        assert (taken.run, taken.deaths) == ("bomb", deaths)
+        assert (taken.run, taken.crashes) == ("bomb", crashes)
     # no process takes it up again, and the others are not held up
     claim = queue.claim()
     assert claim is not None
@@ -252,7 +252,7 @@ def test_a_run_that_two_processes_died_with_is_quarantined_until_a_person_resume
     assert again is not None
     resumed = queue.claim(["other"])
     assert resumed is not None
-    assert (resumed.run, resumed.deaths) == ("bomb", 0)
+    assert (resumed.run, resumed.crashes) == ("bomb", 0)
 
 
 def test_a_process_that_was_told_to_stop_is_no_death(storage: SqliteStorage, clock: Clock) -> None:
@@ -262,16 +262,16 @@ def test_a_process_that_was_told_to_stop_is_no_death(storage: SqliteStorage, clo
         stopped = queue_on(storage, clock, f"{_dead_process()}|{tries}")
         claim = stopped.claim()
         assert claim is not None
-        assert (claim.tries, claim.deaths) == (tries, 0)
+        assert (claim.attempts, claim.crashes) == (tries, 0)
         stopped.announce_stop()
-        assert stopped.beat([claim]) == {"r": "stop"}
+        assert stopped.heartbeat([claim]) == {"r": "stop"}
     given_back = mine.claim()
     assert given_back is not None
     mine.announce_stop()
-    mine.give_back(given_back)
+    mine.release(given_back)
     again = mine.claim()
     assert again is not None
-    assert mine.beat([again]) == {"r": None}, "the next one is not stopping"
+    assert mine.heartbeat([again]) == {"r": None}, "the next one is not stopping"
 
 
 def test_a_stop_does_not_hide_a_cancellation(storage: SqliteStorage, clock: Clock) -> None:
@@ -281,7 +281,7 @@ def test_a_stop_does_not_hide_a_cancellation(storage: SqliteStorage, clock: Cloc
     assert claim is not None
     queue.cancel("r", "enough")
     queue.announce_stop()
-    assert queue.beat([claim]) == {"r": "cancel"}
+    assert queue.heartbeat([claim]) == {"r": "cancel"}
 
 
 def test_a_run_that_could_not_be_given_back_has_no_death(storage: SqliteStorage, clock: Clock) -> None:
@@ -289,7 +289,7 @@ def test_a_run_that_could_not_be_given_back_has_no_death(storage: SqliteStorage,
     add(storage, queue, "r")
     queue.claim()
     taken = [queue.claim() for _ in range(3)]
-    assert [one and (one.run, one.deaths) for one in taken] == [("r", 0)] * 3
+    assert [one and (one.run, one.crashes) for one in taken] == [("r", 0)] * 3
 
 
 def _dead_process() -> str:

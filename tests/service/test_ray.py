@@ -26,12 +26,12 @@ from gradeline.errors import ConfigError, StoreError
 from gradeline.model import Response, ResponseKey, Run
 from gradeline.model.secrets import BoundSecret, SecretSet
 from gradeline.service.auth import LOCAL_CALLER
-from gradeline.service.egress import ServiceEgress
-from gradeline.service.held import ClaimedRun
+from gradeline.service.claimed_run import ClaimedRun
+from gradeline.service.run_access import ServiceEgress
+from gradeline.service.runner import open_run_engine
 from gradeline.service.service import build_service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.suites_of import EvaluationRequest
-from gradeline.service.workplace import open_workplace
+from gradeline.service.suite_builder import EvaluationRequest
 from gradeline.store import open_storage
 from gradeline.store.postgres import PostgresStorage
 from gradeline.suite.stored import stored_suite
@@ -219,7 +219,7 @@ def test_a_worker_can_store_nothing_more_when_another_server_has_the_run(postgre
         claim = service.runner.queue.claim()
         assert claim is not None
         held = ClaimedRun(service.storage, service.runner.queue, service.runner.log, claim)
-        open_writer = pickle.loads(pickle.dumps(held.writer_elsewhere()))
+        open_writer = pickle.loads(pickle.dumps(held.remote_writer()))
         with open_storage(postgres_url) as elsewhere:
             samples = {sample.case_key: sample for sample in elsewhere.samples(run)}
 
@@ -228,7 +228,7 @@ def test_a_worker_can_store_nothing_more_when_another_server_has_the_run(postgre
                     await writer.put_response(ResponseKey(run, case, 0), Response(text="there"), samples[case])
 
             asyncio.run(store("q0"))
-            service.runner.queue.give_back(claim)
+            service.runner.queue.release(claim)
             with pytest.raises(StoreError, match="was taken over by another process"):
                 asyncio.run(store("q1"))
         assert [one.case for one in service.storage.records(run)] == ["q0"]
@@ -239,9 +239,9 @@ def test_a_worker_can_store_nothing_more_when_another_server_has_the_run(postgre
 def test_the_egress_policy_is_sent_as_it_is_when_a_run_begins() -> None:
     local = True
     egress = ServiceEgress(["10.1.0.0/16"], local=lambda: local)
-    at_home = pickle.loads(pickle.dumps(egress.settled()))
+    at_home = pickle.loads(pickle.dumps(egress.current()))
     local = False
-    with_keys = pickle.loads(pickle.dumps(egress.settled()))
+    with_keys = pickle.loads(pickle.dumps(egress.current()))
     places = ("127.0.0.1", "10.1.2.3", "10.2.0.1", "169.254.169.254", "93.184.215.14")
     assert [at_home.check("agent", place, 80) is None for place in places] == [True, True, False, False, True]
     assert [with_keys.check("agent", place, 80) for place in places] == [
@@ -260,7 +260,7 @@ def test_a_job_shows_nothing_of_what_it_holds() -> None:
     job = RunJob(
         run=Run(id="a-run", name="r", suite="s", suite_digest="", target={}, graders={}),
         suite=stored_suite(document, secrets={"TOKEN": SECRETS["agent"]}),
-        choice=RunOptions(),
+        options=RunOptions(),
         baselines={},
         store=f"postgresql://me:{SECRETS['key']}@db/evals",
         environment={"OPENAI_API_KEY": SECRETS["key"]},
@@ -268,7 +268,7 @@ def test_a_job_shows_nothing_of_what_it_holds() -> None:
         secrets=SecretSet([BoundSecret("TOKEN", SECRETS["agent"], ("agent.test",))]),
         shipped=False,
         retry_failed=False,
-        asking=True,
+        calls_agent=True,
         fail_fast=False,
         open_writer=lambda storage: storage.writer(),
         target="",
@@ -304,6 +304,6 @@ def test_ray_that_is_not_installed_is_told_with_the_remedy(monkeypatch: pytest.M
     monkeypatch.setattr(cluster, "find_spec", lambda _: None)
     with (
         pytest.raises(ConfigError, match=r"Ray is not installed; install it with: pip install 'gradeline\[ray\]'"),
-        open_workplace(ServeSettings(store="postgresql://me@db/evals", engine="ray")),
+        open_run_engine(ServeSettings(store="postgresql://me@db/evals", engine="ray")),
     ):
         pass

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 
 from gradeline.errors import Outcome
 from gradeline.model import ErrorInfo, Fault, Grade, GradeKey, Response, ResponseKey, Run, RunGrader, Sample, Storage
-from gradeline.service import findings, result_blocks, result_scan
+from gradeline.service import result_blocks, run_cache
 from gradeline.service.requests import PageRequest
-from gradeline.service.result_blocks import ResultBlocks
-from gradeline.service.result_scan import ANY, Place, Range, ResultFilter, ResultScan
+from gradeline.service.result_blocks import BlockIndexes
 from gradeline.service.results import Results
 from gradeline.service.settings import ServeSettings
-from gradeline.store import SqliteStorage, open_storage, sqlite_records
+from gradeline.store import SqliteStorage, open_storage, result_pages, sqlite_records
 from gradeline.store.database import Database, Dialect, Row, T, Transaction, Value
+from gradeline.store.result_pages import ANY, Range, ResultFilter, ResultPages, ResultPosition
 from gradeline.store.rows import grade_row, response_row
 from gradeline.store.sqlite_connections import SqliteDialect
 
@@ -116,12 +116,12 @@ def limits() -> Iterator[None]:
     """A small run is cut into blocks and pages as a large one is."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(result_blocks, "_RESULTS", 8)
-        patch.setattr(result_blocks, "_BLOCKS_AT_ONCE", 3)
-        patch.setattr(findings, "_WORTH_STORING", 1)
-        for module in (result_scan, result_blocks):
+        patch.setattr(result_blocks, "_BLOCKS_PER_QUERY", 3)
+        patch.setattr(run_cache, "_MIN_RESULTS_TO_STORE", 1)
+        for module in (result_pages, result_blocks):
             patch.setattr(module, "ROWS_EXAMINED", EXAMINED)
-        patch.setattr(result_scan, "TEXTS_EXAMINED", EXAMINED)
-        patch.setattr(result_scan, "_FIRST_TEXTS", 3)
+        patch.setattr(result_pages, "TEXTS_EXAMINED", EXAMINED)
+        patch.setattr(result_pages, "_FIRST_TEXTS", 3)
         yield
 
 
@@ -297,7 +297,7 @@ class Sized(NamedTuple):
     """A run of some size, and what reads it."""
 
     database: CountingDatabase
-    stretches: Any
+    ranges: Any
     results: int
 
 
@@ -310,8 +310,8 @@ def sized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Sized]
     found = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(result_blocks, "_RESULTS", 100)
-        patch.setattr(result_scan, "TEXTS_EXAMINED", 500)
-        patch.setattr(result_scan, "ROWS_EXAMINED", 500)
+        patch.setattr(result_pages, "TEXTS_EXAMINED", 500)
+        patch.setattr(result_pages, "ROWS_EXAMINED", 500)
         for size in (SMALL, LARGE):
             path = Path(tmp_path_factory.mktemp("sized")) / "store.db"
             with SqliteStorage(path) as storage:
@@ -328,8 +328,8 @@ def sized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Sized]
                     rows.append(grade_row(GradeKey(*key, "first"), grade(outcome, 1.0), None))
                 with storage._pool.writing() as connection:
                     sqlite_records.put_rows(connection, rows)
-                index = ResultBlocks(storage.database, storage).build(run, "r")
-            found[size] = Sized(CountingDatabase(path), index.stretches, size)
+                index = BlockIndexes(storage.database, storage).build(run, "r")
+            found[size] = Sized(CountingDatabase(path), index.ranges, size)
         yield found
 
 
@@ -356,13 +356,13 @@ def test_a_page_costs_the_same_at_any_size(
     sized: dict[int, Sized], where: ResultFilter, with_index: bool, left: int | None
 ) -> None:
     steps = {}
-    for size, (database, stretches, _) in sized.items():
-        start = result_scan.BEGINNING if left is None else Place(size - left, f"case-{size - left}", 0)
+    for size, (database, ranges, _) in sized.items():
+        start = result_pages.BEGINNING if left is None else ResultPosition(size - left, f"case-{size - left}", 0)
         database.steps, database.statements = 0, []
-        skipping = stretches(where, start) if with_index else None
-        found = ResultScan(database).page("r", "r", where, start, limit=50, stretches=skipping)
+        skipping = ranges(where, start) if with_index else None
+        found = ResultPages(database).page("r", "r", where, start, limit=50, ranges=skipping)
         steps[size] = database.steps
-        assert found.places or found.following is not None or with_index or where.q
+        assert found.positions or found.following is not None or with_index or where.q
         for statement, values in database.statements:
             plan = database.plan(statement, values)
             read_whole = [step for step in plan if re.match("SCAN (samples|responses|grades)", step)]
@@ -375,8 +375,8 @@ def test_skipping_costs_no_more_than_a_few_pages(sized: dict[int, Sized]) -> Non
     one_page = 0
     for skip, most in ((0, 1), (2_000, 45)):  # as many times the rows of the page
         database.steps = 0
-        found = ResultScan(database).page("r", "r", ResultFilter(), skip=skip, limit=50)
-        assert found.places[0] == Place(skip, f"case-{skip}", 0)
+        found = ResultPages(database).page("r", "r", ResultFilter(), skip=skip, limit=50)
+        assert found.positions[0] == ResultPosition(skip, f"case-{skip}", 0)
         one_page = database.steps if skip == 0 else one_page
         assert database.steps <= most * one_page
 
@@ -397,8 +397,8 @@ def test_postgresql_reads_pages_by_their_indexes(postgres_url: str) -> None:
         explaining = _Explaining(database_of(storage))
         for where in PAGES.values():
             for position in (0, 9_000):
-                ResultScan(explaining).page("r", "r", where, Place(position, "", -1), limit=50)
-        ResultScan(explaining).page("r", "r", ResultFilter(), skip=5_000, limit=50)
+                ResultPages(explaining).page("r", "r", where, ResultPosition(position, "", -1), limit=50)
+        ResultPages(explaining).page("r", "r", ResultFilter(), skip=5_000, limit=50)
         assert explaining.number > 2 * len(PAGES)
 
 

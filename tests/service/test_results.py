@@ -525,9 +525,9 @@ def test_ten_thousand_results_come_page_by_page_each_once(call: Any, service: Se
 def test_a_filter_that_looks_far_gives_a_cursor_to_go_on(
     call: Any, save: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradeline.service.result_scan.TEXTS_EXAMINED", 3)
-    monkeypatch.setattr("gradeline.service.result_scan.ROWS_EXAMINED", 3)
-    monkeypatch.setattr("gradeline.service.result_scan._TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr("gradeline.store.result_pages.TEXTS_EXAMINED", 3)
+    monkeypatch.setattr("gradeline.store.result_pages.ROWS_EXAMINED", 3)
+    monkeypatch.setattr("gradeline.store.result_pages._TEXTS_PER_QUERY", 2)
     rows = [(Sample(f"c{number}", f"n{number % 7}"), 0, Response(text=""), {}) for number in range(30)]
     run = save(rows)
     for params in ({"q": "n6"}, {"q": "n6", "skip": 2}, {"status": "success"}, {"status": "error"}):

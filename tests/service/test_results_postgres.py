@@ -22,7 +22,7 @@ from gradeline.model import (
     RunGrader,
     Sample,
 )
-from gradeline.service import findings
+from gradeline.service import run_cache
 from gradeline.service.service import Service
 from gradeline.service.settings import ServeSettings
 
@@ -77,7 +77,7 @@ def walked(call: Any, run: str, **params: Any) -> list[str]:
 def test_results_summaries_details_comparisons_and_exports(
     call: Any, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(findings, "_WORTH_STORING", 1)
+    monkeypatch.setattr(run_cache, "_MIN_RESULTS_TO_STORE", 1)
     first, second = saved(service, 5), saved(service, 4)
     history = call("GET", f"/api/evaluations/{second}/results/c1%2F%C3%A9~0/case-history").data
     assert [one["evaluation_id"] for one in history["runs"]] == [first]

@@ -15,7 +15,7 @@ import pytest
 from gradeline.errors import ConfigError
 from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Run, RunGrader, Sample
 from gradeline.service import retention
-from gradeline.service.labels import Opinion
+from gradeline.service.labels import HumanVerdict
 from gradeline.service.retention import RetentionTask, decide, prune
 from gradeline.service.service import Service, build_service
 from gradeline.service.settings import RetentionRules, ServeSettings, age_of
@@ -58,7 +58,7 @@ def add(
 
 
 def definition(**fields: object) -> str:
-    return json.dumps({"suite": "s.yaml", "choice": [], **fields})
+    return json.dumps({"suite": "s.yaml", "options": [], **fields})
 
 
 def reasons(service: Service, rules: RetentionRules = RULES) -> dict[str, str]:
@@ -96,7 +96,7 @@ def test_a_run_that_is_recent_goes_where_only_the_number_counts(service: Service
 def test_runs_that_others_need_stay_with_the_reason(service: Service) -> None:
     for name in ("parent", "baseline", "compared", "replayed", "labelled", "tagged", "suite-tagged", "asked-tag"):
         fields = {
-            "tagged": {"definition": definition(choice=[None, ["release"]])},
+            "tagged": {"definition": definition(options=[None, ["release"]])},
             "suite-tagged": {"definition": definition(document={"tags": ["release"]})},
             "asked-tag": {"asked": {"tag": "release"}},
         }.get(name, {})
@@ -105,7 +105,7 @@ def test_runs_that_others_need_stay_with_the_reason(service: Service) -> None:
     record = service.storage.get_record(ResponseKey("labelled", "a"))
     assert run is not None
     assert record is not None
-    service.labels.put(run, record, "exact", Opinion("pass", "right"), None)
+    service.labels.put(run, record, "exact", HumanVerdict("pass", "right"), None)
     add(service, "child", RECENT, parent="parent")
     add(service, "candidate", RECENT, asked={"baseline_id": "baseline"})
     add(service, "pairwise", RECENT, definition=definition(baselines={"judge": "compared"}))
@@ -181,7 +181,7 @@ def test_the_service_applies_its_rules_by_itself(tmp_path: Path) -> None:
 def test_the_command_line_sets_the_rules(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
     service = build_service(ServeSettings(store=str(store)))
-    add(service, "old"), add(service, "tagged", definition=definition(choice=[None, ["release"]]))
+    add(service, "old"), add(service, "tagged", definition=definition(options=[None, ["release"]]))
     service.stop()
     with Server(store, "--delete-older-than", "90d", "--keep-runs", "0", "--keep-tag", "release") as server:
         while server.call("GET", "/api/evaluations/old")[0] != 404:

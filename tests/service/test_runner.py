@@ -19,7 +19,7 @@ from gradeline.service.errors import ServiceError
 from gradeline.service.secrets import Binding
 from gradeline.service.service import Service, build_service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.suites_of import EvaluationRequest
+from gradeline.service.suite_builder import EvaluationRequest
 from gradeline.testing.fake_judge import FakeJudge
 from gradeline.testing.fake_judge.server import BehaviourRule
 

@@ -11,10 +11,9 @@ from typing import Any, cast
 
 import pytest
 
-from gradeline.service.judge_places import provider_secrets
+from gradeline.service.run_access import open_secrets, provider_secrets, run_access
 from gradeline.service.service import Service
 from gradeline.service.settings import ServeSettings
-from gradeline.service.world import run_access, secrets_of
 
 from .conftest import MASTER_KEY, Answer, Call
 
@@ -260,7 +259,7 @@ def test_a_name_is_resolved_for_each_host_and_never_into_the_environment(
         key: {"kind": "model_judge", "model": "m", "api_key_env": "NAME", "base_url": agent.url, "prompt": "Right?"}
         for key, agent in (("first", one), ("second", other))
     }
-    outside = run_access(secrets_of({"graders": judges}, service.secrets), service.egress)
+    outside = run_access(open_secrets({"graders": judges}, service.secrets), service.egress)
     assert "planted" not in repr(outside)
     answer = call("POST", "/api/evaluations", json={"suite": suite_of({"kind": "http", "url": one.url}, judges)})
     assert (answer.status, answer.error["code"]) == (400, "INVALID_INPUT")

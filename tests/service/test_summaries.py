@@ -21,7 +21,7 @@ from gradeline.model import (
     RunGrader,
     Sample,
 )
-from gradeline.service import findings
+from gradeline.service import run_cache
 from gradeline.service import summaries as module
 from gradeline.service.service import Service
 from gradeline.service.summaries import Summaries
@@ -154,43 +154,44 @@ def test_repeats_of_a_case_say_less_than_as_many_cases(call: Any, service: Servi
     assert wide["low"] < narrow["low"] < narrow["high"] < wide["high"]
 
 
-def test_a_run_that_is_not_repeated_is_summed_up_alike_by_both_ways(service: Service, run: str) -> None:
+def test_both_computations_agree_for_a_run_without_repeats(service: Service, run: str) -> None:
     stored = service.storage.get_run(run)
     assert stored is not None
     counts = service.storage.counts(run)
-    quick = module._walk_over(stored, counts, service.storage, service.database)
-    slow = module._walk_by_case(stored, service.storage, service.database)
+    summaries = Summaries(service.database, service.storage)
+    quick = summaries._compute(stored, counts)
+    slow = summaries._compute_by_case(stored)
     assert quick == msgspec.structs.replace(slow, mean_intervals={}, rate_intervals={})
 
 
-class Walks:
-    """Counts how often the rows of a run are walked over."""
+class Computations:
+    """Counts how often statistics are computed over all rows of a run."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.number = 0
-        walk = module._walk_over
+        compute = Summaries._compute
 
-        def counted(*given: Any) -> Any:
+        def counted(*args: Any) -> Any:
             self.number += 1
-            return walk(*given)
+            return compute(*args)
 
-        monkeypatch.setattr(module, "_walk_over", counted)
+        monkeypatch.setattr(Summaries, "_compute", counted)
 
 
 @pytest.fixture
-def walks(monkeypatch: pytest.MonkeyPatch) -> Walks:
-    return Walks(monkeypatch)
+def computations(monkeypatch: pytest.MonkeyPatch) -> Computations:
+    return Computations(monkeypatch)
 
 
-def test_a_finished_run_is_walked_once(service: Service, run: str, walks: Walks) -> None:
+def test_statistics_of_an_ended_run_are_computed_once(service: Service, run: str, computations: Computations) -> None:
     summaries = Summaries(service.database, service.storage)
     stored = service.storage.get_run(run)
     assert stored is not None
     assert [summaries.of(stored) for _ in range(3)] == [summaries.of(stored)] * 3
-    assert walks.number == 1
+    assert computations.number == 1
 
 
-def test_a_change_of_its_counts_is_seen_at_once(service: Service, run: str, walks: Walks) -> None:
+def test_a_change_of_the_counts_is_visible_at_once(service: Service, run: str, computations: Computations) -> None:
     summaries = Summaries(service.database, service.storage)
     stored = service.storage.get_run(run)
     assert stored is not None
@@ -202,57 +203,57 @@ def test_a_change_of_its_counts_is_seen_at_once(service: Service, run: str, walk
         "3 responses graded, 3 grader errors",
     )
     assert (before.average_latency_ms, after.average_latency_ms) == (20.0, 25.0)
-    assert walks.number == 2
+    assert computations.number == 2
 
 
-def test_the_walk_of_a_large_run_outlives_a_restart(
-    service: Service, run: str, walks: Walks, monkeypatch: pytest.MonkeyPatch
+def test_statistics_of_a_large_run_survive_a_restart(
+    service: Service, run: str, computations: Computations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(findings, "_WORTH_STORING", 5)
+    monkeypatch.setattr(run_cache, "_MIN_RESULTS_TO_STORE", 5)
     stored = service.storage.get_run(run)
     assert stored is not None
     first = Summaries(service.database, service.storage).of(stored)
     assert Summaries(service.database, service.storage).of(stored) == first
-    assert walks.number == 1
+    assert computations.number == 1
     put(service, run, "d", Response(text="x"), {"exact": grade("pass")})
     assert Summaries(service.database, service.storage).of(stored).sentence == "3 responses graded, 3 grader errors"
     service.storage.delete_run(run)
     assert service.database.read("SELECT * FROM result_walks") == []
 
 
-def test_a_run_that_goes_on_is_not_walked_for_every_page(
-    service: Service, run: str, walks: Walks, monkeypatch: pytest.MonkeyPatch
+def test_statistics_of_a_run_in_progress_are_not_computed_for_every_page(
+    service: Service, run: str, computations: Computations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(findings, "_PATIENCE", 1e9)
+    monkeypatch.setattr(run_cache, "_STALE_FACTOR", 1e9)
     stored = service.storage.update_run(run, status="running")
     summaries = Summaries(service.database, service.storage)
     summaries.of(stored)
     put(service, run, "d", Response(text="x", latency_ms=40.0), {"exact": grade("pass"), "judge": grade("pass")})
     later = summaries.of(stored)
-    assert (walks.number, later.successful_responses, later.grader_pass_counts["exact"]) == (1, 4, 2)
+    assert (computations.number, later.successful_responses, later.grader_pass_counts["exact"]) == (1, 4, 2)
     done = msgspec.structs.replace(stored, status="completed")
     assert summaries.of(done).average_latency_ms == 25.0
-    assert walks.number == 2
+    assert computations.number == 2
 
 
-def test_nobody_waits_for_the_walk_of_a_large_run_that_goes_on(
+def test_no_request_waits_for_the_statistics_of_a_large_run_in_progress(
     service: Service, run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_TOO_LONG_TO_WAIT", 5)
-    monkeypatch.setattr(findings, "_PATIENCE", 1e9)
-    may_walk, walk = Event(), module._walk_over
+    monkeypatch.setattr(module, "_MAX_RESULTS_TO_WAIT_FOR", 5)
+    monkeypatch.setattr(run_cache, "_STALE_FACTOR", 1e9)
+    may_compute, compute = Event(), Summaries._compute
 
-    def slow(*given: Any) -> Any:
-        assert may_walk.wait(20)
-        return walk(*given)
+    def slow(*args: Any) -> Any:
+        assert may_compute.wait(20)
+        return compute(*args)
 
-    monkeypatch.setattr(module, "_walk_over", slow)
+    monkeypatch.setattr(Summaries, "_compute", slow)
     stored = service.storage.update_run(run, status="running")
     summaries = Summaries(service.database, service.storage)
     before = [summaries.of(stored) for _ in range(3)][-1]
     assert (before.average_latency_ms, before.grader_pass_counts) == (None, {"exact": 1, "judge": 0})
     assert before.sentence == "2 responses graded, 3 grader errors"
-    may_walk.set()
+    may_compute.set()
     for thread in enumerate_threads():
         if thread.name == "result_walks":
             thread.join(20)

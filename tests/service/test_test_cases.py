@@ -14,7 +14,7 @@ from gradeline.model.sample import TestCase
 from gradeline.service.errors import Code, ServiceError
 from gradeline.service.requests import PageRequest, encode_cursor
 from gradeline.service.service import Service
-from gradeline.service.test_cases import MAX_COUNTED, Filter, TestCases, new_case
+from gradeline.service.test_cases import MAX_COUNTED, CaseFilter, TestCases, new_case
 from gradeline.store import SqliteStorage
 
 Call = Any
@@ -329,14 +329,14 @@ class TestStore:
         with SqliteStorage(tmp_path / "store.db") as storage:
             cases = TestCases(storage.database)
             cases.add(new_case({**GOOD, "tags": ["all"]}) for _ in range(MAX_COUNTED))
-            exact = cases.page(PageRequest.of(2), Filter(q=GOOD["input"]))
+            exact = cases.page(PageRequest.of(2), CaseFilter(q=GOOD["input"]))
             assert (len(exact.cases), exact.total, exact.capped) == (2, MAX_COUNTED, False)
             cases.add([new_case({**GOOD, "tags": ["all"]})])
-            capped = cases.page(PageRequest.of(2), Filter(q=GOOD["input"]))
+            capped = cases.page(PageRequest.of(2), CaseFilter(q=GOOD["input"]))
             assert (len(capped.cases), capped.total, capped.capped) == (2, MAX_COUNTED, True)
-            last = cases.page(PageRequest.of(1000, MAX_COUNTED), Filter(q=GOOD["input"]))
+            last = cases.page(PageRequest.of(1000, MAX_COUNTED), CaseFilter(q=GOOD["input"]))
             assert (len(last.cases), last.capped, last.next_cursor) == (1, True, None)
-            tagged = cases.page(PageRequest.of(1000, MAX_COUNTED), Filter(tag="all"))
+            tagged = cases.page(PageRequest.of(1000, MAX_COUNTED), CaseFilter(tag="all"))
             assert (len(tagged.cases), tagged.total, tagged.capped) == (1, MAX_COUNTED + 1, False)
             assert cases.page(PageRequest.of(1)).total == MAX_COUNTED + 1
 

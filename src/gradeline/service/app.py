@@ -11,8 +11,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp
 
 from gradeline import __version__
-from gradeline.service.event_streams import EventStreams
-from gradeline.service.limits import BodyLimitMiddleware, ConcurrencyLimitMiddleware, RequestLimits, TrialPool
+from gradeline.service.limits import (
+    BodyLimitMiddleware,
+    ConcurrencyLimitMiddleware,
+    EventStreams,
+    RequestLimits,
+    TrialPool,
+)
 from gradeline.service.middleware import AuthMiddleware, DrainMiddleware, HeadMiddleware, SecurityHeadersMiddleware
 from gradeline.service.openapi import operations_of
 from gradeline.service.responses import add_error_handlers

@@ -8,7 +8,7 @@ start, or the next import of that size, moves the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from time import monotonic, sleep
@@ -16,13 +16,14 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from gradeline.errors import StoreError
+from gradeline.model.sample import TestCase
 from gradeline.service.errors import Code, ServiceError
-from gradeline.store.database import Database, Dialect, Row, Transaction, Value
+from gradeline.store.database import Database, Dialect, Transaction, Value
 from gradeline.store.leases import LEASE_S, is_alive, seconds_between, this_process
+from gradeline.store.queries import copy_test_cases, insert_rows, select_test_cases
 
 BATCH = 1_000
 """Rows of one transaction."""
-_ROWS_OF_STATEMENT = 500
 _SHARE_OF_OTHERS = 0.25
 """Of the time of a batch, which writers of other processes get to take their turn."""
 _LONGEST_PAUSE_S = 0.1
@@ -45,15 +46,6 @@ def create_imports(transaction: Transaction, dialect: Dialect) -> None:
         " test_case TEXT NOT NULL)"
     )
     transaction.run("CREATE INDEX imported_cases_of_import ON imported_cases (import, n)")
-
-
-def insert_rows(transaction: Transaction, table: str, columns: str, rows: Iterable[tuple[Value, ...]]) -> None:
-    """Add rows to one of our tables."""
-    source = iter(rows)
-    while chunk := list(islice(source, _ROWS_OF_STATEMENT)):
-        places = ", ".join([f"({', '.join('?' * len(chunk[0]))})"] * len(chunk))
-        values = [value for row in chunk for value in row]
-        transaction.run(f"INSERT INTO {table} ({columns}) VALUES {places}", *values)  # noqa: S608 - made of constants
 
 
 class CaseImports:
@@ -106,7 +98,7 @@ class CaseImports:
     def finish_abandoned(self) -> None:
         """Move the rest of complete imports whose process is gone, and remove what incomplete ones left."""
         for import_id, owner, at, now, complete in self._database.read(
-            f"SELECT id, owner, at, {_NOW}, complete FROM case_imports"  # noqa: S608 - made of constants
+            f"SELECT id, owner, at, {_NOW}, complete FROM case_imports"  # noqa: S608 - constants
         ):
             if self._is_worked_on(import_id, owner, seconds_between(at, now)):
                 continue
@@ -155,7 +147,7 @@ class CaseImports:
     def _move_some(self, transaction: Transaction, import_id: str) -> bool:
         """Move a batch; False when nothing is left."""
         found = transaction.run(
-            f"UPDATE case_imports SET at = {_NOW} WHERE id = ? RETURNING created_by",  # noqa: S608 - made of constants
+            f"UPDATE case_imports SET at = {_NOW} WHERE id = ? RETURNING created_by",  # noqa: S608 - constants
             import_id,
         )
         if not found:
@@ -169,10 +161,10 @@ class CaseImports:
             transaction.run("DELETE FROM case_imports WHERE id = ?", import_id)
             return False
         self._take_turn(transaction)
-        transaction.run(
-            "INSERT INTO test_cases (id, test_case, created_by) SELECT imported_cases.id, test_case, created_by"
-            " FROM imported_cases JOIN case_imports ON case_imports.id = import"
-            " WHERE import = ? AND n <= ? ORDER BY n",
+        copy_test_cases(
+            transaction,
+            "SELECT imported_cases.id, test_case, created_by FROM imported_cases"
+            " JOIN case_imports ON case_imports.id = import WHERE import = ? AND n <= ? ORDER BY n",
             import_id,
             last,
         )
@@ -207,7 +199,7 @@ def _complete(
 
 def _require(transaction: Transaction, import_id: str) -> None:
     """The import's row, locked until the transaction ends; another process may have taken this one for dead."""
-    statement = f"UPDATE case_imports SET at = {_NOW} WHERE id = ? RETURNING id"  # noqa: S608 - made of constants
+    statement = f"UPDATE case_imports SET at = {_NOW} WHERE id = ? RETURNING id"  # noqa: S608 - constants
     if not transaction.run(statement, import_id):
         raise ServiceError(
             Code.STORAGE_UNAVAILABLE, "The import took too long and was removed; nothing of it is stored"
@@ -243,20 +235,12 @@ class CaseTags:
         rows = self._database.read(f"SELECT tag, live {self._in_use} ORDER BY tag", part)
         return TagMatch(part, {tag: int(live) for tag, live in rows})
 
-    def rows(self, match: TagMatch, after: int, limit: int, skip: int = 0) -> list[Row]:
-        """Number and stored form of the cases that have any of the tags, by number, from behind one on."""
+    def page(self, match: TagMatch, after: int, limit: int, skip: int = 0) -> list[tuple[int, TestCase]]:
+        """The cases with any of the tags, after their numbers, from after one number on."""
         if not match.cases:
             return []
         numbers, values = self._numbers(match, after, limit + skip)
-        return self._database.read(
-            f"""SELECT test_cases.n, test_cases.test_case FROM (
-                SELECT n FROM ({numbers}) AS merged ORDER BY n LIMIT ? OFFSET ?
-            ) AS page CROSS JOIN test_cases WHERE test_cases.n = page.n AND test_cases.deleted = 0
-            ORDER BY test_cases.n""",  # noqa: S608 - made of constants
-            *values,
-            limit,
-            skip,
-        )
+        return select_test_cases(self._database.read, numbers, values, limit, skip)
 
     def count(self, match: TagMatch) -> tuple[int, bool]:
         """The number of cases with any of the tags, and whether there are more, which only several tags can have."""
@@ -267,7 +251,7 @@ class CaseTags:
         # a case may have several of the tags
         numbers, values = self._numbers(match, 0, MAX_COUNTED + 1)
         ((number,),) = self._database.read(
-            f"SELECT count(*) FROM (SELECT n FROM ({numbers}) AS merged LIMIT ?) AS counted",  # noqa: S608 - made of constants
+            f"SELECT count(*) FROM (SELECT n FROM ({numbers}) AS merged LIMIT ?) AS counted",  # noqa: S608 - constants
             *values,
             MAX_COUNTED + 1,
         )
@@ -276,7 +260,7 @@ class CaseTags:
     def _numbers(self, match: TagMatch, after: int, most: int) -> tuple[str, list[Value]]:
         """A query for the first numbers of cases with any of the tags."""
         if len(match.cases) > _MOST_MERGED:
-            every = f"SELECT DISTINCT n FROM case_tags WHERE tag IN (SELECT tag {self._in_use}) AND n > ?"  # noqa: S608 - made of constants
+            every = f"SELECT DISTINCT n FROM case_tags WHERE tag IN (SELECT tag {self._in_use}) AND n > ?"  # noqa: S608 - constants
             return every, [match.part, after]
         one = "SELECT n FROM (SELECT n FROM case_tags WHERE tag = ? AND n > ? ORDER BY n LIMIT ?) AS tagged"
         values: list[Value] = [value for tag in match.cases for value in (tag, after, most)]

@@ -1,9 +1,9 @@
-"""Two runs side by side, as the API shows them: whether they can be compared, what changed, and how sure that is."""
+"""Comparisons of runs as the API returns them: of two, of several, and of one suite over time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
@@ -25,9 +25,10 @@ from gradeline.rest_types import (
     SuiteTrend,
     SuiteTrendPoint,
 )
-from gradeline.service.run_rows import source_of
 from gradeline.stats.paired import score_change
-from gradeline.store.database import Database, Value
+from gradeline.store.database import Database
+from gradeline.store.queries import excerpts as read_excerpts
+from gradeline.store.queries import response_source
 from gradeline.verdict.evidence import AgentErrors, case_score
 from gradeline.verdict.paired_decision import MARGIN, GraderComparison
 from gradeline.verdict.ranking import PairDifference
@@ -35,25 +36,12 @@ from gradeline.verdict.ranking import PairDifference
 LONGEST = 200
 """Characters of an excerpt."""
 
-_READ = 2 * LONGEST
-"""More than is shown: blanks are put together."""
-_AT_ONCE = 500
-
-# of an input of several turns the first one
-_COLUMNS: Mapping[Literal["sqlite", "postgresql"], tuple[str, str]] = {
-    "sqlite": (
-        "coalesce(json_extract(samples.sample, '$.input[0]'), json_extract(samples.sample, '$.input'))",
-        "json_extract(responses.response, '$.text')",
-    ),
-    "postgresql": (
-        "coalesce(samples.sample::json #>> '{input,0}', samples.sample::json ->> 'input')",
-        "responses.response::json ->> 'text'",
-    ),
-}
+_READ_CHARS = 2 * LONGEST
+"""More than is returned, because whitespace is collapsed."""
 
 
 class Excerpt(NamedTuple):
-    """What was asked and answered; None where there is nothing."""
+    """The beginnings of an input and of the response to it; None if there is none."""
 
     input: str | None
     output: str | None
@@ -63,45 +51,29 @@ NOTHING = Excerpt(None, None)
 
 
 class Excerpts:
-    """Reads excerpts from a store."""
+    """Reads excerpts of the cases of runs."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def of(self, run: str, cases: Sequence[str]) -> dict[str, Excerpt]:
-        """The excerpts of a run's cases, of their first repeat; a run that regrades has those of its parent."""
-        if not cases:
-            return {}
-        source = source_of(self._database.read, run)
-        asked, answered = _COLUMNS[self._database.dialect.name]
-        found: dict[str, Excerpt] = {}
-        for start in range(0, len(cases), _AT_ONCE):
-            some: list[Value] = list(cases[start : start + _AT_ONCE])
-            rows = self._database.read(
-                f"""SELECT samples.case_key, substr({asked}, 1, ?), substr({answered}, 1, ?)
-                FROM samples LEFT JOIN responses ON responses.run = samples.run
-                    AND responses.case_key = samples.case_key AND responses.repeat = 0
-                WHERE samples.run = ? AND samples.case_key IN ({", ".join("?" * len(some))})""",  # noqa: S608 - made of constants
-                _READ,
-                _READ,
-                source,
-                *some,
-            )
-            found |= {case: Excerpt(one_line(first), one_line(second)) for case, first, second in rows}
-        return found
+        """The excerpts of cases at their first repeat; a run that regrades has those of its parent."""
+        read = self._database.read
+        rows = read_excerpts(read, self._database.dialect, response_source(read, run), cases, _READ_CHARS)
+        return {case: Excerpt(one_line(first), one_line(second)) for case, first, second in rows}
 
 
 def one_line(text: str | None) -> str | None:
-    """The beginning of a text, blanks put together, cut with a mark where there is more."""
+    """The beginning of a text on one line, with an ellipsis if it is cut."""
     if text is None:
         return None
     line = " ".join(text.split())
-    whole = len(line) <= LONGEST and len(text) < _READ
+    whole = len(line) <= LONGEST and len(text) < _READ_CHARS
     return line if whole else f"{line[: LONGEST - 1]}…"
 
 
 MOST_CASES = 10_000
-"""Cases that are listed one by one; those that changed come first in line."""
+"""Maximum number of cases in a comparison; changed cases are listed first."""
 
 _KINDS: tuple[ChangeKind, ...] = ("improved", "worse", "mixed", "same", "missing", "edited")
 
@@ -191,7 +163,7 @@ def _with_texts(changes: list[CaseChange], excerpts: Excerpts, baseline: str, ca
 
 
 def _changes(storage: Storage, found: Comparison) -> list[CaseChange]:
-    """Every case of both runs: in the order of the candidate, then those of the baseline alone."""
+    """Every case of both runs: in the order of the candidate, then those that only the baseline has."""
     keys = list(found.graders)
     before, after = (read_scores(storage, run, keys) for run in (found.baseline, found.candidate))
     return list(_case_changes(before, after, keys, frozenset(found.edited), Rules.of(found.candidate).agent_errors))
@@ -228,7 +200,7 @@ def _direction(before: float | None, after: float | None, noise: float) -> Chang
 
 
 def _of_all(changes: frozenset[ChangeKind]) -> ChangeKind:
-    """What all graders say of a case together."""
+    """The change of a case over all graders."""
     if {"improved", "worse"} <= changes:
         return "mixed"
     order: tuple[ChangeKind, ...] = ("improved", "worse", "same")

@@ -12,39 +12,43 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from gradeline.engine.definition import RunDefinition, RunOptions, command
-from gradeline.engine.early_stopping import (
-    in_run_order,
-    include_all_cases,
-    obstacle_warning,
-    plan_looks,
-    stops_early,
-    with_seed,
-)
+from gradeline.engine.early_stopping import in_run_order, include_all_cases, obstacle_warning
 from gradeline.engine.lifecycle import now
-from gradeline.engine.orchestrate import regrade_warnings, with_baseline_gate, with_early_stopping
-from gradeline.engine.prepare import PreparedRun, prepare
+from gradeline.engine.orchestrate import RunRequest, plan_regrade, plan_runs
+from gradeline.engine.prepare import PreparedRun
 from gradeline.errors import ConfigError
-from gradeline.model import Run, Sample, quote, sample_digest
+from gradeline.model import Run, Sample, quote
 from gradeline.rest_types import Evaluation
 from gradeline.service.audit import Recorder, unrecorded
 from gradeline.service.auth import Caller
-from gradeline.service.egress import ServiceEgress
+from gradeline.service.claimed_run import CANCELLED
 from gradeline.service.errors import Code, ServiceError, not_found
-from gradeline.service.events import STOPPED, Events
-from gradeline.service.held import CANCELLED
+from gradeline.service.events import ENDED, STOPPED, EventBroker
 from gradeline.service.requests import IdempotencyKeys, PageRequest
+from gradeline.service.run_access import (
+    ServiceEgress,
+    check_document,
+    limit_concurrency,
+    open_secrets,
+    run_access,
+    suite_for_run,
+)
+from gradeline.service.run_cache import VerdictCache
 from gradeline.service.run_list import RunFilter, RunList
-from gradeline.service.run_rows import ENDED, insert_run, insert_samples, read_run, source_of
 from gradeline.service.runner import Runner
 from gradeline.service.secrets import Secrets
 from gradeline.service.settings import ServeSettings
-from gradeline.service.suite_yaml import suite_yaml
-from gradeline.service.suites_of import MOST_RESULTS, BuiltSuite, EvaluationRequest, SuiteBuilder, refused
-from gradeline.service.verdicts import Verdicts
-from gradeline.service.world import check_document, run_access, secrets_of, suite_for_run, within_maximum
+from gradeline.service.suite_builder import (
+    MAX_RESULTS,
+    BuiltSuite,
+    EvaluationRequest,
+    SuiteBuilder,
+    config_error,
+    suite_yaml,
+)
 from gradeline.store.database import Database, SharedStorage, Transaction
 from gradeline.store.maintenance import usage_of_run
-from gradeline.store.rows import new_run_id
+from gradeline.store.queries import insert_run, insert_samples, read_run, response_source
 
 DEFAULT_TIMEOUT_S = 30.0
 """Of a call of an agent over HTTP for which nobody said another one."""
@@ -87,9 +91,9 @@ class Evaluations:
         database: Database,
         egress: ServiceEgress,
         secrets: Secrets,
-        events: Events,
+        events: EventBroker,
         runner: Runner,
-        maker: SuiteBuilder,
+        suites: SuiteBuilder,
     ) -> None:
         self._settings = settings
         self._storage = storage
@@ -99,10 +103,10 @@ class Evaluations:
         self._events = events
         self._runner = runner
         self._queue = runner.queue
-        self._maker = maker
+        self._suites = suites
         self._keys = IdempotencyKeys(database)
         self._list = RunList(database)
-        self._elsewhere = Verdicts(storage)
+        self._verdicts = VerdictCache(storage)
 
     def start(
         self, asked: EvaluationRequest, caller: Caller, key: str | None = None, record: Recorder = unrecorded
@@ -154,63 +158,49 @@ class Evaluations:
             raise ServiceError(Code.RATE_LIMITED, message, headers=_RETRY)
 
     def _new_runs(self, asked: EvaluationRequest, caller: Caller) -> tuple[list[Run], list[Sample]]:
-        made = self._maker.made(asked, caller)
-        baseline = None
-        if asked.baseline_id is not None:
-            baseline = self._storage.get_run(asked.baseline_id)
-            if baseline is None:
-                unknown = f"no evaluation {quote(asked.baseline_id, 60)}"
-                errors = [{"field": "baseline_id", "message": unknown}]
-                raise ServiceError(Code.INVALID_INPUT, f"Field 'baseline_id': {unknown}", details={"errors": errors})
+        made = self._suites.build(asked, caller)
+        if asked.baseline_id is not None and self._storage.get_run(asked.baseline_id) is None:
+            unknown = f"no evaluation {quote(asked.baseline_id, 60)}"
+            errors = [{"field": "baseline_id", "message": unknown}]
+            raise ServiceError(Code.INVALID_INPUT, f"Field 'baseline_id': {unknown}", details={"errors": errors})
         lead = "suite" if asked.suite is not None else ""
         try:
-            runs = asyncio.run(self._prepared_runs(made, baseline, stop_early=asked.stop_early))
-            return runs, made.samples
+            return asyncio.run(self._plan_runs(made, asked)), made.samples
         except ConfigError as error:
-            raise refused(error, lead) from None
+            raise config_error(error, lead) from None
 
-    async def _prepared_runs(self, made: BuiltSuite, baseline: Run | None, *, stop_early: bool) -> list[Run]:
-        """A run for each model; everything is made ready once, so that what is wrong is found before it is stored."""
-        document = made.document
-        secrets = secrets_of(document, self._secrets)
-        suite = suite_for_run(document, secrets, self._settings)
-        baselines: dict[str, str] = {}
-        if baseline is not None:
-            suite = with_baseline_gate(suite, baseline)
-            baselines = {spec.key: baseline.id for spec in suite.graders if not spec.config.get("baseline")}
-        if stop_early:
-            suite = with_early_stopping(suite)
-        if baseline is not None or stop_early:
-            document = {**document, "gate": suite.shown["gate"]}
-        models: tuple[str | None, ...] = suite.target.models or (None,)
-        group = new_run_id() if len(models) > 1 else None
-        outside = run_access(secrets, self._egress, self._settings.max_concurrency)
-        runs = []
-        for model in models:
-            choice = RunOptions(tags=() if made.tag is None else (made.tag,), model=model)
-            async with prepare(suite, choice, self._storage, baselines=baselines, outside=outside) as prepared:
-                _check_cases(prepared, made.samples)
-                name = suite.name if group is None else f"{suite.name} [{model}]"
-                new = prepared.new_run(name, group=group, warnings=prepared.warnings(lambda: made.samples))
-                total = len(made.samples) * new.repeats
-                if total > MOST_RESULTS:
-                    raise ServiceError(Code.INVALID_INPUT, f"{total:,} results are too many; at most {MOST_RESULTS:,}")
-                new = replace(new, id=new_run_id(), total=total, definition=prepared.definition(document))
-                if stops_early(new):
-                    digests = {sample.case_key: sample_digest(sample) for sample in made.samples}
-                    new = plan_looks(self._storage, with_seed(new), digests)
-                runs.append(new)
-        return runs
+    async def _plan_runs(self, made: BuiltSuite, asked: EvaluationRequest) -> list[Run]:
+        """A run for each model, as it is stored; the runner executes it."""
+        secrets = open_secrets(made.document, self._secrets)
+        suite = suite_for_run(made.document, secrets, self._settings)
+        access = run_access(secrets, self._egress, self._settings.max_concurrency)
+        request = RunRequest(
+            suite,
+            RunOptions(tags=() if made.tag is None else (made.tag,)),
+            baseline=asked.baseline_id,
+            stop_early=asked.stop_early,
+            document=made.document,
+            samples=made.samples,
+        )
+        async with plan_runs(self._storage, request, access=access) as specs:
+            for spec in specs:
+                _check_cases(spec.prepared, made.samples)
+                total = len(made.samples) * spec.run.repeats
+                if total > MAX_RESULTS:
+                    raise ServiceError(Code.INVALID_INPUT, f"{total:,} results are too many; at most {MAX_RESULTS:,}")
+            return [spec.run for spec in specs]
 
     def get(self, run: str) -> Evaluation:
         """One evaluation, with how far it has come and what it came to."""
-        now_ = self._events.standing(run)
-        asked, outcome = self._list.kept([run]).get(run, (None, None))
+        now_ = self._events.run_state(run)
+        asked, outcome = self._list.requests([run]).get(run, (None, None))
         shown = _shown(now_.run, asked, now_.progress.answered)
         verdict, comparison = (outcome or {}).get("verdict"), (outcome or {}).get("comparison")
         if asked is None and now_.run.status == "completed":
-            verdict = self._elsewhere.of(now_.run)
-        return replace(shown, progress=now_.progress, held_by_service=now_.held, verdict=verdict, comparison=comparison)
+            verdict = self._verdicts.get(now_.run)
+        return replace(
+            shown, progress=now_.progress, held_by_service=now_.in_queue, verdict=verdict, comparison=comparison
+        )
 
     def storage(self, run: str) -> RunStorage:
         """What a run takes in the store; all its rows are read."""
@@ -223,7 +213,7 @@ class Evaluations:
         """A part of the list, the newest first."""
         found = self._list.page(page, wanted)
         ids = [run.id for run in found.runs]
-        kept, counts = self._list.kept(ids), self._list.result_counts(found.runs)
+        kept, counts = self._list.requests(ids), self._list.result_counts(found.runs)
         rates = self._list.pass_rates(found.runs, counts)
         shown = [_shown(run, kept.get(run.id, (None, None))[0], counts[run.id]) for run in found.runs]
         return EvaluationPage(
@@ -240,7 +230,7 @@ class Evaluations:
         document = RunDefinition.of(run).document if run.definition else None
         if document is None:
             raise ServiceError(Code.NOT_FOUND, f"The evaluation {quote(run_id, 60)} keeps no suite: it has a file")
-        return suite_yaml(document, self._storage.samples(source_of(self._database.read, run_id)))
+        return suite_yaml(document, self._storage.samples(response_source(self._database.read, run_id)))
 
     def cancel(self, run_id: str, record: Recorder = unrecorded) -> Evaluation:
         """End a run; what is in flight is finished first."""
@@ -325,7 +315,7 @@ class Evaluations:
     def _check_secrets(self, run: Run, caller: Caller) -> None:
         document = RunDefinition.of(run).document if run.definition else None
         if document is not None and run.status in STOPPED:
-            check_document(document, self._secrets, caller, asking=run.parent is None)
+            check_document(document, self._secrets, caller, calls_target=run.parent is None)
 
     def regrade(
         self,
@@ -339,13 +329,13 @@ class Evaluations:
         parent = self._required(run_id)
         if parent.status not in STOPPED:
             raise _conflict(parent, "cannot be regraded before it ends")
-        document = self._regraded(parent, self._maker.graders(grader_ids, caller))
+        document = self._regraded(parent, self._suites.build_graders(grader_ids, caller))
         try:
-            new = asyncio.run(self._prepared_regrade(parent, document, name))
+            new = asyncio.run(self._plan_regrade(parent, document, name))
         except ConfigError as error:
-            raise refused(error) from None
-        total = self._events.standing(run_id).progress.answered
-        run = replace(new, id=new_run_id(), total=total, target=parent.target)
+            raise config_error(error) from None
+        total = self._events.run_state(run_id).progress.answered
+        run = replace(new, total=total, target=parent.target)
         asked = EvaluationRequest(grader_ids=list(map(_plain, grader_ids)), name=name)
 
         def work(transaction: Transaction) -> None:
@@ -365,16 +355,16 @@ class Evaluations:
             document = {"name": parent.suite, "target": {"kind": "replay", "run": parent.id}, "dataset": []}
         return {**{key: value for key, value in document.items() if key not in ("gate", "reward")}, "graders": graders}
 
-    async def _prepared_regrade(self, parent: Run, document: dict[str, Any], name: str | None) -> Run:
-        secrets = secrets_of(document, self._secrets, asking=False)
+    async def _plan_regrade(self, parent: Run, document: dict[str, Any], name: str | None) -> Run:
+        secrets = open_secrets(document, self._secrets, calls_target=False)
         suite = suite_for_run(document, secrets, self._settings)
-        outside = run_access(secrets, self._egress, self._settings.max_concurrency)
-        choice = within_maximum(RunOptions(repeats=parent.repeats), suite, self._settings)
-        async with prepare(suite, choice, self._storage, asking=False, outside=outside) as prepared:
-            warnings = regrade_warnings(self._storage, prepared, parent)
-            new = prepared.new_run(name or parent.name, parent=parent.id, warnings=warnings)
-            # its answers are those of the parent's looks, so it is compared by them
-            return replace(new, definition=prepared.definition(document), early=parent.early)
+        access = run_access(secrets, self._egress, self._settings.max_concurrency)
+        options = limit_concurrency(RunOptions(repeats=parent.repeats), suite, self._settings)
+        planning = plan_regrade(
+            self._storage, parent, suite, options, name or parent.name, document=document, access=access
+        )
+        async with planning as spec:
+            return spec.run
 
     def delete(self, run_id: str, record: Recorder = unrecorded) -> None:
         """Delete a run with everything that belongs to it."""

@@ -16,7 +16,7 @@ from typing import IO, NamedTuple, cast
 
 import msgspec
 
-from gradeline.engine.conclude import RunReport, conclude
+from gradeline.engine.aggregate import RunReport, conclude
 from gradeline.errors import ConfigError
 from gradeline.model import Record, Run, RunGrader, Storage, to_json
 from gradeline.report.html import write_html

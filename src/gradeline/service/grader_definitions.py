@@ -1,4 +1,4 @@
-"""Definitions of graders that callers send: read with every fault named, before anything is stored or run."""
+"""Grader definitions from requests, checked before they are stored or run, and the graders of the operator's folder."""
 
 from __future__ import annotations
 
@@ -17,31 +17,30 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gradeline import graders
-from gradeline.api.threads import wait_for
+from gradeline.engine.event_loop import wait_for
 from gradeline.errors import ConfigError, DataError, Problem
 from gradeline.graders.registry import ALIASES, registry
 from gradeline.model import GraderProtocol, clean_data, clean_text, quote
-from gradeline.service.egress import ServiceEgress
 from gradeline.service.errors import Code, ServiceError
-from gradeline.service.judge_places import places_of, remote_faults
-from gradeline.usercode.loader import CodeSpec, FunctionEntry, CodeRequest
+from gradeline.service.run_access import ServiceEgress, definition_connections, definition_faults
+from gradeline.usercode.loader import CodeRequest, CodeSpec, FunctionEntry
 from gradeline.usercode.pool import WorkerPool
 
 MAX_NAME = 100
 MAX_DESCRIPTION = 500
 MAX_CONFIG = 200_000
-"""Characters of a config as JSON."""
+"""Maximum length of a config as JSON, in characters."""
 ID_PATTERN = "^[A-Za-z0-9_.-]{1,100}$"
 UNSAVED = "new"
 """The id of a definition that is not stored."""
 PYTHON = "python"
-"""The type of the operator's own functions, which nobody can define over REST."""
+"""The type of the operator's own functions, which cannot be defined over REST."""
 
 _ID_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
 
 
 class GraderDraft(NamedTuple):
-    """A definition that was found right."""
+    """A valid definition."""
 
     name: str
     description: str | None
@@ -55,42 +54,40 @@ def read_definition(fields: Mapping[str, object], egress: ServiceEgress | None) 
     name, description = fields.get("name"), fields.get("description")
     if name is None:
         raise ServiceError(Code.MISSING_FIELD, "Field 'name' is required")
-    own_name = checked_text("name", name, MAX_NAME)
-    own_description = None
+    name_ = checked_text("name", name, MAX_NAME)
+    description_ = None
     if description is not None:
-        own_description = checked_text("description", description, MAX_DESCRIPTION, least=0)
+        description_ = checked_text("description", description, MAX_DESCRIPTION, least=0)
     kind = _checked_kind(fields)
     config = checked_config(_whole_config(fields))
-    return GraderDraft(own_name, own_description, kind, config, made(kind, config, egress).fingerprint)
+    return GraderDraft(name_, description_, kind, config, build_grader(kind, config, egress).fingerprint)
 
 
-def made(kind: str, config: Mapping[str, Any], egress: ServiceEgress | None) -> GraderProtocol:
-    """The grader of a definition from outside; all that is wrong with it is told at once."""
+def build_grader(kind: str, config: Mapping[str, Any], egress: ServiceEgress | None) -> GraderProtocol:
+    """The grader of a definition; `ServiceError` with all faults of the definition."""
     try:
         grader = graders.create(kind, config)
-        problems = list(remote_faults(grader))
+        problems = list(definition_faults(kind, config, grader))
     except ConfigError as error:
         problems = list(error.problems)
     if problems:
         raise problems_error(Code.INVALID_GRADER, problems)
     if egress is not None:
-        for place in places_of(grader):
-            if place.base_url is not None:
-                egress.check_url(place.base_url, f"{place.path}.base_url")
+        for connection in definition_connections(kind, config):
+            if connection.base_url is not None:
+                egress.check_url(connection.base_url, f"{connection.path}.base_url")
     return grader
 
 
 def _whole_config(fields: Mapping[str, object]) -> Mapping[str, Any]:
-    """The config; rules may stand beside it, as seeds of definitions have them."""
+    """The config, including rules that are next to it."""
     config: Any = fields.get("config")
     config = {} if config is None else config
     rules = fields.get("rules")
     if rules is None:
         return dict(config)
     if "rules" in config:
-        raise problems_error(
-            Code.INVALID_GRADER, [Problem("rules", "stands both beside and inside 'config'; keep one")]
-        )
+        raise problems_error(Code.INVALID_GRADER, [Problem("rules", "is both next to and inside 'config'; keep one")])
     return {**config, "rules": rules}
 
 
@@ -103,7 +100,7 @@ def _checked_kind(fields: Mapping[str, object]) -> str:
         raise problems_error(Code.INVALID_GRADER, [problem])
     kind = ALIASES.get(named[0], named[0])
     if kind == PYTHON:
-        problem = Problem("type", "Python graders are files of the operator's folder; see --graders-dir")
+        problem = Problem("type", "Python graders are files in the operator's folder; see --graders-dir")
         raise problems_error(Code.INVALID_GRADER, [problem])
     try:
         known = not clean_text(kind).changed and registry.get(kind)
@@ -115,45 +112,45 @@ def _checked_kind(fields: Mapping[str, object]) -> str:
 
 
 def checked_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config, if a record can hold it as it is."""
+    """The config, if it can be stored unchanged."""
     try:
         cleaned: dict[str, Any] = clean_data(config, "config")
     except DataError as error:
         raise ServiceError(Code.INVALID_INPUT, f"Field 'config': {error}") from None
     if cleaned != config:
-        raise ServiceError(Code.INVALID_INPUT, "Field 'config' holds NUL or half a surrogate pair; leave it out")
+        raise ServiceError(Code.INVALID_INPUT, "Field 'config' contains NUL or half a surrogate pair; remove it")
     size = len(msgspec.json.encode(cleaned).decode())
     if size > MAX_CONFIG:
-        told = f"Field 'config' must have at most {MAX_CONFIG:,} characters as JSON, it has {size:,}"
-        raise ServiceError(Code.INVALID_LENGTH, told)
+        reason = f"Field 'config' must have at most {MAX_CONFIG:,} characters as JSON, it has {size:,}"
+        raise ServiceError(Code.INVALID_LENGTH, reason)
     return cleaned
 
 
 def checked_id(wanted: object) -> str:
-    """The id that a caller chose for a grader."""
+    """The id that a caller chose for a grader, if it is valid."""
     grader = checked_text("id", wanted, MAX_NAME)
     if grader == UNSAVED or not _ID_CHARACTERS.issuperset(grader):
-        told = f"Field 'id' must be of the letters a to z, digits, '-', '_' and '.', and not {UNSAVED!r}"
-        raise ServiceError(Code.INVALID_INPUT, f"{told}; got {quote(grader, 60)}")
+        reason = f"Field 'id' must consist of letters a to z, digits, '-', '_' and '.', and must not be {UNSAVED!r}"
+        raise ServiceError(Code.INVALID_INPUT, f"{reason}; got {quote(grader, 60)}")
     return grader
 
 
 def checked_text(field: str, text: object, most: int, least: int = 1) -> str:
-    """The text, if it keeps the rules of every text in a request."""
+    """The text, if it is valid in a request."""
     if not isinstance(text, str):
-        raise ServiceError(Code.INVALID_INPUT, f"Field '{field}' must be a text, got {quote(text, 60)}")
+        raise ServiceError(Code.INVALID_INPUT, f"Field '{field}' must be a string, got {quote(text, 60)}")
     if not least <= len(text) <= most:
-        told = f"Field '{field}' must have {least} to {most:,} characters, it has {len(text):,}"
-        raise ServiceError(Code.INVALID_LENGTH, told)
+        reason = f"Field '{field}' must have {least} to {most:,} characters, it has {len(text):,}"
+        raise ServiceError(Code.INVALID_LENGTH, reason)
     if text and not text.strip():
         raise ServiceError(Code.INVALID_INPUT, f"Field '{field}' must not be blank")
     if clean_text(text).changed:
-        raise ServiceError(Code.INVALID_INPUT, f"Field '{field}' holds NUL or half a surrogate pair; leave it out")
+        raise ServiceError(Code.INVALID_INPUT, f"Field '{field}' contains NUL or half a surrogate pair; remove it")
     return text
 
 
 def problems_error(code: Code, problems: Sequence[Problem]) -> ServiceError:
-    """An error with all problems, each by its path."""
+    """An error with all problems and their paths."""
     first = problems[0]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     errors = [{"field": problem.path, "message": problem.message} for problem in problems]
@@ -166,11 +163,11 @@ _State = tuple[tuple[str, int, int], ...]
 
 
 class PythonGrader(Struct, frozen=True, kw_only=True):
-    """A function of a file, or a file that cannot be loaded: ``error`` says why then."""
+    """A function in a file, or a file that cannot be loaded, with ``error`` as the reason."""
 
     id: str
     reference: str
-    """``file.py:function``, as the workers know it."""
+    """``file.py:function``, as the workers load it."""
     place: str = ""
     """``file.py:line``"""
     description: str = ""
@@ -179,9 +176,9 @@ class PythonGrader(Struct, frozen=True, kw_only=True):
 
 
 class GraderFolder:
-    """The graders of a folder, loaded in worker processes; loaded anew when a file of it was changed.
+    """The graders of a folder, loaded in worker processes, and again when a file has changed.
 
-    None of its code ever runs in this process. Thread-safe.
+    Its code never runs in this process. Thread-safe.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -191,7 +188,7 @@ class GraderFolder:
         self._found: dict[str, PythonGrader] = {}
 
     def graders(self) -> dict[str, PythonGrader]:
-        """What there is, by id, in the order of the files' names."""
+        """The graders by id, in the order of the names of their files."""
         if self.folder is None:
             return {}
         with self._lock:
@@ -202,12 +199,12 @@ class GraderFolder:
             return dict(self._found)
 
     def code(self, references: Iterable[str]) -> CodeSpec:
-        """What a worker pool loads to run these graders."""
+        """The code that a worker pool loads to run these graders."""
         return CodeSpec(str(self.folder), tuple(CodeRequest(_ROLE, reference) for reference in references))
 
 
 def _state(folder: Path) -> _State:
-    """What tells that a file was written to; helpers count too, for graders import them."""
+    """The state of all files, including helper modules, which graders may import."""
     seen = []
     for path in sorted(folder.rglob("*.py")):
         try:
@@ -225,7 +222,7 @@ def _loaded(folder: Path) -> list[PythonGrader]:
     try:
         found = [_grader(folder, entry) for entry in _entries(folder, files)]
     except ConfigError:
-        # one bad file must not hide the others
+        # one invalid file must not hide the others
         found = [one for file in files for one in _of_file(folder, file)]
     return list(_unambiguous(found))
 
@@ -258,7 +255,7 @@ def _grader(folder: Path, entry: FunctionEntry) -> PythonGrader:
 
 
 def _unambiguous(found: Iterable[PythonGrader]) -> Iterator[PythonGrader]:
-    """A name that two functions have, or that is a built-in's, names neither of them."""
+    """Mark graders as faulty whose name belongs to several functions or to a built-in grader."""
     found = list(found)
     times = Counter(one.id for one in found)
     for one in found:
@@ -281,12 +278,12 @@ def _faulty(one: PythonGrader, error: str) -> PythonGrader:
 
 
 def _holds_graders(path: Path) -> bool:
-    """Whether the text marks a grader; a helper that marks none is no concern of ours."""
+    """Whether the file declares a grader; helper modules declare none."""
     return path.is_file() and not path.name.startswith(".") and _MARKED.search(_text(path)) is not None
 
 
 def _docstring(path: Path, line: int) -> str:
-    """The first paragraph of what the function at that line says of itself; the file is read, never run."""
+    """The first paragraph of the docstring of the function at that line; the file is read, never run."""
     try:
         tree = ast.parse(_text(path))
     except (SyntaxError, ValueError, RecursionError):
@@ -307,5 +304,5 @@ def _text(path: Path) -> str:
 
 
 def _without_folder(text: str, folder: Path) -> str:
-    """Where the folder lies on the server is nobody's business."""
+    """The text without the path of the folder on the server."""
     return text.replace(f"{folder}{os.sep}", "").replace(str(folder), "the folder of graders")

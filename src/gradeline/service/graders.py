@@ -1,4 +1,4 @@
-"""The graders that callers may name: built-ins, those they stored, and the operator's Python functions."""
+"""The graders that callers may use: built-in ones, stored ones, and the operator's Python functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from gradeline.graders.registry import ALIASES, registry
 from gradeline.model import clean_text, quote
 from gradeline.rest_types import GraderInfo, utc_timestamp
 from gradeline.service.audit import Recorder, unrecorded
-from gradeline.service.egress import ServiceEgress
 from gradeline.service.errors import Code, ServiceError, not_found
 from gradeline.service.grader_definitions import (
     MAX_NAME,
@@ -27,19 +26,20 @@ from gradeline.service.grader_definitions import (
     GraderDraft,
     GraderFolder,
     PythonGrader,
+    build_grader,
     checked_config,
     checked_id,
     checked_text,
-    made,
     problems_error,
     read_definition,
 )
 from gradeline.service.requests import PageRequest, decode_cursor, encode_cursor
+from gradeline.service.run_access import ServiceEgress
 from gradeline.service.settings import ServeSettings
 from gradeline.store.database import Database, Dialect, Row, Transaction, migrate
 
 _ITEM = "grader"
-_PYTHON_GUIDE = "A score from 0.0 to 1.0, as the function gives it; passes from 0.5."
+_PYTHON_GUIDE = "A score from 0.0 to 1.0, as returned by the function; 0.5 or more passes."
 _SELECT = (
     "SELECT g.n, g.id, g.deleted, g.created_at, v.created_at, v.version, v.name, v.description, v.kind, v.config,"
     " v.fingerprint FROM stored_graders g JOIN stored_grader_versions v ON v.grader = g.id"
@@ -47,7 +47,7 @@ _SELECT = (
 
 
 def create_graders(transaction: Transaction, dialect: Dialect) -> None:
-    """A version is never changed and never deleted: runs may have used it."""
+    """Versions are never changed or deleted: runs may have used them."""
     transaction.run(
         f"CREATE TABLE stored_graders (n {dialect.serial}, id TEXT NOT NULL UNIQUE, version INTEGER NOT NULL,"
         " deleted INTEGER NOT NULL DEFAULT 0, created_at TEXT NOT NULL)"
@@ -63,7 +63,7 @@ GRADER_STEPS = (create_graders,)
 
 
 class GraderPage(NamedTuple):
-    """A part of the list: built-ins, then Python graders, then stored ones, the oldest first."""
+    """A page of the list: built-in graders, then Python graders, then stored ones, oldest first."""
 
     graders: list[GraderInfo]
     total: int
@@ -71,10 +71,10 @@ class GraderPage(NamedTuple):
 
 
 class ResolvedGrader(Struct, frozen=True, kw_only=True):
-    """A grader of a run: its column, and all that is needed to make it, at the version it has now.
+    """A grader of a run: its key, and everything that is needed to build its present version.
 
-    ``function`` names a Python grader of the operator's folder; ``kind`` is a built-in's otherwise. ``definition`` is
-    what the run should keep of it.
+    ``function`` names a Python grader of the operator's folder; otherwise ``kind`` is a built-in one. ``definition`` is
+    stored with the run.
     """
 
     key: str
@@ -102,7 +102,7 @@ class _Stored(NamedTuple):
 
 
 class StoredGraders:
-    """All graders of a service. Knows nothing of who asks; raises `ServiceError` for what cannot be done."""
+    """All graders of a service. Invalid requests raise `ServiceError`; permissions are not checked here."""
 
     def __init__(self, database: Database, settings: ServeSettings, egress: ServiceEgress | None = None) -> None:
         self._database = database
@@ -111,16 +111,16 @@ class StoredGraders:
         migrate(database, "graders", GRADER_STEPS)
 
     def page(self, page: PageRequest) -> GraderPage:
-        """A part of the list."""
-        placed = self._listed()
+        """A page of the list."""
+        listed = self._listed()
         after = (-1, -1) if page.cursor is None else decode_cursor(page.cursor, int, int)
-        rest = [one for one in placed if one[0] > after][page.skip :]
+        rest = [one for one in listed if one[0] > after][page.skip :]
         kept = rest[: page.limit]
         following = encode_cursor(*kept[-1][0]) if len(rest) > page.limit else None
-        return GraderPage([info for _, info in kept], len(placed), following)
+        return GraderPage([info for _, info in kept], len(listed), following)
 
     def get(self, grader: str, version: int | None = None) -> GraderInfo:
-        """The grader of that id, or a version of it; a version is there even when its grader was deleted."""
+        """A grader, or a version of it, which exists even if the grader was deleted."""
         info = self._found(grader, version)
         if info is None or (version is not None and info.version != version):
             raise not_found(_ITEM, grader if version is None else f"{grader} of version {version}")
@@ -154,7 +154,7 @@ class StoredGraders:
         return self.get(grader)
 
     def change(self, grader: str, fields: Mapping[str, object], record: Recorder = unrecorded) -> GraderInfo:
-        """Replace the fields that are named by a new version; where nothing changes there is none."""
+        """Replace some fields, as a new version unless nothing changes."""
         self._require_stored(grader)
         while True:
             rows = self._database.read(f"{_SELECT} AND v.version = g.version WHERE g.id = ? AND g.deleted = 0", grader)
@@ -168,7 +168,7 @@ class StoredGraders:
                 return self.get(grader)
 
     def _put_next(self, before: _Stored, draft: GraderDraft, record: Recorder) -> bool:
-        """Store the version after that one, if it still is the newest."""
+        """Store the next version, if ``before`` is still the newest."""
 
         def work(transaction: Transaction) -> bool:
             moved = transaction.run(
@@ -187,7 +187,7 @@ class StoredGraders:
         return self._database.transact(work)
 
     def delete(self, grader: str, record: Recorder = unrecorded) -> None:
-        """Take a grader out of lists and new runs; its versions stay for the runs that used them."""
+        """Remove a grader from lists and new runs; its versions remain for the runs that used them."""
         self._require_stored(grader)
 
         def work(transaction: Transaction) -> None:
@@ -199,9 +199,9 @@ class StoredGraders:
         self._database.transact(work)
 
     def resolve(self, entries: Iterable[str | Mapping[str, Any]], field: str = "grader_ids") -> list[ResolvedGrader]:
-        """The graders of a run, each an id or ``{id, config?, name?}``, ready to be made.
+        """The graders of a run, each an id or ``{id, config?, name?}``.
 
-        All faults are told at once: INVALID_GRADER_ID, DUPLICATE_ID or INVALID_GRADER, by the first.
+        The error has all faults; its code is that of the first: INVALID_GRADER_ID, DUPLICATE_ID or INVALID_GRADER.
         """
         faults: list[tuple[Code, Problem]] = []
         found: dict[str, ResolvedGrader] = {}
@@ -211,9 +211,9 @@ class StoredGraders:
             try:
                 one = self.named(str(named.get("id")), named.get("config"), named.get("name"))
             except ServiceError as error:
-                told = (error.details or {}).get("errors") or [{"field": "", "message": error.message}]
+                errors = (error.details or {}).get("errors") or [{"field": "", "message": error.message}]
                 code = Code.INVALID_GRADER_ID if error.code is Code.NOT_FOUND else error.code
-                faults += [(code, Problem(each["field"], each["message"]).within(path)) for each in told]
+                faults += [(code, Problem(each["field"], each["message"]).within(path)) for each in errors]
                 continue
             if one.key in found:
                 reason = f"the grader {quote(one.key, 60)} is named twice; give one of them another name"
@@ -224,7 +224,7 @@ class StoredGraders:
         return list(found.values())
 
     def named(self, grader: str, config: Mapping[str, Any] | None = None, name: str | None = None) -> ResolvedGrader:
-        """One grader, with options of its own over the stored ones, and a name of its own for its column."""
+        """One grader; ``config`` overrides stored options, ``name`` replaces its key in the run."""
         info = self._found(grader, None)
         if info is None or info.status == "deleted":
             raise not_found(_ITEM, grader)
@@ -240,7 +240,7 @@ class StoredGraders:
             checked_text("name", name, MAX_NAME)
         function = self._function(info, config)
         merged = {**info.config, **checked_config(config or {})}
-        fingerprint = info.fingerprint if function else made(info.type, merged, self._egress).fingerprint
+        fingerprint = info.fingerprint if function else build_grader(info.type, merged, self._egress).fingerprint
         definition = {
             "id": info.id,
             "source": info.source,
@@ -260,7 +260,7 @@ class StoredGraders:
         )
 
     def unsaved(self, definition: Mapping[str, object]) -> ResolvedGrader:
-        """A definition as it would be stored."""
+        """A grader from a definition that is not stored."""
         draft = read_definition({"name": UNSAVED, **definition}, self._egress)
         return ResolvedGrader(
             key=UNSAVED,
@@ -313,13 +313,13 @@ class StoredGraders:
         if info is None:
             raise not_found(_ITEM, grader)
         if info.source != "stored" and not self._stored_rows(grader):
-            what = "is built in" if info.source == "built-in" else "is a file of the operator's"
+            what = "is built in" if info.source == "built-in" else "is a file in the operator's folder"
             raise ServiceError(Code.FORBIDDEN, f"The grader {quote(grader, 60)} {what} and cannot be changed here")
 
 
 @cache
 def _builtins() -> Mapping[str, GraderInfo]:
-    """By id. A plugin of the operator's is one, too."""
+    """Built-in graders and installed plugins, by id."""
     return {
         entry["id"]: GraderInfo(status="active", source="built-in", **_known(entry))
         for entry in graders.registry.list()

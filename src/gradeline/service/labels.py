@@ -1,4 +1,4 @@
-"""Human verdicts: what a person says about a grader's word on one result. They stand beside grades, never over them."""
+"""Labels: human verdicts on the grade of a result. They are stored next to grades and never change them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from gradeline.service.audit import Recorder, unrecorded
 from gradeline.service.errors import Code, ServiceError, not_found
 from gradeline.service.requests import PageRequest, decode_cursor, encode_cursor
 from gradeline.store.database import Database, Dialect, Row, Transaction, migrate
+from gradeline.store.queries import run_exists
 
 Verdict = Literal["pass", "fail"]
 
@@ -27,12 +28,12 @@ _LATEST = (
     "NOT EXISTS (SELECT 1 FROM labels later WHERE later.run = labels.run AND later.case_key = labels.case_key"
     " AND later.repeat = labels.repeat AND later.grader = labels.grader AND later.n > labels.n)"
 )
-_STANDING = f"FROM labels WHERE run = ? AND verdict IS NOT NULL AND {_LATEST}"
-_SELECT = f"SELECT n, {_WRITTEN} {_STANDING}"
+_CURRENT = f"FROM labels WHERE run = ? AND verdict IS NOT NULL AND {_LATEST}"
+_SELECT = f"SELECT n, {_WRITTEN} {_CURRENT}"
 
 
 def _tables(transaction: Transaction, dialect: Dialect) -> None:
-    """A change is a new row; one without a verdict takes the label back."""
+    """Each change is a new row; one without a verdict withdraws the label."""
     transaction.run(
         f"CREATE TABLE labels (n {dialect.serial}, run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,"
         " case_key TEXT NOT NULL, repeat INTEGER NOT NULL, grader TEXT NOT NULL, verdict TEXT,"
@@ -46,8 +47,8 @@ def _tables(transaction: Transaction, dialect: Dialect) -> None:
 LABEL_STEPS = (_tables,)
 
 
-class Opinion(NamedTuple):
-    """What a person says."""
+class HumanVerdict(NamedTuple):
+    """A person's verdict on a response, to be stored as a label."""
 
     verdict: Verdict
     reason: str
@@ -55,7 +56,7 @@ class Opinion(NamedTuple):
 
 
 class Label(Struct, frozen=True, kw_only=True):
-    """The verdict that stands, with what it was about when it was given."""
+    """The current human verdict on a grade, with the grade as it was at that time."""
 
     result_id: str
     test_case_id: str
@@ -68,16 +69,16 @@ class Label(Struct, frozen=True, kw_only=True):
     """The id of the key; null in local mode, where there are no keys."""
     labelled_at: str
     grade_outcome: Outcome
-    """What the grader said then."""
+    """The outcome by the grader at that time."""
     grade_score: float | None
     grader_fingerprint: str
     case_digest: str
     response_digest: str
-    """Tells whether the answer was replaced since."""
+    """Shows whether the response was replaced since."""
 
 
 class LabelChange(Struct, frozen=True, kw_only=True):
-    """One act of a person. Without a verdict it took the label back."""
+    """One change of a label; without a verdict, its withdrawal."""
 
     grader_id: str
     verdict: Verdict | None
@@ -88,20 +89,20 @@ class LabelChange(Struct, frozen=True, kw_only=True):
 
 
 class ResultLabels(Struct, frozen=True, kw_only=True):
-    """The labels of one result, and every change of them, the oldest first."""
+    """The labels of one result, and all changes to them, oldest first."""
 
     labels: list[Label]
     history: list[LabelChange]
 
 
 class LabelledResult(ResultDetail, frozen=True, kw_only=True):
-    """A result with all there is to know of it, and what people say of its grades."""
+    """A result with everything that is stored of it, and its labels."""
 
     labels: list[Label]
 
 
 class LabelPage(Struct, frozen=True, kw_only=True):
-    """Some labels of a run, the latest change last."""
+    """A page of the labels of a run, latest change last."""
 
     labels: list[Label]
     count: int
@@ -110,7 +111,7 @@ class LabelPage(Struct, frozen=True, kw_only=True):
 
 
 class Labels:
-    """The human verdicts of a store. They go with their run."""
+    """The labels of a store. They are deleted with their run."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
@@ -122,16 +123,16 @@ class Labels:
         run: Run,
         record: Record,
         grader: str,
-        said: Opinion,
+        label: HumanVerdict,
         author: str | None,
         record_act: Recorder = unrecorded,
     ) -> Label:
-        """Store a verdict on a grader's word, or replace it; the one before stays in the history."""
+        """Store a label for a grade, or replace it; the former one stays in the history."""
         grade = _graded(run, record, grader)
         values = (
-            said.verdict,
-            said.score,
-            said.reason,
+            label.verdict,
+            label.score,
+            label.reason,
             author,
             utc_timestamp(self._clock()),
             grade.outcome.value,
@@ -144,27 +145,27 @@ class Labels:
         places = ", ".join("?" * (len(key) + len(values)))
 
         def add(transaction: Transaction) -> Label:
-            if not transaction.run("SELECT id FROM runs WHERE id = ?", run.id):
+            if not run_exists(transaction.run, run.id):
                 raise not_found("evaluation", run.id)
             rows = transaction.run(
                 f"INSERT INTO labels (run, {_WRITTEN}) VALUES ({places}) RETURNING n, {_WRITTEN}",  # noqa: S608
                 *key,
                 *values,
             )
-            label = _label(rows[0])
+            stored = _label(rows[0])
             record_act(
                 transaction,
                 run.id,
-                {"result_id": label.result_id, "grader_id": grader, "verdict": label.verdict, "score": label.score},
+                {"result_id": stored.result_id, "grader_id": grader, "verdict": stored.verdict, "score": stored.score},
             )
-            return label
+            return stored
 
         return self._database.transact(add)
 
     def withdraw(
         self, run: Run, record: Record, grader: str, author: str | None, record_act: Recorder = unrecorded
     ) -> None:
-        """Take a label back; `ServiceError` NOT_FOUND where there is none. The history keeps both."""
+        """Withdraw a label; `ServiceError` NOT_FOUND if there is none. Both stay in the history."""
         key = (run.id, record.case, record.repeat, grader)
         now = utc_timestamp(self._clock())
 
@@ -185,12 +186,12 @@ class Labels:
             raise not_found("label of the grader", grader)
 
     def of_result(self, run: str, case: str, repeat: int) -> list[Label]:
-        """The labels that stand, in the order in which they were given."""
+        """The current labels of a result, oldest first."""
         rows = self._database.read(f"{_SELECT} AND case_key = ? AND repeat = ? ORDER BY n", run, case, repeat)
         return [_label(row) for row in rows]
 
     def of_run(self, run: str) -> dict[tuple[str, int], list[Label]]:
-        """The labels of a run that stand, by case and repeat: people make them one by one, so they are few."""
+        """The current labels of a run by case and repeat: people make them one by one, so they are few."""
         found: dict[tuple[str, int], list[Label]] = {}
         for row in self._database.read(f"{_SELECT} ORDER BY n", run):
             label = _label(row)
@@ -198,7 +199,7 @@ class Labels:
         return found
 
     def history(self, run: str, case: str, repeat: int) -> list[LabelChange]:
-        """All that was ever said about a result, the oldest first."""
+        """All changes to the labels of a result, oldest first."""
         rows = self._database.read(
             "SELECT grader, verdict, score, reason, author, at FROM labels"
             " WHERE run = ? AND case_key = ? AND repeat = ? ORDER BY n",
@@ -212,7 +213,7 @@ class Labels:
         ]
 
     def page(self, run: str, page: PageRequest) -> LabelPage:
-        """A page of the labels of a run that stand; one that is changed moves to the end."""
+        """A page of the current labels of a run; a changed label moves to the end."""
         after = decode_cursor(page.cursor, int)[0] if page.cursor is not None else 0
         rows = self._database.read(
             f"{_SELECT} AND n > ? ORDER BY n LIMIT ? OFFSET ?",
@@ -222,8 +223,8 @@ class Labels:
             page.skip,
         )
         shown = rows[: page.limit]
-        # people make labels, one by one: there are never so many that counting them is dear
-        ((total,),) = self._database.read(f"SELECT count(*) {_STANDING}", run)
+        # people make labels one by one, so counting them is cheap
+        ((total,),) = self._database.read(f"SELECT count(*) {_CURRENT}", run)
         following = encode_cursor(shown[-1][0]) if len(rows) > page.limit else None
         labels = [_label(row) for row in shown]
         return LabelPage(labels=labels, count=len(labels), total=total, next_cursor=following)

@@ -1,8 +1,8 @@
-"""The database as the queue: which runs wait, who works on them, and since when nobody has heard of him.
+"""The queue of runs, in the database: which runs wait, and which process has claimed which run.
 
-No clock is compared with another one. Who holds a run counts up its ``beat``; who sees the same beat for the whole
-lease, by his own monotonic clock, may take the run over. That raises its ``token``, and each transaction of the one
-before him is refused from then on: the token decides, not the time.
+Clocks of different machines are never compared. The owner of a run increments its ``beat`` as a heartbeat; a process
+that sees the same beat for a whole lease, by its own monotonic clock, may take the run over. That increments the
+fencing ``token`` of the run, and from then on every transaction of the former owner is refused.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import msgspec
 from gradeline.errors import StoreError
 from gradeline.model import Run
 from gradeline.service.audit import Recorder, unrecorded
-from gradeline.service.events import EventLog, Happened
-from gradeline.service.run_rows import change_run, read_run, standing
+from gradeline.service.events import EventLog, NewEvent, run_state
 from gradeline.store.database import Database, Dialect, Transaction, migrate
 from gradeline.store.leases import HEARTBEAT_S, is_alive, silence, this_process, write_heartbeat
+from gradeline.store.queries import read_run, update_run
 
-MOST_TRIES = 5
-"""How often a run is taken up without a single row stored before it is given up."""
+MAX_ATTEMPTS = 5
+"""Attempts to execute a run without storing a single row, after which it fails."""
 
-MOST_DEATHS = 2
-"""How many processes may end while they work on a run before it is quarantined. One that an operator was stopping does
-not count; the sender of a SIGKILL is unknown, so a killed one does."""
+MAX_CRASHES = 2
+"""Processes that may end while they execute a run before it is quarantined. One that an operator was stopping does not
+count; the sender of a SIGKILL is unknown, so a killed one does."""
 QUARANTINED = (
-    f"quarantined: {MOST_DEATHS} server processes ended while they worked on this run, so no process takes it up again;"
+    f"quarantined: {MAX_CRASHES} server processes ended while they executed this run, so no process takes it up again;"
     " find the cause in the server's log, then resume the run"
 )
 
@@ -45,27 +45,28 @@ _TAKE_OVER = """
     WHERE run = ? AND state = 'claimed' AND token = ? AND beat = ?
     RETURNING run, token, attempt, retry_failed, tries, deaths"""
 _STOPPING = "UPDATE jobs SET wanted = 'stop' WHERE owner = ? AND state = 'claimed' AND wanted IS NULL"
-_BEAT = "UPDATE jobs SET beat = beat + 1 WHERE run = ? AND token = ? AND state = 'claimed' RETURNING wanted"
+_HEARTBEAT = "UPDATE jobs SET beat = beat + 1 WHERE run = ? AND token = ? AND state = 'claimed' RETURNING wanted"
 
 
 class Claim(NamedTuple):
-    """A run that is this process's to work on, as long as its token is the newest."""
+    """A claim on a run, valid as long as its token is the newest."""
 
     run: str
     token: int
-    attempt: int
-    """Which one of those that people asked for; a takeover goes on with the same."""
+    generation: int
+    """Counts how often the run was started, resumed or retried by request; a takeover does not change it."""
     retry_failed: bool
-    tries: int
-    deaths: int = 0
-    """How many processes ended while they worked on it, since a person last started it."""
+    attempts: int
+    """Claims since a row of the run was last stored."""
+    crashes: int = 0
+    """Processes that ended while they executed the run, since it was last started by request."""
 
 
 class LostClaimError(StoreError):
     """Another process has taken the run over."""
 
     def __init__(self, run: str) -> None:
-        super().__init__(f"the run {run} was taken over by another process; it goes on there")
+        super().__init__(f"the run {run} was taken over by another process and continues there")
 
 
 class _Abandoned(NamedTuple):
@@ -75,7 +76,7 @@ class _Abandoned(NamedTuple):
     token: int
     beat: int
     died: bool
-    """The process that had it is gone; else it is this one."""
+    """The process that had it is gone; otherwise it is this one."""
 
 
 class _Sighting(NamedTuple):
@@ -102,7 +103,7 @@ STEPS = (_jobs, _deaths)
 
 
 class Queue:
-    """The runs that wait and those that are worked on, for one process of several."""
+    """The queued and the claimed runs, as one of several processes sees them."""
 
     def __init__(
         self, database: Database, log: EventLog, lease_s: float, clock: Callable[[], float] = monotonic
@@ -113,22 +114,22 @@ class Queue:
         self.lease_s = lease_s
         self._clock = clock
         self._seen: dict[str, _Sighting] = {}
-        self._heartbeat = -HEARTBEAT_S
-        """When the heartbeats that other readers see were last written."""
+        self._last_heartbeat = -HEARTBEAT_S
+        """When the heartbeats for readers of the store were last written."""
         self.owner = f"{this_process()}|{uuid4().hex[:8]}"
 
-    def add(self, transaction: Transaction, run: Run, asked: str) -> None:
-        """Let a run wait for somebody to work on it; ``asked`` is kept with it."""
+    def add(self, transaction: Transaction, run: Run, request: str) -> None:
+        """Put a run into the queue, with the request that started it."""
         transaction.run(
             "INSERT INTO jobs (run, n, state, token, beat, tries, attempt, retry_failed, last_event, asked)"
             " SELECT ?, coalesce(max(n), 0) + 1, 'queued', 0, 0, 0, 1, 0, 0, ? FROM jobs",
             run.id,
-            asked,
+            request,
         )
-        self._log.append(transaction, run.id, [Happened("status", {"status": run.status})])
+        self._log.append(transaction, run.id, [NewEvent("status", {"status": run.status})])
 
     def add_again(self, transaction: Transaction, run: Run, *, retry_failed: bool) -> Run | None:
-        """Let a run that ended wait again; None where it has not ended, or was never here."""
+        """Put a run that has ended back into the queue; None if it has not ended, or never was in the queue."""
         rows = transaction.run(
             "UPDATE jobs SET state = 'queued', owner = NULL, token = token + 1, tries = 0, deaths = 0,"
             " attempt = attempt + 1,"
@@ -139,29 +140,31 @@ class Queue:
         )
         if not rows:
             return None
-        new = change_run(transaction, run, status="pending", error_message=None, completed_at=None)
-        self._log.append(transaction, run.id, [Happened("status", {"status": new.status})])
+        new = update_run(transaction, run, status="pending", error_message=None, completed_at=None)
+        self._log.append(transaction, run.id, [NewEvent("status", {"status": new.status})])
         return new
 
     def state(self, transaction: Transaction, run: str) -> str | None:
-        """``queued``, ``claimed`` or ``done``; None for a run that was never here."""
+        """``queued``, ``claimed`` or ``done``; None for a run that never was in the queue."""
         rows = transaction.run("SELECT state FROM jobs WHERE run = ?", run)
         return str(rows[0][0]) if rows else None
 
     def waiting(self, read: Callable[..., list[tuple[Any, ...]]] | None = None) -> int:
-        """How many runs wait."""
+        """The number of queued runs."""
         read = read or self._database.read
         return int(read("SELECT count(*) FROM jobs WHERE state = 'queued'")[0][0])
 
     def lease_age(self) -> float:
-        """Seconds since the last heartbeat of the claimed run that was silent for longest, by the database's clock; 0
-        where no run is claimed. Heartbeats come every 10 seconds."""
+        """The age in seconds of the oldest heartbeat of a claimed run, by the database's clock; 0 if no run is claimed.
+
+        Heartbeats are written every 10 seconds.
+        """
         claimed = self._database.read("SELECT run FROM jobs WHERE state = 'claimed'")
         silences = (silence(self._database.read, run) for (run,) in claimed)
         return max((seconds for seconds in silences if seconds is not None), default=0.0)
 
     def claim(self, held: Collection[str] = ()) -> Claim | None:
-        """Take a run whose owner is gone, or the one that waits longest; ``held`` are those that are worked on here."""
+        """Claim a run whose owner is gone, or the first in the queue; ``held`` are the runs of this process."""
         for abandoned in self._abandoned(held):
             claim = self._database.transact(partial(self._take_over, abandoned))
             if claim is not None:
@@ -174,28 +177,30 @@ class Queue:
             return None
         run = read_run(transaction, rows[0][0])
         if run is not None and run.status == "running" and run.owner != this_process():
-            # the command line went on with it while it waited here
+            # the command line resumed it while it was in the queue
             transaction.run("UPDATE jobs SET state = 'done', owner = NULL WHERE run = ?", run.id)
             return None
-        return self._begun(transaction, rows[0], run)
+        return self._begin(transaction, rows[0], run)
 
     def _take_over(self, abandoned: _Abandoned, transaction: Transaction) -> Claim | None:
         run, token, beat, died = abandoned
         rows = transaction.run(_TAKE_OVER, self.owner, int(died), run, token, beat)
-        if rows and died and rows[0][-1] >= MOST_DEATHS:
-            self._ended(transaction, run, {"status": "failed", "error_message": QUARANTINED}, None)
+        if rows and died and rows[0][-1] >= MAX_CRASHES:
+            self._finish(transaction, run, {"status": "failed", "error_message": QUARANTINED}, None)
             return None
-        return self._begun(transaction, rows[0], read_run(transaction, run)) if rows else None
+        return self._begin(transaction, rows[0], read_run(transaction, run)) if rows else None
 
     def _abandoned(self, held: Collection[str]) -> Iterable[_Abandoned]:
-        """Claims of processes that are gone, or were silent for the whole lease."""
+        """Claims of processes that are gone, or sent no heartbeat for a whole lease."""
         rows = self._database.read("SELECT run, owner, token, beat FROM jobs WHERE state = 'claimed' ORDER BY n")
         now = self._clock()
         seen: dict[str, _Sighting] = {}
         for run, owner, token, beat in rows:
             if owner == self.owner:
                 if run not in held:
-                    yield _Abandoned(run, token, beat, died=False)  # it could not be given back when the store was away
+                    yield _Abandoned(
+                        run, token, beat, died=False
+                    )  # it could not be released while the store was unavailable
                 continue
             last = self._seen.get(run)
             if last is None or (last.token, last.beat) != (token, beat):
@@ -205,44 +210,44 @@ class Queue:
                 yield _Abandoned(run, token, beat, died=True)
         self._seen = seen
 
-    def _begun(self, transaction: Transaction, row: tuple[Any, ...], run: Run | None) -> Claim | None:
-        """The claim, with the run marked as running."""
+    def _begin(self, transaction: Transaction, row: tuple[Any, ...], run: Run | None) -> Claim | None:
+        """Mark the run as running, and return the claim."""
         if run is None:
             return None
-        run_id, token, attempt, retry_failed, tries, deaths = row
-        change_run(transaction, run, status="running", owner=this_process(), error_message=None)
+        run_id, token, generation, retry_failed, attempts, crashes = row
+        update_run(transaction, run, status="running", owner=this_process(), error_message=None)
         write_heartbeat(transaction.run, run.id)
         if run.status != "running":
-            self._log.append(transaction, run.id, [Happened("status", {"status": "running"})])
-        return Claim(run_id, token, attempt, bool(retry_failed), tries, deaths)
+            self._log.append(transaction, run.id, [NewEvent("status", {"status": "running"})])
+        return Claim(run_id, token, generation, bool(retry_failed), attempts, crashes)
 
-    def beat(self, claims: Iterable[Claim]) -> dict[str, str | None]:
-        """Say that these are worked on; gives what is wanted of each, and leaves out those that were lost."""
+    def heartbeat(self, claims: Iterable[Claim]) -> dict[str, str | None]:
+        """Renew the claims; returns by run what was requested (``cancel``, ``stop``), without lost claims."""
         held = list(claims)
         if not held:
             return {}
         now = self._clock()
-        due = now - self._heartbeat >= HEARTBEAT_S
+        due = now - self._last_heartbeat >= HEARTBEAT_S
 
         def work(transaction: Transaction) -> dict[str, str | None]:
             found: dict[str, str | None] = {}
             for claim in held:
-                for (wanted,) in transaction.run(_BEAT, claim.run, claim.token):
-                    found[claim.run] = wanted
+                for (requested,) in transaction.run(_HEARTBEAT, claim.run, claim.token):
+                    found[claim.run] = requested
                     if due:
                         write_heartbeat(transaction.run, claim.run)
             return found
 
         found = self._database.transact(work)
-        self._heartbeat = now if due else self._heartbeat
+        self._last_heartbeat = now if due else self._last_heartbeat
         return found
 
     def announce_stop(self) -> None:
-        """This process was asked to stop: if it ends before it releases its runs, they are not the cause."""
+        """Store that this process is stopping: if it ends before it releases its runs, they are not the cause."""
         self._database.transact(lambda transaction: transaction.run(_STOPPING, self.owner))
 
     def require(self, transaction: Transaction, claim: Claim) -> None:
-        """`LostClaimError` where the run is another's; else it stays this one's until the transaction ends."""
+        """`LostClaimError` if the claim is lost; otherwise it cannot be lost before the transaction ends."""
         rows = transaction.run(
             "UPDATE jobs SET beat = beat + 1, tries = 0 WHERE run = ? AND token = ? AND state = 'claimed'"
             " RETURNING run",
@@ -253,16 +258,16 @@ class Queue:
             raise LostClaimError(claim.run)
 
     def finish(self, claim: Claim, changes: dict[str, Any], outcome: str | None = None) -> Run:
-        """The run's end, told to everybody at once."""
+        """Store the end of a run, with its events."""
 
         def work(transaction: Transaction) -> Run:
             self.require(transaction, claim)
-            return self._ended(transaction, claim.run, changes, outcome)
+            return self._finish(transaction, claim.run, changes, outcome)
 
         return self._database.transact(work)
 
-    def give_back(self, claim: Claim) -> Run:
-        """Let the run wait again, for whoever comes."""
+    def release(self, claim: Claim) -> Run:
+        """Put the run back into the queue, for any process."""
 
         def work(transaction: Transaction) -> Run:
             rows = transaction.run(
@@ -275,14 +280,14 @@ class Queue:
             run = read_run(transaction, claim.run) if rows else None
             if run is None:
                 raise LostClaimError(claim.run)
-            new = change_run(transaction, run, status="pending", owner=None)
-            self._log.append(transaction, run.id, [Happened("status", {"status": "pending"})])
+            new = update_run(transaction, run, status="pending", owner=None)
+            self._log.append(transaction, run.id, [NewEvent("status", {"status": "pending"})])
             return new
 
         return self._database.transact(work)
 
     def cancel(self, run_id: str, reason: str, record: Recorder = unrecorded) -> Run | None:
-        """End a run that waits, or ask whoever works on it to end it; None where it has ended or was never here."""
+        """End a queued run, or request its owner to end it; None if it has ended or never was in the queue."""
 
         def work(transaction: Transaction) -> Run | None:
             rows = transaction.run(
@@ -292,40 +297,40 @@ class Queue:
                 return None
             record(transaction, run_id)
             if rows[0][0] == "queued":
-                return self._ended(transaction, run_id, {"status": "cancelled", "error_message": reason}, None)
+                return self._finish(transaction, run_id, {"status": "cancelled", "error_message": reason}, None)
             return read_run(transaction, run_id)
 
         return self._database.transact(work)
 
-    def _ended(self, transaction: Transaction, run_id: str, changes: dict[str, Any], outcome: str | None) -> Run:
+    def _finish(self, transaction: Transaction, run_id: str, changes: dict[str, Any], outcome: str | None) -> Run:
         run = read_run(transaction, run_id)
         if run is None:
             raise LostClaimError(run_id)
-        new = change_run(transaction, run, owner=None, **changes)
+        new = update_run(transaction, run, owner=None, **changes)
         transaction.run(
             "UPDATE jobs SET state = 'done', owner = NULL, token = token + 1, wanted = NULL, outcome = ? WHERE run = ?",
             outcome,
             run_id,
         )
-        told = standing(transaction.run, run_id)
+        state = run_state(transaction.run, run_id)
         status = {"status": new.status, "error_message": new.error_message}
-        progress = {} if told is None else msgspec.structs.asdict(told.progress)
+        progress = {} if state is None else msgspec.structs.asdict(state.progress)
         self._log.append(
             transaction,
             run_id,
-            [Happened("progress", progress), Happened("status", status), Happened("done", {**status, **progress})],
+            [NewEvent("progress", progress), NewEvent("status", status), NewEvent("done", {**status, **progress})],
         )
         return new
 
 
 def baseline_of(database: Database, run: str) -> str | None:
-    """The run that this one is to be compared with when it is done."""
+    """The run that this one is compared with when it is done."""
     rows = database.read("SELECT asked FROM jobs WHERE run = ?", run)
     found: object = msgspec.json.decode(rows[0][0]).get("baseline_id") if rows else None
     return found if isinstance(found, str) else None
 
 
 def _is_gone(owner: str | None) -> bool:
-    """Whether the owner's process is known to be dead; the lease decides on one elsewhere."""
+    """Whether the owner's process is known to be dead; for one on another host only the lease decides."""
     process, _, queue = (owner or "").partition("|")
     return "|" not in queue and is_alive(process) is False  # earlier versions wrote more parts

@@ -1,9 +1,9 @@
-"""The results of runs: pages of them, one whole, and what a run comes to."""
+"""The results of runs: pages of them, one with everything stored about it, and the same case in other runs."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path, PurePath
 from threading import BoundedSemaphore
@@ -13,43 +13,62 @@ import msgspec
 from msgspec import Struct
 
 from gradeline.errors import Outcome
-from gradeline.model import ErrorInfo, Grade, Record, Response, ResponseKey, Run, Sample, Storage, clean_text, from_json
+from gradeline.model import (
+    ErrorInfo,
+    Grade,
+    Record,
+    Response,
+    ResponseKey,
+    Run,
+    Sample,
+    Storage,
+    case_digest,
+    clean_text,
+    from_json,
+)
+from gradeline.model.sample import join_turns
 from gradeline.rest_types import (
-    Attempt,
     EvaluationSummary,
     Result,
+    ResultAttempt,
     ResultDetail,
     Score,
-    join_turns,
     read_result_id,
     result_id,
 )
-from gradeline.service.case_history import CaseHistory, CaseRun, SameCase
 from gradeline.service.errors import Code, ServiceError, not_found
-from gradeline.service.histograms import Histograms
 from gradeline.service.requests import PageRequest, decode_cursor, encode_cursor
-from gradeline.service.result_blocks import ResultBlocks
-from gradeline.service.result_scan import BEGINNING, Place, ResultFilter, ResultScan
-from gradeline.service.run_rows import source_of
+from gradeline.service.result_blocks import BlockIndexes
 from gradeline.service.settings import ServeSettings
-from gradeline.service.summaries import Summaries
+from gradeline.service.summaries import Histograms, Summaries
 from gradeline.store.database import Database
+from gradeline.store.queries import (
+    NEWEST,
+    has_replaced_responses,
+    is_test_case_id,
+    newest_runs,
+    replaced_responses,
+    response_source,
+    response_sources,
+    samples_of_case,
+)
+from gradeline.store.result_pages import BEGINNING, ResultFilter, ResultPages, ResultPosition
 
 LONGEST = 2_000
-"""Characters of a text in a list."""
+"""Maximum length of a text in a list, in characters."""
 
 _MOST_ITEMS = 100
 
 
 def listed(record: Record, run: Run, names: Mapping[str, str]) -> Result:
-    """The result in a list."""
+    """A result as lists have it, with long texts shortened."""
     cut = _Cutter()
     fields = _fields(record, run, names, cut)
-    return Result(**fields, truncated=cut.happened)
+    return Result(**fields, truncated=cut.shortened)
 
 
-def detailed(record: Record, run: Run, names: Mapping[str, str], history: Sequence[Attempt]) -> ResultDetail:
-    """The result alone, nothing left out."""
+def detailed(record: Record, run: Run, names: Mapping[str, str], history: Sequence[ResultAttempt]) -> ResultDetail:
+    """A result with everything that is stored about it."""
     return ResultDetail(
         **_fields(record, run, names, None),
         evaluation_id=run.id,
@@ -62,27 +81,27 @@ def detailed(record: Record, run: Run, names: Mapping[str, str], history: Sequen
 
 
 def score_of(key: str, grade: Grade, name: str) -> Score:
-    """A grade as a score, nothing left out."""
+    """A grade as a score, with full texts."""
     return _score(key, grade, name, None)
 
 
 class _Cutter:
-    """Shortens texts, and remembers that it had to."""
+    """Shortens texts, and remembers whether any was too long."""
 
     def __init__(self) -> None:
-        self.happened = False
+        self.shortened = False
 
     def text(self, text: str) -> str:
         if len(text) <= LONGEST:
             return text
-        self.happened = True
+        self.shortened = True
         return text[:LONGEST]
 
     def data(self, value: Any) -> Any:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict | list) and len(value) > _MOST_ITEMS:
-            self.happened = True
+            self.shortened = True
         if isinstance(value, dict):
             return {key: self.data(item) for key, item in list(value.items())[:_MOST_ITEMS]}
         if isinstance(value, list):
@@ -130,32 +149,32 @@ def _shown(text: str | None, cut: _Cutter | None) -> Any:
     return text if text is None or cut is None else cut.text(text)
 
 
-_PLACE = re.compile(r'(?<=File ")[^"\n]+(?=")')
+_FILE = re.compile(r'(?<=File ")[^"\n]+(?=")')
 
 
 class Tracebacks:
-    """Shows the files of a folder as they are named in it; of others the name alone."""
+    """Replaces file paths in tracebacks: relative in the folder of graders, only the name elsewhere."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = None if folder is None else folder.resolve()
 
     def shown(self, traceback: str) -> str:
-        return _PLACE.sub(lambda found: self._named(PurePath(found[0])), traceback)
+        return _FILE.sub(lambda found: self._named(PurePath(found[0])), traceback)
 
     def in_grade(self, grade: Grade) -> Grade:
-        """The grade with its traceback as it may be shown."""
+        """The grade with its traceback shortened."""
         if grade.error is None or grade.error.traceback is None:
             return grade
         return msgspec.structs.replace(grade, error=self._in_error(grade.error))
 
     def in_response(self, response: Response) -> Response:
-        """The response with its traceback as it may be shown."""
+        """The response with its traceback shortened."""
         if response.error is None or response.error.traceback is None:
             return response
         return msgspec.structs.replace(response, error=self._in_error(response.error))
 
     def in_record(self, record: Record) -> Record:
-        """The record with every traceback as it may be shown; the same one where it has none."""
+        """The record with all tracebacks shortened; the same object if it has none."""
         grades = {key: self.in_grade(grade) for key, grade in record.grades.items()}
         response = self.in_response(record.response)
         if response is record.response and all(grades[key] is grade for key, grade in record.grades.items()):
@@ -177,11 +196,11 @@ class Tracebacks:
 EXPORTS_AT_ONCE = 8
 
 _LAST_POSITION = 2**31 - 1_000_000
-"""Beyond it no database has a position."""
+"""Positions in the databases are below this number."""
 
 
 class ResultPage(Struct, frozen=True, kw_only=True):
-    """Some results of a run; the summary is always that of the whole run."""
+    """A page of results; the summary is that of the whole run."""
 
     evaluation_id: str
     results: list[Result]
@@ -189,40 +208,92 @@ class ResultPage(Struct, frozen=True, kw_only=True):
     next_cursor: str | None
 
 
-class _MadeFrom(Struct):
+class _StoredGraderOrigin(Struct):
     name: str | None = None
 
 
-class _KeptGrader(Struct):
-    made_from: _MadeFrom = msgspec.field(default_factory=_MadeFrom, name="x-grader")
+class _StoredGrader(Struct):
+    origin: _StoredGraderOrigin = msgspec.field(default_factory=_StoredGraderOrigin, name="x-grader")
 
 
-class _KeptSuite(Struct):
-    graders: dict[str, _KeptGrader] = {}
+class _StoredSuite(Struct):
+    graders: dict[str, _StoredGrader] = {}
 
 
-class _Kept(Struct):
-    """What the definition of a run says about its graders."""
+class _StoredDefinition(Struct):
+    """The part of a run's definition with the names of its graders."""
 
-    document: _KeptSuite | None = None
+    document: _StoredSuite | None = None
+
+
+RUNS_SEARCHED = 1_000
+"""The number of newest runs in which the same case is searched."""
+_RUNS_PER_QUERY = 100
+
+
+class CaseRun(Struct, frozen=True, kw_only=True):
+    """The case in one run."""
+
+    evaluation_id: str
+    name: str
+    started_at: str | None
+    result: Result
+
+
+class CaseHistory(Struct, frozen=True, kw_only=True):
+    """The same case in other runs, newest run first.
+
+    A case is the same when its id and its content (input, expected output, metadata) are the same and it belongs to the
+    same suite; a stored test case is the same in every suite. The newest 1,000 runs of the store are searched.
+    """
+
+    evaluation_id: str
+    result_id: str
+    runs: list[CaseRun]
+
+
+class CaseFinder:
+    """Finds the runs that have the same case."""
+
+    def __init__(self, database: Database) -> None:
+        self._read = database.read
+
+    def runs(self, run: Run, record: Record) -> Iterator[Run]:
+        """Other runs with this case, newest first."""
+        digest = case_digest(record.sample)
+        # no other case has the id of a stored test case, which may be deleted
+        in_all_suites = is_test_case_id(self._read, record.case)
+        for chunk in self._chunks():
+            others = [one for one in chunk if one.id != run.id and (in_all_suites or one.suite == run.suite)]
+            sources = response_sources(self._read, others)
+            samples = samples_of_case(self._read, sources.values(), record.case)
+            yield from (
+                one for one in others if sources[one.id] in samples and case_digest(samples[sources[one.id]]) == digest
+            )
+
+    def _chunks(self) -> Iterator[list[Run]]:
+        before, searched = NEWEST, 0
+        while searched < RUNS_SEARCHED and (rows := newest_runs(self._read, before, _RUNS_PER_QUERY)):
+            yield [run for _, run in rows]
+            before, searched = rows[-1][0], searched + len(rows)
 
 
 class Results:
-    """What the runs of a store gave. An unknown run or result is an `ServiceError` NOT_FOUND."""
+    """The results of the runs of a store. An unknown run or result is a `ServiceError` NOT_FOUND."""
 
     def __init__(self, database: Database, storage: Storage, settings: ServeSettings) -> None:
         self._database = database
         self._storage = storage
-        self._scan = ResultScan(database)
-        self._same_case = SameCase(database)
-        self.blocks = ResultBlocks(database, storage)
+        self._pages = ResultPages(database)
+        self._same_case = CaseFinder(database)
+        self.blocks = BlockIndexes(database, storage)
         self.summaries = Summaries(database, storage)
         self.histograms = Histograms(database, storage, self.summaries)
         self.export_slots = BoundedSemaphore(EXPORTS_AT_ONCE)
         self.tracebacks = Tracebacks(settings.graders_dir)
 
     def run(self, evaluation_id: str) -> Run:
-        """The run of an id that came in a request."""
+        """The run with an id from a request."""
         run = None if clean_text(evaluation_id).changed else self._storage.get_run(evaluation_id)
         if run is None:
             raise not_found("evaluation", evaluation_id)
@@ -231,12 +302,12 @@ class Results:
     def page(self, evaluation_id: str, where: ResultFilter, page: PageRequest) -> ResultPage:
         """A page of results, by case and repeat in the order of the suite."""
         run = self.run(evaluation_id)
-        source = source_of(self._database.read, run.id)
+        source = response_source(self._database.read, run.id)
         start, skip = self._start(source, page)
         index = self.blocks.of(run, source, where, skip)
         if index is not None:
             start, skip = index.skipped(where, start, skip)
-        found = self._scan.page(
+        found = self._pages.page(
             run.id,
             source,
             where,
@@ -244,27 +315,27 @@ class Results:
             skip=skip,
             limit=page.limit,
             repeats=run.repeats,
-            stretches=None if index is None else index.stretches(where, start),
+            ranges=None if index is None else index.ranges(where, start),
         )
-        grades = self._scan.grades(run.id, found.places)
+        grades = self._pages.grades(run.id, found.positions)
         names = self.names(run)
         results = []
-        for place, sample, response in self._scan.bodies(source, found.places):
+        for position, sample, response in self._pages.texts(source, found.positions):
             record = Record(
                 run.id,
-                place.case,
-                place.repeat,
+                position.case,
+                position.repeat,
                 from_json(Sample, sample),
                 from_json(Response, response),
                 {},
-                {one.grader: from_json(Grade, one.grade) for one in grades.get(place[1:], ())},
+                {one.grader: from_json(Grade, one.grade) for one in grades.get(position[1:], ())},
             )
             results.append(listed(record, run, names))
         following = None if found.following is None else _cursor(source, found.following, found.skip)
         return ResultPage(evaluation_id=run.id, results=results, summary=self.summaries.of(run), next_cursor=following)
 
     def detail(self, evaluation_id: str, result_id: str) -> ResultDetail:
-        """One result with everything that is stored of it."""
+        """A result with everything that is stored about it."""
         run = self.run(evaluation_id)
         record = self.record(run, result_id)
         if record is None:
@@ -290,7 +361,7 @@ class Results:
         return CaseHistory(evaluation_id=run.id, result_id=result_id, runs=found)
 
     def record(self, run: Run, result_id: str) -> Record | None:
-        """The record that a result's id names, as it is stored."""
+        """The stored record of a result; None if there is no such result."""
         for case, repeat in read_result_id(result_id):
             if not clean_text(case).changed:
                 record = self._storage.get_record(ResponseKey(run.id, case, repeat))
@@ -301,50 +372,35 @@ class Results:
     def of_record(
         self, run: Run, record: Record, names: Mapping[str, str], *, with_history: bool = True
     ) -> ResultDetail:
-        """A record as a result, with the attempts that it replaced."""
+        """A record as a result, with its earlier attempts."""
         history = self._history(run, record) if with_history else []
         return detailed(self.tracebacks.in_record(record), run, names, history)
 
     def has_history(self, run: Run) -> bool:
-        """Whether any answer of the run was replaced: mostly none was, and nobody need look for each."""
-        return bool(self._database.read("SELECT 1 FROM response_history WHERE run = ? LIMIT 1", run.id))
+        """Whether any response of the run was replaced; usually none was."""
+        return has_replaced_responses(self._database.read, run.id)
 
     def names(self, run: Run) -> Mapping[str, str]:
-        """What the graders were called when the run was started; one that is not here is called by its key."""
+        """The names of the graders when the run was started, by key; a missing grader is named by its key."""
         try:
-            kept = msgspec.json.decode(run.definition or "{}", type=_Kept)
+            definition = msgspec.json.decode(run.definition or "{}", type=_StoredDefinition)
         except msgspec.DecodeError:
             return {}
-        graders = {} if kept.document is None else kept.document.graders
-        return {key: entry.made_from.name for key, entry in graders.items() if entry.made_from.name}
+        graders = {} if definition.document is None else definition.document.graders
+        return {key: entry.origin.name for key, entry in graders.items() if entry.origin.name}
 
-    def _history(self, run: Run, record: Record) -> list[Attempt]:
-        """The attempts before the one that counts; those of a regraded run are told with the run it regrades."""
-        key = (run.id, record.case, record.repeat)
-        responses = self._database.read(
-            "SELECT attempt, response FROM response_history WHERE run = ? AND case_key = ? AND repeat = ?"
-            " ORDER BY attempt",
-            *key,
-        )
-        if not responses:
-            return []
-        grades: dict[int, dict[str, Grade]] = {}
-        for attempt, grader, grade in self._database.read(
-            "SELECT attempt, grader, grade FROM grade_history WHERE run = ? AND case_key = ? AND repeat = ?"
-            " ORDER BY attempt, grader",
-            *key,
-        ):
-            grades.setdefault(attempt, {})[grader] = self.tracebacks.in_grade(from_json(Grade, grade))
+    def _history(self, run: Run, record: Record) -> list[ResultAttempt]:
+        """The earlier attempts; a run that regrades has none, as they belong to the run it regrades."""
         return [
-            Attempt(
-                attempt=attempt,
-                response=self.tracebacks.in_response(from_json(Response, response)),
-                grades=grades.get(attempt, {}),
+            ResultAttempt(
+                attempt=one.attempt,
+                response=self.tracebacks.in_response(one.response),
+                grades={grader: self.tracebacks.in_grade(grade) for grader, grade in one.grades.items()},
             )
-            for attempt, response in responses
+            for one in replaced_responses(self._database.read, run.id, record.case, record.repeat)
         ]
 
-    def _start(self, source: str, page: PageRequest) -> tuple[Place, int]:
+    def _start(self, source: str, page: PageRequest) -> tuple[ResultPosition, int]:
         if page.cursor is None:
             return BEGINNING, page.skip
         position, mark, repeat, skip = decode_cursor(page.cursor, int, str, int, int)
@@ -352,24 +408,24 @@ class Results:
             raise _unknown_cursor()
         if 0 <= position < _LAST_POSITION and skip >= 0 and repeat < _LAST_POSITION:
             if mark == "":
-                return Place(position, "", -1), skip
-            for case in self._scan.cases_at(source, position):
+                return ResultPosition(position, "", -1), skip
+            for case in self._pages.cases_at(source, position):
                 if _mark(source, case) == mark:
-                    return Place(position, case, repeat), skip
+                    return ResultPosition(position, case, repeat), skip
         raise _unknown_cursor()
 
 
-def _cursor(source: str, place: Place, skip: int) -> str:
-    return encode_cursor(place.position, _mark(source, place.case) if place.repeat >= 0 else "", place.repeat, skip)
+def _cursor(source: str, at: ResultPosition, skip: int) -> str:
+    return encode_cursor(at.position, _mark(source, at.case) if at.repeat >= 0 else "", at.repeat, skip)
 
 
 def _mark(source: str, case: str) -> str:
-    """Names a case in a cursor: its key may be long, and a cursor is of one run alone."""
+    """Identifies a case in a cursor: its key may be long, and a cursor is valid for one run only."""
     return blake2b(f"{source}\0{case}".encode(), digest_size=9).hexdigest()
 
 
 def _unknown_cursor() -> ServiceError:
     return ServiceError(
         Code.INVALID_INPUT,
-        "Parameter 'cursor' is of another list or of a case that was moved; begin again without a cursor",
+        "Parameter 'cursor' belongs to another list, or to a case that was moved; start again without a cursor",
     )

@@ -1,6 +1,6 @@
-"""Which runs are kept and which are deleted: by age, by number, by tag.
+"""Retention: which runs are deleted, by age, number and tag.
 
-Runs that others depend on stay, whatever the rules: parents and baselines of kept runs, runs that a kept run replays,
+Runs that others depend on are never deleted: parents and baselines of kept runs, runs that a kept run replays,
 runs with labels, and runs that have not ended.
 """
 
@@ -22,39 +22,38 @@ from gradeline.service.audit import Audit
 from gradeline.service.auth import Caller, Scope
 from gradeline.service.settings import RetentionRules
 from gradeline.store.database import Database, SharedStorage
-from gradeline.store.leases import observed_run
+from gradeline.store.queries import NEWEST, newest_runs
 
 _log = logging.getLogger("gradeline.service")
 
 INTERVAL_S = 3600.0
 """How often the service applies its rules."""
-_AT_ONCE = 200
-_BEHIND_ALL = 2**62
+_PER_QUERY = 200
 _SHORTEST_PREFIX = 4
 
 
 class RunDecision(NamedTuple):
-    """What becomes of a run, and why."""
+    """Whether a run is deleted, and why."""
 
     id: str
     name: str
     ended_at: str | None
     deleted: bool
-    """Or, in a dry run, would be."""
+    """In a dry run: would be deleted."""
     reason: str
 
 
 def decide(database: Database, rules: RetentionRules, now: datetime | None = None) -> Iterator[RunDecision]:
-    """What becomes of each run, the newest first. Deletes nothing."""
+    """The decision on each run, newest first. Deletes nothing."""
     now = now or datetime.now(UTC)
     facts = _ServiceFacts(database)
     needed: dict[str, str] = {}
     for place, run in enumerate(_runs(database)):
-        asked = facts.asked(run.id)
-        reason = facts.unfinished(run) or _rule_that_keeps(run, asked, rules, place, now)
+        request = facts.request(run.id)
+        reason = facts.unfinished(run) or _rule_that_keeps(run, request, rules, place, now)
         reason = reason or _needed(needed, run) or facts.labelled(run.id)
         if reason is not None:
-            needed.update(_needs(run, asked))
+            needed.update(_needs(run, request))
         ended = run.completed_at or run.started_at
         yield RunDecision(run.id, run.name, ended, reason is None, reason or _why_deleted(rules, ended))
 
@@ -62,7 +61,7 @@ def decide(database: Database, rules: RetentionRules, now: datetime | None = Non
 def prune(
     storage: SharedStorage, rules: RetentionRules, *, caller: Caller | None = None, now: datetime | None = None
 ) -> Iterator[RunDecision]:
-    """Delete what the rules do not keep; gives what became of each run. Each deletion is in the audit log."""
+    """Delete the runs that the rules do not keep; yields the decision on each run. The audit log has each deletion."""
     database = storage.database
     audit = Audit(database)
     caller = caller or Caller(None, Scope.ADMIN, "retention")
@@ -78,7 +77,7 @@ def prune(
 
 
 def _delete(storage: SharedStorage, run_id: str) -> str | None:
-    """Why the run was kept after all: it may have been resumed, or used, since the decision."""
+    """Delete a run; returns the reason if it must be kept after all, for example because it was resumed."""
     run = storage.get_run(run_id)
     if run is None:
         return "another process has deleted it"
@@ -93,7 +92,7 @@ def _delete(storage: SharedStorage, run_id: str) -> str | None:
 
 
 class RetentionTask:
-    """Applies the rules now and then, in a thread of its own."""
+    """Applies the rules periodically, in a thread."""
 
     def __init__(self, storage: SharedStorage, rules: RetentionRules, interval_s: float = INTERVAL_S) -> None:
         self._storage = storage
@@ -106,7 +105,7 @@ class RetentionTask:
         self._thread.start()
 
     def stop(self) -> None:
-        """What is being deleted is finished by the next process that opens the store."""
+        """End the thread; the next process that opens the store completes an interrupted deletion."""
         self._stopping.set()
 
     def _work(self) -> None:
@@ -125,42 +124,42 @@ class RetentionTask:
 
 
 class _ServiceFacts:
-    """What the service's tables say of runs. A store that no service has used has none of them."""
+    """What the tables of the service contain about runs. A store that no service has used does not have them."""
 
     def __init__(self, database: Database) -> None:
         self._read = database.read
         self._parts = {part for (part,) in database.read("SELECT name FROM parts")}
 
-    def asked(self, run: str) -> dict[str, Any]:
-        """What the caller asked for when the run was started."""
+    def request(self, run: str) -> dict[str, Any]:
+        """The request that started the run."""
         rows = self._read("SELECT asked FROM jobs WHERE run = ?", run) if "queue" in self._parts else []
         return dict(msgspec.json.decode(rows[0][0])) if rows else {}
 
     def unfinished(self, run: Run) -> str | None:
-        """That the run has not ended."""
+        """The reason to keep a run that has not ended."""
         if run.status in ("running", "pending"):
             return f"it is {run.status}"
         rows = self._read("SELECT state FROM jobs WHERE run = ?", run.id) if "queue" in self._parts else []
         return "it waits in the queue" if any(state != "done" for (state,) in rows) else None
 
     def labelled(self, run: str) -> str | None:
-        """That people have labelled results of the run."""
+        """The reason to keep a run with labels."""
         if "labels" not in self._parts:
             return None
         return "it has labels" if self._read("SELECT 1 FROM labels WHERE run = ? LIMIT 1", run) else None
 
 
 def _runs(database: Database) -> Iterator[Run]:
-    before = _BEHIND_ALL
-    while rows := database.read("SELECT n, run FROM runs WHERE n < ? ORDER BY n DESC LIMIT ?", before, _AT_ONCE):
-        yield from (observed_run(text, database.read) for _, text in rows)
-        before = int(rows[-1][0])
+    before = NEWEST
+    while rows := newest_runs(database.read, before, _PER_QUERY):
+        yield from (run for _, run in rows)
+        before = rows[-1][0]
 
 
-def _rule_that_keeps(run: Run, asked: dict[str, Any], rules: RetentionRules, place: int, now: datetime) -> str | None:
+def _rule_that_keeps(run: Run, request: dict[str, Any], rules: RetentionRules, place: int, now: datetime) -> str | None:
     if rules.keep is not None and place < rules.keep:
         return f"it is one of the newest {rules.keep}"
-    tags = sorted(_tags(run, asked) & set(rules.keep_tags))
+    tags = sorted(_tags(run, request) & set(rules.keep_tags))
     if tags:
         return f"it has the tag {tags[0]!r}"
     if rules.older_than_s is not None:
@@ -172,21 +171,21 @@ def _rule_that_keeps(run: Run, asked: dict[str, Any], rules: RetentionRules, pla
     return None
 
 
-def _tags(run: Run, asked: dict[str, Any]) -> set[str]:
-    tags = {asked["tag"]} if isinstance(asked.get("tag"), str) else set[str]()
+def _tags(run: Run, request: dict[str, Any]) -> set[str]:
+    tags = {request["tag"]} if isinstance(request.get("tag"), str) else set[str]()
     definition = _definition(run)
     if definition is not None:
-        tags |= set(definition.choice.tags)
+        tags |= set(definition.options.tags)
         listed = (definition.document or {}).get("tags")
         tags |= {tag for tag in listed if isinstance(tag, str)} if isinstance(listed, list | tuple) else set()
     return tags
 
 
-def _needs(run: Run, asked: dict[str, Any]) -> dict[str, str]:
+def _needs(run: Run, request: dict[str, Any]) -> dict[str, str]:
     """The runs that a kept run refers to, each with the reason to keep it."""
     needs = {}
-    if isinstance(asked.get("baseline_id"), str):
-        needs[asked["baseline_id"]] = f"it is the baseline of {run.id}"
+    if isinstance(request.get("baseline_id"), str):
+        needs[request["baseline_id"]] = f"it is the baseline of {run.id}"
     definition = _definition(run)
     for baseline in definition.baselines.values() if definition is not None else ():
         needs[baseline] = f"it is the baseline of {run.id}"

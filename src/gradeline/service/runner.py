@@ -8,40 +8,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Event as Signal
 from threading import Lock, Thread
 from time import monotonic
+from typing import NamedTuple
 
-from gradeline.engine.access import Access, WorkerObserver
+from gradeline.engine.components import Access, WorkerObserver
 from gradeline.engine.definition import RunDefinition
-from gradeline.engine.early_stopping import early_stopping
-from gradeline.engine.event_loop import new_event_loop
-from gradeline.engine.orchestrate import answered_samples
-from gradeline.engine.pipeline import RunTask
-from gradeline.engine.prepare import PreparedRun, prepare
-from gradeline.errors import GradelineError, StoreError
-from gradeline.model import Run
-from gradeline.service.egress import ServiceEgress
+from gradeline.engine.event_loop import RunLoop
+from gradeline.engine.orchestrate import Engine, RunObserver, execute_run, local_engine, plan_stored_run
+from gradeline.errors import ConfigError, GradelineError, Problem, StoreError
+from gradeline.service.claimed_run import CANCELLED, ClaimedRun, release_quietly
 from gradeline.service.errors import ServiceError
-from gradeline.service.events import EventLog, Events
-from gradeline.service.held import CANCELLED, ClaimedRun, give_back_quietly
-from gradeline.service.queue import MOST_TRIES, Claim, LostClaimError, Queue, baseline_of
+from gradeline.service.events import EventBroker, EventLog
+from gradeline.service.queue import MAX_ATTEMPTS, Claim, LostClaimError, Queue, baseline_of
+from gradeline.service.run_access import (
+    RunSecrets,
+    ServiceEgress,
+    document_of,
+    limit_concurrency,
+    open_secrets,
+    run_access,
+    suite_for_run,
+)
 from gradeline.service.secrets import Secrets
 from gradeline.service.settings import ServeSettings
 from gradeline.service.telemetry import LabelledCounter
-from gradeline.service.workplace import Executor
-from gradeline.service.world import (
-    RunSecrets,
-    document_of,
-    run_access,
-    secrets_of,
-    suite_for_run,
-    within_maximum,
-)
 from gradeline.store.database import Database, SharedStorage
 
 _log = logging.getLogger("gradeline.service")
@@ -58,8 +54,39 @@ _PAUSE_S = 2.0
 _LONGEST_PAUSE_S = 60.0
 
 
+class RunEngine(NamedTuple):
+    """The engine that executes runs, and its capacity."""
+
+    engine: Engine
+    max_runs: int
+    """Runs that can be executed at the same time."""
+    is_remote: bool = False
+    """Calls are made by other processes, which are sent everything that they need to know."""
+    shutdown_s: float = 0.0
+    """The time that it takes to release those processes."""
+
+
+_RAY_SHUTDOWN_S = 3.0
+
+
+@contextmanager
+def open_run_engine(settings: ServeSettings) -> Iterator[RunEngine]:
+    """The engine that the settings name; `ConfigError` if it is unavailable. Call it in the main thread."""
+    if settings.engine == "local":
+        for name, value in (("--ray-address", settings.ray_address), ("--ray-workers", settings.ray_workers)):
+            if value is not None:
+                raise ConfigError(Problem(name, "is for --engine ray"))
+        yield RunEngine(local_engine, settings.runs_at_once)
+        return
+    from gradeline.engine.ray.driver import RayEngine  # few services need a cluster
+
+    with RayEngine(settings.store, settings.ray_address, settings.ray_workers, at_once=settings.runs_at_once) as engine:
+        engine.join(settings.graders_dir)
+        yield RunEngine(engine, engine.at_once, is_remote=True, shutdown_s=_RAY_SHUTDOWN_S)
+
+
 class Runner:
-    """Executes as many runs at a time as its workplace takes, as long as it is started."""
+    """Executes runs of the queue while it is started, as many at the same time as its engine takes."""
 
     def __init__(
         self,
@@ -68,8 +95,8 @@ class Runner:
         database: Database,
         secrets: Secrets,
         egress: ServiceEgress,
-        events: Events,
-        workplace: Executor,
+        events: EventBroker,
+        run_engine: RunEngine,
     ) -> None:
         self.log: EventLog = events.log
         self.queue = Queue(database, self.log, settings.lease_s)
@@ -81,7 +108,7 @@ class Runner:
         self._database = database
         self._egress = egress
         self._events = events
-        self._workplace = workplace
+        self._run_engine = run_engine
         self._held: dict[str, ClaimedRun] = {}
         self._tasks: dict[str, Future[None]] = {}
         self._lock = Lock()
@@ -94,7 +121,7 @@ class Runner:
         """Begin to take up what waits."""
         if self._loop is not None:
             return
-        self._loop = new_event_loop()
+        self._loop = RunLoop()
         self._stopping.clear()
         self._threads = [
             Thread(target=self._loop.run_forever, name="gradeline-runs", daemon=True),
@@ -112,7 +139,7 @@ class Runner:
         self._wake.set()
         self._threads[1].join()
         self._guarded(self.queue.announce_stop)
-        deadline = monotonic() + max(0.0, drain_s - 2 * _LAST_WORDS_S - self._workplace.leaving_s)
+        deadline = monotonic() + max(0.0, drain_s - 2 * _LAST_WORDS_S - self._run_engine.shutdown_s)
         with self._lock:
             held, tasks = list(self._held.values()), list(self._tasks.values())
         for one in held:
@@ -120,10 +147,10 @@ class Runner:
             loop.call_soon_threadsafe(one.stop.set, "the service stops")
         self._await(tasks, deadline - monotonic())
         for one in held:
-            loop.call_soon_threadsafe(one.break_off)
+            loop.call_soon_threadsafe(one.abort)
         ended = asyncio.run_coroutine_threadsafe(_others_done(), loop)
         with suppress(TimeoutError):
-            ended.result(_LAST_WORDS_S + self._workplace.leaving_s / 2)
+            ended.result(_LAST_WORDS_S + self._run_engine.shutdown_s / 2)
         loop.call_soon_threadsafe(loop.stop)
         self._threads[0].join(_LAST_WORDS_S)
         if not self._threads[0].is_alive():
@@ -175,7 +202,7 @@ class Runner:
             _log.exception("the queue")
 
     def _claim(self) -> None:
-        while not self._stopping.is_set() and len(self._held) < self._workplace.at_once and not self._on_probation:
+        while not self._stopping.is_set() and len(self._held) < self._run_engine.max_runs and not self._on_probation:
             claim = self.queue.claim(self._held)
             if claim is None:
                 return
@@ -185,15 +212,15 @@ class Runner:
     def _on_probation(self) -> bool:
         """A run is worked on that a process has died of, or with: so far alone, so that it is known which of them."""
         with self._lock:
-            suspects = [one for one in self._held.values() if one.claim.deaths]
-        return any(monotonic() - one.since < _PROBATION_S for one in suspects)
+            suspects = [one for one in self._held.values() if one.claim.crashes]
+        return any(monotonic() - one.started < _PROBATION_S for one in suspects)
 
     def _begin(self, claim: Claim) -> None:
         held = ClaimedRun(self._storage, self.queue, self.log, claim, self._events.changed)
         self._events.changed(claim.run)
         loop = self._loop
         if loop is None:
-            give_back_quietly(held)
+            release_quietly(held)
             return
         with self._lock:
             self._held[claim.run] = held
@@ -210,12 +237,12 @@ class Runner:
     def _beat(self) -> None:
         with self._lock:
             held = dict(self._held)
-        wanted = self.queue.beat(one.claim for one in held.values())
+        wanted = self.queue.heartbeat(one.claim for one in held.values())
         for run, one in held.items():
             if run not in wanted:
-                if not one.over and not one.lost:
+                if not one.ended and not one.lost:
                     one.lost = True
-                    self._soon(one.break_off)
+                    self._soon(one.abort)
             elif wanted[run] == "cancel" and not one.cancelled:
                 self._cancel(one)
 
@@ -224,7 +251,7 @@ class Runner:
         if loop is not None:
             held.cancelled = True
             self._soon(held.stop.set, CANCELLED)
-            self._soon(loop.call_later, _CANCEL_GRACE_S, held.break_off)
+            self._soon(loop.call_later, _CANCEL_GRACE_S, held.abort)
 
     def _soon(self, act: Callable[..., object], *arguments: object) -> None:
         """Do it in the event loop, as long as there is one."""
@@ -238,8 +265,8 @@ class Runner:
         run_id = held.claim.run
         held.task = asyncio.current_task()
         try:
-            if held.claim.tries > MOST_TRIES:
-                tried = f"given up: {MOST_TRIES} times it was begun, and no result could be stored; the log says why"
+            if held.claim.attempts > MAX_ATTEMPTS:
+                tried = f"given up: {MAX_ATTEMPTS} times it was begun, and no result could be stored; the log says why"
                 held.end(status="failed", error_message=tried)
                 return
             await self._execute(held)
@@ -251,8 +278,8 @@ class Runner:
                 return
             _log.warning("run %s: broken off, and begun again soon: %s", run_id, error)
             with suppress(asyncio.CancelledError):
-                await asyncio.sleep(min(_LONGEST_PAUSE_S, _PAUSE_S**held.claim.tries))
-            give_back_quietly(held)
+                await asyncio.sleep(min(_LONGEST_PAUSE_S, _PAUSE_S**held.claim.attempts))
+            release_quietly(held)
         except (GradelineError, ServiceError) as error:
             _end_quietly(held, error, str(error))
         except asyncio.CancelledError as error:
@@ -265,34 +292,23 @@ class Runner:
         run = held.begin()
         definition = RunDefinition.of(run)
         document = document_of(definition, run.id)
-        secrets = secrets_of(document, self._secrets, asking=run.parent is None)
+        secrets = open_secrets(document, self._secrets, calls_target=run.parent is None)
         suite = suite_for_run(document, secrets, self._settings)
         held.baseline = baseline_of(self._database, run.id)
-        async with prepare(
-            suite,
-            # an operator may have lowered the maximum since the run was started
-            within_maximum(definition.choice, suite, self._settings),
-            self._storage,
-            asking=run.parent is None,
-            baselines=definition.baselines,
-            outside=self._outside(secrets),
-        ) as prepared:
-            with early_stopping(self._storage, self._task(prepared, run, held), held.stop) as (task, stop):
-                await self._workplace.engine(self._storage, prepared, task, stop)
+        # an operator may have lowered the maximum since the run was started
+        options = limit_concurrency(definition.options, suite, self._settings)
+        planning = plan_stored_run(
+            self._storage, run, suite, options, self._access(secrets), retry_failed=held.claim.retry_failed
+        )
+        async with planning as spec:
+            observer = RunObserver(stop=held.stop)
+            await execute_run(self._storage, spec, held, observer, self._run_engine.engine)
 
-    def _outside(self, secrets: RunSecrets) -> Access:
-        outside = run_access(secrets, self._egress, self._settings.max_concurrency)
+    def _access(self, secrets: RunSecrets) -> Access:
+        access = run_access(secrets, self._egress, self._settings.max_concurrency)
         observer = WorkerObserver(self.worker_deaths.add, partial(self._egress.refusals.add, "connection"))
-        outside = outside._replace(observer=observer)
-        return outside._replace(policy=self._egress.settled()) if self._workplace.elsewhere else outside
-
-    def _task(self, prepared: PreparedRun, run: Run, held: ClaimedRun) -> RunTask:
-        task = prepared.task(run)._replace(keeper=held)
-        parent = None if run.parent is None else self._storage.get_run(run.parent)
-        if parent is not None:
-            samples = partial(answered_samples, self._storage, parent)
-            return task._replace(samples=samples, retry_failed=False, asking=False)
-        return task._replace(samples=lambda: self._storage.samples(run.id), retry_failed=held.claim.retry_failed)
+        access = access._replace(observer=observer)
+        return access._replace(policy=self._egress.current()) if self._run_engine.is_remote else access
 
 
 def _end_quietly(held: ClaimedRun, cause: BaseException, message: str) -> None:

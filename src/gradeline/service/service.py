@@ -1,4 +1,4 @@
-"""What every request of a service hangs on."""
+"""The service: its parts, how they are built, and how requests reach them."""
 
 from __future__ import annotations
 
@@ -17,33 +17,31 @@ from starlette.requests import Request
 from gradeline.errors import ConfigError, Problem, StoreError
 from gradeline.model import Storage
 from gradeline.rest_types import utc_timestamp
-from gradeline.service import histograms, queue, result_blocks
+from gradeline.service import queue, result_blocks
 from gradeline.service.audit import AUDIT_INDEX_STEPS, AUDIT_STEPS, Audit, AuditList, Recorder
 from gradeline.service.auth import KEY_STEPS, SESSION_STEPS, ApiKeys, Caller, Sessions
-from gradeline.service.egress import ServiceEgress
 from gradeline.service.evaluations import Evaluations
-from gradeline.service.events import EVENT_STEPS, Events
+from gradeline.service.events import EVENT_STEPS, EventBroker
 from gradeline.service.graders import GRADER_STEPS, StoredGraders
-from gradeline.service.judge_places import provider_secrets
 from gradeline.service.labels import LABEL_STEPS, Labels
 from gradeline.service.limits import TrialPool, address_of
 from gradeline.service.requests import IDEMPOTENCY_STEPS
 from gradeline.service.results import Results
 from gradeline.service.retention import RetentionTask
-from gradeline.service.runner import Runner
+from gradeline.service.run_access import ServiceEgress, provider_secrets
+from gradeline.service.runner import RunEngine, Runner, open_run_engine
 from gradeline.service.secrets import SECRET_STEPS, Secrets
 from gradeline.service.settings import ServeSettings
-from gradeline.service.suites_of import SuiteBuilder
-from gradeline.service.summaries import SUMMARY_STEPS
+from gradeline.service.suite_builder import SuiteBuilder
+from gradeline.service.summaries import HISTOGRAM_STEPS, SUMMARY_STEPS
 from gradeline.service.telemetry import Gauge, ServiceMetrics
 from gradeline.service.test_cases import TEST_CASE_STEPS, TestCases
 from gradeline.service.trials import Trials
-from gradeline.service.workplace import Executor, open_workplace
 from gradeline.store import open_storage
 from gradeline.store.backup import Parts
 from gradeline.store.database import Database, Dialect, SharedStorage, Transaction, migrate
 
-_LASTS_S = 1.0
+_CHECK_INTERVAL_S = 1.0
 
 
 def _tables(transaction: Transaction, _: Dialect) -> None:
@@ -54,7 +52,7 @@ READINESS_STEPS = (_tables,)
 
 
 class Readiness:
-    """Writes one row. At most once a second: anybody may ask."""
+    """Checks that the store can be written, at most once a second: anyone may send the request."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
         self._database = database
@@ -65,9 +63,9 @@ class Readiness:
         migrate(database, "readiness", READINESS_STEPS)
 
     def check(self) -> None:
-        """`StoreError` while the store cannot be written."""
+        """Raise `StoreError` while the store cannot be written."""
         with self._lock:
-            if self._clock() - self._checked >= _LASTS_S:
+            if self._clock() - self._checked >= _CHECK_INTERVAL_S:
                 self._failure = self._write()
                 self._checked = self._clock()
         if self._failure is not None:
@@ -94,7 +92,7 @@ class _WithDatabase(Protocol):
 
 @dataclass(slots=True, repr=False)
 class Service:
-    """A service that is built, and after `start` at work. `stop` may be called twice."""
+    """A service; after `start` it executes runs. `stop` may be called twice."""
 
     settings: ServeSettings
     storage: SharedStorage
@@ -109,7 +107,7 @@ class Service:
     readiness: Readiness
     cases: TestCases
     graders: StoredGraders
-    events: Events
+    events: EventBroker
     results: Results
     labels: Labels
     runner: Runner
@@ -121,11 +119,11 @@ class Service:
 
     @property
     def local(self) -> bool:
-        """Whether anybody on this machine may do everything: bound to loopback, and no key was ever made."""
+        """Local mode, in which no key is needed: bound to loopback, and no key was ever created."""
         return is_loopback(self.settings.host) and not self.keys.exist()
 
     def start(self) -> None:
-        """Take up the work that waits in the store."""
+        """Start to execute the queued runs."""
         self.runner.start()
         if self.retention is not None:
             self.retention.start()
@@ -137,11 +135,11 @@ class Service:
 
     @property
     def drained(self) -> bool:
-        """Whether a stop has begun and no run is worked on any more."""
+        """Whether a stop has begun and no run is in progress any more."""
         return self._draining is not None and not self._draining.is_alive()
 
     def begin_stop(self) -> None:
-        """End event streams, so that their connections do not hold up the stop, and take up no more work."""
+        """Claim no more runs, and end event streams, whose connections would delay the stop."""
         if self._draining is None:
             self.events.close()
             if self.retention is not None:
@@ -150,7 +148,7 @@ class Service:
             self._draining.start()
 
     def stop(self) -> None:
-        """Let what is in flight finish, within `drain_s`; give back what is not, and close the store."""
+        """Let calls in flight finish within `drain_s`, release unfinished runs, and close the store."""
         with self._closing:
             self.begin_stop()
             if self._draining is not None:
@@ -164,25 +162,25 @@ def build_service(settings: ServeSettings) -> Service:
         if url == "memory://":
             folder = opened.enter_context(TemporaryDirectory(prefix="gradeline-"))
             url = str(Path(folder) / "store.db")
-        workplace = opened.enter_context(open_workplace(settings))
+        engine = opened.enter_context(open_run_engine(settings))
         storage = opened.enter_context(open_storage(url))
-        service = _wire(settings, _shared(storage), workplace)
+        service = _wire(settings, _shared(storage), engine)
         service._closing = opened.pop_all()
         return service
 
 
 def database_of(storage: Storage) -> Database:
-    """The database of a store; one in memory has none."""
+    """The database of a store; `ConfigError` for one in memory."""
     return _shared(storage).database
 
 
 def _shared(storage: Storage) -> SharedStorage:
     if not isinstance(storage, _WithDatabase):
-        raise ConfigError(Problem("store", "a store in a database is needed here: sqlite:///path, or a path"))
+        raise ConfigError(Problem("store", "must be a database: sqlite:///path, or a path"))
     return cast("SharedStorage", storage)
 
 
-def _wire(settings: ServeSettings, storage: SharedStorage, workplace: Executor) -> Service:
+def _wire(settings: ServeSettings, storage: SharedStorage, engine: RunEngine) -> Service:
     database = storage.database
     keys = ApiKeys(database, settings)
     secrets = Secrets(database, settings)
@@ -190,9 +188,9 @@ def _wire(settings: ServeSettings, storage: SharedStorage, workplace: Executor) 
     egress = ServiceEgress(settings.allow_agent_net, local=lambda: is_loopback(settings.host) and not keys.exist())
     cases = TestCases(database)
     graders = StoredGraders(database, settings, egress)
-    events = Events(database)
-    runner = Runner(settings, storage, database, secrets, egress, events, workplace)
-    maker = SuiteBuilder(settings, storage, cases, graders, egress, secrets)
+    events = EventBroker(database)
+    runner = Runner(settings, storage, database, secrets, egress, events, engine)
+    suites = SuiteBuilder(settings, storage, cases, graders, egress, secrets)
     return Service(
         settings=settings,
         storage=storage,
@@ -211,13 +209,13 @@ def _wire(settings: ServeSettings, storage: SharedStorage, workplace: Executor) 
         results=Results(database, storage, settings),
         labels=Labels(database),
         runner=runner,
-        evaluations=Evaluations(settings, storage, database, egress, secrets, events, runner, maker),
-        trials=Trials(settings, storage, cases, egress, secrets, maker),
+        evaluations=Evaluations(settings, storage, database, egress, secrets, events, runner, suites),
+        trials=Trials(settings, storage, cases, egress, secrets, suites),
         retention=None if settings.retention is None else RetentionTask(storage, settings.retention),
     )
 
 
-def _metrics(database: Database, runner: Runner, events: Events, egress: ServiceEgress) -> ServiceMetrics:
+def _metrics(database: Database, runner: Runner, events: EventBroker, egress: ServiceEgress) -> ServiceMetrics:
     def runs() -> dict[str, float]:
         return {
             state: float(count) for state, count in database.read("SELECT state, count(*) FROM jobs GROUP BY state")
@@ -225,10 +223,10 @@ def _metrics(database: Database, runner: Runner, events: Events, egress: Service
 
     metrics = ServiceMetrics()
     metrics.gauge(Gauge("gradeline_runs", "Runs of the service by state, in all its processes.", runs, "state"))
-    metrics.gauge(Gauge("gradeline_queue_length", "Runs that wait.", runner.queue.waiting))
-    metrics.gauge(Gauge("gradeline_runs_here", "Runs that this process works on.", lambda: runner.running))
+    metrics.gauge(Gauge("gradeline_queue_length", "Queued runs.", runner.queue.waiting))
+    metrics.gauge(Gauge("gradeline_runs_here", "Runs in progress in this process.", lambda: runner.running))
     metrics.gauge(Gauge("gradeline_event_readers", "Open event streams.", lambda: events.readers))
-    lease_age = "Seconds since the oldest heartbeat of a claimed run, in all processes; above the lease it is stuck."
+    lease_age = "Seconds since the oldest heartbeat of a claimed run, in all processes; a run above the lease is stuck."
     metrics.gauge(Gauge("gradeline_lease_age_seconds", lease_age, runner.queue.lease_age))
     deaths = "Worker processes of user code, and Ray workers, that died or were killed in runs of this process."
     metrics.gauge(Gauge("gradeline_worker_deaths_total", deaths, runner.worker_deaths.counts, "reason", kind="counter"))
@@ -239,7 +237,7 @@ def _metrics(database: Database, runner: Runner, events: Events, egress: Service
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a server bound to this host is reached from its own machine alone."""
+    """Whether a server bound to this host can be reached only from its own machine."""
     if host == "localhost":
         return True
     try:
@@ -249,24 +247,24 @@ def is_loopback(host: str) -> bool:
 
 
 def service_of(request: Request) -> Service:
-    """The service that answers a request."""
+    """The service that handles a request."""
     service: Service = request.app.state.service
     return service
 
 
 async def run_in_trial_pool(request: Request, work: Callable[[], T]) -> T:
-    """Do what waits on an agent or a judge, within the caller's share of the threads for that."""
+    """Run work that waits for an agent or a judge, within the caller's share of the threads for it."""
     pool: TrialPool = request.app.state.trials
     return await pool.run(caller_of(request).key_id or address_of(request.scope), work)
 
 
 def recorder_of(request: Request, action: str) -> Recorder:
-    """Records what a request does, in the transaction that does it."""
+    """A recorder for the audit log, used in the transaction that makes the change."""
     return service_of(request).audit.recorder(caller_of(request), action)
 
 
 def caller_of(request: Request) -> Caller:
-    """Who sends a request."""
+    """The caller of a request."""
     caller: Caller = request.state.caller
     return caller
 
@@ -276,7 +274,7 @@ PARTS: Parts = {
     "audit_list": AUDIT_INDEX_STEPS,
     "events": EVENT_STEPS,
     "graders": GRADER_STEPS,
-    "histograms": histograms.STEPS,
+    "histograms": HISTOGRAM_STEPS,
     "idempotency": IDEMPOTENCY_STEPS,
     "keys": KEY_STEPS,
     "labels": LABEL_STEPS,
@@ -288,4 +286,4 @@ PARTS: Parts = {
     "summaries": SUMMARY_STEPS,
     "test_cases": TEST_CASE_STEPS,
 }
-"""The migrations of every table of the service, by part: needed to copy a store without starting a service."""
+"""The migrations of all tables of the service, by part, for copying a store without starting a service."""

@@ -1,6 +1,6 @@
-"""From what a caller asks to a suite that the run keeps as data, and from there to a suite that can be run.
+"""Builds the suite of a run from a request; it is stored with the run as data.
 
-A suite over REST is data: it names no file, no code and no variable of the server, and holds no secret itself.
+A suite over REST names no file, no code and no variable of the server, and contains no secret itself.
 """
 
 from __future__ import annotations
@@ -20,28 +20,30 @@ from gradeline.errors import ConfigError
 from gradeline.model import Sample, Storage, quote
 from gradeline.model.secrets import contains_secret
 from gradeline.service.auth import Caller
-from gradeline.service.egress import ServiceEgress
 from gradeline.service.errors import Code, ServiceError
 from gradeline.service.graders import ResolvedGrader, StoredGraders
+from gradeline.service.run_access import DATA_TARGETS, ServiceEgress, check_graders, check_target
 from gradeline.service.secrets import Secrets
 from gradeline.service.settings import ServeSettings
-from gradeline.service.test_cases import Filter, TestCases
-from gradeline.service.world import DATA_TARGETS, check_judges, check_target
+from gradeline.service.test_cases import CaseFilter, TestCases
 from gradeline.suite.clusters import ClusterPath
 from gradeline.suite.dataset import open_dataset
 from gradeline.suite.declaration import SuiteFile, default_of
+from gradeline.suite.letta_dialects import spellings, target_kind
 from gradeline.suite.stored import with_variables
-from gradeline.targets.registry import ALIASES, is_plugin
+from gradeline.targets.registry import is_plugin
 
-MOST_RESULTS = 1_000_000
+MAX_RESULTS = 1_000_000
 
+_ORIGIN = "x-grader"
+"""The stored grader from which a suite's grader was built; omitted in files."""
 _CODE_KEYS = ("setup_script", "output")
 _FILE_OPTIONS = ("prompt_path", "rubric_path", "agent_file")
 _TIMED = frozenset({"http", "openai", "anthropic", "gemini", "ollama", "vllm"})
 
 
 class EvaluationRequest(Struct, frozen=True, kw_only=True):
-    """What a caller asks for when a run is started."""
+    """A request to start a run."""
 
     name: str | None = None
     suite: dict[str, Any] | None = None
@@ -58,7 +60,7 @@ class EvaluationRequest(Struct, frozen=True, kw_only=True):
 
 
 class BuiltSuite(NamedTuple):
-    """A suite that can be kept, and the cases of its run."""
+    """A suite as it is stored with its run, and the cases of the run."""
 
     document: dict[str, Any]
     samples: list[Sample]
@@ -66,7 +68,7 @@ class BuiltSuite(NamedTuple):
 
 
 class SuiteBuilder:
-    """Makes suites of what callers ask for; `ServiceError` says what is wrong with it."""
+    """Builds suites from requests. An invalid request is a `ServiceError`."""
 
     def __init__(
         self,
@@ -84,89 +86,91 @@ class SuiteBuilder:
         self._egress = egress
         self._secrets = secrets
 
-    def made(self, asked: EvaluationRequest, caller: Caller) -> BuiltSuite:
-        """The suite that was sent, or the one that its parts make up."""
-        document, tag = self._sent(asked) if asked.suite is not None else (self._of_parts(asked), asked.tag)
+    def build(self, request: EvaluationRequest, caller: Caller) -> BuiltSuite:
+        """The suite of a request, which contains it as a whole or in parts."""
+        document, tag = (
+            self._from_suite(request) if request.suite is not None else (self._from_parts(request), request.tag)
+        )
         rows = document.pop("dataset", None)
-        samples = self._samples(document, rows) if isinstance(rows, list) else self._stored_cases(asked, tag)
+        samples = self._samples(document, rows) if isinstance(rows, list) else self._stored_cases(request, tag)
         samples = _clustered(samples, document.get("cluster"))
         document["dataset"] = []
-        document["target"] = self._target(document.get("target"), asked, caller)
-        check_judges(document["graders"], self._egress, self._secrets, caller)
-        for key, value in (("repeats", asked.repeats), ("concurrency", asked.concurrency)):
+        document["target"] = self._target(document.get("target"), request, caller)
+        check_graders(document["graders"], self._egress, self._secrets, caller)
+        for key, value in (("repeats", request.repeats), ("concurrency", request.concurrency)):
             if value is not None:
-                for other in {"repeats": ("num_runs",), "concurrency": ("max_concurrent",)}[key]:
-                    document.pop(other, None)
+                for name in spellings("suite", key):
+                    document.pop(name, None)
                 document[key] = value
-        if not {"concurrency", "max_concurrent"} & document.keys():
+        if document.keys().isdisjoint(spellings("suite", "concurrency")):
             usual = int(default_of(SuiteFile, "concurrency"))
             if usual > self._settings.max_concurrency:
                 document["concurrency"] = self._settings.max_concurrency
         return BuiltSuite(document, samples, tag)
 
-    def agent(self, asked: EvaluationRequest, caller: Caller) -> dict[str, Any]:
-        """The agent alone, checked as that of a run."""
-        return self._target(_agent_of(asked), asked, caller)
+    def build_target(self, request: EvaluationRequest, caller: Caller) -> dict[str, Any]:
+        """The target of a request, checked as that of a run."""
+        return self._target(_agent_of(request), request, caller)
 
-    def graders(self, entries: Sequence[str | Mapping[str, Any]], caller: Caller) -> dict[str, Any]:
-        """Stored graders as a suite has them."""
+    def build_graders(self, entries: Sequence[str | Mapping[str, Any]], caller: Caller) -> dict[str, Any]:
+        """The ``graders`` of a suite, from ids or ``{id, config?, name?}``."""
         found = {one.key: _entry(one) for one in self._graders.resolve(entries)}
-        check_judges(found, self._egress, self._secrets, caller)
+        check_graders(found, self._egress, self._secrets, caller)
         return found
 
-    def _sent(self, asked: EvaluationRequest) -> tuple[dict[str, Any], str | None]:
-        document = dict(asked.suite or {})
+    def _from_suite(self, request: EvaluationRequest) -> tuple[dict[str, Any], str | None]:
+        document = dict(request.suite or {})
         for name in ("agent_endpoint_url", "target", "grader_ids"):
-            if getattr(asked, name) is not None:
+            if getattr(request, name) is not None:
                 raise ServiceError(
-                    Code.INVALID_INPUT, f"Field {name!r} cannot stand beside 'suite'; write it into the suite"
+                    Code.INVALID_INPUT, f"Field {name!r} and 'suite' exclude each other; put it into the suite"
                 )
         _refuse_code(document)
         dataset = document.get("dataset")
-        tag = asked.tag
+        tag = request.tag
         if isinstance(dataset, Mapping) and set(dataset) == {"tag"} and isinstance(dataset["tag"], str):
             tag = dataset["tag"]
             del document["dataset"]
         elif dataset is not None and not isinstance(dataset, list):
             reason = f"must be a list of cases or {{tag: NAME}}, not {quote(dataset)}; files are not read over REST"
             raise ServiceError(Code.INVALID_INPUT, f"Field 'suite.dataset' {reason}")
-        elif dataset is not None and (asked.tag is not None or asked.test_case_ids is not None):
+        elif dataset is not None and (request.tag is not None or request.test_case_ids is not None):
             raise ServiceError(
                 Code.INVALID_INPUT, "Field 'suite.dataset' and 'test_case_ids' or 'tag' exclude each other"
             )
-        if asked.name is not None or "name" not in document:
-            document["name"] = asked.name or "evaluation"
+        if request.name is not None or "name" not in document:
+            document["name"] = request.name or "evaluation"
         return document, tag
 
-    def _of_parts(self, asked: EvaluationRequest) -> dict[str, Any]:
-        target = _agent_of(asked)
-        if asked.grader_ids is None:
+    def _from_parts(self, request: EvaluationRequest) -> dict[str, Any]:
+        target = _agent_of(request)
+        if request.grader_ids is None:
             raise ServiceError(Code.MISSING_FIELD, "Field 'grader_ids' is required")
         return {
-            "name": asked.name or "evaluation",
+            "name": request.name or "evaluation",
             "target": target,
-            "graders": {one.key: _entry(one) for one in self._graders.resolve(asked.grader_ids)},
+            "graders": {one.key: _entry(one) for one in self._graders.resolve(request.grader_ids)},
         }
 
-    def _stored_cases(self, asked: EvaluationRequest, tag: str | None) -> list[Sample]:
-        if asked.test_case_ids is not None and tag is not None:
+    def _stored_cases(self, request: EvaluationRequest, tag: str | None) -> list[Sample]:
+        if request.test_case_ids is not None and tag is not None:
             raise ServiceError(Code.INVALID_INPUT, "Fields 'test_case_ids' and 'tag' exclude each other")
         if tag is not None:
-            found = [case.sample() for case in self._cases.matching(Filter(tag=tag)) if tag in case.tags]
+            found = [case.sample() for case in self._cases.matching(CaseFilter(tag=tag)) if tag in case.tags]
             if not found:
                 raise ServiceError(Code.INVALID_INPUT, f"Field 'tag': no test case has the tag {quote(tag, 80)}")
             return found
-        if asked.test_case_ids is None:
+        if request.test_case_ids is None:
             raise ServiceError(Code.MISSING_FIELD, "Field 'test_case_ids' is required (or 'tag')")
-        return self._named_cases(asked.test_case_ids)
+        return self._named_cases(request.test_case_ids)
 
     def _named_cases(self, ids: Sequence[str]) -> list[Sample]:
         if not ids:
             raise ServiceError(Code.INVALID_LENGTH, "Field 'test_case_ids' must name at least one test case")
-        named = Counter(ids)
-        if len(named) < len(ids):
-            twice = named.most_common(1)[0][0]
-            raise ServiceError(Code.DUPLICATE_ID, f"Field 'test_case_ids' names {quote(twice, 60)} twice")
+        counts = Counter(ids)
+        if len(counts) < len(ids):
+            duplicate = counts.most_common(1)[0][0]
+            raise ServiceError(Code.DUPLICATE_ID, f"Field 'test_case_ids' contains {quote(duplicate, 60)} twice")
         found = self._cases.find(ids)
         unknown = [case for case in ids if case not in found]
         if unknown:
@@ -175,40 +179,38 @@ class SuiteBuilder:
         return [found[case].sample() for case in ids]
 
     def _samples(self, document: dict[str, Any], rows: list[Any]) -> list[Sample]:
-        """The cases that stand in the suite, chosen as it says."""
+        """The cases in the suite, selected by its options."""
         tags, limit = document.pop("sample_tags", None) or (), document.pop("max_samples", None) or 0
         if not isinstance(tags, list | tuple) or not isinstance(limit, int):
             raise ServiceError(
-                Code.INVALID_INPUT, "Fields 'suite.sample_tags' and 'suite.max_samples': a list and a number"
+                Code.INVALID_INPUT, "Fields 'suite.sample_tags' and 'suite.max_samples' must be a list and a number"
             )
         try:
             samples = list(open_dataset(rows, tags=tags, limit=limit))
         except ConfigError as error:
-            raise refused(error, "suite") from None
+            raise config_error(error, "suite") from None
         for sample in samples:
             if sample.rubric_path is not None:
                 raise ServiceError(
                     Code.INVALID_INPUT, f"Case {quote(sample.case_key)}: 'rubric_path' names a file; use 'rubric'"
                 )
         if not samples:
-            raise ServiceError(Code.INVALID_LENGTH, "Field 'suite.dataset' must hold at least one case")
+            raise ServiceError(Code.INVALID_LENGTH, "Field 'suite.dataset' must contain at least one case")
         return samples
 
-    def _target(self, given: object, asked: EvaluationRequest, caller: Caller) -> dict[str, Any]:
-        if not isinstance(given, dict):
+    def _target(self, target: object, request: EvaluationRequest, caller: Caller) -> dict[str, Any]:
+        if not isinstance(target, dict):
             raise ServiceError(Code.INVALID_INPUT, "Field 'target' must be an object such as {kind: http, url: …}")
-        target = dict(given)
-        kind = ALIASES.get(str(target.get("kind")), str(target.get("kind")))
+        target = dict(target)
+        kind = target_kind(target.get("kind"))
         if kind not in DATA_TARGETS | set(self._settings.allow_target):
             known = ", ".join(sorted(DATA_TARGETS | set(self._settings.allow_target)))
             message = f"Field 'target.kind': {quote(kind, 40)} is not allowed here, only {known} (--allow-target)"
             raise ServiceError(Code.FORBIDDEN, message)
-        timeout_s = asked.timeout_s
+        timeout_s = request.timeout_s
         if timeout_s is not None:
             if kind not in _TIMED:
-                raise ServiceError(
-                    Code.INVALID_INPUT, f"Field 'timeout_s': a target of kind {kind} takes no time limit"
-                )
+                raise ServiceError(Code.INVALID_INPUT, f"Field 'timeout_s': a target of kind {kind} has no timeout")
             if target.get("timeout", timeout_s) != timeout_s:
                 raise ServiceError(Code.INVALID_INPUT, "Fields 'timeout_s' and 'target.timeout' differ; keep one")
             target["timeout"] = timeout_s
@@ -216,7 +218,7 @@ class SuiteBuilder:
         self._check_replay(kind, target)
         if is_plugin(kind):
             self._egress.check_urls_in(target, "target")
-        self._check_place(kind, target, "target.url" if asked.agent_endpoint_url is None else "agent_endpoint_url")
+        self._check_address(kind, target, "target.url" if request.agent_endpoint_url is None else "agent_endpoint_url")
         check_target(target, self._secrets, caller)
         return target
 
@@ -231,63 +233,60 @@ class SuiteBuilder:
         if not isinstance(target.get("run"), str) or self._storage.get_run(target["run"]) is None:
             raise ServiceError(Code.INVALID_INPUT, f"Field 'target.run': no evaluation {quote(target.get('run'), 60)}")
 
-    def _check_place(self, kind: str, target: Mapping[str, Any], named: str) -> None:
-        """Where the agent is, and that what lets the caller in may be sent there."""
+    def _check_address(self, kind: str, target: Mapping[str, Any], url_field: str) -> None:
+        """Refuse credentials in the target itself, and addresses that must not be called."""
         field = "url" if kind == "http" else "base_url"
         shown = with_variables(target)
         for name in ("headers", "query", "api_key", field):
             if contains_secret(shown.get(name), name):
-                remedy = "store it with PUT /api/secrets/NAME and write {secret: NAME} in its place"
-                raise ServiceError(Code.INVALID_INPUT, f"Field 'target.{name}' holds a secret; {remedy}")
+                remedy = "store it with PUT /api/secrets/NAME and write {secret: NAME} instead"
+                raise ServiceError(Code.INVALID_INPUT, f"Field 'target.{name}' contains a secret; {remedy}")
         url = target.get(field)
         if isinstance(url, str):
-            self._egress.check_url(url, named if kind == "http" else "target.base_url")
+            self._egress.check_url(url, url_field if kind == "http" else "target.base_url")
         poll = target.get("poll")
         if isinstance(poll, Mapping) and isinstance(poll.get("url"), str) and "://" in poll["url"]:
             self._egress.check_url(poll["url"], "target.poll.url")
 
 
-def _clustered(samples: list[Sample], given: object) -> list[Sample]:
-    """The cases with the clusters that the suite's key names; a faulty key, or one that no case has, is reported with
-    the suite."""
-    path = ClusterPath(given.strip()) if isinstance(given, str) else None
+def _clustered(samples: list[Sample], cluster: object) -> list[Sample]:
+    """The cases with their clusters; an invalid path of clusters is reported with the suite."""
+    path = ClusterPath(cluster.strip()) if isinstance(cluster, str) else None
     if path is None or path.fault is not None:
         return samples
     try:
         return list(path.of_cases(samples))
     except ConfigError as error:
-        raise refused(error, "suite") from None
+        raise config_error(error, "suite") from None
 
 
-def _agent_of(asked: EvaluationRequest) -> dict[str, Any]:
-    """The target that was given, or the one that an address makes up."""
-    if (asked.agent_endpoint_url is None) is (asked.target is None):
-        if asked.target is not None:
+def _agent_of(request: EvaluationRequest) -> dict[str, Any]:
+    """The target of a request, from ``target`` or ``agent_endpoint_url``."""
+    if (request.agent_endpoint_url is None) is (request.target is None):
+        if request.target is not None:
             raise ServiceError(Code.INVALID_INPUT, "Fields 'agent_endpoint_url' and 'target' exclude each other")
         raise ServiceError(Code.MISSING_FIELD, "Field 'agent_endpoint_url' is required (or 'target')")
-    return asked.target or {"kind": "http", "url": asked.agent_endpoint_url}
+    return request.target or {"kind": "http", "url": request.agent_endpoint_url}
 
 
 def _entry(one: ResolvedGrader) -> dict[str, Any]:
-    kept = {key: value for key, value in one.definition.items() if key != "config"}
+    origin = {key: value for key, value in one.definition.items() if key != "config"}
     if one.function is not None:
-        return {"kind": "tool", "function": one.function, "x-grader": kept}
-    return {"kind": one.kind, "config": one.config, "x-grader": kept}
+        return {"kind": "tool", "function": one.function, _ORIGIN: origin}
+    return {"kind": one.kind, "config": one.config, _ORIGIN: origin}
 
 
 def _refuse_code(document: Mapping[str, Any]) -> None:
-    """What would read a file or run code of the server."""
+    """Refuse a suite that would read a file or run code of the server."""
     for key in _CODE_KEYS:
         if document.get(key) is not None:
-            raise ServiceError(
-                Code.INVALID_INPUT, f"Field 'suite.{key}' names a file of yours; it cannot be used over REST"
-            )
+            raise ServiceError(Code.INVALID_INPUT, f"Field 'suite.{key}' names a file, which cannot be used over REST")
     reward = document.get("reward")
     if isinstance(reward, Mapping) and reward.get("kind") == "custom":
         raise ServiceError(Code.INVALID_INPUT, "Field 'suite.reward': custom code cannot be used over REST")
     entries = document.get("graders")
     if not isinstance(entries, Mapping) or not entries:
-        raise ServiceError(Code.INVALID_GRADER, "Field 'suite.graders' must name at least one grader")
+        raise ServiceError(Code.INVALID_GRADER, "Field 'suite.graders' must contain at least one grader")
     for key, entry in entries.items():
         for message in _code_in_grader(entry):
             raise ServiceError(Code.INVALID_GRADER, f"Field 'suite.graders.{key}': {message}")
@@ -299,12 +298,12 @@ def _code_in_grader(entry: object) -> Iterator[str]:
         return
     function = entry.get("function")
     if function is not None and function not in graders.registry:
-        yield "code cannot be sent over REST; only graders of --graders-dir can be used, by their ids"
+        yield "code cannot be sent over REST; use a grader of --graders-dir by its id"
     extractor = entry.get("extractor")
     if "extractor" in entry and (not isinstance(extractor, str) or extractor not in extractors.registry):
         yield f"no extractor {quote(extractor, 60)}"
     for option in _options_in(entry):
-        yield f"{option!r} names a file; over REST write the text itself"
+        yield f"{option!r} names a file; over REST send the text itself"
 
 
 def _options_in(tree: object) -> Iterator[str]:
@@ -319,7 +318,7 @@ def _options_in(tree: object) -> Iterator[str]:
 
 
 def _refuse_variables(tree: object, place: str) -> None:
-    """``${NAME}`` would be a variable of the server."""
+    """Refuse ``${NAME}``, which would be a variable of the server."""
     if isinstance(tree, Mapping):
         for key, value in tree.items():
             _refuse_variables(value, f"{place}.{key}")
@@ -331,10 +330,10 @@ def _refuse_variables(tree: object, place: str) -> None:
         raise ServiceError(Code.INVALID_INPUT, f"Field {place!r}: {reason}")
 
 
-def refused(error: ConfigError, lead: str = "") -> ServiceError:
-    """What is wrong with a suite or with how it is to be run, all of it, with the code that the first fault has.
+def config_error(error: ConfigError, lead: str = "") -> ServiceError:
+    """An error with all faults of a suite or its options; the first fault determines the code.
 
-    Options of the command line are named as the fields of a request that they are here.
+    Options of the command line are replaced by the corresponding fields of a request.
     """
     placed = getattr(error, "placed", None)
     faults = [(each.path, each.message) for each in placed] if placed else [tuple(each) for each in error.problems]
@@ -356,21 +355,20 @@ def _field_error(path: str, message: str, lead: str) -> dict[str, str]:
         message = message.replace(option, field)
     return {"field": "stop_early", "message": message}
 
-_HIDDEN = "x-grader"
-"""Where a grader came from: of no use in a file."""
+
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_ -]*[A-Za-z0-9_]|[A-Za-z_]")
-_READ_OTHERWISE = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
+_NOT_STRINGS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes every text so that no version of YAML can take it for something else."""
+    """Writes strings so that no version of YAML reads them as another type."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the base class's signature
         return True
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    plain = _WORD.fullmatch(text) and text.lower() not in _READ_OTHERWISE
+    plain = _WORD.fullmatch(text) and text.lower() not in _NOT_STRINGS
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
 
 
@@ -378,11 +376,11 @@ _Dumper.add_representer(str, _text)
 
 
 def suite_yaml(document: Mapping[str, Any], samples: Iterable[Sample]) -> str:
-    """The suite with its cases in it; ``${NAME}`` stands where the service has a secret."""
+    """The suite with its cases as YAML, with ``${NAME}`` for each secret."""
     suite = {key: value for key, value in document.items() if key not in ("dataset", "target", "graders")}
     suite["target"] = with_variables(document.get("target"))
     suite["graders"] = {
-        key: {name: value for name, value in entry.items() if name != _HIDDEN}
+        key: {name: value for name, value in entry.items() if name != _ORIGIN}
         for key, entry in document.get("graders", {}).items()
     }
     suite["dataset"] = [_row(sample) for sample in samples]

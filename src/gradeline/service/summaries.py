@@ -1,30 +1,38 @@
-"""A run in numbers, as the API shows it: from counters, and from one walk over its rows that is done once."""
+"""A run in numbers: its summary and its histograms, from counters and from values computed once over all rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import floor, inf, log10, nextafter
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gradeline.engine.aggregate import GraderSummary, Latencies, complete, order_findings, summarise
+from gradeline.engine.aggregate import GraderSummary, Latencies, complete, measure_run, order_findings, summarise
 from gradeline.engine.aggregate import Summary as RunSummary
-from gradeline.engine.conclude import measure_run
 from gradeline.model import Counts, Run, Storage
-from gradeline.rest_types import Coverage, EvaluationSummary, Figure
-from gradeline.service.findings import Findings
-from gradeline.service.run_rows import ENDED, source_of
+from gradeline.rest_types import Bin, Coverage, EvaluationSummary, Figure, RunHistograms
+from gradeline.service.events import ENDED
+from gradeline.service.run_cache import RunCache
 from gradeline.stats import wilson
 from gradeline.store.database import Database, Dialect, Step, Transaction, migrate
+from gradeline.store.queries import (
+    count_scored,
+    latency_bins,
+    max_latency,
+    response_source,
+    score_bins,
+    successful_latencies,
+)
 from gradeline.verdict import OrderFinding
 
-_TOO_LONG_TO_WAIT = 50_000
-"""Results of a run that goes on for whose walk nobody is kept waiting."""
-_ROWS_AT_ONCE = 10_000
+_MAX_RESULTS_TO_WAIT_FOR = 50_000
+"""Results of a run in progress up to which a request waits for statistics over all rows."""
 
 
-class Walk(Struct, frozen=True, kw_only=True, tag_field="schema", tag=1):
-    """What only the rows themselves tell."""
+class RowStatistics(Struct, frozen=True, kw_only=True, tag_field="schema", tag=1):
+    """The part of a summary for which all rows have to be read."""
 
     graded: int
     """Responses with at least one pass or fail."""
@@ -49,108 +57,72 @@ SUMMARY_STEPS: tuple[Step, ...] = (_create_walks,)
 
 
 class Summaries:
-    """The summaries of a store's runs. Counts are exact at any moment; of a large run that still goes on, the
-    latencies may be a little older."""
+    """The summaries of the runs of a store. Counts are always exact; the latencies of a large run in progress may be
+    older."""
 
     def __init__(self, database: Database, storage: Storage) -> None:
         self._database = database
         self._storage = storage
-        self._walks = Findings(database, Walk, "result_walks", "walk")
+        self._statistics = RunCache(database, RowStatistics, "result_walks", "walk")
         migrate(database, "summaries", SUMMARY_STEPS)
 
     def of(self, run: Run) -> EvaluationSummary:
-        """The summary of a run as it stands."""
+        """The summary of a run as it is now."""
         counts = self._storage.counts(run.id)
-        return _summary(summarise(run, counts), counts, self._walk(run, counts))
+        return _summary(summarise(run, counts), counts, self._of_rows(run, counts))
 
-    def _walk(self, run: Run, counts: Counts) -> Walk:
-        is_large = sum(counts.responses.values()) >= _TOO_LONG_TO_WAIT
+    def _of_rows(self, run: Run, counts: Counts) -> RowStatistics:
+        is_large = sum(counts.responses.values()) >= _MAX_RESULTS_TO_WAIT_FOR
         if run.status not in ENDED and is_large:
-            return self._walks.usable(run, counts) or self._older(run, counts)
-        return self._walks.of(run, counts, lambda: _walk_over(run, counts, self._storage, self._database))
+            return self._statistics.fresh(run, counts) or self._stale(run, counts)
+        return self._statistics.get(run, counts, lambda: self._compute(run, counts))
 
-    def _older(self, run: Run, counts: Counts) -> Walk:
-        """What is known of a large run that goes on, while a newer walk is under way; at first the counts alone."""
-        known = self._walks.latest(run)
-        self._walks.find_in_background(run, counts, lambda: _walk_over(run, counts, self._storage, self._database))
+    def _stale(self, run: Run, counts: Counts) -> RowStatistics:
+        """The last statistics of a large run in progress, while new ones are computed; at first only the counts."""
+        known = self._statistics.stale(run)
+        self._statistics.compute_in_background(run, counts, lambda: self._compute(run, counts))
         if known is not None:
             return known
         scored = (grader.outcomes["pass"] + grader.outcomes["fail"] for grader in counts.graders.values())
-        unknown = dict.fromkeys(run.graders) if _is_grouped(run, self._storage) else {}
-        return Walk(graded=max(scored, default=0), latency_ms={}, mean_intervals=unknown, rate_intervals=unknown)
-
-
-def _is_grouped(run: Run, storage: Storage) -> bool:
-    """Whether the intervals take a walk: over scores that are not independent, the counts give none."""
-    return run.repeats > 1 or bool(storage.clusters(run.id))
-
-
-def _walk_over(run: Run, counts: Counts, storage: Storage, database: Database) -> Walk:
-    orders = order_findings(storage, run, counts)
-    if _is_grouped(run, storage):
-        return replace(_walk_by_case(run, storage, database), orders=orders)
-    latencies = Latencies()
-    for some in _latencies(database, source_of(database.read, run.id)):
-        latencies.extend(some)
-    return Walk(
-        graded=_graded(database, run.id),
-        latency_ms=latencies.summary() or {},
-        # the counts have better ones
-        mean_intervals={},
-        rate_intervals={},
-        orders=orders,
-    )
-
-
-def _latencies(database: Database, source: str) -> Iterator[list[float]]:
-    case, repeat = "", -1
-    while True:
-        rows = database.read(
-            "SELECT case_key, repeat, latency_ms FROM responses WHERE run = ? AND (case_key, repeat) > (?, ?)"
-            " AND status = 'success' ORDER BY case_key, repeat LIMIT ?",
-            source,
-            case,
-            repeat,
-            _ROWS_AT_ONCE,
+        unknown = dict.fromkeys(run.graders) if self._is_grouped(run) else {}
+        return RowStatistics(
+            graded=max(scored, default=0), latency_ms={}, mean_intervals=unknown, rate_intervals=unknown
         )
-        if not rows:
-            return
-        yield [latency_ms for _, _, latency_ms in rows if latency_ms is not None]
-        case, repeat = rows[-1][:2]
 
+    def _is_grouped(self, run: Run) -> bool:
+        """Whether scores are not independent, so that the counts are not enough for an interval."""
+        return run.repeats > 1 or bool(self._storage.clusters(run.id))
 
-def _graded(database: Database, run: str) -> int:
-    """How many results have a score, counted in pages: over millions one statement would take minutes."""
-    graded, case, repeat = 0, "", -1
-    while True:
-        rows = database.read(
-            "SELECT case_key, repeat FROM grades WHERE run = ? AND (case_key, repeat) > (?, ?)"
-            " AND outcome IN ('pass', 'fail') GROUP BY case_key, repeat ORDER BY case_key, repeat LIMIT ?",
-            run,
-            case,
-            repeat,
-            _ROWS_AT_ONCE,
+    def _compute(self, run: Run, counts: Counts) -> RowStatistics:
+        orders = order_findings(self._storage, run, counts)
+        if self._is_grouped(run):
+            return replace(self._compute_by_case(run), orders=orders)
+        latencies = Latencies()
+        for some in successful_latencies(self._database.read, response_source(self._database.read, run.id)):
+            latencies.extend(some)
+        return RowStatistics(
+            graded=count_scored(self._database.read, run.id),
+            latency_ms=latencies.summary() or {},
+            # those from the counts are better
+            mean_intervals={},
+            rate_intervals={},
+            orders=orders,
         )
-        if not rows:
-            return graded
-        graded += len(rows)
-        case, repeat = rows[-1]
+
+    def _compute_by_case(self, run: Run) -> RowStatistics:
+        """Statistics over cases: repeats of a case, or cases of a cluster, count for less than independent cases."""
+        measured = measure_run(self._storage, run, Counts({}, {}))
+        graders = complete(summarise(run, Counts({}, {})), measured).graders
+        return RowStatistics(
+            graded=count_scored(self._database.read, run.id),
+            latency_ms=measured.latencies.summary() or {},
+            mean_intervals={key: column.mean_ci for key, column in graders.items()},
+            rate_intervals={key: column.pass_rate_ci for key, column in graders.items()},
+            clusters=measured.clusters,
+        )
 
 
-def _walk_by_case(run: Run, storage: Storage, database: Database) -> Walk:
-    """Repeats of a case, and cases of a cluster, say less than as many cases: the intervals are over all its scores."""
-    measured = measure_run(storage, run, Counts({}, {}))
-    whole = complete(summarise(run, Counts({}, {})), measured).graders
-    return Walk(
-        graded=_graded(database, run.id),
-        latency_ms=measured.latencies.summary() or {},
-        mean_intervals={key: column.mean_ci for key, column in whole.items()},
-        rate_intervals={key: column.pass_rate_ci for key, column in whole.items()},
-        clusters=measured.clusters,
-    )
-
-
-def _summary(run: RunSummary, counts: Counts, walk: Walk) -> EvaluationSummary:
+def _summary(run: RunSummary, counts: Counts, statistics: RowStatistics) -> EvaluationSummary:
     graders = run.graders
     errors = sum(column.errors for column in graders.values())
     return EvaluationSummary(
@@ -162,19 +134,19 @@ def _summary(run: RunSummary, counts: Counts, walk: Walk) -> EvaluationSummary:
         grader_fail_counts={key: column.failed for key, column in graders.items()},
         grader_error_counts={key: column.errors for key, column in graders.items()},
         grader_skipped_counts={key: column.skipped for key, column in graders.items()},
-        average_scores={key: _average(key, column, walk.mean_intervals) for key, column in graders.items()},
-        pass_rates={key: _rate(key, column, walk.rate_intervals) for key, column in graders.items()},
-        average_latency_ms=walk.latency_ms.get("mean"),
-        p50_latency_ms=walk.latency_ms.get("p50"),
-        p95_latency_ms=walk.latency_ms.get("p95"),
-        p99_latency_ms=walk.latency_ms.get("p99"),
+        average_scores={key: _average(key, column, statistics.mean_intervals) for key, column in graders.items()},
+        pass_rates={key: _rate(key, column, statistics.rate_intervals) for key, column in graders.items()},
+        average_latency_ms=statistics.latency_ms.get("mean"),
+        p50_latency_ms=statistics.latency_ms.get("p50"),
+        p95_latency_ms=statistics.latency_ms.get("p95"),
+        p99_latency_ms=statistics.latency_ms.get("p99"),
         coverage={
             key: Coverage(column.scored, column.total, column.scored / column.total if column.total else None)
             for key, column in graders.items()
         },
-        orders=walk.orders,
-        sentence=f"{_number(walk.graded, 'response')} graded, {_number(errors, 'grader error')}",
-        clusters=walk.clusters,
+        orders=statistics.orders,
+        sentence=f"{_number(statistics.graded, 'response')} graded, {_number(errors, 'grader error')}",
+        clusters=statistics.clusters,
     )
 
 
@@ -195,3 +167,84 @@ def _rate(key: str, column: GraderSummary, by_case: Mapping[str, tuple[float, fl
 
 def _number(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+_BINS = 10
+_ROUND_NUMBERS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+"""Ends of a latency axis, to be multiplied by a power of ten."""
+_DIGITS = 12
+
+
+def _create_histograms(transaction: Transaction, _: Dialect) -> None:
+    transaction.run(
+        """CREATE TABLE result_histograms (
+            run TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
+            version TEXT NOT NULL,
+            histograms TEXT NOT NULL
+        )"""
+    )
+
+
+HISTOGRAM_STEPS: tuple[Step, ...] = (_create_histograms,)
+
+
+class Histograms:
+    """Histograms of the scores and latencies of runs, counted by the database. Those of a run in progress may be older
+    than the run."""
+
+    def __init__(self, database: Database, storage: Storage, summaries: Summaries) -> None:
+        self._read = database.read
+        self._storage = storage
+        self._summaries = summaries
+        self._cache = RunCache(database, RunHistograms, "result_histograms", "histograms")
+        migrate(database, "histograms", HISTOGRAM_STEPS)
+
+    def of(self, run: Run) -> RunHistograms:
+        return self._cache.get(run, self._storage.counts(run.id), lambda: self._compute(run))
+
+    def _compute(self, run: Run) -> RunHistograms:
+        return RunHistograms(evaluation_id=run.id, scores=self._scores(run), latency_ms=self._latencies(run))
+
+    def _scores(self, run: Run) -> dict[str, list[Bin]]:
+        edges = [number / _BINS for number in range(_BINS + 1)]
+        counts: dict[str, dict[int, int]] = {grader: {} for grader in run.graders}
+        for grader, index, count in score_bins(self._read, run.id, edges):
+            counts.setdefault(grader, {})[index] = count
+        return {grader: _bins(edges, found) for grader, found in counts.items()}
+
+    def _latencies(self, run: Run) -> list[Bin]:
+        source = response_source(self._read, run.id)
+        edges = _edges_up_to(self._upper_end(run, source))
+        bins = latency_bins(self._read, source, edges)
+        if not bins:
+            return []
+        # the outermost bins also have the values beyond the axis
+        edges[0] = min(edges[0], *(one.low for one in bins))
+        edges[-1] = max(edges[-1], *(one.high for one in bins))
+        return _bins(edges, {one.bin: one.number for one in bins})
+
+    def _upper_end(self, run: Run, source: str) -> float:
+        """The 99th percentile, so that one slow response does not push all others into one bin."""
+        p99 = self._summaries.of(run).p99_latency_ms
+        # for a large run in progress it may not be known yet
+        return max_latency(self._read, source) if p99 is None else p99
+
+
+def _bins(edges: Sequence[float], counts: dict[int, int]) -> list[Bin]:
+    last = len(edges) - 2
+    return [
+        Bin(low=low, high=high if index == last else nextafter(high, -inf), count=counts.get(index, 0))
+        for index, (low, high) in enumerate(pairwise(edges))
+    ]
+
+
+def _edges_up_to(value: float) -> list[float]:
+    """Edges from 0 to a round number that is not below the value."""
+    power = 10.0 ** floor(log10(value)) if value > 0 else 0.1
+    end = next((number * power for number in _ROUND_NUMBERS if number * power >= value), value)
+    return [_rounded(end * number / _BINS) for number in range(_BINS + 1)]
+
+
+def _rounded(value: float) -> float:
+    # 3 * 0.1 becomes 0.3
+    return float(f"{value:.{_DIGITS}g}")

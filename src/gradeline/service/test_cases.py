@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import msgspec
 
-from gradeline.model.record import from_json, to_json
+from gradeline.model.record import to_json
 from gradeline.model.sample import TestCase
 from gradeline.model.text import clean_text, quote
 from gradeline.rest_types import utc_timestamp
@@ -23,11 +23,19 @@ from gradeline.service.case_imports import (
     StoredCase,
     create_imports,
     index_tags,
-    insert_rows,
 )
 from gradeline.service.errors import Code, ServiceError, not_found
 from gradeline.service.requests import PageRequest, decode_cursor, encode_cursor
 from gradeline.store.database import Database, Dialect, Transaction, migrate
+from gradeline.store.queries import (
+    find_test_cases,
+    hide_test_case,
+    insert_test_cases,
+    list_test_cases,
+    lock_test_case,
+    read_test_case,
+    update_test_case,
+)
 
 MAX_TEXT = 10_000
 MAX_DESCRIPTION = 500
@@ -40,7 +48,7 @@ REQUIRED = ("input", "expected_output")
 TAG_PATTERN = "^[A-Za-z0-9_-]{1,50}$"
 
 _TAG_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
-_ROWS_AT_ONCE = 500
+_PER_QUERY = 500
 _ITEM = "test case"
 _TICK_S = 0.0011
 """A millisecond, and a little more: times are cut, not rounded."""
@@ -64,8 +72,8 @@ class CasePage(NamedTuple):
     next_cursor: str | None
 
 
-class Filter(NamedTuple):
-    """Which cases are wanted: by a part of a tag, by a text in any of their texts."""
+class CaseFilter(NamedTuple):
+    """Conditions on test cases: part of a tag, part of any of their texts."""
 
     tag: str | None = None
     q: str | None = None
@@ -76,9 +84,9 @@ class Filter(NamedTuple):
             return False
         if not self.q:
             return True
-        wanted = self.q.casefold()
+        q = self.q.casefold()
         texts = (case.input, case.expected_output, case.description or "", *case.tags)
-        return any(wanted in text.casefold() for text in texts)
+        return any(q in text.casefold() for text in texts)
 
     def check(self) -> None:
         """`ServiceError` for what no text holds."""
@@ -89,7 +97,7 @@ class Filter(NamedTuple):
                 )
 
 
-EVERYTHING = Filter()
+EVERYTHING = CaseFilter()
 
 
 def count_live_cases(transaction: Transaction, dialect: Dialect) -> None:
@@ -203,10 +211,10 @@ class TestCases:
         """The case of that id; a malformed id is an unknown one."""
         if clean_text(case).changed:
             raise not_found(_ITEM, case)
-        rows = self._database.read("SELECT test_case FROM test_cases WHERE id = ? AND deleted = 0", case)
-        if not rows:
+        found = read_test_case(self._database.read, case)
+        if found is None:
             raise not_found(_ITEM, case)
-        return from_json(TestCase, rows[0][0])
+        return found
 
     def change(self, case: str, fields: Mapping[str, object], record: Recorder = unrecorded) -> TestCase:
         """Replace the fields that are named, and no others, whatever other callers replace at the same moment."""
@@ -215,17 +223,11 @@ class TestCases:
             raise not_found(_ITEM, case)
 
         def work(transaction: Transaction) -> TestCase | None:
-            # an update that changes nothing locks the row in either database
-            rows = transaction.run(
-                "UPDATE test_cases SET deleted = deleted WHERE id = ? AND deleted = 0 RETURNING test_case", case
-            )
-            if not rows:
-                return None
-            found = from_json(TestCase, rows[0][0])
-            if not fields:
+            found = lock_test_case(transaction, case)
+            if found is None or not fields:
                 return found
             edited = _edited(found, fields)
-            transaction.run("UPDATE test_cases SET test_case = ? WHERE id = ?", to_json(edited), case)
+            update_test_case(transaction, edited)
             record(transaction, f"test_case/{case}", {"fields": sorted(fields)})
             return edited
 
@@ -243,8 +245,7 @@ class TestCases:
             raise not_found(_ITEM, case)
 
         def work(transaction: Transaction) -> None:
-            hide = "UPDATE test_cases SET deleted = 1 WHERE id = ? AND deleted = 0 RETURNING created_by"
-            rows = transaction.run(hide, case)
+            rows = hide_test_case(transaction, case)
             if not rows:
                 raise not_found(_ITEM, case)
             if key_id is not None and rows[0][0] != key_id:
@@ -259,46 +260,31 @@ class TestCases:
         ((live,),) = self._database.read("SELECT live FROM case_totals WHERE name = 'test_cases'")
         return int(live)
 
-    def page(self, page: PageRequest, wanted: Filter = EVERYTHING) -> CasePage:
+    def page(self, page: PageRequest, where: CaseFilter = EVERYTHING) -> CasePage:
         """A part of the list. A cursor goes on behind the last case of its page, whatever was added since."""
-        wanted.check()
+        where.check()
         after = 0 if page.cursor is None else int(decode_cursor(page.cursor, int)[0])
-        if wanted.q:
-            return self._filtered(page, wanted, after)
-        if wanted.tag:
-            return self._tagged(page, wanted.tag, after)
-        rows = self._database.read(
-            "SELECT n, test_case FROM test_cases WHERE n > ? AND deleted = 0 ORDER BY n LIMIT ? OFFSET ?",
-            after,
-            page.limit + 1,
-            page.skip,
-        )
-        found = [(int(n), from_json(TestCase, text)) for n, text in rows]
+        if where.q:
+            return self._filtered(page, where, after)
+        if where.tag:
+            return self._tagged(page, where.tag, after)
+        found = list_test_cases(self._database.read, after, page.limit + 1, page.skip)
         return _cut(found, page.limit, self.total(), capped=False)
 
-    def matching(self, wanted: Filter = EVERYTHING) -> Iterator[TestCase]:
+    def matching(self, where: CaseFilter = EVERYTHING) -> Iterator[TestCase]:
         """All cases that match, oldest first, in constant memory."""
-        wanted.check()
-        return (case for _, case in self._scan(wanted))
+        where.check()
+        return (case for _, case in self._scan(where))
 
     def find(self, ids: Sequence[str]) -> dict[str, TestCase]:
         """Those of these cases that there are, by id."""
-        found: dict[str, TestCase] = {}
-        source = iter(dict.fromkeys(case for case in ids if not clean_text(case).changed))
-        while chunk := list(islice(source, _ROWS_AT_ONCE)):
-            places = ", ".join("?" * len(chunk))
-            rows = self._database.read(
-                f"SELECT id, test_case FROM test_cases WHERE deleted = 0 AND id IN ({places})",  # noqa: S608
-                *chunk,
-            )
-            found |= {case: from_json(TestCase, text) for case, text in rows}
-        return found
+        return find_test_cases(self._database.read, (case for case in ids if not clean_text(case).changed))
 
-    def _filtered(self, page: PageRequest, wanted: Filter, after: int) -> CasePage:
+    def _filtered(self, page: PageRequest, where: CaseFilter, after: int) -> CasePage:
         """One walk gives the page and the total; it ends when both are known."""
         total = passed = 0
         found: list[tuple[int, TestCase]] = []
-        for n, case in self._scan(wanted):
+        for n, case in self._scan(where):
             total += 1
             if n > after:
                 passed += 1
@@ -311,30 +297,22 @@ class TestCases:
     def _tagged(self, page: PageRequest, tag: str, after: int) -> CasePage:
         """Reads the index of tags, and no more cases than are on the page."""
         match = self._tags.match(tag)
-        rows = self._tags.rows(match, after, page.limit + 1, page.skip)
-        found = [(int(n), from_json(TestCase, text)) for n, text in rows]
+        found = self._tags.page(match, after, page.limit + 1, page.skip)
         total, capped = self._tags.count(match)
         return _cut(found, page.limit, total, capped=capped)
 
-    def _scan(self, wanted: Filter) -> Iterator[tuple[int, TestCase]]:
-        match = self._tags.match(wanted.tag) if wanted.tag else None
+    def _scan(self, where: CaseFilter) -> Iterator[tuple[int, TestCase]]:
+        match = self._tags.match(where.tag) if where.tag else None
         after = 0
         while True:
             if match is None:
-                rows = self._database.read(
-                    "SELECT n, test_case FROM test_cases WHERE n > ? AND deleted = 0 ORDER BY n LIMIT ?",
-                    after,
-                    _ROWS_AT_ONCE,
-                )
+                found = list_test_cases(self._database.read, after, _PER_QUERY)
             else:
-                rows = self._tags.rows(match, after, _ROWS_AT_ONCE)
-            if not rows:
+                found = self._tags.page(match, after, _PER_QUERY)
+            if not found:
                 return
-            for n, text in rows:
-                case = from_json(TestCase, text)
-                if wanted.matches(case):
-                    yield int(n), case
-            after = int(rows[-1][0])
+            yield from ((n, case) for n, case in found if where.matches(case))
+            after = found[-1][0]
 
 
 def new_case(fields: Mapping[str, object]) -> TestCase:
@@ -443,7 +421,7 @@ def _cut(found: list[tuple[int, TestCase]], limit: int, total: int, *, capped: b
 
 def _insert(transaction: Transaction, rows: Iterable[StoredCase], created_by: str | None) -> None:
     _take_turn(transaction)
-    insert_rows(transaction, "test_cases", "id, test_case, created_by", ((*row, created_by) for row in rows))
+    insert_test_cases(transaction, ((*row, created_by) for row in rows))
 
 
 def _take_turn(transaction: Transaction) -> None:

@@ -1,4 +1,4 @@
-"""Asking an agent once, before there is a run: nothing of it is stored."""
+"""Trials: one call of an agent, or one grade, without a run. Nothing is stored."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gradeline import extractors, graders, targets
-from gradeline.api.threads import wait_for
-from gradeline.engine.access import Access
-from gradeline.engine.components import bind_grader
+from gradeline.engine.components import Access, bind_grader
 from gradeline.engine.definition import RunOptions
+from gradeline.engine.event_loop import wait_for
 from gradeline.engine.grade import Graded, GraderUse, Grading, UserGrader, grade_once
 from gradeline.engine.prepare import prepare
 from gradeline.errors import ConfigError, Fault, Outcome
@@ -27,16 +26,22 @@ from gradeline.model.resources import Resources
 from gradeline.model.secrets import is_secret_name, secrets_in_url
 from gradeline.rest_types import RawAnswer, Score, SentRequest, ShownExchange, TrialResult, read_result_id
 from gradeline.service.auth import Caller
-from gradeline.service.egress import ServiceEgress
 from gradeline.service.errors import Code, ServiceError, not_found
 from gradeline.service.grader_definitions import GraderFolder, problems_error
 from gradeline.service.graders import ResolvedGrader
 from gradeline.service.results import score_of
+from gradeline.service.run_access import (
+    ServiceEgress,
+    check_graders,
+    limit_concurrency,
+    open_secrets,
+    run_access,
+    suite_for_run,
+)
 from gradeline.service.secrets import Secrets
 from gradeline.service.settings import ServeSettings
-from gradeline.service.suites_of import EvaluationRequest, SuiteBuilder, refused
+from gradeline.service.suite_builder import EvaluationRequest, SuiteBuilder, config_error
 from gradeline.service.test_cases import TestCases
-from gradeline.service.world import check_judges, run_access, secrets_of, suite_for_run, within_maximum
 from gradeline.suite.spec import Suite
 from gradeline.targets.answer import decode
 from gradeline.targets.base import HIDDEN, DeclaredTarget, hide, spellings
@@ -47,11 +52,11 @@ from gradeline.transport.redaction import known_secrets, safe_url
 from gradeline.usercode.pool import WorkerPool
 
 MAX_SHOWN_BYTES = 100_000
-"""Of each body and text that is shown."""
+"""Maximum size of each body and text in a trial result."""
 
-_MOST_HEADERS = 50
-_LONGEST_HEADER = 1_000
-_TELLING = frozenset(
+_MAX_HEADERS = 50
+_MAX_HEADER_CHARS = 1_000
+_SHOWN_HEADERS = frozenset(
     {
         "allow",
         "content-encoding",
@@ -66,11 +71,11 @@ _TELLING = frozenset(
         "www-authenticate",
     }
 )
-"""Headers of an answer that say something of the call, beside those that begin with ``x-``."""
+"""Response headers in a trial result, in addition to those that begin with ``x-``."""
 
 
 class SecretMasker:
-    """Hides what lets the caller in, however the agent says it back."""
+    """Masks credentials in everything that the agent returns, in any encoding."""
 
     def __init__(self, secrets: Iterable[str], exchanges: Iterable[RecordedExchange]) -> None:
         found = set(secrets)
@@ -85,18 +90,18 @@ class SecretMasker:
         self._forms = spellings(found) | encoded
 
     def text(self, text: str) -> str:
-        """The text without secrets, and as a store could keep it."""
+        """The text with secrets masked, and without characters that a store cannot hold."""
         return clean_text(hide(text, self._forms)).text
 
     def beginning(self, text: str) -> str:
-        """The same of a text that was cut off: half a secret at its end is one too."""
+        """As `text`, for a truncated text: a prefix of a secret at its end is masked too."""
         text = hide(text, self._forms)
         half = max((_overlap(text, form) for form in self._forms), default=0)
         return clean_text(text[: len(text) - half]).text
 
 
 def _overlap(text: str, form: str) -> int:
-    """How much of a form's beginning the text ends with."""
+    """The length of the longest prefix of a form at the end of the text."""
     return next((size for size in range(min(len(form) - 1, len(text)), 0, -1) if text.endswith(form[:size])), 0)
 
 
@@ -108,95 +113,95 @@ def trial_result(
     secrets: Iterable[str] = (),
     timeout_s: float | None = None,
 ) -> TrialResult:
-    """What may be told of a call."""
-    veil = SecretMasker(secrets, exchanges)
-    text, cut = (None, False) if response.text is None else _within(veil.text(response.text))
-    made = list(response.steps.tool_calls())
-    calls = list(_fitting(made, veil)) if made or response.steps.tools_known else None
+    """The result of a call, with secrets masked."""
+    masker = SecretMasker(secrets, exchanges)
+    text, cut = (None, False) if response.text is None else _within(masker.text(response.text))
+    tool_calls = list(response.steps.tool_calls())
+    calls = list(_fitting(tool_calls, masker)) if tool_calls or response.steps.tools_known else None
     return TrialResult(
         response_status=response.status,
         agent_response=text,
         agent_response_truncated=cut,
         tool_calls=calls,
-        tool_calls_omitted=len(made) - len(calls or ()),
+        tool_calls_omitted=len(tool_calls) - len(calls or ()),
         usage=response.usage,
         response_latency_ms=response.latency_ms,
         error_type=None if response.error is None else response.error.type,
-        error_message=None if response.error is None else veil.text(response.error.message),
+        error_message=None if response.error is None else masker.text(response.error.message),
         timeout_s=timeout_s,
-        exchanges=[_shown(exchange, veil) for exchange in exchanges],
+        exchanges=[_shown(exchange, masker) for exchange in exchanges],
         exchanges_omitted=omitted,
     )
 
 
-def _fitting(calls: Iterable[ToolCall], veil: SecretMasker) -> Iterator[ToolCall]:
-    """As many calls as may be shown."""
+def _fitting(calls: Iterable[ToolCall], masker: SecretMasker) -> Iterator[ToolCall]:
+    """The calls that fit into a trial result."""
     room = MAX_SHOWN_BYTES
     for call in calls:
-        name, arguments = veil.text(call.name), veil.text(call.arguments)
-        shown = ToolCall(name, arguments, None if call.id is None else veil.text(call.id))
+        name, arguments = masker.text(call.name), masker.text(call.arguments)
+        shown = ToolCall(name, arguments, None if call.id is None else masker.text(call.id))
         room -= len(msgspec.json.encode(shown))
         if room < 0:
             return
         yield shown
 
 
-def _shown(exchange: RecordedExchange, veil: SecretMasker) -> ShownExchange:
-    body, cut = (None, False) if exchange.body is None else _within(veil.text(decode(exchange.body).text))
+def _shown(exchange: RecordedExchange, masker: SecretMasker) -> ShownExchange:
+    body, cut = (None, False) if exchange.body is None else _within(masker.text(decode(exchange.body).text))
     request = SentRequest(
         method=exchange.method,
-        url=veil.text(exchange.url),
-        headers=dict(_headers(exchange.headers, veil)),
+        url=masker.text(exchange.url),
+        headers=dict(_headers(exchange.headers, masker)),
         body=body,
         body_truncated=cut,
     )
     if exchange.status is None:
         return ShownExchange(request=request, answer=None)
-    telling = {name: value for name, value in exchange.answer_headers.items() if _tells(name)}
+    shown = {name: value for name, value in exchange.answer_headers.items() if _is_shown(name)}
     answer = RawAnswer(
         status=exchange.status,
-        headers=dict(_headers(telling, veil)),
-        body=_answer_body(exchange, veil),
+        headers=dict(_headers(shown, masker)),
+        body=_answer_body(exchange, masker),
         body_truncated=exchange.cut,
     )
     return ShownExchange(request=request, answer=answer)
 
 
-def _answer_body(exchange: RecordedExchange, veil: SecretMasker) -> str | None:
+def _answer_body(exchange: RecordedExchange, masker: SecretMasker) -> str | None:
     if exchange.answer is None:
         return None
     kind = next((value for name, value in exchange.answer_headers.items() if name.lower() == "content-type"), "")
     text = decode(exchange.answer, kind).text
     # the cut may be within a character
-    return veil.beginning(text.rstrip("\ufffd")) if exchange.cut else veil.text(text)
+    return masker.beginning(text.rstrip("\ufffd")) if exchange.cut else masker.text(text)
 
 
-def _tells(header: str) -> bool:
-    return header.lower() in _TELLING or header.lower().startswith("x-")
+def _is_shown(header: str) -> bool:
+    return header.lower() in _SHOWN_HEADERS or header.lower().startswith("x-")
 
 
-def _headers(headers: Mapping[str, str], veil: SecretMasker) -> Iterator[tuple[str, str]]:
-    for name, value in list(headers.items())[:_MOST_HEADERS]:
-        hidden = HIDDEN if is_secret_name(name) else hide(veil.text(value), secrets_in_url(value))
-        yield veil.text(name), hidden[:_LONGEST_HEADER]
+def _headers(headers: Mapping[str, str], masker: SecretMasker) -> Iterator[tuple[str, str]]:
+    for name, value in list(headers.items())[:_MAX_HEADERS]:
+        hidden = HIDDEN if is_secret_name(name) else hide(masker.text(value), secrets_in_url(value))
+        yield masker.text(name), hidden[:_MAX_HEADER_CHARS]
 
 
 def _within(text: str) -> tuple[str, bool]:
-    """The text as far as it is shown, and whether there is more."""
+    """The beginning of the text, and whether there is more."""
     raw = text.encode()
     return (text, False) if len(raw) <= MAX_SHOWN_BYTES else (raw[:MAX_SHOWN_BYTES].decode(errors="ignore"), True)
 
 
 MAX_TRIAL_S = 60.0
-"""Seconds that a try may take, whatever the target says."""
+"""Maximum duration of a trial in seconds, whatever the timeout of the target."""
 
 _CASE = "try"
 _SLACK_S = 5.0
-"""For what a target does around its call; its own limit strikes first, and says more."""
+"""Time for what a target does around its call; its own timeout comes first, and has a better message."""
 
 
 class TrialRequest(Struct, frozen=True, kw_only=True):
-    """An agent and one case."""
+    """A trial of an agent with one case."""
 
     agent_endpoint_url: str | None = None
     target: dict[str, Any] | None = None
@@ -206,7 +211,7 @@ class TrialRequest(Struct, frozen=True, kw_only=True):
 
 
 class Trials:
-    """Asks agents once; `ServiceError` says what cannot be asked."""
+    """Calls agents once. An invalid request is a `ServiceError`."""
 
     def __init__(
         self,
@@ -215,33 +220,33 @@ class Trials:
         cases: TestCases,
         egress: ServiceEgress,
         secrets: Secrets,
-        maker: SuiteBuilder,
+        suites: SuiteBuilder,
     ) -> None:
         self._settings = settings
         self._storage = storage
         self._cases = cases
         self._egress = egress
         self._secrets = secrets
-        self._maker = maker
+        self._suites = suites
 
-    def prepared(self, asked: TrialRequest, caller: Caller) -> Trial:
-        """The agent and the case, looked at as for a run; nobody is asked yet."""
-        sample = self._sample(asked)
+    def prepare(self, request: TrialRequest, caller: Caller) -> Trial:
+        """Check the agent and the case as for a run. Makes no calls."""
+        sample = self._sample(request)
         agent = EvaluationRequest(
-            agent_endpoint_url=asked.agent_endpoint_url, target=asked.target, timeout_s=asked.timeout_s
+            agent_endpoint_url=request.agent_endpoint_url, target=request.target, timeout_s=request.timeout_s
         )
         document = {
             "name": _CASE,
             "dataset": [],
-            "target": self._maker.agent(agent, caller),
-            # a suite has graders; these are not asked
+            "target": self._suites.build_target(agent, caller),
+            # a suite must have graders; they are not called
             "graders": {"latency": {"kind": "latency"}},
         }
         try:
-            secrets = secrets_of(document, self._secrets)
+            secrets = open_secrets(document, self._secrets)
             suite = suite_for_run(document, secrets, self._settings)
         except ConfigError as error:
-            raise refused(error) from None
+            raise config_error(error) from None
         return Trial(
             suite,
             sample,
@@ -250,39 +255,37 @@ class Trials:
             self._settings,
         )
 
-    def ask(self, trial: Trial) -> TrialResult:
-        """What the agent makes of the case. Waits for it."""
+    def run(self, trial: Trial) -> TrialResult:
+        """Call the agent and wait for its response."""
         try:
-            return asyncio.run(trial.asked())
+            return asyncio.run(trial.run())
         except ConfigError as error:
-            raise refused(error) from None
+            raise config_error(error) from None
 
-    def _sample(self, asked: TrialRequest) -> Sample:
-        if asked.input is not None and asked.test_case_id is not None:
+    def _sample(self, request: TrialRequest) -> Sample:
+        if request.input is not None and request.test_case_id is not None:
             raise ServiceError(Code.INVALID_INPUT, "Fields 'input' and 'test_case_id' exclude each other")
-        if asked.input is not None:
-            return Sample(id=_CASE, input=asked.input)
-        if asked.test_case_id is None:
+        if request.input is not None:
+            return Sample(id=_CASE, input=request.input)
+        if request.test_case_id is None:
             raise ServiceError(Code.MISSING_FIELD, "Field 'input' is required (or 'test_case_id')")
-        found = self._cases.find([asked.test_case_id])
-        if asked.test_case_id not in found:
-            message = f"Field 'test_case_id': no test case {quote(asked.test_case_id, 60)}"
+        found = self._cases.find([request.test_case_id])
+        if request.test_case_id not in found:
+            message = f"Field 'test_case_id': no test case {quote(request.test_case_id, 60)}"
             raise ServiceError(Code.INVALID_TEST_CASE_ID, message)
-        return found[asked.test_case_id].sample()
+        return found[request.test_case_id].sample()
 
 
 class Trial:
-    """One question to one agent."""
+    """One call of one agent."""
 
-    def __init__(
-        self, suite: Suite, sample: Sample, storage: Storage, outside: Access, settings: ServeSettings
-    ) -> None:
-        self._suite = _asked_once(suite)
+    def __init__(self, suite: Suite, sample: Sample, storage: Storage, access: Access, settings: ServeSettings) -> None:
+        self._suite = _without_retries(suite)
         self._sample = sample
         self._storage = storage
-        self._outside = outside
+        self._access = access
         self._settings = settings
-        self._wire = RecordingTransport(outside.policy or allow_all, keep=MAX_SHOWN_BYTES, secrets=outside.secrets)
+        self._wire = RecordingTransport(access.policy or allow_all, keep=MAX_SHOWN_BYTES, secrets=access.secrets)
 
     @property
     def kind(self) -> str:
@@ -291,7 +294,7 @@ class Trial:
 
     @property
     def place(self) -> str:
-        """Who is asked, as a log may show it."""
+        """The address of the agent, without secrets, for logs."""
         config = self._suite.target.config
         url = config.get("url") or config.get("base_url")
         return safe_url(url) if isinstance(url, str) else self.kind
@@ -300,8 +303,8 @@ class Trial:
     def _over_http(self) -> bool:
         return self.kind == "http" or self.kind in MODELS
 
-    async def asked(self) -> TrialResult:
-        """What came of it; `ConfigError` for what a person must change before the agent can be asked at all."""
+    async def run(self) -> TrialResult:
+        """The result of the call; `ConfigError` if the target is invalid."""
         async with self._opened() as target:
             problems = target.problems_with(self._sample)
             if problems:
@@ -317,14 +320,14 @@ class Trial:
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[DeclaredTarget[Any]]:
-        outside = self._outside
-        resources = Resources(None, outside.environment, outside.policy, secrets=outside.secrets)
+        access = self._access
+        resources = Resources(None, access.environment, access.policy, secrets=access.secrets)
         spec = self._suite.target
         model = spec.models[0] if spec.models else None
         if not self._over_http:
-            choice = within_maximum(RunOptions(model=model), self._suite, self._settings)
-            async with prepare(self._suite, choice, self._storage, outside=outside) as ready:
-                yield ready.target
+            choice = limit_concurrency(RunOptions(model=model), self._suite, self._settings)
+            async with prepare(self._suite, choice, self._storage, access=access) as prepared:
+                yield prepared.target
             return
         config = spec.config if model is None else {**spec.config, "model": model}
         if self.kind == "http":
@@ -332,7 +335,7 @@ class Trial:
             async with self._wire, targets.create("http", config, spec.secrets, context) as target:
                 yield target
             return
-        from gradeline.adapters.wire import AdapterSettings  # few agents are a bare model
+        from gradeline.adapters.wire import AdapterSettings  # only agents that are a model need it
 
         settings = AdapterSettings(transport_factory=lambda: self._wire)
         context = targets.TargetContext(resources, settings=settings)
@@ -348,12 +351,12 @@ async def _response(target: DeclaredTarget[Any], sample: Sample) -> Response:
         error = ErrorInfo("timeout", f"no answer within {MAX_TRIAL_S:g} s", Fault.AGENT)
         return Response(status="timeout", error=error)
     except ConfigError as error:
-        # what would end a run, such as a key that is refused: a look at the exchange tells more than its message
+        # it would end a run, such as a refused key; the exchange shows more than the message
         return Response(status="error", error=ErrorInfo("config", str(error), Fault.INFRASTRUCTURE))
 
 
-def _asked_once(suite: Suite) -> Suite:
-    """No retries, and no longer than a try may take."""
+def _without_retries(suite: Suite) -> Suite:
+    """The suite without retries, and with the timeout of a trial."""
     spec = suite.target
     options = targets.registry.get(spec.kind).read(spec.config).options
     config = dict(spec.config)
@@ -366,20 +369,20 @@ def _asked_once(suite: Suite) -> Suite:
 
 
 MAX_PREVIEW_S = 60.0
-"""Seconds that a preview may take, whatever a judge's own timeout and retries are."""
+"""Maximum duration of a preview in seconds, whatever the timeout and the retries of a judge."""
 
 
 class PreviewInput(NamedTuple):
-    """An answer to grade for a look."""
+    """A response to grade in a preview."""
 
     sample: Sample
     response: Response
     stored: bool
-    """Whether it is a run's result; else its text is the submission."""
+    """Whether it is a result of a run; otherwise its text is the submission."""
 
 
 class Previewer:
-    """Runs graders for a look at what they say. User code runs in worker processes, judges within the egress policy."""
+    """Runs graders once. User code runs in worker processes, judges within the egress policy."""
 
     def __init__(self, files: GraderFolder, secrets: Secrets, egress: ServiceEgress, caller: Caller) -> None:
         self._files = files
@@ -387,42 +390,42 @@ class Previewer:
         self._egress = egress
         self._caller = caller
 
-    def score(self, grader: ResolvedGrader, answer: PreviewInput) -> Score:
+    def score(self, grader: ResolvedGrader, preview: PreviewInput) -> Score:
         """The grader's score; an error of its own is a score of status ``error``.
 
-        `ServiceError` where it cannot be asked at all: a key is missing, its code cannot be loaded.
+        `ServiceError` if it cannot be called, because a key is missing or its code cannot be loaded.
         """
         try:
             if grader.function is not None:
-                graded = self._by_function(grader, grader.function, answer)
+                graded = self._by_function(grader, grader.function, preview)
             else:
-                graded = self._by_definition(grader, answer)
+                graded = self._by_definition(grader, preview)
         except ConfigError as error:
             raise problems_error(Code.INVALID_GRADER, error.problems) from None
         return score_of(grader.key, graded.grade, grader.name)
 
-    def _by_definition(self, grader: ResolvedGrader, answer: PreviewInput) -> Graded:
+    def _by_definition(self, grader: ResolvedGrader, preview: PreviewInput) -> Graded:
         document = {"graders": {grader.key: {"kind": grader.kind, "config": grader.config}}}
-        check_judges(document["graders"], self._egress, self._secrets, self._caller)
-        outside = run_access(secrets_of(document, self._secrets), self._egress)
-        resources = Resources(None, outside.environment, outside.policy, secrets=outside.secrets)
-        made = bind_grader(grader.kind, grader.config, resources)
-        extractor = extractors.create(graders.default_extractor(grader.kind) if answer.stored else DEFAULT_EXTRACTOR)
-        return wait_for(lambda _: _bounded(grader, grade_once(made, extractor, answer.sample, answer.response)))
+        check_graders(document["graders"], self._egress, self._secrets, self._caller)
+        access = run_access(open_secrets(document, self._secrets), self._egress)
+        resources = Resources(None, access.environment, access.policy, secrets=access.secrets)
+        bound = bind_grader(grader.kind, grader.config, resources)
+        extractor = extractors.create(graders.default_extractor(grader.kind) if preview.stored else DEFAULT_EXTRACTOR)
+        return wait_for(lambda _: _bounded(grader, grade_once(bound, extractor, preview.sample, preview.response)))
 
-    def _by_function(self, grader: ResolvedGrader, function: str, answer: PreviewInput) -> Graded:
+    def _by_function(self, grader: ResolvedGrader, function: str, preview: PreviewInput) -> Graded:
         async def grade() -> Graded:
             async with WorkerPool(self._files.code([function]), size=1) as pool:
                 (entry,) = (await pool.start()).entries
                 user = UserGrader(function, entry.fingerprint)
                 grading = Grading([GraderUse(grader.key, user, extractors.create(DEFAULT_EXTRACTOR))], pool)
-                return (await grading.grade(answer.sample, answer.response))[grader.key]
+                return (await grading.grade(preview.sample, preview.response))[grader.key]
 
         return wait_for(lambda _: _bounded(grader, grade()))
 
 
 async def _bounded(grader: ResolvedGrader, grading: Coroutine[object, object, Graded]) -> Graded:
-    """What the grader says in time, whatever its own options allow."""
+    """The grade, or a timeout error after `MAX_PREVIEW_S`."""
     try:
         async with asyncio.timeout(MAX_PREVIEW_S):
             return await grading
@@ -431,17 +434,17 @@ async def _bounded(grader: ResolvedGrader, grading: Coroutine[object, object, Gr
         return Graded(None, Grade(grader.kind, str(grader.definition["fingerprint"]), Outcome.ERROR, error=error))
 
 
-def preview_texts(agent_response: str, expected_output: str | None, asked: str | None) -> PreviewInput:
-    """An answer to grade that belongs to no run: its text is the submission."""
-    for name, text in (("agent_response", agent_response), ("expected_output", expected_output), ("input", asked)):
+def preview_texts(agent_response: str, expected_output: str | None, prompt: str | None) -> PreviewInput:
+    """A response that belongs to no run: its text is the submission."""
+    for name, text in (("agent_response", agent_response), ("expected_output", expected_output), ("input", prompt)):
         if text is not None and clean_text(text).changed:
-            raise ServiceError(Code.INVALID_INPUT, f"Field '{name}' holds NUL or half a surrogate pair; leave it out")
-    sample = Sample(id="preview", input=asked or "", ground_truth=expected_output)
+            raise ServiceError(Code.INVALID_INPUT, f"Field '{name}' contains NUL or half a surrogate pair; remove it")
+    sample = Sample(id="preview", input=prompt or "", ground_truth=expected_output)
     return PreviewInput(sample, Response(text=agent_response), stored=False)
 
 
 def preview_stored_result(storage: Storage, evaluation: str, result: str) -> PreviewInput:
-    """An answer to grade that a run has: the grader takes out of it what it grades."""
+    """A response of a run: the grader's extractor picks what is graded."""
     if clean_text(evaluation).changed or storage.get_run(evaluation) is None:
         raise not_found("evaluation", evaluation)
     for case, repeat in read_result_id(result):

@@ -16,15 +16,14 @@ from gradeline.rest_types import Evaluation, TrialResult
 from gradeline.service.auth import Scope, requires
 from gradeline.service.errors import Code, ServiceError
 from gradeline.service.evaluations import EvaluationPage, Evaluations, RunStorage
-from gradeline.service.event_streams import EventStreams
-from gradeline.service.events import Events, RunEvent
-from gradeline.service.limits import address_of
+from gradeline.service.events import EventBroker, RunEvent
+from gradeline.service.limits import EventStreams, address_of
 from gradeline.service.openapi import document_responses
 from gradeline.service.requests import MAX_NUMBER, MOST_CHARS, PageRequest, require_clean
 from gradeline.service.responses import nothing, success
-from gradeline.service.run_list import RunFilter, moment_of
+from gradeline.service.run_list import RunFilter, parse_time
 from gradeline.service.service import caller_of, recorder_of, run_in_trial_pool, service_of
-from gradeline.service.suites_of import EvaluationRequest
+from gradeline.service.suite_builder import EvaluationRequest
 from gradeline.service.test_cases import MAX_TEXT
 from gradeline.service.trials import MAX_TRIAL_S, TrialRequest
 
@@ -208,8 +207,8 @@ def list_evaluations(
     require_clean([tag, q], "q")
     wanted = RunFilter(
         status,
-        None if from_ is None else moment_of(from_, "from"),
-        None if to is None else moment_of(to, "to"),
+        None if from_ is None else parse_time(from_, "from"),
+        None if to is None else parse_time(to, "to"),
         tag or None,
         q or None,
     )
@@ -393,9 +392,9 @@ async def try_agent(request: Request, body: TryAgent) -> Response:
     service = service_of(request)
 
     def ask() -> TrialResult:
-        trial = service.trials.prepared(body.asked(), caller_of(request))
+        trial = service.trials.prepare(body.asked(), caller_of(request))
         service.audit.note(caller_of(request), "evaluation.try", trial.place, {"kind": trial.kind})
-        return service.trials.ask(trial)
+        return service.trials.run(trial)
 
     return success(await run_in_trial_pool(request, ask))
 
@@ -422,7 +421,7 @@ async def follow_evaluation(
     `Last-Event-ID` with no gap and no repeat; it closes after `done`, when the key is revoked or expires, and when its
     session is signed out of. One key and one address may have a limited number of streams open.
     """
-    events: Events = service_of(request).events
+    events: EventBroker = service_of(request).events
     if await run_in_threadpool(events.is_over, evaluation_id, last_event_id):
         return nothing()
     streams: EventStreams = request.app.state.streams
@@ -430,7 +429,7 @@ async def follow_evaluation(
     return streams.open(content, caller_of(request), address_of(request.scope))
 
 
-async def _stream(events: Events, run: str, last_id: str | None) -> AsyncIterator[bytes]:
+async def _stream(events: EventBroker, run: str, last_id: str | None) -> AsyncIterator[bytes]:
     yield b"retry: 2000\n\n"
     batches = events.batches(run, last_id)
     async with aclosing(batches):

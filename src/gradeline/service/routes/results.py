@@ -16,16 +16,15 @@ from gradeline.model import Record, Run, clean_text, quote
 from gradeline.model.response import ResponseStatus
 from gradeline.rest_types import RunHistograms
 from gradeline.service.auth import Scope, requires
-from gradeline.service.case_history import CaseHistory
 from gradeline.service.errors import Code, ServiceError, not_found
 from gradeline.service.exports import KINDS, Export, Exports, Format
-from gradeline.service.labels import Label, LabelChange, LabelledResult, LabelPage, Opinion, ResultLabels, labelled
+from gradeline.service.labels import HumanVerdict, Label, LabelChange, LabelledResult, LabelPage, ResultLabels, labelled
 from gradeline.service.openapi import document_responses
 from gradeline.service.requests import PageRequest
 from gradeline.service.responses import nothing, success
-from gradeline.service.result_scan import ANY, Range, ResultFilter
-from gradeline.service.results import ResultPage, Results
+from gradeline.service.results import CaseHistory, ResultPage, Results
 from gradeline.service.service import Service, caller_of, recorder_of, service_of
+from gradeline.store.result_pages import ANY, Range, ResultFilter
 
 router = APIRouter(prefix="/api/evaluations/{evaluation_id}", tags=["results"])
 
@@ -383,7 +382,7 @@ def put_label(
     """
     service, caller = service_of(request), caller_of(request)
     run, record = _asked(service, evaluation_id, result_id)
-    said = Opinion(body.verdict, body.reason, body.score)
+    said = HumanVerdict(body.verdict, body.reason, body.score)
     record_act = recorder_of(request, "label.put")
     return success(service.labels.put(run, record, grader_id, said, caller.key_id, record_act))
 

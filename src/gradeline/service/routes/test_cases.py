@@ -24,7 +24,7 @@ from gradeline.service.openapi import document_responses
 from gradeline.service.requests import MAX_NUMBER, PageRequest
 from gradeline.service.responses import nothing, success
 from gradeline.service.service import caller_of, recorder_of, service_of
-from gradeline.service.test_cases import MAX_DESCRIPTION, MAX_TAGS, MAX_TEXT, TAG_PATTERN, Filter, TestCases, shown
+from gradeline.service.test_cases import MAX_DESCRIPTION, MAX_TAGS, MAX_TEXT, TAG_PATTERN, CaseFilter, TestCases, shown
 
 router = APIRouter(prefix="/api/test-cases", tags=["test cases"])
 
@@ -168,7 +168,7 @@ def list_test_cases(
     cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
 ) -> Response:
     """List the test cases, oldest first."""
-    page = _cases(request).page(PageRequest.of(limit, skip, cursor), Filter(tag, q))
+    page = _cases(request).page(PageRequest.of(limit, skip, cursor), CaseFilter(tag, q))
     told: dict[str, object] = {
         "test_cases": [shown(case) for case in page.cases],
         "count": len(page.cases),
@@ -222,7 +222,7 @@ def export_test_cases(
 
     In CSV a text that a spreadsheet would run has an apostrophe in front; the import takes it away.
     """
-    pieces = export_cases(_cases(request).matching(Filter(tag, q)), format)
+    pieces = export_cases(_cases(request).matching(CaseFilter(tag, q)), format)
     first = list(next(([piece] for piece in pieces), []))  # what fails at once fails before the answer begins
     name = f"test-cases.{format.value}"
     return StreamingResponse(

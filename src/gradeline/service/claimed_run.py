@@ -1,4 +1,4 @@
-"""A run that the service works on: every row is written under its claim, together with the events that tell of it."""
+"""A run claimed by this process: each batch of its rows is committed under the claim, together with its events."""
 
 from __future__ import annotations
 
@@ -12,28 +12,27 @@ from typing import Any
 
 import msgspec
 
+from gradeline.engine.aggregate import conclude
 from gradeline.engine.comparison import compare
-from gradeline.engine.conclude import conclude
 from gradeline.engine.definition import Rules
 from gradeline.engine.execute import Stop
-from gradeline.engine.ownership import WriterFactory
+from gradeline.engine.lifecycle import WriterFactory
 from gradeline.errors import ConfigError, Outcome, StoreError
 from gradeline.model import ResponseKey, Run, Storage, canonical_json
 from gradeline.model.protocols import StoreWriter
 from gradeline.rest_types import result_id
-from gradeline.service.events import EventLog, Happened
+from gradeline.service.events import EventLog, NewEvent, run_state
 from gradeline.service.queue import Claim, LostClaimError, Queue
-from gradeline.service.run_rows import standing
 from gradeline.store.database import SharedStorage, Transaction
 from gradeline.store.rows import GradeRow, RecordRow, ResponseRow
 
 CANCELLED = "cancelled by request"
 
-_MOST_REMEMBERED = 10_000
+_MAX_FAILED_RESPONSES = 10_000
 
 
 class ClaimedRun:
-    """Keeps a run for the engine as long as its claim holds; see `gradeline.engine.ownership.RunLock`."""
+    """A `gradeline.engine.lifecycle.RunLock` for a run of the queue."""
 
     def __init__(
         self,
@@ -41,31 +40,30 @@ class ClaimedRun:
         queue: Queue,
         log: EventLog,
         claim: Claim,
-        told: Callable[[str], None] = lambda _: None,
+        on_change: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``told`` is called with the run's id when there is something new in its log."""
+        """``on_change`` is called with the run's id when its log has new events."""
         self.claim = claim
-        self.since = monotonic()
+        self.started = monotonic()
         self.stop = Stop()
         self.task: asyncio.Task[None] | None = None
-        """Works on the run. It, and not a future that stands for it, is cancelled: the run is held until it ends."""
+        """Executes the run. This task is cancelled, not a future for it: the run stays claimed until the task ends."""
         self.lost = False
-        """Somebody else works on it now."""
+        """Another process has taken the run over."""
         self.released = False
-        """It is to be given back instead of ended."""
+        """The run is to go back into the queue instead of ending."""
         self.cancelled = False
+        self.baseline: str | None = None
+        """The run that the finished one is compared with."""
+        self.ended = False
         self._storage = storage
         self._queue = queue
         self._log = log
-        self._told = told
-        self.baseline: str | None = None
-        """The run that the finished one is to be compared with."""
-        self._failed: dict[tuple[str, int], str] = {}
-        self.over = False
-        """It has ended, or just ends."""
+        self._on_change = on_change
+        self._failed_responses: dict[tuple[str, int], str] = {}
 
-    def break_off(self) -> None:
-        """End the work without waiting for what is in flight; in the event loop alone."""
+    def abort(self) -> None:
+        """Cancel the work without waiting for calls in flight. Call it in the event loop."""
         if self.task is not None:
             self.task.cancel()
 
@@ -76,62 +74,62 @@ class ClaimedRun:
         return run
 
     def writer(self) -> StoreWriter:
-        return self._storage.writer(self._beside)
+        return self._storage.writer(self._commit_hook)
 
-    def writer_elsewhere(self) -> WriterFactory:
+    def remote_writer(self) -> WriterFactory:
         return partial(_claimed_writer, claim=self.claim, lease_s=self._queue.lease_s)
 
     def end(self, cause: BaseException | None = None, **changes: Any) -> Run:
-        """Tell how the run ended, or give it back: where it is only broken off here, it goes on elsewhere or later."""
-        if self.over:
+        """Store how the run ended, or release it if only this process stops working on it."""
+        if self.ended:
             return self.begin()
         if self.lost:
             raise LostClaimError(self.claim.run)
         if isinstance(cause, StoreError):
-            raise cause  # it is no fault of the run, which is begun again
+            raise cause  # not a fault of the run: it is started again
         if changes.get("status") != "completed" and self.released:
-            return self._settled(lambda: self._queue.give_back(self.claim))
+            return self._settle(lambda: self._queue.release(self.claim))
         if self.cancelled and changes.get("status") != "completed":
             changes = {"status": "cancelled", "error_message": CANCELLED}
         outcome = self._outcome(changes) if changes.get("status") == "completed" else None
-        return self._settled(lambda: self._queue.finish(self.claim, changes, outcome))
+        return self._settle(lambda: self._queue.finish(self.claim, changes, outcome))
 
-    def _settled(self, settle: Callable[[], Run]) -> Run:
-        self.over = True
+    def _settle(self, settle: Callable[[], Run]) -> Run:
+        self.ended = True
         try:
             run = settle()
         except StoreError as error:
-            self.over = False
+            self.ended = False
             self.lost = self.lost or isinstance(error, LostClaimError)
             raise
-        self._told(run.id)
+        self._on_change(run.id)
         return run
 
-    def _beside(self, transaction: Transaction, rows: Sequence[RecordRow]) -> None:
+    def _commit_hook(self, transaction: Transaction, rows: Sequence[RecordRow]) -> None:
         try:
             self._queue.require(transaction, self.claim)
         except LostClaimError:
             self.lost = True
             raise
-        happened = self._results(rows)
-        now = standing(transaction.run, self.claim.run)
-        if now is not None:
-            happened.append(Happened("progress", now.progress))
-        self._log.append(transaction, self.claim.run, happened)
-        self._told(self.claim.run)
+        events = self._result_events(rows)
+        state = run_state(transaction.run, self.claim.run)
+        if state is not None:
+            events.append(NewEvent("progress", state.progress))
+        self._log.append(transaction, self.claim.run, events)
+        self._on_change(self.claim.run)
 
-    def _results(self, rows: Sequence[RecordRow]) -> list[Happened]:
-        """An event for each case that was graded; all grades of one case are in one batch."""
+    def _result_events(self, rows: Sequence[RecordRow]) -> list[NewEvent]:
+        """An event for each graded case; all grades of one case are in one batch."""
         graded: dict[tuple[str, int], list[GradeRow]] = {}
         for row in rows:
             if isinstance(row, ResponseRow):
                 if row.status != "success":
-                    self._failed[row.case, row.repeat] = row.status
+                    self._failed_responses[row.case, row.repeat] = row.status
             else:
                 graded.setdefault((row.case, row.repeat), []).append(row)
-        return [self._result(case, repeat, grades) for (case, repeat), grades in graded.items()]
+        return [self._result_event(case, repeat, grades) for (case, repeat), grades in graded.items()]
 
-    def _result(self, case: str, repeat: int, grades: Sequence[GradeRow]) -> Happened:
+    def _result_event(self, case: str, repeat: int, grades: Sequence[GradeRow]) -> NewEvent:
         scores = [
             {"grader_id": grade.grader, "score_status": grade.outcome, "score_value": grade.score} for grade in grades
         ]
@@ -139,26 +137,26 @@ class ClaimedRun:
             "result_id": result_id(case, repeat),
             "test_case_id": case,
             "repeat": repeat,
-            "response_status": self._status(case, repeat, grades),
+            "response_status": self._response_status(case, repeat, grades),
             "scores": scores,
         }
-        # graded again after a crash to the same end, it is the same event
-        once = blake2b(canonical_json([case, repeat, self.claim.attempt, scores]), digest_size=16).hexdigest()
-        return Happened("result", data, once)
+        # graded again after a crash with the same scores, it is the same event
+        once = blake2b(canonical_json([case, repeat, self.claim.generation, scores]), digest_size=16).hexdigest()
+        return NewEvent("result", data, once)
 
-    def _status(self, case: str, repeat: int, grades: Sequence[GradeRow]) -> str:
+    def _response_status(self, case: str, repeat: int, grades: Sequence[GradeRow]) -> str:
         if any(grade.outcome != Outcome.SKIPPED for grade in grades):
             return "success"
-        if (case, repeat) not in self._failed:
+        if (case, repeat) not in self._failed_responses:
             response = self._storage.get_response(ResponseKey(self.claim.run, case, repeat))
             return "error" if response is None else response.status
-        status = self._failed[case, repeat]
-        if len(self._failed) > _MOST_REMEMBERED:
-            self._failed.clear()
+        status = self._failed_responses[case, repeat]
+        if len(self._failed_responses) > _MAX_FAILED_RESPONSES:
+            self._failed_responses.clear()
         return status
 
     def _outcome(self, changes: dict[str, Any]) -> str | None:
-        """What the finished run comes to beside its summary: its verdict, and the comparison that was asked for."""
+        """The verdict of the finished run, and its comparison with the baseline, as JSON."""
         run = msgspec.structs.replace(self.begin(), **changes)
         found: dict[str, Any] = {}
         try:
@@ -173,15 +171,15 @@ class ClaimedRun:
 
 
 def _claimed_writer(storage: Storage, *, claim: Claim, lease_s: float) -> StoreWriter:
-    """Writes under a claim that another process holds; here nobody waits to be told of events."""
+    """A writer in another process than the one that claimed the run."""
     if not isinstance(storage, SharedStorage):
-        raise StoreError("only a store in a database can be written to from elsewhere")
+        raise StoreError("only a store in a database can be written to by another process")
     log = EventLog(storage.database)
     return ClaimedRun(storage, Queue(storage.database, log, lease_s), log, claim).writer()
 
 
-def give_back_quietly(held: ClaimedRun) -> None:
-    """Let the run wait again, where the store lets that happen; else its lease runs out."""
-    held.released = True
+def release_quietly(claimed: ClaimedRun) -> None:
+    """Put the run back into the queue; if the store is unavailable, the lease expires."""
+    claimed.released = True
     with suppress(StoreError):
-        held.end()
+        claimed.end()

@@ -9,7 +9,7 @@ import pytest
 
 from gradeline.engine.orchestrate import RunRequest, run_suite
 from gradeline.model import Run
-from gradeline.service.verdicts import Verdicts
+from gradeline.service.run_cache import VerdictCache
 from gradeline.store import SqliteStorage
 
 SUITE = """\
@@ -31,19 +31,19 @@ def ran(folder: Path, storage: SqliteStorage, text: str) -> Run:
 def test_a_run_of_the_command_line_has_the_verdict_that_was_printed(tmp_path: Path, gate: str, result: str) -> None:
     with SqliteStorage(tmp_path / "store.db") as storage:
         run = ran(tmp_path, storage, SUITE + gate)
-        verdicts = Verdicts(storage)
-        found = verdicts.of(run)
+        verdicts = VerdictCache(storage)
+        found = verdicts.get(run)
         assert found is not None
         assert found["result"] == result
-        assert verdicts.of(run) is found
+        assert verdicts.get(run) is found
 
 
 def test_a_run_that_was_continued_has_its_new_verdict(tmp_path: Path) -> None:
     with SqliteStorage(tmp_path / "store.db") as storage:
         run = ran(tmp_path, storage, SUITE + GATE)
-        verdicts = Verdicts(storage)
-        before = verdicts.of(run)
-        after = verdicts.of(storage.update_run(run.id, total=3))
+        verdicts = VerdictCache(storage)
+        before = verdicts.get(run)
+        after = verdicts.get(storage.update_run(run.id, total=3))
         assert before is not None
         assert after is not None
         assert before["reasons"] == ("same: accuracy 0.5 ≥ 0.9 is false",)
@@ -52,4 +52,4 @@ def test_a_run_that_was_continued_has_its_new_verdict(tmp_path: Path) -> None:
 
 def test_a_run_without_a_gate_has_none(tmp_path: Path) -> None:
     with SqliteStorage(tmp_path / "store.db") as storage:
-        assert Verdicts(storage).of(ran(tmp_path, storage, SUITE)) is None
+        assert VerdictCache(storage).get(ran(tmp_path, storage, SUITE)) is None

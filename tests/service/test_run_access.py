@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from gradeline.service.egress import ServiceEgress
 from gradeline.service.errors import Code, ServiceError
+from gradeline.service.run_access import ServiceEgress
 from gradeline.service.service import build_service
 from gradeline.service.settings import ServeSettings
 from gradeline.transport.client import Transport
