@@ -62,3 +62,8 @@ class TestCase(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", ta
     def sample(self) -> Sample:
         """The test case as a `Sample`."""
         return Sample(id=self.id, input=self.input, ground_truth=self.expected_output, tags=self.tags)
+
+
+def join_turns(value: str | list[str]) -> str:
+    """The turns of a conversation as one text."""
+    return value if isinstance(value, str) else "\n\n".join(value)
