@@ -12,9 +12,9 @@ from statistics import median
 from time import perf_counter
 
 from gradeline.model import GradeResult, Sample
-from gradeline.usercode.loader import CodeSpec, CodeRequest
-from gradeline.usercode.protocol import Job, Task
+from gradeline.usercode.loader import CodeRequest, CodeSpec
 from gradeline.usercode.pool import WorkerPool
+from gradeline.usercode.protocol import Job, Task
 from measure import exit_code, judged, print_table
 
 SOURCE = """

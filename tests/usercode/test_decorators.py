@@ -163,7 +163,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("name", ["", " ", "a:b", 3])
     def test_a_name_that_no_suite_could_write_is_refused(self, name: Any) -> None:
-        with pytest.raises(TypeError, match="a name is a text"):
+        with pytest.raises(TypeError, match="a name is a non-empty string"):
             grader(name=name)
 
 

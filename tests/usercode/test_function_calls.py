@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gradeline.usercode.function_calls import NAMES, ParameterError, read_parameters
+from gradeline.usercode.function_calls import PARAMETER_NAMES, ParameterError, read_parameters
 
-VALUES = {name: name.upper() for name in NAMES}
+VALUES = {name: name.upper() for name in PARAMETER_NAMES}
 
 
 def called(function: Callable[..., Any]) -> Any:

@@ -235,7 +235,7 @@ class TestExecution:
     def test_a_module_that_replaces_itself_is_a_fault(self, tmp_path: Path, write: Write) -> None:
         write("mine.py", "import sys\nsys.modules[__name__] = object()")
         assert (
-            "mine puts an object of type object in its own place in sys.modules" in fault(tmp_path, "mine.py:f").message
+            "mine replaces itself in sys.modules with an object of type object" in fault(tmp_path, "mine.py:f").message
         )
 
     def test_an_import_that_prints_is_loaded(
@@ -414,8 +414,8 @@ class TestFaults:
             ("zzz.py:f", "no file 'zzz.py'; {folder} has custom_evaluators.py"),
             ("custom_evaluator:f", "no module named 'custom_evaluator'; did you mean 'custom_evaluators'?"),
             ("no_such.deep:f", "no module named 'no_such'; install it or put it into {folder}"),
-            (":f", "':f' names no function; write file.py:function or module:function"),
-            ("custom_evaluators:", "'custom_evaluators:' names no function; write file.py:function or module:function"),
+            (":f", "':f' does not name a function; write file.py:function or module:function"),
+            ("custom_evaluators:", "'custom_evaluators:' does not name a function; write file.py:function or module:function"),
         ],
     )
     def test_a_path_to_nothing_offers_the_closest(
@@ -436,7 +436,7 @@ class TestFaults:
             ("setup.py:number", "'number' is of type int, not a function"),
             ("setup.py:marked", "'marked' is marked @grader, not @suite_setup"),
             ("setup.py:absent", "no suite_setup named 'absent' in setup.py"),
-            ("setup.py", "'setup.py' names no function; write file.py:function"),
+            ("setup.py", "'setup.py' does not name a function; write file.py:function"),
             ("broken.py:prepare", "ZeroDivisionError"),
         ],
     )

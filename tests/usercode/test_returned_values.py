@@ -275,7 +275,7 @@ class TestConversations:
 
     def test_a_history_that_does_not_end_in_the_question_is_refused(self) -> None:
         strange = [{"role": "user", "content": "1"}, {"role": "user", "content": "2"}, says("a")]
-        assert "of which none is this turn's 'x'" in refused(strange, inputs=["x", "y"])
+        assert "none of which is this turn's 'x'" in refused(strange, inputs=["x", "y"])
 
     def test_a_response_with_an_error_fails_the_case(self) -> None:
         failed = Response(status="error", error=ErrorInfo("quota", "no money", Fault.AGENT))

@@ -1,1 +1,1 @@
-"""People's own Python: the marks they put on functions, and how marked functions are found."""
+"""Users' own Python code: decorators, loading, worker processes and the calls of its functions."""

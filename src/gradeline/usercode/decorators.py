@@ -19,14 +19,14 @@ ATTRIBUTE = "__gradeline_mark__"
 
 
 class Mark(NamedTuple):
-    """What a function is for (the decorator's name), and the name a suite calls it by."""
+    """The role of a function (its decorator's name), and the name that a suite uses for it."""
 
     role: str
     name: str
 
 
 class SourceLocation(NamedTuple):
-    """Where a function's ``def`` stands."""
+    """The file and line of a function's ``def``."""
 
     file: str
     line: int
@@ -36,7 +36,7 @@ class SourceLocation(NamedTuple):
 
 
 class MarkError(TypeError):
-    """A decorator above a function that has the wrong form; ``reason`` leaves out where that is."""
+    """A decorator on a function with the wrong signature; ``reason`` is the message without the location."""
 
     def __init__(self, location: SourceLocation, reason: str) -> None:
         super().__init__(f"{location}: {reason}")
@@ -47,8 +47,8 @@ class MarkError(TypeError):
 class Decorator:
     """Marks a function for one role: ``@grader``, ``@grader()`` or ``@grader(name="x")``.
 
-    The function itself comes back, so it stays directly callable. One that has the wrong form
-    raises `TypeError` with its place, its signature and what to write instead.
+    It returns the function itself, which stays directly callable. A function with the wrong signature raises
+    `TypeError` with its location, its signature and what to write instead.
     """
 
     def __init__(
@@ -76,16 +76,16 @@ class Decorator:
 
     def __call__(self, function: Any = None, /, *, name: str | None = None) -> Any:
         if name is not None and (not isinstance(name, str) or not name.strip() or ":" in name):
-            raise TypeError(f"{self}(name={name!r}): a name is a text that is not empty and has no ':'")
+            raise TypeError(f"{self}(name={name!r}): a name is a non-empty string without ':'")
         if function is not None:
             return self._marked_functions(function, name)
         return lambda function: self._marked_functions(function, name)
 
     def fault(self, function: FunctionType) -> str | None:
-        """What is wrong with this function's form, and what to write instead; None when it will do."""
+        """What is wrong with this function's signature, and what to write instead; None where it is valid."""
         parameters = list(inspect.signature(function).parameters.values())
         if tuple(parameter.name for parameter in parameters) not in self._forms:
-            reason = f"it must take {self._wanted()}"
+            reason = f"it must take {self._expected()}"
         elif any(parameter.kind not in _POSITIONAL for parameter in parameters):
             reason = "its parameters must be positional"
         elif not self._defaults and any(parameter.default is not parameter.empty for parameter in parameters):
@@ -111,7 +111,7 @@ class Decorator:
         setattr(function, ATTRIBUTE, Mark(self.role, name or inner.__name__))
         return function
 
-    def _wanted(self) -> str:
+    def _expected(self) -> str:
         return " or ".join(f"({', '.join(form)})" for form in self._forms)
 
     def _example(self, function: FunctionType) -> str:
@@ -146,7 +146,7 @@ _LETTA_REGISTRIES = {"grader": "GRADER_REGISTRY", "extractor": "EXTRACTOR_REGIST
 
 
 def mark_of(value: object) -> Mark | None:
-    """The mark on a function or on one it wraps; those of the letta_evals package count too."""
+    """The mark of a function or of a function that it wraps; marks of the letta_evals package count too."""
     if not callable(value):
         return None
     chain = _chain(value)
@@ -164,14 +164,14 @@ def mark_of(value: object) -> Mark | None:
     return None
 
 
-def name_conflict(role: str, name: str, origin: str, places: Sequence[str], reference: str) -> str:
-    """Why a bare name is refused that both a grader (or extractor) of gradeline's and a user's function have.
+def name_conflict(role: str, name: str, origin: str, locations: Sequence[str], reference: str) -> str:
+    """The message for a bare name that both one of gradeline's graders or extractors and a user's function have.
 
-    ``origin`` is what gradeline's is, such as ``built-in grader``; ``reference`` names the user's function.
+    ``origin`` describes gradeline's, such as ``built-in grader``; ``reference`` names the user's function.
     """
     key = "function" if role == "grader" else role
     other = f"kind: {name} for the {origin}" if role == "grader" else "rename the function"
-    marked = " and ".join(places)
+    marked = " and ".join(locations)
     return (
         f"{name!r} is the name of a {origin}, and a function is marked @{role} with the same name at {marked};"
         f" write {key}: {reference} for that function, or {other}"
@@ -179,13 +179,13 @@ def name_conflict(role: str, name: str, origin: str, places: Sequence[str], refe
 
 
 def unwrapped_function(value: object) -> FunctionType | None:
-    """The function at the bottom of all wrappers that `functools.wraps` made."""
+    """The innermost function, below all wrappers that `functools.wraps` made."""
     inner = _chain(value)[-1]
     return inner if type(inner) is FunctionType else None
 
 
 def definition_location(function: FunctionType) -> SourceLocation:
-    """Where the ``def`` stands, which is below the decorators that Python counts as its start."""
+    """The location of the ``def`` line; Python itself reports the line of the first decorator."""
     code = function.__code__
     start = re.compile(rf"\s*(async\s+)?def\s+{re.escape(code.co_name)}\b")
     lines = linecache.getlines(code.co_filename)
@@ -205,7 +205,7 @@ def _chain(value: object) -> list[object]:
 
 
 def _own_attributes(value: object) -> Mapping[str, Any]:
-    """Without asking the object, as even isinstance does: a module may hold proxies that raise or never end."""
+    """The object's ``__dict__``, without running its code: a module may hold proxies that raise or never return."""
     try:
         own: Mapping[str, Any] = object.__getattribute__(value, "__dict__")
     except AttributeError:
@@ -214,7 +214,7 @@ def _own_attributes(value: object) -> Mapping[str, Any]:
 
 
 def _letta_name(role: str, chain: list[object]) -> str | None:
-    """Letta keeps the name only in its registries, which hold the function before wrapping."""
+    """The name from letta's registries, which hold the function before it is wrapped."""
     decorators = sys.modules.get("letta_evals.decorators")
     registry = getattr(decorators, _LETTA_REGISTRIES.get(role, ""), None)
     if not isinstance(registry, dict):
@@ -222,21 +222,21 @@ def _letta_name(role: str, chain: list[object]) -> str | None:
     return next((str(name) for name, known in registry.items() if any(known is layer for layer in chain)), None)
 
 
-def _returns(function: FunctionType, wanted: str) -> bool:
-    """Whether the return annotation, if there is one, names that class; texts are not evaluated."""
+def _returns(function: FunctionType, class_name: str) -> bool:
+    """True if the return annotation is missing or names that class; strings are not evaluated."""
     annotation = function.__annotations__.get("return", inspect.Signature.empty)
     if isinstance(annotation, str):
         text = annotation.strip().strip("'\"")
-        if text.rpartition(".")[2] == wanted:
+        if text.rpartition(".")[2] == class_name:
             return True
         annotation = function.__globals__.get(text)
     if annotation is inspect.Signature.empty:
         return True
-    return isinstance(annotation, type) and any(base.__name__ == wanted for base in annotation.__mro__)
+    return isinstance(annotation, type) and any(base.__name__ == class_name for base in annotation.__mro__)
 
 
 class MarkedFunction(NamedTuple):
-    """A marked function of a file: what it is marked as, the name of its def and the line of it."""
+    """A marked function in the source text: its mark, and the name and line of its def."""
 
     mark: Mark
     attribute: str
@@ -244,14 +244,14 @@ class MarkedFunction(NamedTuple):
 
 
 class MarkedFunctionInFile(NamedTuple):
-    """A marked function and the file that has it."""
+    """A marked function and its file."""
 
     file: Path
     found: MarkedFunction
 
 
 def parse_source(content: bytes) -> ast.Module | None:
-    """The tree of a Python file, or None where it has no valid syntax."""
+    """The syntax tree of a Python file, or None where its syntax is invalid."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -261,7 +261,7 @@ def parse_source(content: bytes) -> ast.Module | None:
 
 
 def marked_functions(tree: ast.Module, body: Iterable[ast.stmt] | None = None) -> Iterator[MarkedFunction]:
-    """The functions that the top level of a file marks; of names that are computed, none."""
+    """The functions marked at the top level of a file, except those whose name is computed."""
     renamed = _renamed_decorators(tree)
     for node in tree.body if body is None else body:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -270,34 +270,34 @@ def marked_functions(tree: ast.Module, body: Iterable[ast.stmt] | None = None) -
             call = decorator if isinstance(decorator, ast.Call) else None
             written = ast.unparse(call.func if call else decorator).rpartition(".")[2]
             role = renamed.get(written, written)
-            given = [word.value for word in call.keywords if word.arg == "name"] if call else []
-            names = [value.value if isinstance(value, ast.Constant) else None for value in given] or [node.name]
+            own = [word.value for word in call.keywords if word.arg == "name"] if call else []
+            names = [value.value if isinstance(value, ast.Constant) else None for value in own] or [node.name]
             if role in ROLES and isinstance(names[0], str):
                 yield MarkedFunction(Mark(role, names[0]), node.name, node.lineno)
 
 
-def find_marked_functions(folder: Path, wanted: Collection[Mark]) -> list[MarkedFunctionInFile]:
-    """Where the Python files of a folder mark functions as one of these, by file and line."""
+def find_marked_functions(folder: Path, marks: Collection[Mark]) -> list[MarkedFunctionInFile]:
+    """The functions in the Python files of a folder that have one of these marks, by file and line."""
     found: list[MarkedFunctionInFile] = []
     for file in sorted(folder.glob("*.py")):
         try:
             content = file.read_bytes()
         except OSError:
             continue
-        # parsing is slow, and few files have such a name in them at all
-        if not any(mark.role.encode() in content and mark.name.encode() in content for mark in wanted):
+        # parsing is slow, and few files contain such a name
+        if not any(mark.role.encode() in content and mark.name.encode() in content for mark in marks):
             continue
         tree = parse_source(content)
         if tree is not None:
             statements = list(_top_level(tree.body))
             found += [
-                MarkedFunctionInFile(file, one) for one in marked_functions(tree, statements) if one.mark in wanted
+                MarkedFunctionInFile(file, one) for one in marked_functions(tree, statements) if one.mark in marks
             ]
     return found
 
 
 def _top_level(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a module, those under ``if``, ``try`` and ``with`` included."""
+    """The statements of a module, including those under ``if``, ``try`` and ``with``."""
     for node in body:
         yield node
         if isinstance(node, ast.If | ast.Try | ast.With):
@@ -308,7 +308,7 @@ def _top_level(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _renamed_decorators(tree: ast.Module) -> dict[str, str]:
-    """The decorators that the file imports under another name."""
+    """The decorators that the file imports under another name, by that name."""
     return {
         alias.asname: alias.name
         for node in tree.body

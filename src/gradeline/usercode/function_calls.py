@@ -1,4 +1,4 @@
-"""How users' functions are called: targets by the names of their parameters, graders with their result checked."""
+"""Call users' functions: targets with the values that their parameters name, graders with a check of their result."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from gradeline.model.text import exception_text, is_calling_code, is_clean, quot
 from gradeline.usercode.decorators import definition_location
 from gradeline.usercode.returned_values import AgentTurn, ReturnedTurns, TurnRequest, read_returned, stored_response
 
-NAMES = ("input", "messages", "session", "sample", "model")
-"""The parameter names that have a meaning, in any position."""
-_SEES_THE_INPUT = frozenset({"input", "messages", "sample"})
+PARAMETER_NAMES = ("input", "messages", "session", "sample", "model")
+"""The parameter names that select a value, in any position."""
+_INPUT_NAMES = frozenset({"input", "messages", "sample"})
 _BY_TURN = frozenset({"input", "messages", "session"})
 _REMEDY = "give it a parameter for the user's text, such as def answer(input), or messages or sample"
 
@@ -39,21 +39,21 @@ _Parameter = inspect.Parameter
 
 
 class ParameterError(TypeError):
-    """A function that cannot be called as a target; the message names what to change."""
+    """A function cannot be called as a target; the message says what to change."""
 
 
 class Parameters(NamedTuple):
-    """How a function is called: what goes to it by position, and what by keyword."""
+    """How a target's function is called: its positional and its keyword arguments."""
 
     positional: tuple[tuple[str | None, Any], ...]
-    """A name of `NAMES`, or None with the parameter's own default."""
+    """A name of `PARAMETER_NAMES`, or None with the parameter's own default."""
     keywords: tuple[tuple[str, str], ...]
-    """Pairs of the parameter's name and a name of `NAMES`."""
+    """Pairs of the parameter's name and a name of `PARAMETER_NAMES`."""
     gets: frozenset[str]
 
     @property
     def by_turn(self) -> bool:
-        """Whether it is called once per user turn; a function of ``sample`` sees all turns and is called once."""
+        """True if it is called once per user turn; a function of ``sample`` gets all turns and is called once."""
         return bool(self.gets & _BY_TURN)
 
     def call(self, function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
@@ -61,8 +61,8 @@ class Parameters(NamedTuple):
         return function(*positional, **{parameter: values[name] for parameter, name in self.keywords})
 
 
-ONE_TEXT = Parameters((("input", None),), (), frozenset({"input"}))
-"""Of a function that is called with the text and nothing else."""
+ONE_STRING = Parameters((("input", None),), (), frozenset({"input"}))
+"""The parameters of a function that is called with only the text."""
 
 
 def read_parameters(function: Callable[..., Any]) -> Parameters:
@@ -71,23 +71,23 @@ def read_parameters(function: Callable[..., Any]) -> Parameters:
         return _cached(function)
     except ParameterError:
         raise
-    except TypeError:  # an object that cannot be hashed
-        return _matched(function)
+    except TypeError:  # the object cannot be hashed
+        return _match_parameters(function)
 
 
-def _matched(function: Callable[..., Any]) -> Parameters:
-    """Names of `NAMES` get what they name; the first other parameter gets the text where ``input`` is not one."""
+def _match_parameters(function: Callable[..., Any]) -> Parameters:
+    """Parameters get the value that they name; without ``input``, the first other parameter gets the text."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # a callable written in C that does not describe itself
-        return ONE_TEXT
-    text = _text_parameter(parameters)
+    except (TypeError, ValueError):  # a callable written in C without a signature
+        return ONE_STRING
+    text_parameter = _text_parameter(parameters)
     positional: list[tuple[str | None, Any]] = []
     keywords: list[tuple[str, str]] = []
     gets: set[str] = set()
     in_order = True
     for parameter in parameters:
-        name = "input" if parameter is text else parameter.name if parameter.name in NAMES else None
+        name = "input" if parameter is text_parameter else parameter.name if parameter.name in PARAMETER_NAMES else None
         if parameter.kind is _Parameter.VAR_KEYWORD or (parameter.kind is _Parameter.VAR_POSITIONAL and name is None):
             continue
         if name is not None:
@@ -100,58 +100,62 @@ def _matched(function: Callable[..., Any]) -> Parameters:
             positional.append((name, None))
         else:
             keywords.append((parameter.name, name))
-    if not gets & _SEES_THE_INPUT:
+    if not gets & _INPUT_NAMES:
         raise ParameterError(f"takes no input; {_REMEDY}")
     matched = Parameters(tuple(positional), tuple(keywords), frozenset(gets))
-    return ONE_TEXT if matched == ONE_TEXT else matched
+    return ONE_STRING if matched == ONE_STRING else matched
 
 
-_cached = lru_cache(maxsize=64)(_matched)
+_cached = lru_cache(maxsize=64)(_match_parameters)
 
 
 def _text_parameter(parameters: list[inspect.Parameter]) -> inspect.Parameter | None:
-    """The parameter that has none of the names and so gets the text; `ParameterError` for a second such one."""
-    others = [one for one in parameters if one.name not in NAMES and one.kind is not _Parameter.VAR_KEYWORD]
+    """The parameter with another name, which gets the text; `ParameterError` if there is a second one."""
+    others = [one for one in parameters if one.name not in PARAMETER_NAMES and one.kind is not _Parameter.VAR_KEYWORD]
     required = [one for one in others if one.default is one.empty and one.kind is not _Parameter.VAR_POSITIONAL]
     named_input = any(one.name == "input" for one in parameters)
     extra = required if named_input else required[1:]
     if extra:
         name = extra[0].name
-        near = closest_match(name, NAMES)
-        hint = f"did you mean {near!r}?" if near else f"give it a default, or one of the names {', '.join(NAMES)}"
+        near = closest_match(name, PARAMETER_NAMES)
+        hint = (
+            f"did you mean {near!r}?"
+            if near
+            else f"give it a default, or one of the names {', '.join(PARAMETER_NAMES)}"
+        )
         raise ParameterError(f"takes the parameter {name!r}, which gets no value; {hint}")
     if named_input:
         return None
     if required:
         return required[0]
-    sees_the_input = any(one.name in _SEES_THE_INPUT for one in parameters)
-    return None if sees_the_input or not others else others[0]
+    gets_input = any(one.name in _INPUT_NAMES for one in parameters)
+    return None if gets_input or not others else others[0]
 
 
 _LONGEST_MESSAGE = 10_000
 
 
 class TargetFunction:
-    """A target's function, and all of a call that is the same for every case."""
+    """A target's function, with all that is the same for each of its calls."""
 
-    __slots__ = ("folders", "function", "model", "parameters", "reference", "takes_text")
+    __slots__ = ("folders", "function", "model", "parameters", "reference", "takes_only_text")
 
     def __init__(
         self, function: Callable[..., Any], reference: str, model: str | None = None, folders: Sequence[str] = ()
     ) -> None:
-        """``folders`` hold the user's own files; places in them are shown relative to them."""
+        """``folders`` contain the user's own files; messages show locations relative to them."""
         self.function = function
         self.parameters = read_parameters(function)
-        self.takes_text = self.parameters is ONE_TEXT
+        self.takes_only_text = self.parameters is ONE_STRING
         self.reference = reference
         self.model = model
         self.folders = folders
 
 
 class Conversation:
-    """One case as a function is asked it.
+    """The calls of a target's function for one case.
 
-    While not `done`: `call` the function, await its value where it is awaitable, and `take` it. The session
+    While not `done`: `call` the function, await its value if that is awaitable, and `take` the value. The session
     belongs to this conversation only.
     """
 
@@ -160,16 +164,16 @@ class Conversation:
         self._sample = sample
         self._whole: Response | None = None
         self.turn = 0
-        """The turn that is asked next, from 0."""
+        """The next turn, from 0."""
         self.done = False
-        self._plain = agent.takes_text and not isinstance(sample.input, list)
-        """One call with one string, as most are: nothing of what follows is needed unless it returns more than that."""
+        self._plain = agent.takes_only_text and not isinstance(sample.input, list)
+        """True for one call with one string, the usual case: the other attributes are set only if it returns more."""
         if not self._plain:
             self._begin()
 
     def _begin(self) -> None:
-        asked = self._sample.input
-        self._inputs: Sequence[str] = asked if isinstance(asked, list) else (asked,)
+        turns = self._sample.input
+        self._inputs: Sequence[str] = turns if isinstance(turns, list) else (turns,)
         self._history: list[Mapping[str, Any]] = []
         self._values: dict[str, Any] = {"session": {}, "model": self._agent.model}
         if "sample" in self._agent.parameters.gets:
@@ -180,7 +184,7 @@ class Conversation:
         self.done = not self._inputs
 
     def call(self) -> Any:
-        """Call the function for the next turn; gives its value, or what has to be awaited for it."""
+        """Call the function for the next turn; returns its value or an awaitable."""
         if self._plain:
             return self._agent.function(self._sample.input)
         if self.turn < len(self._inputs):
@@ -192,7 +196,7 @@ class Conversation:
         return self._agent.parameters.call(self._agent.function, self._values)
 
     def take(self, value: object, latency_ms: float) -> None:
-        """Take what the call returned; `AgentError` where it cannot be read."""
+        """Read the value that the call returned; `AgentError` where it is invalid."""
         if self._plain and type(value) is str and is_clean(value):
             self._whole, self.done = Response(text=value, latency_ms=latency_ms), True
             return
@@ -214,7 +218,7 @@ class Conversation:
         self.done = self.turn >= len(self._inputs)
 
     def response(self) -> Response:
-        """What the whole case is answered with."""
+        """The response to the whole case."""
         if self._whole is not None:
             return self._whole
         known = all(turn.tools_known for turn in self._turns)
@@ -231,7 +235,7 @@ class Conversation:
         )
 
     def failure(self, error: BaseException) -> ErrorInfo:
-        """Why the case has no answer: what the code raised, with its place, or what is wrong with what it returned."""
+        """Why the case has no response: the exception with its location, or what is wrong with the returned value."""
         several = not self._plain and self._agent.parameters.by_turn and len(self._inputs) > 1
         turn = f"turn {self.turn + 1} of {len(self._inputs)}: " if several else ""
         if isinstance(error, AgentError):
@@ -252,27 +256,27 @@ class Conversation:
         )
 
     def _usage(self) -> Usage | None:
-        """The sum over the calls; unknown where one of them reported none."""
+        """The sum over the calls; None where a call reported no usage."""
         return usage_of_calls(one.usage for one in self._returned)
 
 
 def target_error(error: BaseException, folders: Sequence[str] = ()) -> ErrorInfo:
-    """An exception of a target's code as a record keeps it: its text, its place and the user's own frames."""
+    """An exception of a target as a record stores it, with its location and the user's own frames."""
     text = exception_text(error)
     name = type(error).__name__
     message = f"{name}: {text[:_LONGEST_MESSAGE]}" if text else name
-    place = _place(user_frames(error.__traceback__), folders)
+    location = _location(user_frames(error.__traceback__), folders)
     kind = "memory" if isinstance(error, MemoryError) else "agent_error"
     return ErrorInfo(
         kind,
-        clean_text(f"{message} ({place})" if place else message).text,
+        clean_text(f"{message} ({location})" if location else message).text,
         response_policy(kind).fault,
         user_traceback(error),
     )
 
 
-def _place(trace: TracebackType | None, folders: Sequence[str]) -> str:
-    """Where it was raised: the last line of the user's own files, else of any code but this package's."""
+def _location(trace: TracebackType | None, folders: Sequence[str]) -> str:
+    """The line where it was raised: the last one of the user's own files, else of any code outside this package."""
     found: tuple[str, TracebackType] | None = None
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
@@ -286,7 +290,7 @@ def _place(trace: TracebackType | None, folders: Sequence[str]) -> str:
 
 
 def _shown(file: str, folders: Sequence[str]) -> str:
-    """Relative to the first of these folders that holds it; installed packages are in none of them."""
+    """The path relative to the first of these folders that contains it; unchanged for installed packages."""
     if f"{os.sep}site-packages{os.sep}" in file:
         return file
     return next((os.path.relpath(file, folder) for folder in folders if file.startswith(folder + os.sep)), file)
@@ -304,11 +308,11 @@ def _copied(value: Any) -> Any:
     return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
-_OWN = str(Path(__file__).parent.parent)
+_PACKAGE_FOLDER = str(Path(__file__).parent.parent)
 
 
 def call_grader(call: Callable[[], object], function: Callable[..., Any], reference: str) -> GradeResult:
-    """The grade that the call gives; a wrong field of a `GradeResult` is reported with the grader and the line."""
+    """The grade that the call returns; the error for an invalid `GradeResult` field names the grader and the line."""
     try:
         return validated_grade(call(), reference)
     except ValueError as error:
@@ -318,17 +322,17 @@ def call_grader(call: Callable[[], object], function: Callable[..., Any], refere
 
 
 def with_grader_location(error: ValueError, function: object, reference: str) -> ValueError:
-    """The error with the grader's name and the line in its code, where that is known, else of its definition."""
+    """The error with the grader's name and the line in its code, else the line of its definition."""
     where = _line_of(error.__traceback__) or _definition_of(function)
     found = ValueError(f"grader {reference!r}{where and f' ({where})'}: GradeResult.{error}")
     return found.with_traceback(error.__traceback__)
 
 
 def validated_grade(value: object, reference: str) -> GradeResult:
-    """What a custom grader returned, or `BadReplyError` with what to write instead."""
+    """The grade that a custom grader returned; `BadReplyError` says what to return instead."""
     if not isinstance(value, GradeResult):
         if type(value).__name__ != "GradeResult":  # the real letta package has a class of its own
-            raise BadReplyError(f"{reference} returned {quote_typed(value)}; return {_instead_of(value)}")
+            raise BadReplyError(f"{reference} returned {quote_typed(value)}; return {_suggested_result(value)}")
         foreign: Any = value
         try:
             value = GradeResult(foreign.score, foreign.rationale, foreign.metadata, getattr(foreign, "passed", None))
@@ -344,7 +348,7 @@ def validated_grade(value: object, reference: str) -> GradeResult:
     return GradeResult(value.score, rationale, metadata, value.passed)
 
 
-def _instead_of(value: object) -> str:
+def _suggested_result(value: object) -> str:
     value = plain_scalar(value)
     if isinstance(value, int | float) and 0 <= value <= 1:
         return f"GradeResult(score={float(value)})"
@@ -356,7 +360,7 @@ def _line_of(trace: TracebackType | None) -> str:
     found = ""
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if not file.startswith(_OWN):
+        if not file.startswith(_PACKAGE_FOLDER):
             found = f"{Path(file).name}:{trace.tb_lineno}"
         trace = trace.tb_next
     return found

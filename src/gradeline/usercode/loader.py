@@ -1,7 +1,7 @@
-"""Finds a suite's own functions.
+"""Find the functions that a suite names.
 
-This executes people's code: only a worker process may call it. Whatever that code raises
-while it loads, `SystemExit` included, comes back as a `LoadFault`.
+This executes user code: call it only in a worker process. An exception while code loads, `SystemExit` included, becomes
+a `LoadFault`.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from gradeline.usercode.suite_files import LoadProblem, SuiteFiles, UnresolvedEr
 Function = Callable[..., Any]
 
 TARGET = "target"
-"""The role of a function that is the agent itself; it needs no mark."""
+"""The role of a function that is the agent itself; it needs no decorator."""
 SETUP = "suite_setup"
 """The role of a suite's setup function."""
 _PACKAGES = frozenset({"gradeline", "letta_evals"})
-"""Where built-ins come from: a file that imports one of them defines nothing."""
+"""The packages of built-in functions: importing one of these does not define a user function."""
 _NEVER_DISCOVERED = frozenset({"__init__.py", "__main__.py"})
 
 
 class CodeRequest(msgspec.Struct, frozen=True):
-    """One function a suite asks for: ``name``, ``module:name`` or ``file.py:name``; ``file.py:*`` asks for all."""
+    """A function that a suite names: ``name``, ``module:name``, ``file.py:name``, or ``file.py:*`` for all of it."""
 
     role: str
     reference: str
     memory: int = GRADER_MEMORY
-    """Bytes that the process which runs it may take; 0: no limit."""
+    """Memory limit of the process that runs it, in bytes; 0: no limit."""
 
 
 class ReservedName(msgspec.Struct, frozen=True):
-    """A bare name that a suite uses for a grader or extractor of gradeline's; ``origin`` says which kind of one."""
+    """A bare name that a suite uses for one of gradeline's graders or extractors; ``origin`` describes that one."""
 
     role: str
     name: str
@@ -60,7 +60,7 @@ class ReservedName(msgspec.Struct, frozen=True):
 
 
 class LoadFailure(msgspec.Struct, frozen=True):
-    """A file, or a module by name, that must not be loaded again: it ended the process, or hung."""
+    """A file, or a module by name, that must not be loaded again: it ended the process or hung."""
 
     source: str
     file: str
@@ -69,23 +69,23 @@ class LoadFailure(msgspec.Struct, frozen=True):
 
 
 class CodeSpec(msgspec.Struct, frozen=True):
-    """All that a suite asks for."""
+    """All functions that a suite names."""
 
     folder: str
     """The suite's folder, absolute; it becomes the first entry of ``sys.path``."""
     requests: tuple[CodeRequest, ...]
     setup: str | None = None
-    """``setup.py:function`` or ``module:function``; its module is loaded first, the function is not called."""
+    """``setup.py:function`` or ``module:function``; its module is loaded first, and the function is not called."""
     exclude: tuple[str, ...] = ()
     """Files that discovery never loads, relative to the folder."""
     reserved: tuple[ReservedName, ...] = ()
-    """A loaded function that is marked with one of these names is a fault."""
+    """Names that no loaded function may have."""
     failed: tuple[LoadFailure, ...] = ()
-    """What is known to fail: it is not loaded, and a fault where a reference needs it."""
+    """Files and modules that are not loaded, since they failed before; a fault where a reference needs one."""
 
 
 class FunctionEntry(msgspec.Struct, frozen=True):
-    """One function that was found. Call it by position; await what it returns if that is awaitable."""
+    """A function that was found. Call it with positional arguments, and await its result if that is awaitable."""
 
     role: str
     reference: str
@@ -98,18 +98,18 @@ class FunctionEntry(msgspec.Struct, frozen=True):
 
 
 class LoadFault(msgspec.Struct, frozen=True):
-    """Why one reference gives no function, where, and what to do."""
+    """Why a reference cannot be resolved, where, and what to do."""
 
     reference: str
     file: str | None
     line: int | None
     message: str
     role: str = ""
-    """What the function was wanted for; empty where a file itself is wrong."""
+    """The role of the reference; empty where a file itself is faulty."""
 
     @property
     def location(self) -> str:
-        """The file and the line, or the reference where no file is known."""
+        """The file and line, or the reference where no file is known."""
         if self.file is None:
             return self.reference
         return self.file if self.line is None else f"{self.file}:{self.line}"
@@ -119,7 +119,7 @@ class LoadFault(msgspec.Struct, frozen=True):
 
 
 class LoadError(ConfigError):
-    """Code of a suite that cannot be loaded; ``faults`` says why as data, ``problems`` as text."""
+    """Code of a suite cannot be loaded: ``faults`` has the reasons as data, ``problems`` as text."""
 
     def __init__(self, faults: Iterable[LoadFault]) -> None:
         self.faults = tuple(faults)
@@ -127,7 +127,7 @@ class LoadError(ConfigError):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """Everything that was found and everything that was not."""
+    """The functions that were found, and a fault for each that was not."""
 
     entries: tuple[FunctionEntry, ...]
     faults: tuple[LoadFault, ...]
@@ -142,7 +142,7 @@ class LoadedFunctions:
         self._functions = functions
 
     def function(self, role: str, reference: str) -> Function:
-        """The function that a reference stands for, or `LookupError` where a fault stands instead."""
+        """The function that a reference names, or `LookupError` where there is a fault instead."""
         try:
             return self._functions[role, reference]
         except KeyError:
@@ -152,12 +152,12 @@ class LoadedFunctions:
 def load(
     spec: CodeSpec, on_load: Callable[[str], None] = lambda _: None, *, interruptible: bool = False
 ) -> LoadedFunctions:
-    """Load what a suite asks for. All faults are reported at once, in the manifest.
+    """Load the functions that a suite names. The manifest reports all faults at once.
 
     ``on_load`` is called with a file, or the name of a module, before its code runs.
 
-    A bare name is looked for in what the setup script imports and, when it is not there, in
-    every ``*.py`` of the folder. ``interruptible`` is for the user's own process, where Ctrl-C ends the command.
+    A bare name is searched in the modules that the setup script imports, then in all ``*.py`` files of the folder.
+    ``interruptible`` is for the user's own process, where Ctrl-C ends the command.
     """
     files = SuiteFiles(spec.folder, on_load, interruptible=interruptible)
     for failed in spec.failed:
@@ -174,13 +174,13 @@ def load(
             setup = found.function
         except UnresolvedError as refusal:
             faults.extend(_faults(refusal, SETUP, spec.setup))
-    for wanted in dict.fromkeys(spec.requests):
+    for request in dict.fromkeys(spec.requests):
         try:
-            for reference, found in finder.find(wanted):
-                entries.append(_entry(files, wanted.role, reference, found))
-                functions[wanted.role, reference] = found.function
+            for reference, found in finder.find(request):
+                entries.append(_entry(files, request.role, reference, found))
+                functions[request.role, reference] = found.function
         except UnresolvedError as refusal:
-            faults.extend(_faults(refusal, wanted.role, wanted.reference))
+            faults.extend(_faults(refusal, request.role, request.reference))
     for reserved in dict.fromkeys(spec.reserved):
         try:
             finder.check_reserved(reserved)
@@ -198,7 +198,7 @@ def _faults(refusal: UnresolvedError, role: str, reference: str) -> Iterator[Loa
 
 
 class _FoundFunction(NamedTuple):
-    """A function, the innermost function it wraps, and the module it was seen in."""
+    """A function, the innermost function that it wraps, and the module where it was found."""
 
     attribute: str
     function: Function
@@ -209,7 +209,7 @@ class _FoundFunction(NamedTuple):
 
 
 class _Finder:
-    """Answers references, with one look through the folder for all bare names."""
+    """Resolves references; searches the folder once for all bare names."""
 
     def __init__(self, files: SuiteFiles, exclude: Iterable[str]) -> None:
         self._files = files
@@ -218,7 +218,7 @@ class _Finder:
         self._everything: list[ModuleType] | None = None
 
     def setup(self, reference: str) -> _FoundFunction:
-        """The setup function, marked or not; what its module imports becomes known."""
+        """The setup function, with or without a decorator; bare names are then searched in its imports first."""
         module, name = self._module(reference)
         bound = [value for value in vars(module).values() if is_module(value)]
         self._imported = [module, *self._files.local_modules(), *bound]
@@ -226,40 +226,40 @@ class _Finder:
             value = vars(module)[name]
             inner = unwrapped_function(value)
             if not callable(value) or inner is None:
-                raise UnresolvedError(self._no_function(name, value, module))
+                raise UnresolvedError(self._not_a_function(name, value, module))
             fault = ROLES[SETUP].fault(inner)
-            # The seed's own setup has no mark, and such a one may call its one parameter what it likes.
+            # A setup function without a decorator may give its one parameter any name.
             if fault is not None and inner.__code__.co_argcount != 1:
                 described = f"{inner.__name__}{inspect.signature(inner)} cannot set up a suite: {fault}"
                 raise UnresolvedError(LoadProblem(described, *definition_location(inner)))
             return _FoundFunction(name, value, inner, Mark(SETUP, name), module)
         return self._named(SETUP, name, module)
 
-    def find(self, wanted: CodeRequest) -> list[tuple[str, _FoundFunction]]:
-        """What a reference stands for, each function under a reference of its own."""
-        if ":" not in wanted.reference:
-            return [(wanted.reference, self._bare(wanted.role, wanted.reference))]
-        module, name = self._module(wanted.reference)
+    def find(self, request: CodeRequest) -> list[tuple[str, _FoundFunction]]:
+        """The functions that a request names, each with a reference of its own."""
+        if ":" not in request.reference:
+            return [(request.reference, self._bare(request.role, request.reference))]
+        module, name = self._module(request.reference)
         if name == "*":
-            return self._own(wanted, module)
-        if wanted.role == TARGET:
-            return [(wanted.reference, self._plain(name, module))]
-        if wanted.role == "agent_factory" and isinstance(vars(module).get(name), type):
-            return [(wanted.reference, self._factory_class(name, module))]
-        return [(wanted.reference, self._named(wanted.role, name, module))]
+            return self._all_of_file(request, module)
+        if request.role == TARGET:
+            return [(request.reference, self._target(name, module))]
+        if request.role == "agent_factory" and isinstance(vars(module).get(name), type):
+            return [(request.reference, self._factory_class(name, module))]
+        return [(request.reference, self._named(request.role, name, module))]
 
     def _factory_class(self, name: str, module: ModuleType) -> _FoundFunction:
-        """A class that makes agents, which needs no mark."""
-        made = vars(module)[name]
-        method = getattr(made, "create_agent", None) or vars(made).get("__call__")
+        """A class that creates agents, which needs no decorator."""
+        factory = vars(module)[name]
+        method = getattr(factory, "create_agent", None) or vars(factory).get("__call__")
         inner = unwrapped_function(method)
         if inner is None:
-            message = f"the class {name!r} makes no agents; give it async def create_agent(self, client, sample) -> str"
+            message = f"the class {name!r} creates no agents; add async def create_agent(self, client, sample) -> str"
             raise UnresolvedError(LoadProblem(message, file_of(module)))
-        return _FoundFunction(name, made, inner, Mark("agent_factory", name), module)
+        return _FoundFunction(name, factory, inner, Mark("agent_factory", name), module)
 
-    def _plain(self, name: str, module: ModuleType) -> _FoundFunction:
-        """A function that needs no mark."""
+    def _target(self, name: str, module: ModuleType) -> _FoundFunction:
+        """A function that needs no decorator."""
         if name not in vars(module):
             known = [other for other, value in vars(module).items() if unwrapped_function(value) is not None]
             near = closest_match(name, known)
@@ -269,7 +269,7 @@ class _Finder:
         value = vars(module)[name]
         inner = unwrapped_function(value)
         if not callable(value) or inner is None:
-            raise UnresolvedError(self._no_function(name, value, module))
+            raise UnresolvedError(self._not_a_function(name, value, module))
         try:
             read_parameters(value)
         except ParameterError as error:
@@ -277,13 +277,13 @@ class _Finder:
             raise UnresolvedError(LoadProblem(described, *definition_location(inner))) from None
         return _FoundFunction(name, value, inner, Mark(TARGET, name), module)
 
-    def _own(self, wanted: CodeRequest, module: ModuleType) -> list[tuple[str, _FoundFunction]]:
-        """Every function of the role that stands in the file itself, in the file's order."""
-        marked = [found for found in _marked_functions([module]) if found.mark.role == wanted.role]
-        own = [self._only(wanted.role, [found]) for found in _distinct(marked) if not _is_imported(found)]
+    def _all_of_file(self, request: CodeRequest, module: ModuleType) -> list[tuple[str, _FoundFunction]]:
+        """All functions of the role that the file itself defines, in its order."""
+        marked = [found for found in _marked_functions([module]) if found.mark.role == request.role]
+        own = [self._only(request.role, [found]) for found in _distinct(marked) if not _is_imported(found)]
         if not own:
-            raise UnresolvedError(LoadProblem(f"no function there is marked @{wanted.role}", file_of(module)))
-        where = wanted.reference.removesuffix("*")
+            raise UnresolvedError(LoadProblem(f"no function there is marked @{request.role}", file_of(module)))
+        where = request.reference.removesuffix("*")
         return [
             (f"{where}{found.attribute}", found)
             for found in sorted(own, key=lambda found: definition_location(found.inner).line)
@@ -293,16 +293,16 @@ class _Finder:
         where, _, name = reference.rpartition(":")
         if not where or not name:
             raise UnresolvedError(
-                LoadProblem(f"{reference!r} names no function; write file.py:function or module:function")
+                LoadProblem(f"{reference!r} does not name a function; write file.py:function or module:function")
             )
         if where.endswith(".py"):
             path = self._files.path(where)
-            self._exclude.add(path)  # loaded here: discovery has nothing left to do with it
+            self._exclude.add(path)  # loaded here, so discovery must not load it
             return self._files.load(path), name
         return self._files.load_module(where), name
 
     def _named(self, role: str, name: str, module: ModuleType) -> _FoundFunction:
-        """By its name in the module, else by the name its mark gives it."""
+        """The function with this name in the module, else the one whose mark has this name."""
         if name not in vars(module):
             marked = [found for found in _marked_functions([module]) if found.mark == Mark(role, name)]
             if not marked:
@@ -311,7 +311,7 @@ class _Finder:
         value = vars(module)[name]
         mark, inner = mark_of(value), unwrapped_function(value)
         if not callable(value) or inner is None:
-            raise UnresolvedError(self._no_function(name, value, module))
+            raise UnresolvedError(self._not_a_function(name, value, module))
         if mark is None:
             raise UnresolvedError(self._unmarked(role, name, inner, module))
         found = _FoundFunction(name, value, inner, mark, module)
@@ -332,7 +332,7 @@ class _Finder:
         return self._only(role, marked)
 
     def check_reserved(self, reserved: ReservedName) -> None:
-        """Refuse a function that was loaded and has a name which the suite uses for one of gradeline's."""
+        """Refuse a loaded function whose name the suite uses for one of gradeline's."""
         known = [*self._imported, *self._files.loaded_modules()]
         marked = [found for found in _marked_functions(known) if found.mark == Mark(reserved.role, reserved.name)]
         own = [found for found in marked if found.inner.__module__.partition(".")[0] not in _PACKAGES]
@@ -341,13 +341,15 @@ class _Finder:
 
     def _name_conflict(self, reserved: ReservedName, marked: list[_FoundFunction]) -> LoadProblem:
         distinct = _distinct(marked)
-        places = [definition_location(found.inner) for found in distinct]
-        shown = [f"{self._files.shown(file)}:{line}" for file, line in places]
+        locations = [definition_location(found.inner) for found in distinct]
+        shown = [f"{self._files.shown(file)}:{line}" for file, line in locations]
         reference = self._reference(distinct[0])
-        return LoadProblem(name_conflict(reserved.role, reserved.name, reserved.origin, shown, reference), *places[0])
+        return LoadProblem(
+            name_conflict(reserved.role, reserved.name, reserved.origin, shown, reference), *locations[0]
+        )
 
     def _reference(self, found: _FoundFunction) -> str:
-        """A reference that names this function and no other."""
+        """A reference that names only this function."""
         file = file_of(found.module)
         where = self._files.shown(file) if file and self._files.is_local(file) else found.module.__name__
         return f"{where}:{found.attribute}"
@@ -359,27 +361,27 @@ class _Finder:
                     try:
                         self._files.load(path)
                     except UnresolvedError:
-                        continue  # remembered: it matters only if a name is found nowhere
+                        continue  # `failures` reports it if a name is not found
             self._everything = [*self._imported, *self._files.local_modules()]
         return self._everything
 
     def _only(self, role: str, marked: list[_FoundFunction]) -> _FoundFunction:
-        """The one function among these, or a refusal that names all places."""
+        """The one function among these; `UnresolvedError` with all locations where there are several."""
         distinct = _distinct(marked)
         first = distinct[0]
-        places = [definition_location(found.inner) for found in distinct]
+        locations = [definition_location(found.inner) for found in distinct]
         if len(distinct) == 1:
-            file = places[0].file
+            file = locations[0].file
             source = self._files.source(self._files.path(file))
-            # A second def of one name leaves no trace of the first but in the text.
-            places = [
+            # A second def with the same name replaces the first, so only the source text shows both.
+            locations = [
                 SourceLocation(file, line) for mark, line in (source.marked if source else ()) if mark == first.mark
             ]
-            if len(places) < 2:
+            if len(locations) < 2:
                 return first
-        shown = " and ".join(f"{self._files.shown(file)}:{line}" for file, line in places)
-        message = f"{len(places)} functions are marked as {role} {first.mark.name!r}: {shown}; rename one"
-        raise UnresolvedError(LoadProblem(message, *places[0]))
+        shown = " and ".join(f"{self._files.shown(file)}:{line}" for file, line in locations)
+        message = f"{len(locations)} functions are marked as {role} {first.mark.name!r}: {shown}; rename one"
+        raise UnresolvedError(LoadProblem(message, *locations[0]))
 
     def _why_not(self, role: str, name: str, known: list[ModuleType]) -> Iterator[LoadProblem]:
         other = [found for found in _marked_functions(known) if found.mark.name == name or found.attribute == name]
@@ -395,8 +397,8 @@ class _Finder:
                 return
         yield self._not_found(role, name, known, None)
         failures = self._files.failures()
-        guilty = [problem for problem in failures if _mentions(problem.file, name)]
-        for problem in guilty or failures:
+        related = [problem for problem in failures if _mentions(problem.file, name)]
+        for problem in related or failures:
             yield problem._replace(of_file=True)
 
     def _not_found(self, role: str, name: str, modules: list[ModuleType], file: str | None) -> LoadProblem:
@@ -411,7 +413,7 @@ class _Finder:
         return LoadProblem(f"no {role} named {name!r} in {where}; {hint}{what}{failures}", file)
 
     def _failures(self) -> str:
-        """That there may be more in files which could not be loaded, each of them a fault of its own."""
+        """The files that could not be loaded, which may define the function."""
         failed = [self._files.shown(problem.file) for problem in self._files.failures() if problem.file]
         return f"; {', '.join(failed)} could not be loaded" if failed else ""
 
@@ -427,7 +429,7 @@ class _Finder:
             f"{name!r} is not marked; add @{role} above def {inner.__name__}", *definition_location(inner)
         )
 
-    def _no_function(self, name: str, value: object, module: ModuleType) -> LoadProblem:
+    def _not_a_function(self, name: str, value: object, module: ModuleType) -> LoadProblem:
         return LoadProblem(f"{name!r} is of type {type(value).__name__}, not a function; name a def", file_of(module))
 
 
@@ -458,7 +460,7 @@ def _marked_functions(modules: Iterable[ModuleType]) -> Iterator[_FoundFunction]
 
 
 def _distinct(marked: Iterable[_FoundFunction]) -> list[_FoundFunction]:
-    """One for each function, as its own module has it; imports and aliases are not others."""
+    """One entry per function, as its own module has it; imports and aliases count as the same."""
     groups: list[list[_FoundFunction]] = []
     for found in marked:
         group = next((group for group in groups if _is_same(group[0], found)), None)
@@ -472,7 +474,7 @@ def _distinct(marked: Iterable[_FoundFunction]) -> list[_FoundFunction]:
 def _is_same(one: _FoundFunction, other: _FoundFunction) -> bool:
     if one.mark != other.mark:
         return False
-    # A file that was executed under two module names gives two objects of one function.
+    # A file that was executed under two module names has two objects of one function.
     twice = one.module is not other.module and one.attribute == other.attribute
     return one.inner is other.inner or (twice and definition_location(one.inner) == definition_location(other.inner))
 
@@ -492,7 +494,7 @@ def _other_role(role: str, found: _FoundFunction) -> LoadProblem:
 
 
 def _builtins(role: str) -> set[str]:
-    # The registries bring all graders and extractors with them: only bare names need them.
+    # Importing the registries is slow, and only bare names need them.
     if role == "grader":
         from gradeline.graders.registry import ALIASES, BUILTINS
 

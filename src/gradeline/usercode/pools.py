@@ -25,7 +25,7 @@ from gradeline.usercode.protocol import Job, Task, TaskResult
 
 
 class CodeRunner(Protocol):
-    """Runs user code: worker processes, or functions of this process."""
+    """Runs user code, in worker processes or in this process."""
 
     async def run(self, job: Job) -> list[TaskResult]:
         """The results of a job's tasks, in their order."""
@@ -33,7 +33,11 @@ class CodeRunner(Protocol):
 
 
 class WorkerPools:
-    """Runs each task in a pool with the task's memory limit. Use it with ``async with``; `start` loads the code."""
+    """Runs each task in a pool with the task's memory limit. Use it with ``async with``; `start` loads the code.
+
+    The limit holds for a process and all code in it: a target that loads a model of ten gigabytes must not share a
+    process with graders that are limited to two. Functions with the same limit share a pool.
+    """
 
     def __init__(
         self,
@@ -42,16 +46,16 @@ class WorkerPools:
         max_size: int | None = None,
         on_death: Callable[[str], None] | None = None,
     ) -> None:
-        """``most`` is the largest number of workers of each pool; ``on_death`` as for `WorkerPool`."""
+        """``max_size`` (for each pool) and ``on_death`` are those of `WorkerPool`."""
         self._max_size = max_size
         self._pools: dict[int, WorkerPool] = {}
         groups: dict[int, list[CodeRequest]] = {}
-        for wanted in spec.requests if spec is not None else ():
-            groups.setdefault(wanted.memory, []).append(wanted)
+        for request in spec.requests if spec is not None else ():
+            groups.setdefault(request.memory, []).append(request)
         for memory, own in (groups or {GRADER_MEMORY: []}).items():
             part = None if spec is None else replace(spec, requests=tuple(own))
             if part is not None and self._pools:
-                part = replace(part, reserved=())  # one report of them is enough
+                part = replace(part, reserved=())  # one pool reports them
             self._pools[memory] = WorkerPool(
                 part, max_size=max_size, limits=WorkerLimits(memory=memory), on_death=on_death
             )
@@ -65,7 +69,7 @@ class WorkerPools:
         await self.close()
 
     async def start(self) -> Manifest:
-        """Load the code; `ConfigError` names everything that is wrong with it, whichever pool it is of."""
+        """Load the code; `ConfigError` names all faults of all pools."""
         starting = [pool.start() for pool in self._pools.values()]
         manifests: list[Manifest] = []
         errors: list[ConfigError] = []
@@ -82,11 +86,11 @@ class WorkerPools:
         return Manifest(tuple(entries.values()), ())
 
     async def set_up(self, suite: dict[str, Any]) -> str | None:
-        """Call the setup function, once, in one worker; gives what it printed. `ConfigError` where it fails."""
+        """Call the setup function once, in one worker; returns its output. `ConfigError` where it fails."""
         return await next(iter(self._pools.values())).set_up(suite)
 
     async def run(self, job: Job) -> list[TaskResult]:
-        """The results of a job's tasks, in their order. A task runs where the one that it reads from does."""
+        """The results of a job's tasks, in their order. A task runs in the pool of the task that it reads from."""
         tasks = job.tasks
         limits = [task.memory if task.extract is None else tasks[task.extract].memory for task in tasks]
         if len(set(limits)) <= 1:
@@ -101,17 +105,17 @@ class WorkerPools:
         return [found[index] for index in range(len(tasks))]
 
     async def close(self) -> None:
-        """End every worker and whatever they started."""
+        """Kill every worker with its child processes."""
         for pool in self._pools.values():
             await pool.close()
 
     @property
     def pids(self) -> list[int]:
-        """The worker processes that live."""
+        """The process ids of all workers."""
         return [pid for pool in self._pools.values() for pid in pool.pids]
 
     def _pool(self, memory: int) -> WorkerPool:
-        if memory not in self._pools:  # for graders of ours, which need no code to be loaded
+        if memory not in self._pools:  # for built-in graders, which need no code to be loaded
             self._pools[memory] = WorkerPool(max_size=self._max_size, limits=WorkerLimits(memory=memory))
         return self._pools[memory]
 

@@ -23,25 +23,25 @@ _USAGE_KEYS = {
     "cached_tokens": ("cached_tokens",),
     "cost": ("cost",),
 }
-_MAY_RETURN = "return the answer's text (str), a dict, a Response or a list of messages"
+_REMEDY = "return the answer's text (str), a dict, a Response or a list of messages"
 
 
 class TurnRequest(NamedTuple):
-    """The call of a function whose value is read."""
+    """The call whose returned value is read."""
 
     reference: str
     inputs: Sequence[str]
     """The user's texts of the whole case."""
     number: int
-    """The turn it is called for, from 0."""
+    """The turn of the call, from 0."""
     messages: Sequence[Mapping[str, Any]]
-    """The conversation so far, as the function could get it."""
+    """The conversation so far, in the form that the function gets it."""
     earlier: Sequence[str]
     """The agent's texts of the earlier turns."""
     by_turn: bool
-    """Whether the function is called for each turn; otherwise it must return all turns."""
+    """True if the function is called for each turn; otherwise it must return all turns."""
     sees_all: bool
-    """Whether the function could see the later turns."""
+    """True if the function can see the later turns."""
 
     @property
     def turns(self) -> int:
@@ -49,18 +49,18 @@ class TurnRequest(NamedTuple):
 
 
 class AgentTurn(NamedTuple):
-    """What the agent did in one turn."""
+    """The agent's text and messages in one turn."""
 
     text: str
     messages: Turn = ()
     tools_known: bool = False
-    """Whether the messages have all tool calls; a plain text does not report them."""
+    """True if the messages contain all tool calls; a plain string does not report them."""
     history: Sequence[Mapping[str, Any]] | None = None
     """The messages as the function returned them, for the calls of later turns."""
 
     @property
     def steps(self) -> Turn:
-        """Its messages; the text is the last one of the assistant."""
+        """Its messages, with the text as the assistant's last one."""
         return with_answer(self.messages, self.text)
 
 
@@ -92,18 +92,18 @@ def read_returned(value: object, request: TurnRequest) -> ReturnedTurns:
     if isinstance(value, list | tuple):
         return ReturnedTurns(_from_list(value, request))
     hint = "; join its pieces" if hasattr(value, "__next__") or hasattr(value, "__anext__") else ""
-    raise _refusal(request, f"returned {quote(value)} ({type(value).__name__}){hint}; {_MAY_RETURN}")
+    raise _refusal(request, f"returned {quote(value)} ({type(value).__name__}){hint}; {_REMEDY}")
 
 
 def stored_response(value: Response, reference: str) -> Response:
-    """A response that a function built, with every field of its declared type and every text storable."""
+    """The response that a function returned, with all fields checked and all strings made storable."""
     try:
         data = clean_data(msgspec.to_builtins(value), "Response")
         response = msgspec.convert(data, Response)
     except (DataError, TypeError, ValueError, RecursionError) as error:
         raise bad_response(f"{reference} returned a Response that cannot be stored: {error}") from None
     if response.usage is not None:
-        _countable(response.usage, reference)
+        _checked_usage(response.usage, reference)
     cleaned = value.cleaned or response.text != value.text
     return msgspec.structs.replace(response, cleaned=True) if cleaned else response
 
@@ -129,8 +129,8 @@ def _wrong_count(count: int, noun: str, request: TurnRequest) -> AgentError:
     )
 
 
-def _chosen(turns: Sequence[AgentTurn], noun: str, request: TurnRequest) -> Sequence[AgentTurn]:
-    """These turns where they are the requested one, or all of the case."""
+def _expected_turns(turns: Sequence[AgentTurn], noun: str, request: TurnRequest) -> Sequence[AgentTurn]:
+    """These turns, if they are the requested one or all turns of the case; else `AgentError`."""
     count = len(turns)
     if count == request.turns and request.number == 0:
         return turns
@@ -145,7 +145,7 @@ def _from_response(value: Response, request: TurnRequest) -> ReturnedTurns:
         raise AgentError(response.error.type, response.error.message, traceback=response.error.traceback)
     text, steps = response.text or "", response.trajectory
     if steps is None:
-        turns: Sequence[AgentTurn] = _chosen([AgentTurn(text)], "answer", request)
+        turns: Sequence[AgentTurn] = _expected_turns([AgentTurn(text)], "answer", request)
     else:
         turns = _of_trajectory(steps, text, request)
     memory = None if steps is None else steps.memory
@@ -153,7 +153,7 @@ def _from_response(value: Response, request: TurnRequest) -> ReturnedTurns:
 
 
 def _of_trajectory(steps: Trajectory, text: str, request: TurnRequest) -> Sequence[AgentTurn]:
-    """Its turns: this one, all of the case, or the conversation so far of which the last one counts."""
+    """The turns of a trajectory: the current one, all of the case, or the conversation so far, which ends with it."""
     found = steps.turns or ((),)
     turns = [AgentTurn(last_answer(turn), turn, steps.tools_known) for turn in found]
     last = turns[-1]
@@ -167,7 +167,7 @@ def _of_trajectory(steps: Trajectory, text: str, request: TurnRequest) -> Sequen
                 " earlier turns differ from those it returned before; return only this turn",
             )
         return turns[-1:]
-    return _chosen(turns, "turn", request)
+    return _expected_turns(turns, "turn", request)
 
 
 def _from_dict(value: Mapping[Any, Any], request: TurnRequest) -> ReturnedTurns:
@@ -179,26 +179,26 @@ def _from_dict(value: Mapping[Any, Any], request: TurnRequest) -> ReturnedTurns:
     data = {key: item for key, item in value.items() if item is not None}
     if data.get("error"):
         raise AgentError("agent_error", f"{request.reference} reported: {_error_text(data['error'])}")
-    given = [key for key in _TEXT_KEYS if key in data]
+    texts = [key for key in _TEXT_KEYS if key in data]
     steps = [key for key in ("messages", "trajectory", "tool_calls") if key in data]
-    for several in (given, steps):
+    for several in (texts, steps):
         if len(several) > 1:
             raise _refusal(request, f"returned a dict with both {several[0]!r} and {several[1]!r}; keep one of them")
-    if not given and not steps:
+    if not texts and not steps:
         raise _refusal(request, f"returned a dict without an answer: {quote(dict(value))}; put the text under 'text'")
-    text = data[given[0]] if given else ""
+    text = data[texts[0]] if texts else ""
     if not isinstance(text, str):
-        raise _refusal(request, f"returned a dict whose {given[0]!r} is {quote(text)}; make it a str")
+        raise _refusal(request, f"returned a dict whose {texts[0]!r} is {quote(text)}; make it a str")
     text, cleaned = clean_text(text)
     usage, latency_ms = _usage(data.get("usage"), request), _latency(data.get("latency_ms"), request)
     turns: Sequence[AgentTurn]
     memory: dict[str, str] | None = None
     if not steps:
-        turns = _chosen([AgentTurn(text)], "answer", request)
+        turns = _expected_turns([AgentTurn(text)], "answer", request)
     elif steps == ["tool_calls"]:
         calls = _calls(data["tool_calls"], request)
         messages = (Message("assistant", text, calls),) if text or calls else ()
-        turns = _chosen([AgentTurn(text, messages, tools_known=True)], "turn", request)
+        turns = _expected_turns([AgentTurn(text, messages, tools_known=True)], "turn", request)
     else:
         turns, memory = _of_steps(data[steps[0]], steps[0], text, request)
     return ReturnedTurns(turns, usage, latency_ms, memory, cleaned)
@@ -211,25 +211,25 @@ def _of_steps(
     if isinstance(value, Trajectory):
         checked = stored_response(Response(text=text, trajectory=value), request.reference)
         return _of_trajectory(checked.steps, text, request), checked.steps.memory
-    given: Mapping[Any, Any] = {"turns": value}
+    trajectory: Mapping[Any, Any] = {"turns": value}
     if isinstance(value, Mapping) and "turns" in value and value.keys() <= _TRAJECTORY_KEYS:
-        given = value
-    listed = given["turns"]
+        trajectory = value
+    listed = trajectory["turns"]
     if not isinstance(listed, list | tuple):
         raise _refusal(request, f"returned a dict whose {key!r} is {quote(value)}; make it a list of messages")
     turns = list(_from_list(listed, request))
-    if given.get("tools_known") is False:
+    if trajectory.get("tools_known") is False:
         turns = [turn._replace(tools_known=False) for turn in turns]
     if text:
         turns[-1] = turns[-1]._replace(text=text, history=None)
-    return turns, _memory(given.get("memory"), request)
+    return turns, _memory(trajectory.get("memory"), request)
 
 
 def _memory(value: object, request: TurnRequest) -> dict[str, str] | None:
     if value is None:
         return None
     if not isinstance(value, Mapping) or not all(isinstance(text, str) for text in (*value, *value.values())):
-        raise _refusal(request, f"returned a memory that is not a dict of labels and texts: {quote(value)}")
+        raise _refusal(request, f"returned a memory that is not a dict of labels and strings: {quote(value)}")
     return {clean_text(label).text: clean_text(text).text for label, text in value.items()}
 
 
@@ -241,10 +241,10 @@ def _error_text(error: object) -> str:
 
 def _from_list(value: Sequence[object], request: TurnRequest) -> Sequence[AgentTurn]:
     if value and all(isinstance(item, str) for item in value):
-        return _chosen([AgentTurn(clean_text(str(item)).text) for item in value], "answer", request)
+        return _expected_turns([AgentTurn(clean_text(str(item)).text) for item in value], "answer", request)
     if value and all(isinstance(item, list | tuple) for item in value):
         parts = [_MessageList.of(turn, request) for turn in value if isinstance(turn, list | tuple)]
-        return _chosen([part.turn for part in parts], "turn", request)
+        return _expected_turns([part.turn for part in parts], "turn", request)
     listed = _MessageList.of(value, request)
     if request.turns > 1 and request.number == 0:
         whole = listed.in_turns(request)
@@ -260,12 +260,12 @@ def _from_list(value: Sequence[object], request: TurnRequest) -> Sequence[AgentT
 
 
 class _MessageList(NamedTuple):
-    """Messages a function returned, next to the form it returned them in."""
+    """The messages that a function returned, and their original form."""
 
     messages: tuple[Message, ...]
     history: tuple[Mapping[str, Any], ...]
     complete: bool
-    """Whether they are messages; a plain text among them leaves tool use unknown."""
+    """False if one is a plain string, which leaves the tool calls unknown."""
 
     @classmethod
     def of(cls, items: Iterable[object], request: TurnRequest) -> _MessageList:
@@ -288,11 +288,11 @@ class _MessageList(NamedTuple):
         return _MessageList(self.messages[start:end], self.history[start:end], self.complete)
 
     def in_turns(self, request: TurnRequest) -> list[_MessageList] | None:
-        """All turns of the case, where these messages are them.
+        """All turns of the case, if these messages are those; else None.
 
-        The user's messages separate them. Without those, an assistant's message that calls no tools ends a turn:
-        only of a function that could see the later turns, since another one may answer in several messages. One that
-        sees them and is called for each turn could mean either, so it has to say which.
+        The user's messages separate turns. Without those, each assistant message without tool calls ends a turn, but
+        only for a function that sees the later turns: another one may answer in several messages. For a function that
+        sees them and is called for each turn, the list is ambiguous and an error.
         """
         starts = [index for index, message in enumerate(self.messages) if message.role == "user"]
         if starts:
@@ -316,10 +316,10 @@ class _MessageList(NamedTuple):
         return [self.part(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
     def this_turn(self, request: TurnRequest) -> _MessageList:
-        """What is new, where the conversation so far was returned with it."""
-        given = [(message.get("role"), _content(message.get("content"))) for message in request.messages]
-        if [(one.role, one.content) for one in self.messages[: len(given)]] == given:
-            return self.part(len(given))
+        """The messages of the current turn, without the earlier conversation where that was returned too."""
+        earlier = [(message.get("role"), _content(message.get("content"))) for message in request.messages]
+        if [(one.role, one.content) for one in self.messages[: len(earlier)]] == earlier:
+            return self.part(len(earlier))
         users = [index for index, message in enumerate(self.messages) if message.role == "user"]
         if not users:
             return self
@@ -331,8 +331,8 @@ class _MessageList(NamedTuple):
             return self.part(users[-1] + 1)
         raise _refusal(
             request,
-            f"returned messages with {len(users)} of the user of which none is this turn's {quote(current)}; return"
-            " only the messages that followed it",
+            f"returned {len(users)} user messages, none of which is this turn's {quote(current)}; return only the"
+            " messages that follow it",
         )
 
 
@@ -378,14 +378,14 @@ def _messages(item: object, request: TurnRequest) -> list[Message]:
 
 
 def _result(part: Mapping[str, Any]) -> Message:
-    """What a tool returned, as Anthropic, OpenAI's Responses or the AI SDK write it."""
+    """The result of a tool call, in the format of Anthropic, OpenAI's Responses or the AI SDK."""
     ident = next((part[key] for key in ("tool_use_id", "call_id", "toolCallId") if part.get(key) is not None), None)
     content = _content(part.get("content", part.get("output")))
     return Message("tool", content, (), _optional(ident), None, bool(part.get("is_error")))
 
 
 def _as_dict(item: object, request: TurnRequest) -> dict[str, Any]:
-    """A message as the function has it, which calls of later turns get back; always a copy."""
+    """A copy of a message in the function's own form, which it gets back at later turns."""
     if isinstance(item, str):
         return {"role": "assistant", "content": item}
     if isinstance(item, Message):
@@ -407,12 +407,12 @@ class _Dumpable(Protocol):
 
 
 def _is_dumpable(value: object) -> TypeGuard[_Dumpable]:
-    """Whether it is a message object of a client library, which pydantic can write as a dict."""
+    """True for a pydantic object of a client library, which has a dict form."""
     return not isinstance(value, type) and callable(getattr(value, "model_dump", None))
 
 
 def openai_message(message: Message) -> dict[str, Any]:
-    """A message in the form that chat APIs take."""
+    """A message in the format of OpenAI's chat API."""
     data: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
         data["tool_calls"] = [
@@ -467,7 +467,7 @@ def _json(value: object) -> str:
     try:
         return msgspec.json.encode(clean_data(value)).decode()
     except DataError as error:
-        raise bad_response(f"it returned data that cannot be stored: {error}") from None
+        raise bad_response(f"the target returned data that cannot be stored: {error}") from None
 
 
 def _optional(value: object) -> str | None:
@@ -491,15 +491,15 @@ def _usage(value: object, request: TurnRequest) -> Usage | None:
         usage = msgspec.convert(known, Usage)
     except ValueError:
         raise _refusal(request, f"returned a usage with a value that is not a number: {quote(known)}") from None
-    return _countable(usage, request.reference)
+    return _checked_usage(usage, request.reference)
 
 
-def _countable(usage: Usage, reference: str) -> Usage:
-    """The usage; a sum with a number below 0 or without end would break every total and every budget."""
+def _checked_usage(usage: Usage, reference: str) -> Usage:
+    """The usage, if all numbers are finite and not negative: others would break totals and budgets."""
     for name in usage.__struct_fields__:
         value = getattr(usage, name)
         if value is not None and not 0 <= value < float("inf"):
-            raise bad_response(f"{reference} returned usage.{name} {value!r}; it must be a finite number from 0")
+            raise bad_response(f"{reference} returned usage.{name} {value!r}; it must be a finite number, at least 0")
     return usage
 
 

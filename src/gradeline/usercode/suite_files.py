@@ -19,54 +19,54 @@ from gradeline.model.text import exception_text
 from gradeline.usercode.decorators import Mark, MarkError, marked_functions, parse_source
 
 _SOURCE = "__gradeline_source__"
-"""Set on each module whose bytes were read, so that a later edit of its file changes nothing."""
+"""The attribute of a loaded module that holds its `SourceText`, so that a later edit of its file has no effect."""
 
 
-_PROJECT_MARKS = ("pyproject.toml", "setup.py", ".git", ".gradeline")
+_PROJECT_FILES = ("pyproject.toml", "setup.py", ".git", ".gradeline")
 
 
 def project_root(folder: str | Path) -> Path | None:
-    """The nearest of the folder and those above it that looks like a project; None where none does."""
+    """The nearest folder, from this one upwards, that has a project file; None where none has one."""
     start = Path(os.path.realpath(folder))
-    return next((at for at in (start, *start.parents) if any((at / mark).exists() for mark in _PROJECT_MARKS)), None)
+    return next((at for at in (start, *start.parents) if any((at / name).exists() for name in _PROJECT_FILES)), None)
 
 
 def user_folders(folder: str | Path) -> tuple[str, ...]:
-    """Where the user's own files are: the suite's folder, then its project."""
+    """The folders of the user's own files: the suite's folder, then its project."""
     root = project_root(folder)
     own = os.path.realpath(folder)
     return (own,) if root is None or str(root) == own else (own, str(root))
 
 
 class LoadProblem(NamedTuple):
-    """A fault before it is known which reference suffers from it."""
+    """Why a function or a file cannot be loaded, independent of the reference that needs it."""
 
     message: str
     file: str | None = None
     line: int | None = None
     of_file: bool = False
-    """The file itself is wrong, whichever reference led to it."""
+    """True if the file itself is faulty, whichever reference needs it."""
 
 
 class UnresolvedError(Exception):
-    """A reference gives no function; carries one or more reasons."""
+    """A reference cannot be resolved to a function, for one or more reasons."""
 
     def __init__(self, *problems: LoadProblem) -> None:
         self.problems = problems
 
 
 class SourceText(NamedTuple):
-    """What is kept of a file's text: enough for fingerprints and for names given twice."""
+    """What is stored of a file's text: enough for fingerprints and to detect duplicate names."""
 
     digest: str
     imports: tuple[tuple[int, str], ...]
     """(level of a relative import, dotted name)"""
     marked: tuple[tuple[Mark, int], ...]
-    """What stands marked at the top level by this text, with the def's line."""
+    """The marks at the top level of the text, with the lines of the defs."""
 
 
 class SuiteFiles:
-    """Loads files and modules, each once, and knows what was read of them."""
+    """Loads files and modules, each once, and stores what was read of them."""
 
     def __init__(
         self, folder: str | Path, on_load: Callable[[str], None] = lambda _: None, *, interruptible: bool = False
@@ -90,12 +90,12 @@ class SuiteFiles:
         importlib.invalidate_caches()
 
     def path(self, file: str | Path) -> Path:
-        """Absolute; links in folders are followed, for the import system compares texts."""
+        """The absolute path; links in folders are resolved, since the import system compares strings."""
         whole = Path(self.folder, file)
         return Path(os.path.realpath(whole.parent), whole.name)
 
     def shown(self, path: str | Path) -> str:
-        """As people know it: relative to the folder where it lies in it."""
+        """The path for messages: relative to the folder for files in it."""
         return Path(path).relative_to(self.folder).as_posix() if self.is_local(path) else str(path)
 
     def is_local(self, path: str | Path) -> bool:
@@ -108,7 +108,7 @@ class SuiteFiles:
         return [problem for key, problem in self._failed.items() if isinstance(key, Path)]
 
     def local_modules(self) -> list[ModuleType]:
-        """Every loaded module whose file lies in the folder, by path."""
+        """All loaded modules whose file is in the folder, sorted by path."""
         local = {
             file: module
             for module in list(sys.modules.values())
@@ -117,15 +117,15 @@ class SuiteFiles:
         return [module for _, module in sorted(local.items())]
 
     def loaded_modules(self) -> list[ModuleType]:
-        """Those of the folder, and those of files elsewhere that references named."""
+        """The modules of the folder, and those of files elsewhere that references named."""
         return [*self.local_modules(), *self._loaded.values()]
 
     def refuse(self, source: str, problem: LoadProblem) -> None:
-        """Never load that file, or that module."""
+        """Do not load this file or module."""
         self._failed[Path(source) if source.endswith(".py") else source] = problem
 
     def load(self, path: Path) -> ModuleType:
-        """The module of that file, under its plain name where ``import`` would give the same."""
+        """The module of that file, under its plain name where ``import`` would find the same file."""
         if path in self._failed:
             raise UnresolvedError(self._failed[path])
         if not path.is_file():
@@ -143,7 +143,7 @@ class SuiteFiles:
         return module
 
     def load_module(self, name: str) -> ModuleType:
-        """The module of that name; a file of the folder goes before anything installed."""
+        """The module of that name; a file of the folder has priority over installed modules."""
         local = self.folder.joinpath(*name.split(".")).with_suffix(".py")
         if local.is_file():
             return self.load(local)
@@ -164,18 +164,18 @@ class SuiteFiles:
             raise UnresolvedError(self._failed[name]) from None
 
     def source(self, path: Path) -> SourceText | None:
-        """What the file said when it was loaded, or says now if it was not; None if it cannot be read."""
+        """The file's text when it was loaded, or its present text; None if it cannot be read."""
         if path not in self._sources:
             module = self._module_of(path)
-            kept = vars(module).get(_SOURCE) if module else None
-            source = kept if isinstance(kept, SourceText) else _read(path)
+            stored = vars(module).get(_SOURCE) if module else None
+            source = stored if isinstance(stored, SourceText) else _read(path)
             if module:
                 vars(module)[_SOURCE] = source
             self._sources[path] = source
         return self._sources[path]
 
     def digests(self, roots: Iterable[Path]) -> dict[str, str]:
-        """SHA-256 by relative path of these files and of all in the folder that they import."""
+        """SHA-256 digests, by relative path, of these files and of all project files that they import."""
         found: dict[str, str] = {}
         seen: set[Path] = set()
         todo = list(roots)
@@ -191,7 +191,7 @@ class SuiteFiles:
         return found
 
     def _digest_key(self, path: Path) -> str:
-        """Of a file outside the project only the name counts: where a machine keeps it decides no score."""
+        """The key of a file: outside the project only its name, since its location on a machine affects no score."""
         if self.is_local(path):
             return self.shown(path)
         return os.path.relpath(path, self.folder) if path.is_relative_to(self.root) else path.name
@@ -210,7 +210,7 @@ class SuiteFiles:
         name = f"_gradeline_{sha256(os.fsencode(path)).hexdigest()[:12]}_{path.stem}"
         spec = spec_from_file_location(name, path)
         if spec is None or spec.loader is None:
-            raise ImportError(f"{path.name} is no Python file")
+            raise ImportError(f"{path.name} is not a Python file")
         module = module_from_spec(spec)
         sys.modules[name] = module
         try:
@@ -227,11 +227,11 @@ class SuiteFiles:
         return ".".join(parts) if all(part.isidentifier() for part in parts) else None
 
     def _resolve(self, importer: Path, level: int, name: str) -> Iterator[Path]:
-        """The files of the folder and its project that importing this name runs: the module's and its packages'."""
+        """The project files that run when this name is imported: those of the module and of its packages."""
         parts = name.split(".")
         if level:
             bases: Sequence[Path] = importer.parents[level - 1 : level]
-        elif parts[0] == "gradeline":  # its version is part of every run; its files are not the user's
+        elif parts[0] == "gradeline":  # its version is part of every run's fingerprint
             bases = ()
         else:
             regular = [base for base in self._import_from if _has_module(base, parts[0])]
@@ -252,13 +252,13 @@ class SuiteFiles:
 
 
 def _import_folders(folder: Path, root: Path) -> list[Path]:
-    """What goes to the front of ``sys.path``: the suite's folder, its project, and the project's ``src``."""
+    """The first entries of ``sys.path``: the suite's folder, its project, and the project's ``src``."""
     source = root / "src"
     return list(dict.fromkeys([folder, root, *([source] if source.is_dir() else [])]))
 
 
 def _has_module(folder: Path, name: str) -> bool:
-    """Whether importing the name looks here; a folder without ``__init__.py`` gives way to any that has one."""
+    """True if an import finds the name here; a folder without ``__init__.py`` has the lowest priority."""
     return (folder / name / "__init__.py").is_file() or (folder / f"{name}.py").is_file()
 
 
@@ -268,7 +268,7 @@ def file_of(module: ModuleType) -> str | None:
 
 
 def is_module(value: object) -> bool:
-    """By type alone: isinstance asks the object, and a proxy may raise."""
+    """Checks only the type: `isinstance` runs code of the object, and a proxy may raise."""
     return issubclass(type(value), ModuleType)
 
 
@@ -276,13 +276,13 @@ def _import(name: str) -> ModuleType:
     module = importlib.import_module(name)
     if not is_module(module):
         raise TypeError(
-            f"{name} puts an object of type {type(module).__name__} in its own place in sys.modules; keep the module"
+            f"{name} replaces itself in sys.modules with an object of type {type(module).__name__}; keep the module"
         )
     return module
 
 
 def _would_import(name: str, path: Path) -> bool:
-    """Whether ``import name`` would execute that file: the name may be the standard library's."""
+    """True if ``import name`` would execute that file, not a module of the same name elsewhere."""
     if name in sys.modules:
         return False
     try:
@@ -295,7 +295,7 @@ def _would_import(name: str, path: Path) -> bool:
 
 
 def _problem_of(error: BaseException, file: str | None, files: SuiteFiles) -> LoadProblem:
-    """Where in the file its loading ended, and why."""
+    """Why a file could not be loaded, and at which line."""
     if isinstance(error, MarkError):
         return LoadProblem(error.reason, *error.location)
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
@@ -324,9 +324,9 @@ _DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
-"""What to install for modules that are called otherwise than their package."""
+"""The package to install for modules whose name differs from that of their package."""
 _EXTRAS = {"asyncpg": "postgres", "duckdb": "export", "ray": "ray", "wordllama": "embeddings"}
-"""The extras of gradeline that bring a module."""
+"""The extras of gradeline that install a module."""
 
 
 def _how_to_install(module: str) -> str:
