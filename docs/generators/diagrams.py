@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
-_WIDTH, _HEIGHT = 200, 62
-_STEP_X, _STEP_Y = 300, 122
+_WIDTH, _HEIGHT = 216, 62
+_STEP_X, _STEP_Y = 312, 122
 _MARGIN = 20
 _FILLS = {"plain": "#e8f3f2", "store": "#fdf1d8", "outside": "#f1eef7"}
-_STYLE = "font: 13px system-ui, sans-serif; fill: #14302e"
+_STYLE = "font: 14px system-ui, sans-serif; fill: #14302e"
 
 
 class Box(NamedTuple):
@@ -65,10 +65,10 @@ def _box(box: Box) -> Iterator[str]:
     fill = _FILLS[box.kind]
     yield f'<rect x="{x:g}" y="{y:g}" width="{_WIDTH}" height="{_HEIGHT}" rx="6" fill="{fill}" stroke="#3d6663"/>'
     lines = box.text.split("\n")
-    first = y + _HEIGHT / 2 - 8.5 * (len(lines) - 1) + 4.5
+    first = y + _HEIGHT / 2 - 9 * (len(lines) - 1) + 5
     for number, line in enumerate(lines):
         weight = "" if number else ' font-weight="600"'
-        place = f'x="{x + _WIDTH / 2:g}" y="{first + 17 * number:g}" text-anchor="middle"'
+        place = f'x="{x + _WIDTH / 2:g}" y="{first + 18 * number:g}" text-anchor="middle"'
         yield f"<text {place}{weight}>{escape(line)}</text>"
 
 
@@ -83,7 +83,7 @@ def _arrow(start: Box, end: Box, label: str) -> Iterator[str]:
             place = f'x="{x + 8:g}" y="{y + 4.5 + 15 * (number - (len(lines) - 1) / 2):g}"'
         else:
             place = f'x="{x:g}" y="{y - 6 - 15 * (len(lines) - 1 - number):g}" text-anchor="middle"'
-        yield f'<text {place} font-size="11.5" fill="#44605e">{escape(line)}</text>'
+        yield f'<text {place} font-size="12.5" fill="#44605e">{escape(line)}</text>'
 
 
 def _border(box: Box, other: Box) -> tuple[float, float]:
@@ -153,7 +153,7 @@ CLAIMS = Diagram(
     (
         Arrow("cli", "owner", "compare\nand set"),
         Arrow("owner", "heartbeats"),
-        Arrow("heartbeats", "reader", "60 s without\none: interrupted"),
+        Arrow("heartbeats", "reader", "interrupted\nafter 60 s"),
         Arrow("server", "jobs", "claim:\ntoken + 1"),
         Arrow("jobs", "writes", "fencing"),
         Arrow("other", "jobs", "take over: token + 1"),
