@@ -1,4 +1,4 @@
-"""Where agents may be called: addresses decide, not spellings, and nothing is dialled to find out."""
+"""Which addresses may be called, however they are spelled, and which key may be sent to which of them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from gradeline.service.auth import LOCAL_CALLER
 from gradeline.service.errors import Code, ServiceError
-from gradeline.service.run_access import ServiceEgress
-from gradeline.service.service import build_service
+from gradeline.service.grader_definitions import build_grader
+from gradeline.service.run_access import ServiceEgress, check_graders
+from gradeline.service.secrets import Binding
+from gradeline.service.service import Service, build_service
 from gradeline.service.settings import ServeSettings
 from gradeline.transport.client import Transport
 from gradeline.transport.request import CallError, HttpRequest
@@ -48,7 +51,7 @@ def with_keys(*allow: str, resolve: Any = None) -> ServiceEgress:
 
 
 @pytest.mark.parametrize("url", SPELLINGS)
-def test_no_spelling_of_an_inner_address_is_saved(url: str, no_dialling: list[Any]) -> None:
+def test_no_spelling_of_an_inner_address_is_accepted(url: str, no_dialling: list[Any]) -> None:
     with pytest.raises(ServiceError) as caught:
         with_keys().check_url(url)
     assert (caught.value.status, caught.value.code) == (400, Code.URL_NOT_ALLOWED)
@@ -76,7 +79,7 @@ def test_no_spelling_of_an_inner_address_is_saved(url: str, no_dialling: list[An
         "javascript:alert(1)",
     ],
 )
-def test_what_is_no_url_of_an_agent_is_refused(url: str, no_dialling: list[Any]) -> None:
+def test_an_invalid_url_is_refused(url: str, no_dialling: list[Any]) -> None:
     with pytest.raises(ServiceError) as caught:
         with_keys().check_url(url)
     assert (caught.value.status, caught.value.code) == (400, Code.INVALID_URL)
@@ -84,27 +87,27 @@ def test_what_is_no_url_of_an_agent_is_refused(url: str, no_dialling: list[Any])
     assert caught.value.message.startswith("Field 'agent_endpoint_url': ")
 
 
-def test_one_bad_address_of_several_condemns_a_name(no_dialling: list[Any]) -> None:
+def test_a_name_with_one_refused_address_is_refused(no_dialling: list[Any]) -> None:
     egress = with_keys(resolve=lambda host, port: ["93.184.216.34", "10.0.0.1"])
     with pytest.raises(ServiceError, match=r"agent\.test is 10\.0\.0\.1"):
         egress.check_url("http://agent.test/", "target.url")
 
 
-def test_public_addresses_and_allowed_networks_are_saved(no_dialling: list[Any]) -> None:
+def test_public_addresses_and_allowed_networks_are_accepted(no_dialling: list[Any]) -> None:
     egress = with_keys("10.1.0.0/16", "agents.corp:443", resolve=lambda host, port: [host])
     for url in ("https://8.8.8.8/", "http://10.1.2.3:8080/agent"):
         egress.check_url(url)
     with_keys("agents.corp:443", resolve=lambda host, port: ["10.9.9.9"]).check_url("https://agents.corp/")
 
 
-def test_a_name_that_cannot_be_resolved_now_is_saved_and_checked_at_the_connection() -> None:
+def test_a_name_that_cannot_be_resolved_is_accepted_until_the_connection() -> None:
     def fails(host: str, port: int) -> list[str]:
         raise socket.gaierror("no such name")
 
     with_keys(resolve=fails).check_url("http://later.test/")
 
 
-def test_local_mode_reaches_loopback_and_no_other_inner_address() -> None:
+def test_local_mode_allows_loopback_and_no_other_inner_address() -> None:
     local = ServiceEgress(local=lambda: True)
     for url in ("http://127.0.0.1:9000/", "http://localhost:9000/", "http://[::1]:9000/"):
         local.check_url(url)
@@ -113,7 +116,7 @@ def test_local_mode_reaches_loopback_and_no_other_inner_address() -> None:
             local.check_url(url)
 
 
-def test_the_first_key_ends_the_way_to_loopback(tmp_path: Path) -> None:
+def test_the_first_key_ends_access_to_loopback(tmp_path: Path) -> None:
     from gradeline.service.auth import Scope
 
     service = build_service(ServeSettings(store=str(tmp_path / "store.db"), secret_key=b"0123456789abcdef"))
@@ -156,7 +159,7 @@ def test_no_spelling_of_an_inner_address_is_dialled(url: str, no_dialling: list[
     assert error.type in ("connect", "dns"), error
 
 
-def test_a_name_that_is_bound_anew_after_it_was_saved_is_not_dialled(no_dialling: list[Any]) -> None:
+def test_a_rebound_name_is_not_dialled(no_dialling: list[Any]) -> None:
     egress = with_keys(resolve=lambda host, port: ["93.184.216.34"])
     egress.check_url("http://rebound.test/")
     error = call_error(egress, "http://rebound.test/", Answers(["127.0.0.1"]))
@@ -187,3 +190,49 @@ def test_a_redirect_to_metadata_is_not_followed() -> None:
         server.shutdown()
         server.server_close()
     assert "169.254.169.254 is a cloud metadata address" in str(error)
+
+
+LETTA_JUDGE = {"agent_id": "agent-1", "prompt": "Is it right?"}
+
+
+class TestLettaJudge:
+    """Stored definitions, previews and suites apply one rule: a letta judge is called at a letta server, not OpenAI."""
+
+    @pytest.fixture
+    def service(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-operator")
+        service = build_service(ServeSettings(store=str(tmp_path / "store.db"), secret_key=b"0123456789abcdef"))
+        yield service
+        service.stop()
+
+    def check(self, service: Service, config: dict[str, Any]) -> None:
+        check_graders({"judge": {"kind": "letta_judge", **config}}, service.egress, service.secrets, LOCAL_CALLER)
+
+    def test_the_key_of_another_provider_is_refused_everywhere(self, service: Service) -> None:
+        config = {**LETTA_JUDGE, "api_key_env": "OPENAI_API_KEY"}
+        for refused in (
+            lambda: build_grader("letta_judge", config, service.egress),
+            lambda: self.check(service, config),
+            lambda: self.check(service, {**config, "provider": "openai"}),
+        ):
+            with pytest.raises(ServiceError, match="sent only to its provider's own address") as caught:
+                refused()
+            assert caught.value.code is Code.INVALID_GRADER
+
+    def test_a_secret_for_the_letta_cloud_needs_no_base_url(self, service: Service) -> None:
+        config = {**LETTA_JUDGE, "api_key_env": "LETTA_KEY"}
+        service.secrets.put("LETTA_KEY", "a-letta-key", Binding(("api.letta.com",)))
+        self.check(service, config)
+        service.secrets.put("LETTA_KEY", "a-letta-key", Binding(("api.openai.com",)))
+        with pytest.raises(ServiceError, match=r"may be sent to https://api\.openai\.com only"):
+            self.check(service, config)
+
+    def test_an_inner_address_is_refused_everywhere(self, service: Service) -> None:
+        config = {**LETTA_JUDGE, "base_url": "http://169.254.169.254"}
+        for refused in (
+            lambda: build_grader("letta_judge", config, service.egress),
+            lambda: self.check(service, config),
+        ):
+            with pytest.raises(ServiceError) as caught:
+                refused()
+            assert caught.value.code is Code.URL_NOT_ALLOWED
