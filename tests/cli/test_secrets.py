@@ -14,7 +14,7 @@ import pytest
 
 from gradeline.cli import run_cli as run_command
 from gradeline.service.audit import Audit
-from gradeline.service.auth import ApiKeys, Scope, read_secret_key
+from gradeline.service.auth import ApiKeys, KeyScope, read_secret_key
 from gradeline.service.secrets import SecretInfo, Secrets
 from gradeline.service.settings import ServeSettings
 from gradeline.store.sqlite import SqliteStorage
@@ -102,7 +102,7 @@ def test_a_secret_is_set_listed_replaced_and_deleted(tmp_path: Path, run: Run, m
 
 def test_a_secret_may_be_for_a_key_of_the_store(tmp_path: Path, run: Run) -> None:
     with SqliteStorage(tmp_path / "store.db") as storage:
-        key, _ = ApiKeys(storage.database, ServeSettings(secret_key=MASTER_KEY.encode())).create(Scope.READ)
+        key, _ = ApiKeys(storage.database, ServeSettings(secret_key=MASTER_KEY.encode())).create(KeyScope.READ)
     options = ("--store", "store.db", "--host", "agent.test", "--key", key.id)
     assert f"for keys of scope admin, and {key.id}" in run("set", "TOKEN", *options, given=VALUE).stdout
 

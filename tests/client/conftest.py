@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 
 from gradeline.service.app import application
-from gradeline.service.auth import Scope
+from gradeline.service.auth import KeyScope
 from gradeline.service.service import Service, build_service
 from gradeline.service.settings import ServeSettings
 
@@ -28,7 +28,7 @@ class Served(NamedTuple):
 
     def key(self, scope: str) -> str:
         """A new key; from then on the service wants one."""
-        _, text = self.service.keys.create(Scope(scope))
+        _, text = self.service.keys.create(KeyScope(scope))
         return text
 
 

@@ -92,9 +92,9 @@ def call_with(service: Service) -> Callable[[str], dict[str, str]]:
     """The headers of a caller who has a key of that scope; from then on the service is in key mode."""
 
     def headers(scope: str) -> dict[str, str]:
-        from gradeline.service.auth import Scope
+        from gradeline.service.auth import KeyScope
 
-        _, text = service.keys.create(Scope(scope))
+        _, text = service.keys.create(KeyScope(scope))
         return {"Authorization": f"Bearer {text}"}
 
     return headers

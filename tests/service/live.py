@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, cast
 from urllib.parse import urlsplit
 
-from gradeline.service.auth import ApiKeys, Scope
+from gradeline.service.auth import ApiKeys, KeyScope
 from gradeline.service.service import database_of
 from gradeline.service.settings import ServeSettings
 from gradeline.store import open_storage
@@ -280,7 +280,7 @@ class Server:
 def new_key(store: str | Path, scope: str) -> tuple[str, dict[str, str]]:
     """The id of a new key of a store, and the headers of who has it."""
     with open_storage(str(store)) as storage:
-        key, text = ApiKeys(database_of(storage), ServeSettings(secret_key=SECRET_KEY)).create(Scope(scope))
+        key, text = ApiKeys(database_of(storage), ServeSettings(secret_key=SECRET_KEY)).create(KeyScope(scope))
     return key.id, {"Authorization": f"Bearer {text}"}
 
 

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from gradeline.service.app import create_app
-from gradeline.service.auth import Caller, Scope, requires, scope_of
+from gradeline.service.auth import Caller, KeyScope, requires, scope_of
 from gradeline.service.openapi import operations_of
 from gradeline.service.service import Service, build_service
 from gradeline.service.settings import ServeSettings
@@ -25,7 +25,7 @@ PUBLIC = {
 }
 
 
-def routes_of(service: Service) -> list[tuple[str, str, Scope | None]]:
+def routes_of(service: Service) -> list[tuple[str, str, KeyScope | None]]:
     found = operations_of(create_app(service))
     return [(method, re.sub(r":path}", "}", route.path), scope_of(route.endpoint)) for route, method in found]
 
@@ -35,7 +35,7 @@ def a_path(pattern: str) -> str:
 
 
 def test_only_the_routes_of_the_contract_are_public(service: Service) -> None:
-    assert {(method, path) for method, path, scope in routes_of(service) if scope is Scope.PUBLIC} == PUBLIC
+    assert {(method, path) for method, path, scope in routes_of(service) if scope is KeyScope.PUBLIC} == PUBLIC
 
 
 def test_every_route_has_a_mark(service: Service) -> None:
@@ -43,7 +43,7 @@ def test_every_route_has_a_mark(service: Service) -> None:
 
 
 def test_every_route_asks_for_a_key(service: Service, call: Call) -> None:
-    service.keys.create(Scope.ADMIN)
+    service.keys.create(KeyScope.ADMIN)
     for method, path, _ in routes_of(service):
         if (method, path) in PUBLIC:
             continue
@@ -53,7 +53,7 @@ def test_every_route_asks_for_a_key(service: Service, call: Call) -> None:
 
 
 def test_what_is_not_there_asks_for_a_key_too(service: Service, call: Call) -> None:
-    service.keys.create(Scope.ADMIN)
+    service.keys.create(KeyScope.ADMIN)
     assert call("GET", "/api/nothing").status == 401
     assert call("PATCH", "/api/health").status == 401
     assert call("GET", "/elsewhere").status == 401
@@ -61,14 +61,14 @@ def test_what_is_not_there_asks_for_a_key_too(service: Service, call: Call) -> N
 
 @pytest.mark.parametrize("scope", ["read", "run", "label", "admin"])
 def test_a_key_opens_the_routes_of_its_scope_alone(service: Service, call: Call, scope: str) -> None:
-    _, text = service.keys.create(Scope(scope))
+    _, text = service.keys.create(KeyScope(scope))
     headers = {"Authorization": f"Bearer {text}"}
     for method, path, wanted in routes_of(service):
-        if wanted in (None, Scope.PUBLIC) or path.endswith("/events"):
+        if wanted in (None, KeyScope.PUBLIC) or path.endswith("/events"):
             continue
         assert wanted is not None
         answer = call(method, a_path(path), headers=headers)
-        if Scope(scope).includes(wanted):
+        if KeyScope(scope).includes(wanted):
             assert answer.status not in (401, 403), (method, path)
         else:
             assert (answer.status, answer.error["code"]) == (403, "FORBIDDEN"), (method, path)
@@ -88,30 +88,30 @@ def test_a_route_without_a_mark_is_open_to_nobody(service: Service) -> None:
         SecurityHeadersMiddleware(AuthMiddleware(app, app.router.routes, service, RequestLimits())), base_url=BASE_URL
     )
     assert client.get("/api/forgotten").status_code == 403
-    _, text = service.keys.create(Scope.ADMIN)
+    _, text = service.keys.create(KeyScope.ADMIN)
     assert client.get("/api/forgotten", headers={"Authorization": f"Bearer {text}"}).status_code == 403
 
 
 def test_run_and_label_include_read_and_admin_includes_all() -> None:
-    scopes = [Scope.READ, Scope.RUN, Scope.LABEL, Scope.ADMIN]
+    scopes = [KeyScope.READ, KeyScope.RUN, KeyScope.LABEL, KeyScope.ADMIN]
     assert [[have.includes(want) for want in scopes] for have in scopes] == [
         [True, False, False, False],
         [True, True, False, False],
         [True, False, True, False],
         [True, True, True, True],
     ]
-    assert all(have.includes(Scope.PUBLIC) for have in scopes)
+    assert all(have.includes(KeyScope.PUBLIC) for have in scopes)
 
 
 def test_a_mark_is_read_back() -> None:
-    @requires(Scope.RUN)
+    @requires(KeyScope.RUN)
     def endpoint() -> None: ...
 
-    assert (scope_of(endpoint), scope_of(print)) == (Scope.RUN, None)
+    assert (scope_of(endpoint), scope_of(print)) == (KeyScope.RUN, None)
 
 
 def test_writes_are_in_the_audit_log_which_is_only_added_to(service: Service, call: Call) -> None:
-    _, text = service.keys.create(Scope.ADMIN)
+    _, text = service.keys.create(KeyScope.ADMIN)
     headers = {"Authorization": f"Bearer {text}"}
     call("PUT", "/api/secrets/TOKEN", json={"value": "hidden-value", "host": "agent.test"}, headers=headers)
     call("DELETE", "/api/secrets/TOKEN", headers=headers)
@@ -142,7 +142,7 @@ def test_in_local_mode_the_caller_may_do_everything_and_has_no_key(service: Serv
 def test_a_key_made_by_another_process_ends_local_mode(settings: ServeSettings, service: Service, call: Call) -> None:
     assert call("GET", "/api/secrets").status == 200
     other = build_service(settings)
-    other.keys.create(Scope.READ)
+    other.keys.create(KeyScope.READ)
     other.stop()
     service.keys._looked = float("-inf")  # half a second later
     assert call("GET", "/api/secrets").status == 401
@@ -150,16 +150,16 @@ def test_a_key_made_by_another_process_ends_local_mode(settings: ServeSettings, 
 
 
 def test_a_revoked_key_does_not_bring_local_mode_back(service: Service, call: Call) -> None:
-    key, _ = service.keys.create(Scope.ADMIN)
+    key, _ = service.keys.create(KeyScope.ADMIN)
     service.keys.revoke(key.id)
     assert call("GET", "/api/secrets").status == 401
 
 
 def test_a_caller_is_told_by_his_key(service: Service) -> None:
-    caller = Caller("k", Scope.RUN, "r", "192.0.2.7", "s")
+    caller = Caller("k", KeyScope.RUN, "r", "192.0.2.7", "s")
     assert caller._asdict() == {
         "key_id": "k",
-        "scope": Scope.RUN,
+        "scope": KeyScope.RUN,
         "request_id": "r",
         "address": "192.0.2.7",
         "session": "s",

@@ -23,7 +23,7 @@ from gradeline.errors import ConfigError, Problem, StoreError
 from gradeline.model import Run
 from gradeline.service import app as app_module
 from gradeline.service.app import application
-from gradeline.service.auth import Scope, requires
+from gradeline.service.auth import KeyScope, requires
 from gradeline.service.errors import Code, ServiceError
 from gradeline.service.routes.system import Pages
 from gradeline.service.secrets import Binding, Secrets
@@ -56,7 +56,7 @@ def broken_routes() -> APIRouter:
 
     def route(path: str) -> Callable[..., Any]:
         def add(endpoint: Callable[..., Any]) -> Callable[..., Any]:
-            router.add_api_route(path, requires(Scope.PUBLIC)(endpoint), methods=["GET"])
+            router.add_api_route(path, requires(KeyScope.PUBLIC)(endpoint), methods=["GET"])
             return endpoint
 
         return add
@@ -89,12 +89,12 @@ def broken_routes() -> APIRouter:
 
         return StreamingResponse(parts())
 
-    @requires(Scope.PUBLIC)
+    @requires(KeyScope.PUBLIC)
     def take(body: Body) -> None: ...
 
     router.add_api_route("/test/take", take, methods=["POST"])
 
-    @requires(Scope.PUBLIC)
+    @requires(KeyScope.PUBLIC)
     def path(number: int) -> None: ...
 
     router.add_api_route("/test/path/{number}", path, methods=["GET"])
@@ -399,7 +399,7 @@ def logged() -> Iterator[Callable[[], list[dict[str, Any]]]]:
 def test_a_request_is_one_line_with_its_id_and_no_secret(
     service: Service, call: Call, logged: Callable[[], list[dict[str, Any]]]
 ) -> None:
-    key, text = service.keys.create(Scope.ADMIN)
+    key, text = service.keys.create(KeyScope.ADMIN)
     body = {"value": "hidden-value", "host": "agent.test"}
     headers = {"Authorization": f"Bearer {text}"}
     answer = call("PUT", "/api/secrets/A?q=private", json=body, headers=headers)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gradeline.service.auth import Caller, Scope
+from gradeline.service.auth import Caller, KeyScope
 from gradeline.service.service import Service
 
 from .conftest import Call
@@ -16,7 +16,7 @@ from .conftest import Call
 @pytest.fixture
 def noted(service: Service) -> None:
     for number in range(5):
-        caller = Caller(("one", "two", None)[number % 3], Scope.ADMIN, f"r{number}")
+        caller = Caller(("one", "two", None)[number % 3], KeyScope.ADMIN, f"r{number}")
         service.audit.note(caller, ("put", "delete")[number % 2], f"s{number}", {"n": number})
 
 
@@ -45,7 +45,7 @@ def test_an_entry_says_who_did_what_and_when(call: Call) -> None:
 @pytest.mark.usefixtures("noted")
 def test_pages_go_from_the_newest_to_the_oldest(service: Service, call: Call) -> None:
     first = call("GET", "/api/audit", params={"limit": 2}).data
-    service.audit.note(Caller(None, Scope.ADMIN, "later"), "put", "later")
+    service.audit.note(Caller(None, KeyScope.ADMIN, "later"), "put", "later")
     second = call("GET", "/api/audit", params={"limit": 2, "cursor": first["next_cursor"]}).data
     third = call("GET", "/api/audit", params={"limit": 2, "cursor": second["next_cursor"]}).data
     assert [subjects(page) for page in (first, second, third)] == [["s4", "s3"], ["s2", "s1"], ["s0"]]

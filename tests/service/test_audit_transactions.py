@@ -9,7 +9,7 @@ import pytest
 
 from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Run, RunGrader, Sample
 from gradeline.rest_types import result_id
-from gradeline.service.auth import Scope
+from gradeline.service.auth import KeyScope
 from gradeline.service.service import Service, database_of
 from gradeline.service.settings import ServeSettings
 from gradeline.service.test_cases import TestCases, count_live_cases
@@ -46,7 +46,7 @@ def settings(store: str) -> ServeSettings:
 
 @pytest.fixture
 def admin(service: Service) -> dict[str, str]:
-    return {"Authorization": f"Bearer {service.keys.create(Scope.ADMIN)[1]}"}
+    return {"Authorization": f"Bearer {service.keys.create(KeyScope.ADMIN)[1]}"}
 
 
 @pytest.fixture

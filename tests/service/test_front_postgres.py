@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gradeline.service.auth import Caller, Scope
+from gradeline.service.auth import Caller, KeyScope
 from gradeline.service.secrets import SecretInfo, Secrets
 from gradeline.service.service import Service
 from gradeline.service.settings import ServeSettings
@@ -38,7 +38,7 @@ def settings() -> Iterator[ServeSettings]:
 
 def test_who_may_come_in_is_kept_there_too(service: Service, call: Call) -> None:
     assert call("GET", "/api/ready").status == 200
-    key, text = service.keys.create(Scope.ADMIN, "me", lasts_s=3600)
+    key, text = service.keys.create(KeyScope.ADMIN, "me", lasts_s=3600)
     headers = {"Authorization": f"Bearer {text}"}
     body = {"value": "Bearer hidden-value", "host": "agent.test", "scopes": ["run"]}
     assert call("PUT", "/api/secrets/A", json=body, headers=headers).status == 200
@@ -65,7 +65,7 @@ def test_who_may_come_in_is_kept_there_too(service: Service, call: Call) -> None
 
 
 def test_the_audit_log_is_only_added_to(service: Service) -> None:
-    service.audit.note(Caller(None, Scope.ADMIN, "r"), "act", "ünï", {"a": 1})
+    service.audit.note(Caller(None, KeyScope.ADMIN, "r"), "act", "ünï", {"a": 1})
     for statement in ("UPDATE audit_log SET action = 'x'", "DELETE FROM audit_log"):
         service.database.transact(lambda transaction, said=statement: transaction.run(said))
     (entry,) = service.audit.entries()

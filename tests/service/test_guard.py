@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from gradeline.service.app import application
-from gradeline.service.auth import Scope
+from gradeline.service.auth import KeyScope
 from gradeline.service.limits import (
     BodyLimitMiddleware,
     ConcurrencyLimitMiddleware,
@@ -50,7 +50,7 @@ def test_local_mode_refuses_every_other_host(call: Call, host: str) -> None:
 
 
 def test_with_keys_the_host_may_be_any(service: Service, call: Call) -> None:
-    _, text = service.keys.create(Scope.ADMIN)
+    _, text = service.keys.create(KeyScope.ADMIN)
     headers = {"Host": "evals.example.com", "Authorization": f"Bearer {text}"}
     assert call("GET", "/api/secrets", headers=headers).status == 200
 
@@ -80,7 +80,7 @@ def test_its_own_page_and_programs_write(call: Call, headers: dict[str, str]) ->
 
 
 def test_with_keys_a_write_from_another_origin_is_refused(service: Service, call: Call) -> None:
-    _, text = service.keys.create(Scope.ADMIN)
+    _, text = service.keys.create(KeyScope.ADMIN)
     headers = {"Host": "evals.example.com", "Authorization": f"Bearer {text}"}
     for origin, status in (("https://evals.example.com", 200), ("https://evil.test", 403), ("null", 403)):
         assert call("PUT", "/api/secrets/A", json=SECRET, headers={**headers, "Origin": origin}).status == status
@@ -94,7 +94,7 @@ def test_no_answer_lets_another_origin_read(call: Call) -> None:
 
 @pytest.mark.parametrize("query", ["key=abc", "api_key=", "Access_Token=x", "q=KEY", "q=x%5FKEY"])
 def test_a_key_in_the_url_is_refused(service: Service, call: Call, query: str) -> None:
-    _, text = service.keys.create(Scope.ADMIN)
+    _, text = service.keys.create(KeyScope.ADMIN)
     answer = call("GET", f"/api/secrets?{query.replace('KEY', text)}", headers={"Authorization": f"Bearer {text}"})
     assert (answer.status, answer.error["code"]) == (400, "INVALID_INPUT")
     assert text not in str(answer)
@@ -102,13 +102,13 @@ def test_a_key_in_the_url_is_refused(service: Service, call: Call, query: str) -
 
 @pytest.mark.parametrize("given", ["", "Bearer", "Bearer ", "Basic YTpi", "gl_x", "Bearer gl_x gl_y", "Bearer \xe9"])
 def test_what_is_no_bearer_key_is_refused(service: Service, call: Call, given: str) -> None:
-    service.keys.create(Scope.ADMIN)
+    service.keys.create(KeyScope.ADMIN)
     answer = call("GET", "/api/secrets", headers=[("Authorization", given.encode("latin-1"))])
     assert (answer.status, answer.error["code"]) == (401, "UNAUTHORIZED")
 
 
 def test_two_keys_are_no_key(service: Service, call: Call) -> None:
-    _, text = service.keys.create(Scope.ADMIN)
+    _, text = service.keys.create(KeyScope.ADMIN)
     twice = [("Authorization", f"Bearer {text}")] * 2
     assert call("GET", "/api/secrets", headers=twice).status == 401
 
@@ -146,7 +146,7 @@ def strict(service: Service) -> Iterator[Call]:
 
 
 def test_wrong_keys_are_slowed_down_and_a_good_one_is_not(service: Service, strict: Call) -> None:
-    _, text = service.keys.create(Scope.ADMIN)
+    _, text = service.keys.create(KeyScope.ADMIN)
     wrong = {"Authorization": "Bearer gl_wrong"}
     assert [strict("GET", "/api/secrets", headers=wrong).status for _ in range(5)] == [401, 401, 401, 429, 429]
     refused = strict("POST", "/api/session", json={"key": "gl_wrong"})
@@ -156,7 +156,7 @@ def test_wrong_keys_are_slowed_down_and_a_good_one_is_not(service: Service, stri
 
 
 def test_each_key_has_its_own_rate(service: Service, strict: Call) -> None:
-    texts = [service.keys.create(Scope.ADMIN)[1] for _ in range(2)]
+    texts = [service.keys.create(KeyScope.ADMIN)[1] for _ in range(2)]
     for text in texts:
         headers = {"Authorization": f"Bearer {text}"}
         answers = [strict("GET", "/api/secrets", headers=headers) for _ in range(6)]

@@ -17,8 +17,8 @@ from gradeline.errors import ConfigError, StoreError
 from gradeline.service.auth import (
     ApiKey,
     ApiKeys,
+    KeyScope,
     MasterKey,
-    Scope,
     Sessions,
     looks_like_key,
     read_secret_key,
@@ -60,14 +60,14 @@ def keys(database: Database, clock: Clock) -> ApiKeys:
 
 
 def test_a_key_is_good_and_known_by_its_id(keys: ApiKeys) -> None:
-    key, text = keys.create(Scope.RUN, "ci")
+    key, text = keys.create(KeyScope.RUN, "ci")
     assert re.fullmatch(rf"gl_{key.id}_[0-9a-f]{{64}}_[0-9a-f]{{8}}", text)
     assert keys.authenticate(text) == key
-    assert [(found.id, found.name, found.scope) for found in keys.all()] == [(key.id, "ci", Scope.RUN)]
+    assert [(found.id, found.name, found.scope) for found in keys.all()] == [(key.id, "ci", KeyScope.RUN)]
 
 
 def test_the_store_never_holds_the_key(tmp_path: Path, keys: ApiKeys) -> None:
-    _, text = keys.create(Scope.RUN)
+    _, text = keys.create(KeyScope.RUN)
     secret = text.split("_")[2]
     for path in tmp_path.iterdir():
         assert secret.encode() not in path.read_bytes()
@@ -86,14 +86,14 @@ def test_the_store_never_holds_the_key(tmp_path: Path, keys: ApiKeys) -> None:
     ],
 )
 def test_a_changed_key_is_no_key(keys: ApiKeys, change: Any) -> None:
-    _, text = keys.create(Scope.RUN)
+    _, text = keys.create(KeyScope.RUN)
     assert keys.authenticate(change(text)) is None
 
 
 def test_a_well_formed_key_with_another_secret_is_no_key(keys: ApiKeys, tmp_path: Path) -> None:
-    key, _ = keys.create(Scope.RUN)
+    key, _ = keys.create(KeyScope.RUN)
     with SqliteStorage(tmp_path / "other.db") as other:
-        _, foreign = ApiKeys(other.database, WITH_KEY).create(Scope.ADMIN)
+        _, foreign = ApiKeys(other.database, WITH_KEY).create(KeyScope.ADMIN)
     assert keys.authenticate(foreign) is None
     from zlib import crc32
 
@@ -102,7 +102,7 @@ def test_a_well_formed_key_with_another_secret_is_no_key(keys: ApiKeys, tmp_path
 
 
 def test_a_key_ends_when_it_expires(keys: ApiKeys, clock: Clock) -> None:
-    key, text = keys.create(Scope.RUN, lasts_s=60)
+    key, text = keys.create(KeyScope.RUN, lasts_s=60)
     assert key.expires_at == "1970-01-12T13:47:40.000Z"
     clock.now += 59
     assert keys.authenticate(text) is not None
@@ -111,7 +111,7 @@ def test_a_key_ends_when_it_expires(keys: ApiKeys, clock: Clock) -> None:
 
 
 def test_a_revoked_key_ends_at_once_also_for_another_process(keys: ApiKeys, database: Database, clock: Clock) -> None:
-    key, text = keys.create(Scope.RUN)
+    key, text = keys.create(KeyScope.RUN)
     assert ApiKeys(database, WITH_KEY, clock).revoke(key.id) is True
     assert keys.authenticate(text) is None
     clock.now += 5
@@ -121,7 +121,7 @@ def test_a_revoked_key_ends_at_once_also_for_another_process(keys: ApiKeys, data
 
 
 def test_the_last_use_is_written_once_a_minute(keys: ApiKeys, database: Database, clock: Clock) -> None:
-    key, text = keys.create(Scope.RUN)
+    key, text = keys.create(KeyScope.RUN)
 
     def last_used() -> str | None:
         found = keys.get(key.id)
@@ -146,22 +146,22 @@ def test_a_store_that_cannot_be_written_still_lets_a_key_in(database: Database, 
         def transact(self, work: Any) -> Any:
             raise StoreError("the disk is full")
 
-    _, text = keys.create(Scope.RUN)
+    _, text = keys.create(KeyScope.RUN)
     keys._database = ReadOnly()
     assert keys.authenticate(text) is not None
 
 
 def test_without_the_secret_key_none_is_made_and_none_is_good(database: Database, keys: ApiKeys) -> None:
-    _, text = keys.create(Scope.RUN)
+    _, text = keys.create(KeyScope.RUN)
     bare = ApiKeys(database, ServeSettings())
     assert bare.authenticate(text) is None
     with pytest.raises(ConfigError, match="GRADELINE_SECRET_KEY"):
-        bare.create(Scope.RUN)
+        bare.create(KeyScope.RUN)
     assert "GRADELINE_SECRET_KEY" in (bare.problem() or "")
 
 
 def test_another_secret_key_is_told_at_the_start(database: Database, keys: ApiKeys) -> None:
-    _, text = keys.create(Scope.RUN)
+    _, text = keys.create(KeyScope.RUN)
     other = ApiKeys(database, ServeSettings(secret_key=b"another master key, long enough"))
     assert other.authenticate(text) is None
     assert "another secret key" in (other.problem() or "")
@@ -169,13 +169,13 @@ def test_another_secret_key_is_told_at_the_start(database: Database, keys: ApiKe
 
 
 def test_keys_that_are_all_over_are_a_problem(keys: ApiKeys) -> None:
-    key, _ = keys.create(Scope.RUN)
+    key, _ = keys.create(KeyScope.RUN)
     keys.revoke(key.id)
     assert "no API key that is good now" in (keys.problem() or "")
 
 
 def test_a_key_in_a_text_is_found_and_made_unreadable(keys: ApiKeys) -> None:
-    key, text = keys.create(Scope.RUN)
+    key, text = keys.create(KeyScope.RUN)
     assert looks_like_key(f"a={text}&b") is True
     assert looks_like_key("gl_short") is False
     assert without_keys(f"<{text}>") == f"<gl_{key.id}_[redacted]>"
@@ -211,7 +211,7 @@ def test_the_secret_key_comes_from_a_file_or_the_environment(tmp_path: Path) -> 
 
 def test_a_session_stands_for_its_key_and_dies_with_it(keys: ApiKeys, database: Database, clock: Clock) -> None:
     sessions = Sessions(database, keys, WITH_KEY, clock)
-    key, _ = keys.create(Scope.RUN)
+    key, _ = keys.create(KeyScope.RUN)
     session = sessions.open(key)
     found = sessions.find(session.token)
     assert found is not None
@@ -224,7 +224,7 @@ def test_a_session_stands_for_its_key_and_dies_with_it(keys: ApiKeys, database: 
 
 def test_a_session_ends_after_its_time_or_when_it_is_closed(keys: ApiKeys, database: Database, clock: Clock) -> None:
     sessions = Sessions(database, keys, WITH_KEY, clock)
-    key, _ = keys.create(Scope.RUN)
+    key, _ = keys.create(KeyScope.RUN)
     first, second = sessions.open(key), sessions.open(key)
     sessions.close(first.token)
     assert sessions.find(first.token) is None
@@ -237,7 +237,7 @@ def sign_in(call: Call, text: str) -> Any:
 
 
 def test_signing_in_gives_a_cookie_that_scripts_cannot_read(service: Service, call: Call) -> None:
-    key, text = service.keys.create(Scope.ADMIN)
+    key, text = service.keys.create(KeyScope.ADMIN)
     answer = sign_in(call, text)
     assert {**answer.data, "csrf_token": "", "expires_at": ""} == {
         "local": False,
@@ -252,7 +252,7 @@ def test_signing_in_gives_a_cookie_that_scripts_cannot_read(service: Service, ca
 
 
 def test_the_cookie_is_secure_wherever_it_can_be(service: Service, call: Call) -> None:
-    _, text = service.keys.create(Scope.ADMIN)
+    _, text = service.keys.create(KeyScope.ADMIN)
     answer = call("POST", "/api/session", json={"key": text}, headers={"Host": "evals.example.com"})
     cookie = answer.headers["set-cookie"]
     assert cookie.startswith("__Host-gradeline_session=")
@@ -261,7 +261,7 @@ def test_the_cookie_is_secure_wherever_it_can_be(service: Service, call: Call) -
 
 
 def test_a_write_with_a_cookie_needs_the_token(service: Service, call: Call) -> None:
-    key, text = service.keys.create(Scope.ADMIN)
+    key, text = service.keys.create(KeyScope.ADMIN)
     token = sign_in(call, text).data["csrf_token"]
     body = {"value": "value-of-it", "host": "agent.test"}
     assert call("GET", "/api/secrets").status == 200
@@ -275,7 +275,7 @@ def test_a_write_with_a_cookie_needs_the_token(service: Service, call: Call) -> 
 
 
 def test_signing_out_ends_the_session(service: Service, call: Call) -> None:
-    _, text = service.keys.create(Scope.READ)
+    _, text = service.keys.create(KeyScope.READ)
     token = sign_in(call, text).data["csrf_token"]
     kept = call.client.cookies["gradeline_session"]
     assert call("DELETE", "/api/session", headers={"X-CSRF-Token": token}).status == 204
@@ -284,7 +284,7 @@ def test_signing_out_ends_the_session(service: Service, call: Call) -> None:
 
 
 def test_a_wrong_key_does_not_sign_in(service: Service, call: Call) -> None:
-    service.keys.create(Scope.READ)
+    service.keys.create(KeyScope.READ)
     answer = sign_in(call, "gl_wrong")
     assert (answer.status, answer.error["code"]) == (401, "UNAUTHORIZED")
     assert "set-cookie" not in answer.headers

@@ -12,7 +12,7 @@ from msgspec import Struct
 from pydantic import BaseModel
 
 from gradeline.service.app import create_app
-from gradeline.service.auth import Scope, scope_of
+from gradeline.service.auth import KeyScope, scope_of
 from gradeline.service.errors import Code, ServiceError
 from gradeline.service.openapi import COMPONENTS, EXAMPLE, document_responses, failure_schema, openapi_of, operations_of
 from gradeline.service.responses import failure
@@ -108,7 +108,7 @@ def test_every_operation_tells_who_may_call_it(document: dict[str, Any]) -> None
     for method, path, operation in operations(document):
         scope = scopes[method, path]
         assert scope is not None
-        if scope is Scope.PUBLIC:
+        if scope is KeyScope.PUBLIC:
             assert operation["security"] == []
         else:
             assert operation["security"] == [{"key": []}, {"session": []}]

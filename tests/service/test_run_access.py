@@ -117,11 +117,11 @@ def test_local_mode_allows_loopback_and_no_other_inner_address() -> None:
 
 
 def test_the_first_key_ends_access_to_loopback(tmp_path: Path) -> None:
-    from gradeline.service.auth import Scope
+    from gradeline.service.auth import KeyScope
 
     service = build_service(ServeSettings(store=str(tmp_path / "store.db"), secret_key=b"0123456789abcdef"))
     assert service.egress.check("127.0.0.1", "127.0.0.1", 80) is None
-    service.keys.create(Scope.READ)
+    service.keys.create(KeyScope.READ)
     assert service.egress.check("127.0.0.1", "127.0.0.1", 80) is not None
     service.stop()
 

@@ -247,11 +247,11 @@ def test_a_run_that_waits_here_can_be_resumed_by_the_command_line(settings: Serv
 def test_an_address_that_is_refused_by_then_is_not_dialled(
     settings: ServeSettings, service: Service, agent: EchoAgent
 ) -> None:
-    from gradeline.service.auth import Scope
+    from gradeline.service.auth import KeyScope
 
     service.runner.stop(0)
     run = start(service, suite_of(agent, 2))
-    service.keys.create(Scope.ADMIN)  # key mode: loopback is out of bounds from now on
+    service.keys.create(KeyScope.ADMIN)  # key mode: loopback is out of bounds from now on
     service.runner.start()
     assert ended(service, run).status == "completed"
     assert outcomes(service, run) == {"q0": "skipped", "q1": "skipped"}

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gradeline.errors import StoreError
 from gradeline.model.secrets import SecretLocation, SecretSet
-from gradeline.service.auth import LOCAL_CALLER, Caller, MasterKey, Scope
+from gradeline.service.auth import LOCAL_CALLER, Caller, KeyScope, MasterKey
 from gradeline.service.errors import Code, ServiceError
 from gradeline.service.secrets import SECRET_STEPS, Binding, SecretInfo, Secrets, SecretUse
 from gradeline.service.service import Service
@@ -41,7 +41,7 @@ def use(url: str, place: SecretLocation | None = "header") -> SecretUse:
     return SecretUse("TOKEN", url, place, "target.headers.Authorization")
 
 
-def caller(scope: Scope, key: str = "aaaaaaaaaaaa") -> Caller:
+def caller(scope: KeyScope, key: str = "aaaaaaaaaaaa") -> Caller:
     return Caller(key, scope, "")
 
 
@@ -96,12 +96,12 @@ def test_a_secret_is_sent_in_its_place_only(
 @pytest.mark.parametrize(
     ("binding", "who", "may"),
     [
-        (Binding(("agent.test",)), caller(Scope.ADMIN), True),
+        (Binding(("agent.test",)), caller(KeyScope.ADMIN), True),
         (Binding(("agent.test",)), LOCAL_CALLER, True),
-        (Binding(("agent.test",)), caller(Scope.RUN), False),
-        (Binding(("agent.test",), scopes=("run",)), caller(Scope.RUN), True),
-        (Binding(("agent.test",), keys=("aaaaaaaaaaaa",)), caller(Scope.RUN), True),
-        (Binding(("agent.test",), keys=("bbbbbbbbbbbb",)), caller(Scope.RUN), False),
+        (Binding(("agent.test",)), caller(KeyScope.RUN), False),
+        (Binding(("agent.test",), scopes=("run",)), caller(KeyScope.RUN), True),
+        (Binding(("agent.test",), keys=("aaaaaaaaaaaa",)), caller(KeyScope.RUN), True),
+        (Binding(("agent.test",), keys=("bbbbbbbbbbbb",)), caller(KeyScope.RUN), False),
     ],
 )
 def test_a_secret_is_used_by_keys_that_may_only(secrets: Secrets, binding: Binding, who: Caller, may: bool) -> None:
@@ -153,7 +153,7 @@ def test_rows_from_before_are_for_admins_over_https_in_a_header(database: Databa
         with pytest.raises(ServiceError, match=r"may be sent to https://agent\.test only"):
             secrets.check([wrong], LOCAL_CALLER)
     with pytest.raises(ServiceError, match="your key may not use"):
-        secrets.check([old], caller(Scope.RUN))
+        secrets.check([old], caller(KeyScope.RUN))
     with pytest.raises(ServiceError, match=r"'SHORT' has fewer than 8 characters .* store a longer one"):
         secrets.opened(["SHORT"])
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Run, RunGrader, Sample
 from gradeline.model.observation import Observation
-from gradeline.service.auth import Caller, Scope
-from gradeline.service.labels import Opinion
+from gradeline.service.auth import Caller, KeyScope
+from gradeline.service.labels import HumanVerdict
 from gradeline.service.secrets import Binding
 from gradeline.service.service import PARTS, build_service
 from gradeline.service.settings import ServeSettings
@@ -36,16 +36,16 @@ def fill(store: str, runs: int = 2, cases: int = 6) -> list[str]:
         record = storage.get_record(ResponseKey(made[0], "case-1"))
         assert first is not None
         assert record is not None
-        service.labels.put(first, record, "exact", Opinion("pass", "right"), "me")
+        service.labels.put(first, record, "exact", HumanVerdict("pass", "right"), "me")
         for n in range(3):
             case = service.cases.create({"input": f"Question {n} ☃", "expected_output": "x", "tags": ["a"]})
             if n == 0:
                 service.cases.delete(case.id)
         service.graders.create({"name": "Short", "type": "custom-rules", "config": RULES})
-        key, _ = service.keys.create(Scope.ADMIN, "me")
+        key, _ = service.keys.create(KeyScope.ADMIN, "me")
         service.sessions.open(key)
         service.secrets.put("agent", SECRET, Binding(("agent.example",)))
-        service.audit.note(Caller(None, Scope.ADMIN, "r"), "key.create", key.id, {})
+        service.audit.note(Caller(None, KeyScope.ADMIN, "r"), "key.create", key.id, {})
         service.readiness.check()
         for run in made:
             found = storage.get_run(run)

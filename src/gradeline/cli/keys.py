@@ -51,14 +51,14 @@ def keys() -> None:
 @global_options
 def create(scope: str, name: str, expires: str | None, secret_key_file: Path | None) -> None:
     """Create a key and print it. It is not shown again."""
-    from gradeline.service.auth import Scope
+    from gradeline.service.auth import KeyScope
 
     settings = current_settings()
     lifetime = _seconds(expires) if expires is not None else None
     if len(name) > _MAX_NAME or not name.isprintable():
         raise ConfigError(Problem("--name", f"at most {_MAX_NAME} printable characters"))
     with open_service_store(secret_key_file) as store:
-        key, text = store.keys().create(Scope(scope), name, lifetime, store.recorder("key.create"))
+        key, text = store.keys().create(KeyScope(scope), name, lifetime, store.recorder("key.create"))
     if settings.json:
         click.echo(json.dumps({**_as_json(key), "key": text}, ensure_ascii=False))
         return

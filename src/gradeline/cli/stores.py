@@ -77,9 +77,9 @@ class ServiceStore(NamedTuple):
     def recorder(self, action: str) -> Recorder:
         """Records an action of the command line in the audit log."""
         from gradeline.service.audit import Audit
-        from gradeline.service.auth import Caller, Scope
+        from gradeline.service.auth import Caller, KeyScope
 
-        return Audit(self.database).recorder(Caller(None, Scope.ADMIN, "command line"), action)
+        return Audit(self.database).recorder(Caller(None, KeyScope.ADMIN, "command line"), action)
 
 
 @contextmanager

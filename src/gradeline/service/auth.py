@@ -28,7 +28,7 @@ Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 _MARK = "__gradeline_scope__"
 
 
-class Scope(StrEnum):
+class KeyScope(StrEnum):
     """What a key is good for: `RUN` and `LABEL` include `READ`, `ADMIN` includes all."""
 
     PUBLIC = "public"
@@ -38,14 +38,14 @@ class Scope(StrEnum):
     LABEL = "label"
     ADMIN = "admin"
 
-    def includes(self, wanted: Scope) -> bool:
+    def includes(self, wanted: KeyScope) -> bool:
         """Whether a key of this scope may call a route that wants that one."""
-        if wanted is Scope.PUBLIC or self is wanted or self is Scope.ADMIN:
+        if wanted is KeyScope.PUBLIC or self is wanted or self is KeyScope.ADMIN:
             return True
-        return wanted is Scope.READ and self in (Scope.RUN, Scope.LABEL)
+        return wanted is KeyScope.READ and self in (KeyScope.RUN, KeyScope.LABEL)
 
 
-def requires(scope: Scope) -> Callable[[Endpoint], Endpoint]:
+def requires(scope: KeyScope) -> Callable[[Endpoint], Endpoint]:
     """Marks an endpoint."""
 
     def mark(endpoint: Endpoint) -> Endpoint:
@@ -55,9 +55,9 @@ def requires(scope: Scope) -> Callable[[Endpoint], Endpoint]:
     return mark
 
 
-def scope_of(endpoint: object) -> Scope | None:
+def scope_of(endpoint: object) -> KeyScope | None:
     """The mark of an endpoint; None: it has none, and nobody may call it."""
-    scope: Scope | None = getattr(endpoint, _MARK, None)
+    scope: KeyScope | None = getattr(endpoint, _MARK, None)
     return scope
 
 
@@ -66,7 +66,7 @@ class Caller(NamedTuple):
 
     key_id: str | None
     """None in local mode, where there are no keys."""
-    scope: Scope
+    scope: KeyScope
     request_id: str
     address: str | None = None
     """Of the client, as a trusted proxy reports it; None for the command line."""
@@ -74,7 +74,7 @@ class Caller(NamedTuple):
     """The id of the session that the request was sent in; None where it carried a key itself."""
 
 
-LOCAL_CALLER = Caller(None, Scope.ADMIN, "")
+LOCAL_CALLER = Caller(None, KeyScope.ADMIN, "")
 """A person on this machine, where there are no keys."""
 
 
@@ -149,7 +149,7 @@ class ApiKey(Struct, frozen=True):
 
     id: str
     name: str
-    scope: Scope
+    scope: KeyScope
     created_at: str
     expires_at: str | None
     last_used_at: str | None
@@ -175,7 +175,7 @@ class ApiKeys:
         self.exist()
 
     def create(
-        self, scope: Scope, name: str = "", lasts_s: float | None = None, record: Recorder = unrecorded
+        self, scope: KeyScope, name: str = "", lasts_s: float | None = None, record: Recorder = unrecorded
     ) -> tuple[ApiKey, str]:
         """A new key, and its text, which nobody can ask for again."""
         if self._master is None:
@@ -312,7 +312,7 @@ def _checksum(text: str) -> str:
 
 def _key(row: tuple[str, str, str, str, str | None, str | None, str | None]) -> ApiKey:
     id_, name, scope, created_at, expires_at, last_used_at, revoked_at = row
-    return ApiKey(id_, name, Scope(scope), created_at, expires_at, last_used_at, revoked_at)
+    return ApiKey(id_, name, KeyScope(scope), created_at, expires_at, last_used_at, revoked_at)
 
 
 LASTS_S = 12 * 3600

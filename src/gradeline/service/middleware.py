@@ -139,7 +139,7 @@ class MatchedRoute(NamedTuple):
     """The route that a request is for."""
 
     path: str
-    scope: auth.Scope | None
+    scope: auth.KeyScope | None
     """None: it has no mark."""
     takes_json: bool
 
@@ -212,10 +212,10 @@ class AuthMiddleware:
 
     async def _caller(self, scope: Scope, headers: Headers, local: bool, found: MatchedRoute | None) -> Caller:
         client = scope.get("client")
-        unknown = Caller(None, auth.Scope.PUBLIC, scope["state"]["request_id"], client[0] if client else None)
+        unknown = Caller(None, auth.KeyScope.PUBLIC, scope["state"]["request_id"], client[0] if client else None)
         if local:
-            return unknown._replace(scope=auth.Scope.ADMIN)
-        if found is not None and found.scope is auth.Scope.PUBLIC:
+            return unknown._replace(scope=auth.KeyScope.ADMIN)
+        if found is not None and found.scope is auth.KeyScope.PUBLIC:
             return unknown
         given = headers.getlist("authorization")
         if given:

@@ -12,7 +12,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from gradeline.service.auth import Scope, scope_of
+from gradeline.service.auth import KeyScope, scope_of
 from gradeline.service.errors import Code
 
 COMPONENTS: Final = "x-gradeline-components"
@@ -192,7 +192,7 @@ def operations_of(app: FastAPI) -> Iterator[tuple[APIRoute, str]]:
                 yield route, method
 
 
-def _completed(operation: dict[str, Any], method: str, path: str, scope: Scope | None) -> dict[str, Any]:
+def _completed(operation: dict[str, Any], method: str, path: str, scope: KeyScope | None) -> dict[str, Any]:
     """Put an operation right, in place; gives the schemas that its answers refer to."""
     responses: dict[str, Any] = operation["responses"]
     if (method, path) != _IDEMPOTENT:
@@ -202,8 +202,8 @@ def _completed(operation: dict[str, Any], method: str, path: str, scope: Scope |
     _without_stray_success(responses)
     for status in _everywhere(operation, method, scope):
         responses.setdefault(str(status), failure_response(status))
-    operation["security"] = [] if scope is Scope.PUBLIC else [{"key": []}, {"session": []}]
-    if scope is not None and scope is not Scope.PUBLIC:
+    operation["security"] = [] if scope is KeyScope.PUBLIC else [{"key": []}, {"session": []}]
+    if scope is not None and scope is not KeyScope.PUBLIC:
         text = operation.get("description", "")
         operation["description"] = f"{text}\n\nNeeds a key of scope `{scope.value}`.".strip()
     found: dict[str, Any] = {}
@@ -216,12 +216,12 @@ def _completed(operation: dict[str, Any], method: str, path: str, scope: Scope |
     return found
 
 
-def _everywhere(operation: dict[str, Any], method: str, scope: Scope | None) -> list[int]:
+def _everywhere(operation: dict[str, Any], method: str, scope: KeyScope | None) -> list[int]:
     """What any operation may answer, whether its author thought of it or not."""
     wanted = [403, 421, 429, 500, 503]
     if method != "get":
         wanted.append(507)
-    if scope is not Scope.PUBLIC:
+    if scope is not KeyScope.PUBLIC:
         wanted.append(401)
     if operation.get("parameters") or "requestBody" in operation:
         wanted.append(400)

@@ -19,7 +19,7 @@ from gradeline.engine.definition import RunDefinition
 from gradeline.errors import ConfigError, GradelineError
 from gradeline.model import Run
 from gradeline.service.audit import Audit
-from gradeline.service.auth import Caller, Scope
+from gradeline.service.auth import Caller, KeyScope
 from gradeline.service.settings import RetentionRules
 from gradeline.store.database import Database, SharedStorage
 from gradeline.store.queries import NEWEST, newest_runs
@@ -64,7 +64,7 @@ def prune(
     """Delete the runs that the rules do not keep; yields the decision on each run. The audit log has each deletion."""
     database = storage.database
     audit = Audit(database)
-    caller = caller or Caller(None, Scope.ADMIN, "retention")
+    caller = caller or Caller(None, KeyScope.ADMIN, "retention")
     # children come before their parents, which cannot be deleted before them
     for decision in list(decide(database, rules, now)):
         if decision.deleted:

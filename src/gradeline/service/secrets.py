@@ -20,7 +20,7 @@ from gradeline.model import canonical_json, quote
 from gradeline.model.secrets import MIN_MASKED_CHARS, BoundSecret, Mask, Scheme, SecretLocation, is_scheme
 from gradeline.rest_types import utc_timestamp
 from gradeline.service.audit import Recorder, unrecorded
-from gradeline.service.auth import REMEDY, ApiKeys, Caller, MasterKey, Scope
+from gradeline.service.auth import REMEDY, ApiKeys, Caller, KeyScope, MasterKey
 from gradeline.service.errors import Code, ServiceError
 from gradeline.service.settings import ServeSettings
 from gradeline.store.database import Database, Dialect, Transaction, migrate
@@ -61,7 +61,7 @@ class Binding(Struct, frozen=True):
 
     def allows(self, caller: Caller) -> bool:
         """Whether a caller may use the secret; an admin may use all."""
-        return caller.scope is Scope.ADMIN or caller.scope.value in self.scopes or caller.key_id in self.keys
+        return caller.scope is KeyScope.ADMIN or caller.scope.value in self.scopes or caller.key_id in self.keys
 
 
 class SecretInfo(Struct, frozen=True):

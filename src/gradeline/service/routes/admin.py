@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from gradeline.model import clean_text
 from gradeline.service.audit import LOCAL_ACTOR, AuditEntry, AuditFilter, AuditPage
-from gradeline.service.auth import LASTS_S, ApiKey, Scope, Session, requires
+from gradeline.service.auth import LASTS_S, ApiKey, KeyScope, Session, requires
 from gradeline.service.errors import Code, ServiceError, not_found
 from gradeline.service.limits import address_of
 from gradeline.service.middleware import AuthMiddleware, cookie_name, is_plain_loopback, session_token
@@ -45,7 +45,7 @@ _ENTRY = AuditEntry(
         AuditPage, errors=(400,), example=AuditPage(entries=[_ENTRY], count=1, next_cursor=None)
     ),
 )
-@requires(Scope.ADMIN)
+@requires(KeyScope.ADMIN)
 def list_audit_entries(
     request: Request,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 100,
@@ -87,7 +87,7 @@ _SECRET = SecretInfo(
 
 
 @secrets_router.get("", responses=document_responses(SecretList, errors=(), example=SecretList([_SECRET], 1, 1)))
-@requires(Scope.ADMIN)
+@requires(KeyScope.ADMIN)
 def list_secrets(request: Request) -> Response:
     """All secrets without their values: names, addresses, places, and who may use them."""
     found = service_of(request).secrets.all()
@@ -95,7 +95,7 @@ def list_secrets(request: Request) -> Response:
 
 
 @secrets_router.put("/{name}", responses=document_responses(SecretInfo, errors=(400,), example=_SECRET))
-@requires(Scope.ADMIN)
+@requires(KeyScope.ADMIN)
 def put_secret(name: Name, body: SecretBody, request: Request) -> Response:
     """Store a secret, or replace it whole. A target uses it as `headers: {Authorization: {secret: NAME}}`.
 
@@ -108,7 +108,7 @@ def put_secret(name: Name, body: SecretBody, request: Request) -> Response:
 
 
 @secrets_router.delete("/{name}", status_code=204, responses=document_responses(status=204, errors=(404,)))
-@requires(Scope.ADMIN)
+@requires(KeyScope.ADMIN)
 def delete_secret(name: Name, request: Request) -> Response:
     """Delete a secret. Runs that need it fail from then on."""
     if not service_of(request).secrets.delete(name, recorder_of(request, "secret.delete")):
@@ -136,18 +136,18 @@ class SessionState(Struct, frozen=True):
 
     local: bool
     """No key is needed: the service is bound to this machine alone, and no key was ever made."""
-    scope: Scope
+    scope: KeyScope
     key_id: str | None
     csrf_token: str | None
     """For the header `X-CSRF-Token` of every write; None where no cookie is used."""
     expires_at: str | None
 
 
-_SESSION = SessionState(False, Scope.RUN, "0123456789ab", "5f0c", "2026-01-15T22:00:00.000Z")
+_SESSION = SessionState(False, KeyScope.RUN, "0123456789ab", "5f0c", "2026-01-15T22:00:00.000Z")
 
 
 @session_router.post("", responses=document_responses(SessionState, errors=(400, 401), example=_SESSION))
-@requires(Scope.PUBLIC)
+@requires(KeyScope.PUBLIC)
 async def sign_in(body: SignIn, request: Request) -> Response:
     """Sign in with a key. The session is a cookie that scripts cannot read; it ends with the key."""
     guard: AuthMiddleware = request.app.state.guard
@@ -173,7 +173,7 @@ def _opened(request: Request, text: str) -> tuple[Session, ApiKey] | None:
 
 
 @session_router.get("", responses=document_responses(SessionState, errors=(), example=_SESSION))
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 def get_session(request: Request) -> Response:
     """Who is signed in, and the token for writing."""
     service = service_of(request)
@@ -193,7 +193,7 @@ def get_session(request: Request) -> Response:
 
 
 @session_router.delete("", status_code=204, responses=document_responses(status=204, errors=()))
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 def sign_out(request: Request) -> Response:
     """End the session."""
     service = service_of(request)

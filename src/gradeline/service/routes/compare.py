@@ -11,7 +11,7 @@ from gradeline.engine.ranking import FEWEST
 from gradeline.engine.trend import LAST
 from gradeline.errors import ConfigError
 from gradeline.rest_types import EvaluationComparison, RankedEvaluations, SuiteTrend
-from gradeline.service.auth import Scope, requires
+from gradeline.service.auth import KeyScope, requires
 from gradeline.service.comparisons import Excerpts, compared, ranked, suite_trend
 from gradeline.service.errors import Code, ServiceError
 from gradeline.service.openapi import document_responses
@@ -81,7 +81,7 @@ _EXAMPLE: dict[str, Any] = {
 
 
 @router.get("/compare", responses=document_responses(EvaluationComparison, example=_EXAMPLE))
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 def compare_evaluations(
     request: Request,
     baseline: Annotated[str, Query(description="The id of the evaluation to compare with.")],
@@ -153,7 +153,7 @@ _MOST = 50
 
 
 @router.get("/ranking", responses=document_responses(RankedEvaluations, example=_RANKED))
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 def rank_evaluations(
     request: Request,
     ids: Annotated[str, Query(max_length=5000, description="Three or more ids, with commas between them.")],
@@ -202,7 +202,7 @@ _TREND: dict[str, Any] = {
 
 
 @router.get("/trend", responses=document_responses(SuiteTrend, example=_TREND))
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 def trend_of_suite(
     request: Request,
     suite: Annotated[str, Query(min_length=1, max_length=1000, description="The name of the suite.")],

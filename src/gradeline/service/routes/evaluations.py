@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from gradeline.rest_types import Evaluation, TrialResult
-from gradeline.service.auth import Scope, requires
+from gradeline.service.auth import KeyScope, requires
 from gradeline.service.errors import Code, ServiceError
 from gradeline.service.evaluations import EvaluationPage, Evaluations, RunStorage
 from gradeline.service.events import EventBroker, RunEvent
@@ -174,7 +174,7 @@ class Regrade(BaseModel):
     status_code=201,
     responses=document_responses(Evaluation, 201, (400, 403, 409, 422, 429), example=_RUN),
 )
-@requires(Scope.RUN)
+@requires(KeyScope.RUN)
 def start_evaluation(
     request: Request,
     body: NewEvaluation,
@@ -191,7 +191,7 @@ def start_evaluation(
 
 
 @router.get("", responses=document_responses(EvaluationPage, errors=(400,), example=_PAGE))
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 def list_evaluations(
     request: Request,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 50,
@@ -217,14 +217,14 @@ def list_evaluations(
 
 
 @router.get("/{evaluation_id}", responses=document_responses(Evaluation, errors=(404,), example=_RUN))
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 def get_evaluation(request: Request, evaluation_id: str) -> Response:
     """A run, with how far it has come."""
     return success(_evaluations(request).get(evaluation_id))
 
 
 @router.get("/{evaluation_id}/storage", responses=document_responses(RunStorage, errors=(404,), example=_STORAGE))
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 def get_evaluation_storage(request: Request, evaluation_id: str) -> Response:
     """What a run takes in the store: an estimate. All rows of the run are read, so it is not part of the run itself."""
     return success(_evaluations(request).storage(evaluation_id))
@@ -236,7 +236,7 @@ def get_evaluation_storage(request: Request, evaluation_id: str) -> Response:
         {"type": "string"}, errors=(404,), content_type="application/yaml", example="name: Capitals\n"
     ),
 )
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 def get_evaluation_suite(request: Request, evaluation_id: str) -> Response:
     """The run's suite as YAML, with its cases, for `gradeline run FILE`. Secrets are `${NAME}` there."""
     text = _evaluations(request).suite(evaluation_id)
@@ -249,7 +249,7 @@ def get_evaluation_suite(request: Request, evaluation_id: str) -> Response:
     status_code=202,
     responses=document_responses(Evaluation, 202, (404, 409), example=_RUN),
 )
-@requires(Scope.RUN)
+@requires(KeyScope.RUN)
 def cancel_evaluation(request: Request, evaluation_id: str) -> Response:
     """End a run that waits or is worked on. What is in flight is finished first, within seconds."""
     return success(_evaluations(request).cancel(evaluation_id, recorder_of(request, "evaluation.cancel")), 202)
@@ -260,7 +260,7 @@ def cancel_evaluation(request: Request, evaluation_id: str) -> Response:
     status_code=202,
     responses=document_responses(Evaluation, 202, (400, 404, 409, 429), example=_RUN),
 )
-@requires(Scope.RUN)
+@requires(KeyScope.RUN)
 def resume_evaluation(request: Request, evaluation_id: str, body: Resume = _RESUME) -> Response:
     """Continue a run that was cancelled or failed: what is missing is asked and graded.
 
@@ -277,7 +277,7 @@ def resume_evaluation(request: Request, evaluation_id: str, body: Resume = _RESU
     status_code=202,
     responses=document_responses(Evaluation, 202, (404, 409, 429), example=_RUN),
 )
-@requires(Scope.RUN)
+@requires(KeyScope.RUN)
 def retry_failed_results(request: Request, evaluation_id: str) -> Response:
     """Ask again where the agent's call failed, and grade again where a grader failed. Ids of results stay."""
     record = recorder_of(request, "evaluation.retry_failed")
@@ -289,7 +289,7 @@ def retry_failed_results(request: Request, evaluation_id: str) -> Response:
     status_code=201,
     responses=document_responses(Evaluation, 201, (400, 404, 409, 429), example={**_RUN, "parent": _ID}),
 )
-@requires(Scope.RUN)
+@requires(KeyScope.RUN)
 def regrade_evaluation(request: Request, evaluation_id: str, body: Regrade) -> Response:
     """A new run that grades the answers of this one by other graders. The agent is never called."""
     entries = _plain(body.grader_ids)
@@ -300,7 +300,7 @@ def regrade_evaluation(request: Request, evaluation_id: str, body: Regrade) -> R
 
 
 @router.delete("/{evaluation_id}", status_code=204, responses=document_responses(None, 204, (404, 409)))
-@requires(Scope.ADMIN)
+@requires(KeyScope.ADMIN)
 def delete_evaluation(request: Request, evaluation_id: str) -> Response:
     """Delete a run with all its results, for good."""
     _evaluations(request).delete(evaluation_id, recorder_of(request, "evaluation.delete"))
@@ -381,7 +381,7 @@ class TryAgent(BaseModel):
 
 
 @trials_router.post("/try", responses=document_responses(TrialResult, errors=(400, 403, 429), example=_TRY_RESULT))
-@requires(Scope.RUN)
+@requires(KeyScope.RUN)
 async def try_agent(request: Request, body: TryAgent) -> Response:
     """Ask an agent once and look at it: the request as it was sent, the raw answer, and what was read from it.
 
@@ -409,7 +409,7 @@ _EVENT_RESPONSES = {
 
 
 @events_router.get("/{evaluation_id}/events", responses=_EVENT_RESPONSES)
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 async def follow_evaluation(
     request: Request,
     evaluation_id: str,

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from gradeline.rest_types import GraderInfo, Score
-from gradeline.service.auth import Scope, requires
+from gradeline.service.auth import KeyScope, requires
 from gradeline.service.errors import Code, ServiceError, not_found
 from gradeline.service.grader_definitions import ID_PATTERN, MAX_DESCRIPTION, MAX_NAME, UNSAVED
 from gradeline.service.graders import ResolvedGrader, StoredGraders
@@ -140,7 +140,7 @@ class PreviewRequest(BaseModel):
         GraderList, errors=(400,), example={"graders": [_STORED], "count": 1, "total": 1, "next_cursor": None}
     ),
 )
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 def list_graders(
     request: Request,
     limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
@@ -155,14 +155,14 @@ def list_graders(
 
 
 @router.post("", status_code=201, responses=document_responses(GraderInfo, 201, (400, 409), example=_STORED))
-@requires(Scope.ADMIN)
+@requires(KeyScope.ADMIN)
 def create_grader(request: Request, body: NewGrader) -> Response:
     """Store a grader. Its definition is checked whole; ``details.errors`` names what is wrong by path."""
     return success(_graders(request).create(body.model_dump(), recorder_of(request, "create")), 201)
 
 
 @router.get("/{grader_id}", responses=document_responses(GraderInfo, errors=(400, 404), example=_STORED))
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 def get_grader(
     request: Request,
     grader_id: str,
@@ -173,7 +173,7 @@ def get_grader(
 
 
 @router.put("/{grader_id}", responses=document_responses(GraderInfo, errors=(400, 403, 404), example=_STORED))
-@requires(Scope.ADMIN)
+@requires(KeyScope.ADMIN)
 def update_grader(request: Request, grader_id: str, body: GraderChanges) -> Response:
     """Replace the fields that are given, as a new version. A new name or description keeps the fingerprint."""
     changes = body.model_dump(include=body.model_fields_set)
@@ -181,7 +181,7 @@ def update_grader(request: Request, grader_id: str, body: GraderChanges) -> Resp
 
 
 @router.delete("/{grader_id}", status_code=204, responses=document_responses(status=204, errors=(403, 404)))
-@requires(Scope.ADMIN)
+@requires(KeyScope.ADMIN)
 def delete_grader(request: Request, grader_id: str) -> Response:
     """Delete a grader. The runs that used it keep what they used."""
     _graders(request).delete(grader_id, recorder_of(request, "delete"))
@@ -189,7 +189,7 @@ def delete_grader(request: Request, grader_id: str) -> Response:
 
 
 @router.post("/{grader_id}/preview", responses=document_responses(Score, errors=(400, 403, 404, 429), example=_SCORE))
-@requires(Scope.RUN)
+@requires(KeyScope.RUN)
 async def preview_grader(request: Request, grader_id: str, body: PreviewRequest) -> Response:
     """Grade a text or a stored result; nothing is stored. For the id "new" the definition is in the body.
 
@@ -224,7 +224,7 @@ def _previewed(request: Request, grader_id: str, body: PreviewRequest) -> Resolv
         return _graders(request).named(grader_id, body.config)
     if grader_id != UNSAVED:
         raise not_found("unsaved grader", grader_id)
-    if not caller_of(request).scope.includes(Scope.ADMIN):
+    if not caller_of(request).scope.includes(KeyScope.ADMIN):
         raise ServiceError(Code.FORBIDDEN, "A definition needs a key of scope 'admin', as storing one does")
     definition = body.definition.model_dump(exclude_unset=True)
     if body.config is not None:

@@ -15,7 +15,7 @@ from gradeline.errors import Outcome
 from gradeline.model import Record, Run, clean_text, quote
 from gradeline.model.response import ResponseStatus
 from gradeline.rest_types import RunHistograms
-from gradeline.service.auth import Scope, requires
+from gradeline.service.auth import KeyScope, requires
 from gradeline.service.errors import Code, ServiceError, not_found
 from gradeline.service.exports import KINDS, Export, Exports, Format
 from gradeline.service.labels import HumanVerdict, Label, LabelChange, LabelledResult, LabelPage, ResultLabels, labelled
@@ -134,7 +134,7 @@ _LatencyMax = Annotated[
 
 
 @router.get("/results", responses=document_responses(ResultPage, example=_PAGE))
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 def list_results(
     request: Request,
     evaluation_id: EvaluationId,
@@ -174,7 +174,7 @@ def list_results(
 
 
 @router.get("/histograms", responses=document_responses(RunHistograms, errors=(404,), example=_HISTOGRAMS))
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 def get_histograms(request: Request, evaluation_id: EvaluationId) -> Response:
     """How scores and latencies are spread over an evaluation.
 
@@ -190,7 +190,7 @@ def get_histograms(request: Request, evaluation_id: EvaluationId) -> Response:
     "/results/{result_id:path}/case-history",
     responses=document_responses(CaseHistory, errors=(404,), example=_CASE_HISTORY),
 )
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 def get_case_history(
     request: Request,
     evaluation_id: EvaluationId,
@@ -206,7 +206,7 @@ def get_case_history(
 
 
 @router.get("/results/{result_id:path}", responses=document_responses(LabelledResult, errors=(404,), example=_DETAIL))
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 def get_result(
     request: Request, evaluation_id: EvaluationId, result_id: Annotated[str, Path(description="The id of a result.")]
 ) -> Response:
@@ -232,7 +232,7 @@ def _export_responses() -> dict[int | str, dict[str, Any]]:
 
 
 @router.get("/export", responses=_export_responses())
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 def export_evaluation(
     request: Request,
     evaluation_id: EvaluationId,
@@ -340,7 +340,7 @@ class LabelBody(BaseModel):
     "/labels",
     responses=document_responses(LabelPage, example=LabelPage(labels=[_LABEL], count=1, total=1, next_cursor=None)),
 )
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 def list_labels(
     request: Request,
     evaluation_id: EvaluationId,
@@ -358,7 +358,7 @@ def list_labels(
     "/results/{result_id:path}/labels",
     responses=document_responses(ResultLabels, errors=(404,), example=ResultLabels(labels=[_LABEL], history=[_CHANGE])),
 )
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 def list_labels_of_result(request: Request, evaluation_id: EvaluationId, result_id: ResultId) -> Response:
     """The human verdicts on one result, and how they came about: a change is added, nothing is overwritten."""
     service = service_of(request)
@@ -371,7 +371,7 @@ def list_labels_of_result(request: Request, evaluation_id: EvaluationId, result_
     "/results/{result_id:path}/labels/{grader_id:path}",
     responses=document_responses(Label, errors=(400, 404, 409), example=_LABEL),
 )
-@requires(Scope.LABEL)
+@requires(KeyScope.LABEL)
 def put_label(
     request: Request, evaluation_id: EvaluationId, result_id: ResultId, grader_id: GraderId, body: LabelBody
 ) -> Response:
@@ -392,7 +392,7 @@ def put_label(
     status_code=204,
     responses=document_responses(status=204, errors=(404,)),
 )
-@requires(Scope.LABEL)
+@requires(KeyScope.LABEL)
 def delete_label(request: Request, evaluation_id: EvaluationId, result_id: ResultId, grader_id: GraderId) -> Response:
     """Take a label back. The result's history of labels keeps it, and who took it back."""
     service, caller = service_of(request), caller_of(request)

@@ -13,7 +13,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 
 from gradeline import __version__
 from gradeline.errors import StoreError
-from gradeline.service.auth import Scope, requires
+from gradeline.service.auth import KeyScope, requires
 from gradeline.service.errors import Code, ServiceError
 from gradeline.service.middleware import PAGE_POLICY, AuthMiddleware
 from gradeline.service.openapi import document_responses, openapi_of
@@ -82,14 +82,14 @@ _READY = Health("ready", __version__)
 
 
 @router.get("/api/health", responses=document_responses(Health, errors=(), example=_HEALTHY))
-@requires(Scope.PUBLIC)
+@requires(KeyScope.PUBLIC)
 async def get_health() -> Response:
     """Whether the service is alive. It says nothing about its store; `/api/ready` does."""
     return success(_HEALTHY)
 
 
 @router.get("/api/ready", responses=document_responses(Health, errors=(503,), example=_READY))
-@requires(Scope.PUBLIC)
+@requires(KeyScope.PUBLIC)
 async def get_ready(request: Request) -> Response:
     """Whether the service can work: its store was written to within the last second."""
     try:
@@ -108,7 +108,7 @@ async def get_ready(request: Request) -> Response:
         {"type": "string"}, errors=(), content_type="text/plain", description="Prometheus's text format."
     ),
 )
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 def get_metrics(request: Request) -> Response:
     """Requests, latencies, runs and queues, for Prometheus."""
     return Response(service_of(request).metrics.text(), media_type=CONTENT_TYPE)
@@ -118,35 +118,35 @@ def get_metrics(request: Request) -> Response:
     "/api/openapi.json",
     responses=document_responses({"type": "object"}, errors=(), envelope=False, description="OpenAPI 3.1."),
 )
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 def get_openapi_document(request: Request) -> Response:
     """This description."""
     return JSONResponse(openapi_of(request.app))
 
 
 @router.get("/api/docs", include_in_schema=False)
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 def get_docs() -> Response:
     """A page that shows the description."""
     return _pages.docs()
 
 
 @router.get("/api/docs/{name}", include_in_schema=False)
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 def get_docs_file(name: str) -> Response:
     """A file of that page."""
     return _pages.docs(name)
 
 
 @router.get("/", include_in_schema=False)
-@requires(Scope.PUBLIC)
+@requires(KeyScope.PUBLIC)
 def get_index() -> Response:
     """The web interface."""
     return _pages.index()
 
 
 @router.get("/assets/{name:path}", include_in_schema=False)
-@requires(Scope.PUBLIC)
+@requires(KeyScope.PUBLIC)
 def get_asset(name: str) -> Response:
     """A file of the web interface."""
     return _pages.asset(name)

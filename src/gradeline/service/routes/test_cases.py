@@ -17,7 +17,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.responses import Response, StreamingResponse
 
 from gradeline.model import quote
-from gradeline.service.auth import Scope, requires
+from gradeline.service.auth import KeyScope, requires
 from gradeline.service.case_files import FileKind, export_cases, import_cases
 from gradeline.service.errors import Code, ServiceError
 from gradeline.service.openapi import document_responses
@@ -145,7 +145,7 @@ _Text = Annotated[str | None, Query(max_length=500, description="A text in any o
 
 
 @router.post("", status_code=201, responses=document_responses(_CASE_SCHEMA, 201, (400,), example=_STORED))
-@requires(Scope.RUN)
+@requires(KeyScope.RUN)
 def create_test_case(request: Request, body: NewTestCase) -> Response:
     """Store a test case."""
     case = _cases(request).create(body.model_dump(), caller_of(request).key_id, recorder_of(request, "create"))
@@ -158,7 +158,7 @@ def create_test_case(request: Request, body: NewTestCase) -> Response:
         _PAGE_SCHEMA, errors=(400,), example={"test_cases": [_STORED], "count": 1, "total": 1, "next_cursor": None}
     ),
 )
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 def list_test_cases(
     request: Request,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
@@ -184,7 +184,7 @@ def list_test_cases(
     responses=document_responses(_IMPORTED, 201, (400, 413, 415), example={"imported": 2}),
     openapi_extra=_IMPORT_BODY,
 )
-@requires(Scope.RUN)
+@requires(KeyScope.RUN)
 async def import_test_cases(
     request: Request,
     format: Annotated[  # noqa: A002 - the contract's name
@@ -211,7 +211,7 @@ _EXPORTED[200]["content"]["text/csv"] = {"schema": {"type": "string"}, "example"
 
 
 @router.get("/export", responses=_EXPORTED)
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 def export_test_cases(
     request: Request,
     format: Annotated[FileKind, Query()] = FileKind.JSONL,  # noqa: A002 - the contract's name
@@ -233,14 +233,14 @@ def export_test_cases(
 
 
 @router.get("/{test_case_id}", responses=document_responses(_CASE_SCHEMA, errors=(404,), example=_STORED))
-@requires(Scope.READ)
+@requires(KeyScope.READ)
 def get_test_case(request: Request, test_case_id: str) -> Response:
     """One test case."""
     return success(shown(_cases(request).get(test_case_id)))
 
 
 @router.put("/{test_case_id}", responses=document_responses(_CASE_SCHEMA, example=_STORED))
-@requires(Scope.RUN)
+@requires(KeyScope.RUN)
 def update_test_case(request: Request, test_case_id: str, body: TestCaseChanges) -> Response:
     """Replace the fields that are given; the others stay. Runs that are done keep the texts they had."""
     changes = body.model_dump(include=body.model_fields_set)
@@ -248,14 +248,14 @@ def update_test_case(request: Request, test_case_id: str, body: TestCaseChanges)
 
 
 @router.delete("/{test_case_id}", status_code=204, responses=document_responses(status=204, errors=(403, 404)))
-@requires(Scope.RUN)
+@requires(KeyScope.RUN)
 def delete_test_case(request: Request, test_case_id: str) -> Response:
     """Delete a test case. The runs that used it keep its texts.
 
     A key of scope `run` deletes what it has created itself; a key of scope `admin` deletes any.
     """
     caller = caller_of(request)
-    key_id = None if caller.scope is Scope.ADMIN else caller.key_id
+    key_id = None if caller.scope is KeyScope.ADMIN else caller.key_id
     _cases(request).delete(test_case_id, key_id, recorder_of(request, "delete"))
     return nothing()
 
