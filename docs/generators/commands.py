@@ -18,7 +18,8 @@ def command_line() -> str:
 
 def _lines() -> Iterator[str]:
     context = click.Context(cli, info_name="gradeline")
-    yield from ("# Command line", "", f"{GENERATED} `gradeline COMMAND --help` shows the same.", "")
+    yield from ("# Command line", "", "All commands with their options; `gradeline COMMAND --help` shows the same.")
+    yield from (GENERATED, "")
     yield from ("Every command takes these options, before or after its name:", "")
     yield from _options(cli, context, set())
     common = {param.name for param in cli.get_params(context)}

@@ -18,7 +18,8 @@ def graders_and_extractors() -> str:
 
 def _lines() -> Iterator[str]:
     yield from ("# Graders and extractors", "")
-    yield f"{GENERATED} `gradeline graders NAME` shows the same. Keys that begin with `x-` are free for your own use."
+    yield "All graders and extractors with their options; `gradeline graders NAME` shows the same. Keys that begin with"
+    yield f"`x-` are free for your own use. {GENERATED}"
     yield from ("", "## Graders", "")
     for entry in graders.registry.list():
         yield from _section(entry)

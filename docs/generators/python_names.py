@@ -33,7 +33,8 @@ def python_names() -> str:
 
 
 def _lines() -> Iterator[str]:
-    yield from ("# Python names", "", f"{GENERATED} Anything not listed here may change without notice.", "")
+    yield from ("# Python names", "", "All public names with their signatures. Other names may change without notice.")
+    yield from ("`python -c 'import gradeline; help(gradeline.run_suite)'` shows one in full.", GENERATED, "")
     top = set(import_module("gradeline").__all__)
     for name in MODULES:
         module = import_module(name)

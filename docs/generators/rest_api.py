@@ -43,7 +43,7 @@ def rest_api() -> str:
 
 
 def _lines(document: Tree) -> Iterator[str]:
-    yield from ("# REST API", "", GENERATED, "", *_INTRODUCTION.splitlines(), "")
+    yield from ("# REST API", "", *_INTRODUCTION.splitlines(), "", GENERATED, "")
     yield from _failures(document)
     by_tag: dict[str, list[tuple[str, str, Tree]]] = {}
     for path, operations in document["paths"].items():
