@@ -67,12 +67,8 @@ def failures() -> str:
 
 
 def _lines() -> Iterator[str]:
-    yield from (
-        "# Exit codes and errors",
-        "",
-        "The exit codes of all commands, and the types of errors in records. `gradeline show",
-    )
-    yield from (f"latest` prints the errors of your last run. {GENERATED}", "", "## Exit codes", "")
+    yield from ("# Exit codes and errors", "", "The exit codes of all commands, and the types of errors in records.")
+    yield from (f"`gradeline show latest` prints the errors of your last run. {GENERATED}", "", "## Exit codes", "")
     documented = {int(code) for code in re.findall(r"\b\d+\b", cli.epilog or "")}
     if documented != set(_CODES):
         raise ValueError(f"the help has the exit codes {sorted(documented)}, this page {sorted(_CODES)}")
