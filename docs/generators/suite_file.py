@@ -9,7 +9,7 @@ from typing import Any
 from gradeline import targets
 from gradeline.model.config import config_schema
 from gradeline.suite.declaration import REWARDS, BudgetSpec, CaseEntry, GraderEntry, PriceSpec, SuiteFile, TargetEntry
-from gradeline.suite.letta_dialects import IGNORED
+from gradeline.suite.letta_dialects import IGNORED, aliases_of
 from gradeline.suite.schema import declared_keys
 from gradeline.verdict import gate_schema
 from gradeline.verdict.gate import BaseGate
@@ -122,6 +122,9 @@ def _gates() -> Iterator[str]:
         name = schema["properties"]["kind"]["enum"][0]
         yield from (f"### {name}", "", cell(schema["description"].split("\n\n")[0]), "")
         yield from options(schema, settings)
+        if name == "simple":
+            names = ", ".join(f"{code(alias.spelling)} for {code(alias.key)}" for alias in aliases_of("gate"))
+            yield from (f"letta-evals' names are also accepted: {names}.", "")
 
 
 def _summary(declaration: type) -> str:

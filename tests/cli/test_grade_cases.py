@@ -148,10 +148,10 @@ class TestWrongCalls:
             ("{", "cases.jsonl:1: not JSON: it ends too early, got '{'"),
             ("[1]", 'cases.jsonl:1: expected {"input": …, "submission": …}, got [1]'),
             ({"input": "q"}, "cases.jsonl:1: submission: must be the text to grade, got None"),
-            ({"submission": "a", "metadata": 3}, "cases.jsonl:1: metadata: must be a mapping, got 3"),
-            ({"submission": "a", "ground_truth": {}}, "cases.jsonl:1: ground_truth: must be a text or a list of texts"),
-            ({"submission": "a", "tags": "x"}, "cases.jsonl:1: tags: must be a list of texts, got 'x'"),
-            ({"submission": "a", "id": [1]}, "cases.jsonl:1: id: must be a text or a whole number, got [1]"),
+            ({"submission": "a", "metadata": 3}, "cases.jsonl:1: metadata: expected a mapping, got 3"),
+            ({"submission": "a", "ground_truth": {}}, "cases.jsonl:1: ground_truth: expected a string or a list of strings"),
+            ({"submission": "a", "tags": "x"}, "cases.jsonl:1: tags: expected a list of strings, got 'x'"),
+            ({"submission": "a", "id": [1]}, "cases.jsonl:1: id: expected a string or a whole number, got [1]"),
             ("", "cases.jsonl: contains no cases"),
         ],
     )
@@ -164,7 +164,7 @@ class TestWrongCalls:
         cases = write_cases(folder, {"id": 1, "submission": "a"}, {"id": "1", "submission": "b"})
         ran = gradeline("grade", folder / "graders.py", cases)
         assert ran.code == 2
-        assert "cases.jsonl:3: a case with the id '1' stands above already" in ran.err
+        assert "cases.jsonl:3: another case above has the id '1'" in ran.err
 
     @pytest.mark.parametrize(
         ("source", "function", "message"),

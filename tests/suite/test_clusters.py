@@ -79,16 +79,16 @@ def test_a_list_or_object_names_no_cluster(value: Any, tmp_path: Path) -> None:
     path.write_text(json.dumps(row(id="first", metadata={"document": value})))
     with pytest.raises(DatasetError) as caught:
         list(open_dataset(path, cluster=DOCUMENT))
-    expected = f"case 'first': metadata.document must be a text, a number, true or false, got {value!r}"
+    expected = f"case 'first': metadata.document must be a string, a number, true or false, got {value!r}"
     assert f"{path}:1" in str(caught.value)
     assert expected in str(caught.value)
-    with pytest.raises(DatasetError, match="cluster: must be a text, a number, true or false"):
+    with pytest.raises(DatasetError, match="cluster: expected a string, a number, true or false"):
         clusters([row(cluster=value)])
 
 
 def test_stored_cases_with_a_bad_value_are_named() -> None:
     sample = Sample("first", "q", metadata={"document": ["a"]})
-    with pytest.raises(ConfigError, match=r"cluster: case 'first': metadata\.document must be a text"):
+    with pytest.raises(ConfigError, match=r"cluster: case 'first': metadata\.document must be a string"):
         list(DOCUMENT.of_cases([sample]))
 
 

@@ -120,20 +120,20 @@ class TestRows:
             ({"input": []}, "dataset[0].input: must not be empty, got []"),
             ({"input": ["a", ""]}, "dataset[0].input: must not be empty, got ['a', '']"),
             ({"prompt": ""}, "dataset[0].prompt: must not be empty"),
-            ({"input": {}}, "dataset[0].input: must be a text or a list of texts, got {}"),
-            ({"input": ["a", None]}, "dataset[0].input: must be a text or a list of texts"),
-            ({"ground_truth": ["x"]}, "ground_truth: is a list, so the input must be a list of as many turns"),
-            ({"input": ["a"], "ground_truth": ["x", "y"]}, "ground_truth: has 2 texts for 1 turns of input"),
-            ({"metadata": 3}, "metadata: must be a mapping, got 3"),
-            ({"agent_args": []}, "agent_args: must be a mapping, got []"),
-            ({"metadata": {"extra_vars": 3}}, "metadata.extra_vars: must be a mapping, got 3"),
-            ({"tags": "x"}, "tags: must be a list of texts, got 'x'"),
-            ({"tags": [1]}, "tags: must be a list of texts, got [1]"),
-            ({"rubric": 3}, "rubric: must be a text, got 3"),
-            ({"rubric": "a", "rubric_path": "b"}, "rubric_path: stands beside rubric; keep one of them"),
-            ({"id": True}, "id: must be a text or a whole number, got True"),
-            ({"id": ""}, "id: must be a text or a whole number, got ''"),
-            ({"sample_id": 1.5}, "sample_id: must be a text or a whole number, got 1.5"),
+            ({"input": {}}, "dataset[0].input: expected a string or a list of strings, got {}"),
+            ({"input": ["a", None]}, "dataset[0].input: expected a string or a list of strings"),
+            ({"ground_truth": ["x"]}, "ground_truth: is a list, so input must be a list with the same number of turns"),
+            ({"input": ["a"], "ground_truth": ["x", "y"]}, "ground_truth: has 2 items for 1 turn of input"),
+            ({"metadata": 3}, "metadata: expected a mapping, got 3"),
+            ({"agent_args": []}, "agent_args: expected a mapping, got []"),
+            ({"metadata": {"extra_vars": 3}}, "metadata.extra_vars: expected a mapping, got 3"),
+            ({"tags": "x"}, "tags: expected a list of strings, got 'x'"),
+            ({"tags": [1]}, "tags: expected a list of strings, got [1]"),
+            ({"rubric": 3}, "rubric: expected a string, got 3"),
+            ({"rubric": "a", "rubric_path": "b"}, "rubric_path: conflicts with rubric; keep one of them"),
+            ({"id": True}, "id: expected a string or a whole number, got True"),
+            ({"id": ""}, "id: expected a string or a whole number, got ''"),
+            ({"sample_id": 1.5}, "sample_id: expected a string or a whole number, got 1.5"),
             ({"x": float("nan")}, "$.x: nan is not a finite number"),
             ({"id": 1 << 5_000}, "$.id: an integer of 5001 bits is too large"),
             ({"input": "x" * 10_000_001}, "holds a text of more than 10,000,000 characters"),
@@ -149,7 +149,7 @@ class TestRows:
 
     def test_an_id_stands_once(self) -> None:
         rows = [{"input": "a", "id": 1}, {"input": "b", "id": "1"}]
-        assert problem(rows) == "dataset[1]: a case with the id '1' stands above already"
+        assert problem(rows) == "dataset[1]: another case above has the id '1'"
         assert "named by its number" in problem([{"input": "a", "id": "1"}, {"input": "b"}])
 
     def test_text_is_made_storable(self) -> None:
@@ -158,7 +158,7 @@ class TestRows:
     def test_an_inline_row_has_its_place_in_the_suite(self) -> None:
         document = parse_document(b"dataset:\n  - input: a\n  - input: b\n    tags: x\n", "suite.yaml")
         rows = document.data["dataset"]
-        assert problem(rows, place_of=document.place).startswith("suite.yaml:4:11: dataset[1].tags: must be a list")
+        assert problem(rows, place_of=document.place).startswith("suite.yaml:4:11: dataset[1].tags: expected a list")
 
 
 class TestChoosing:
@@ -293,8 +293,8 @@ class TestCsv:
             ("input,input\n", "a.csv:1: the column 'input' stands twice"),
             ("input;ground_truth\n", "a.csv:1: one column named 'input;ground_truth'; separate columns with commas"),
             ("input,agent_args\nq,[1]\n", "a.csv:2: agent_args: must be a JSON object, got '[1]'"),
-            ("input,tags\nq,[x]\n", "a.csv:2: tags: must be a list of texts"),
-            ('input,ground_truth\nq,"[""x""]"\n', "a.csv:2: ground_truth: is a list, so the input must be a list"),
+            ("input,tags\nq,[x]\n", "a.csv:2: tags: expected a list of strings"),
+            ('input,ground_truth\nq,"[""x""]"\n', "a.csv:2: ground_truth: is a list, so input must be a list"),
         ],
     )
     def test_a_bad_row_is_named(self, folder: Path, text: str, message: str) -> None:

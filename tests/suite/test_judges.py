@@ -147,8 +147,8 @@ def test_every_fault_is_told_with_its_place(folder: Path) -> None:
     bundled = (
         "name the agent that judges, here or by agent_id; the one that letta-evals 0.5 to 0.19.0 contains is in its"
         " wheel: pip download --no-deps letta-evals==0.19.0, then unzip -p letta_evals-0.19.0-*.whl"
-        " letta_evals/graders/letta-evals-judge-agent.af > judge.af, and write agent_file: judge.af; or let a model"
-        " judge by the same prompt: kind: model_judge"
+        " letta_evals/graders/letta-evals-judge-agent.af > judge.af, and write agent_file: judge.af; or use a model"
+        " with the same prompt: kind: model_judge"
     )
     assert faults(folder, graders) == [
         "5:6: graders.a.prompt: is required: define the grading with prompt, prompt_path, rubric or checklist",
@@ -161,9 +161,9 @@ def test_every_fault_is_told_with_its_place(folder: Path) -> None:
         "11:48: graders.g.config.prompt_path: 'none.txt' cannot be read: no such file",
         f"12:6: graders.h.agent_file: {bundled}",
         f"13:44: graders.i.agent_file: {folder}/none.af cannot be read: No such file or directory",
-        "14:46: graders.j.timeout: stands both beside and inside 'config'; keep one",
+        "14:46: graders.j.timeout: is written both inside 'config' and next to it; keep one",
         "15:52: graders.k.judges[1].model: name the judging model of vllm, here or with --set",
-        "16:45: graders.l.config: must be a mapping, got 3",
+        "16:45: graders.l.config: expected a mapping, got 3",
     ]
 
 
@@ -247,7 +247,7 @@ class TestAgentsAsJudges:
         )
         none = "has no effect here: the agent that judges has its own model"
         assert warnings(folder, f"  a: {grader}\n") == [
-            "5:29: graders.a.prompt: {mood} is no placeholder and stays as it is, unless a case has 'mood' in its"
+            "5:29: graders.a.prompt: {mood} is literal text, not a placeholder, unless a case has 'mood' in its"
             " rubric_vars",
             f"5:81: graders.a.model: {none}",
             f"5:104: graders.a.provider: {none}",
@@ -269,7 +269,7 @@ def test_no_key_is_needed_to_read_a_suite(folder: Path, monkeypatch: pytest.Monk
         (
             "{kind: model_judge, prompt: '{submission} {mood}', model: m}",
             [
-                "5:34: graders.a.prompt: {mood} is no placeholder and stays as it is, unless a case has 'mood' in its"
+                "5:34: graders.a.prompt: {mood} is literal text, not a placeholder, unless a case has 'mood' in its"
                 " rubric_vars"
             ],
         ),
@@ -284,7 +284,7 @@ def test_no_key_is_needed_to_read_a_suite(folder: Path, monkeypatch: pytest.Monk
             "{kind: panel, prompt: x, judges: [{model: gpt-4o}, {model: gpt-5}]}",
             [
                 f"5:28: graders.a.prompt: {NOT_MENTIONED}",
-                "5:39: graders.a.judges: all judges are of the family openai, and share its biases; add one of another"
+                "5:39: graders.a.judges: all judges are of the family openai and share its biases; add one of another"
                 " family",
             ],
         ),
@@ -297,7 +297,7 @@ def test_what_is_odd_is_warned_of(folder: Path, grader: str, warned: list[str]) 
 def test_a_placeholder_in_a_file_is_warned_of_too(folder: Path) -> None:
     (folder / "rubric.txt").write_text("{submission} {mood}")
     (warning,) = warnings(folder, "  a: {kind: model_judge, prompt_path: rubric.txt, model: m}\n")
-    assert warning.startswith("5:39: graders.a.prompt_path: {mood} is no placeholder")
+    assert warning.startswith("5:39: graders.a.prompt_path: {mood} is literal text, not a placeholder")
 
 
 def test_a_dataset_that_cannot_be_read_yet_is_told_once(folder: Path) -> None:

@@ -269,7 +269,7 @@ def test_a_fault_beside_the_graders_is_named(folder: Path, text: str, message: s
         ("models: small", "target.models: expected a list of names, got 'small'"),
         ("models: [a, a]", "target.models: names 'a' twice; for several runs of one model use repeats"),
         ("models: [a], model_handles: [b]", "target.model_handles: is another name of 'models'; keep one of them"),
-        ("models: [a], model: b", "target.model: stands beside 'models'; keep one of them"),
+        ("models: [a], model: b", "target.model: conflicts with 'models'; keep one of them"),
     ],
 )
 def test_a_fault_in_the_models_is_named(folder: Path, models: str, message: str) -> None:

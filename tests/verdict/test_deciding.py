@@ -10,7 +10,7 @@ import pytest
 from gradeline.verdict import Gate, PairedScores, ScoreColumn, Verdict, decide, order_finding, read_gate
 
 KINDS: dict[str, dict[str, Any]] = {
-    "unkinded": {"metric": "accuracy", "op": "gte", "value": 0.5},
+    "unkinded": {"aggregation": "accuracy", "op": "gte", "value": 0.5},
     "simple": {"kind": "simple", "metric_key": "a", "aggregation": "avg_score", "op": "gte", "value": 0.5},
     "weighted_average": {
         "kind": "weighted_average",

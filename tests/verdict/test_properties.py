@@ -36,8 +36,8 @@ SIMPLE = with_settings(
         optional={"pass_threshold": SCORE},
     )
 )
-OLDER = st.fixed_dictionaries(
-    {"op": OPS, "value": NUMBER}, optional={"metric": st.just("accuracy"), "pass_op": OPS, "pass_value": SCORE}
+UNKINDED = st.fixed_dictionaries(
+    {"op": OPS, "value": NUMBER}, optional={"aggregation": st.just("accuracy"), "pass_op": OPS, "pass_threshold": SCORE}
 )
 WEIGHTED = st.fixed_dictionaries(
     {
@@ -58,7 +58,7 @@ CONSISTENCY = st.tuples(
     COUNTS | st.fixed_dictionaries({"pass_hat": st.integers(1, 4)}),
     st.fixed_dictionaries({"kind": st.just("consistency"), "op": OPS, "value": NUMBER}),
 ).map(lambda parts: parts[0] | parts[1])
-LEAVES = SIMPLE | OLDER | WEIGHTED | REGRESSION | CONSISTENCY
+LEAVES = SIMPLE | UNKINDED | WEIGHTED | REGRESSION | CONSISTENCY
 
 
 def logical(conditions: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:

@@ -30,9 +30,9 @@ LOGICAL = {"kind": "logical", "operator": "and", "conditions": [SIMPLE, WEIGHTED
 
 RIGHT: list[dict[str, Any]] = [
     SIMPLE,
-    {"metric": "accuracy", "op": "gte", "value": 100, "pass_op": "gte", "pass_value": 1.0},
-    {"metric_key": None, "pass_op": None, "pass_value": None, "pass_threshold": None, **SIMPLE},
-    {"kind": None, "metric": None, "aggregation": None, "coverage_floor": None, "agent_errors": None, **SIMPLE},
+    {"aggregation": "accuracy", "op": "gte", "value": 100, "pass_op": "gte", "pass_threshold": 1.0},
+    {"metric_key": None, "pass_op": None, "pass_threshold": None, **SIMPLE},
+    {"kind": None, "aggregation": None, "coverage_floor": None, "agent_errors": None, **SIMPLE},
     {"kind": "simple", "metric_key": "a", "aggregation": "p95", "pass_threshold": 1, **SIMPLE},
     {"coverage_floor": 0.5, "agent_errors": "fail", "require_calibrated": True, **SIMPLE},
     {"x-note": "ours", **SIMPLE},
@@ -98,13 +98,12 @@ def test_every_kind_is_read(given: dict[str, Any], gate: Gate) -> None:
         ({**SIMPLE, "value": True}, ["value: expected a number, got True"]),
         ({**SIMPLE, "value": float("nan")}, ["value: nan is not a finite number"]),
         ({**SIMPLE, "aggregation": "mean"}, ["aggregation: expected one of avg_score, accuracy, min, max, median"]),
-        ({**SIMPLE, "metric": "median"}, ["metric: expected one of avg_score, accuracy, got 'median'"]),
         ({**SIMPLE, "pass_threshold": "1"}, ["pass_threshold: expected a number, got '1'"]),
         (
             {**SIMPLE, "pass_op": "ge"},
             ["pass_op: expected one of gt, gte, lt, lte, eq (did you mean 'gte'?), got 'ge'"],
         ),
-        ({**SIMPLE, "pass_value": [1]}, ["pass_value: expected a number, got [1]"]),
+        ({**SIMPLE, "pass_threshold": [1]}, ["pass_threshold: expected a number, got [1]"]),
         ({**SIMPLE, "metric_key": 1}, ["metric_key: expected the name of a grader, got 1"]),
         ({**SIMPLE, "metric_key": "c"}, ["metric_key: no grader 'c'; the graders are a, b"]),
         ({**SIMPLE, "coverage_floor": 95}, ["coverage_floor: expected a number from 0 to 1, got 95"]),
@@ -134,11 +133,11 @@ def test_all_faults_are_told_at_once() -> None:
 
 
 def test_null_is_the_same_as_nothing() -> None:
-    nothing = dict.fromkeys(("kind", "metric", "aggregation", "pass_op", "coverage_floor", "metric_key"))
+    nothing = dict.fromkeys(("kind", "aggregation", "pass_op", "coverage_floor", "metric_key"))
     assert read_gate({**nothing, **SIMPLE}, ["a"]) == read_gate(SIMPLE, ["a"])
     assert problems({**SIMPLE, "note": None}) == [
         "note: unknown option; use one of coverage_floor, agent_errors, require_calibrated, metric_key, aggregation, "
-        "metric, op, value, pass_threshold, pass_op, pass_value, confidence"
+        "op, value, pass_threshold, pass_op, confidence"
     ]
 
 
@@ -153,7 +152,7 @@ def test_names_are_not_checked_where_the_graders_are_not_known() -> None:
         ({"op": "gte", "value": 80}, ["value: avg_score lies in 0 to 1: 80 decides it before any case is run"]),
         ({"op": "gte", "value": -1}, ["value: avg_score lies in 0 to 1: -1 decides it before any case is run"]),
         (
-            {"metric": "accuracy", "op": "gte", "value": 101},
+            {"aggregation": "accuracy", "op": "gte", "value": 101},
             ["value: accuracy lies in 0 to 1, or to 100 as a percentage: 101 decides it before any case is run"],
         ),
         (
@@ -161,8 +160,8 @@ def test_names_are_not_checked_where_the_graders_are_not_known() -> None:
             ["pass_threshold: has no effect on avg_score; only accuracy asks which cases pass"],
         ),
         (
-            {"metric": "accuracy", "op": "gte", "value": 80, "pass_op": "gt"},
-            ["pass_op: has no effect without pass_value: a case passes as it was graded"],
+            {"aggregation": "accuracy", "op": "gte", "value": 80, "pass_op": "gt"},
+            ["pass_op: has no effect without pass_threshold: a case passes as it was graded"],
         ),
         (
             {**WEIGHTED, "value": 75},
@@ -172,7 +171,7 @@ def test_names_are_not_checked_where_the_graders_are_not_known() -> None:
             {"kind": "logical", "operator": "or", "conditions": [SIMPLE, {"op": "gte", "value": 80}]},
             ["conditions[1].value: avg_score lies in 0 to 1: 80 decides it before any case is run"],
         ),
-        ({"metric": "accuracy", "op": "gte", "value": 100}, []),
+        ({"aggregation": "accuracy", "op": "gte", "value": 100}, []),
         ({"op": "eq", "value": 0}, []),
     ],
 )

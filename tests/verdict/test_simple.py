@@ -50,8 +50,7 @@ def observed(scores: list[float], cases: tuple[int, ...] = (), **fields: Any) ->
         ({"aggregation": "accuracy", "pass_threshold": 0.5}, 0.75, "pass"),
         ({"aggregation": "accuracy", "pass_threshold": 0.5}, 76, "fail"),
         ({"aggregation": "accuracy", "pass_threshold": 0}, 100, "pass"),
-        ({"metric": "accuracy"}, 0.5, "pass"),
-        ({"metric": "accuracy", "pass_op": "gt", "pass_value": 0.4}, 0.75, "pass"),
+        ({"aggregation": "accuracy", "pass_op": "gt", "pass_threshold": 0.4}, 0.75, "pass"),
         ({"aggregation": "min"}, 0.1, "fail"),
         ({"aggregation": "max"}, 1.0, "pass"),
         ({"aggregation": "median"}, 0.75, "pass"),
@@ -64,31 +63,32 @@ def test_a_gate_compares_what_it_says(fields: dict[str, Any], value: float, resu
 
 
 class TestWhichCasesPass:
-    """The rules of letta's releases for accuracy."""
+    """The rules of accuracy."""
 
     @pytest.mark.parametrize(
         ("fields", "passing"),
         [
             ({}, [1.0]),
-            ({"pass_threshold": None, "pass_op": None, "pass_value": None}, [1.0]),
+            ({"pass_threshold": None, "pass_op": None}, [1.0]),
             ({"pass_threshold": 0.5}, [0.5, 0.8, 1.0]),
-            ({"pass_value": 0.8}, [0.8, 1.0]),
-            ({"pass_value": 0.8, "op": "gt"}, [1.0]),
-            ({"pass_value": 0.8, "op": "gt", "pass_op": "lte"}, [0.0, 0.5, 0.8]),
-            ({"pass_value": 0.5, "pass_op": "eq"}, [0.5]),
+            ({"pass_threshold": 0.8}, [0.8, 1.0]),
+            ({"pass_threshold": 0.8, "op": "gt"}, [0.8, 1.0]),
+            ({"pass_threshold": 0.8, "pass_op": "gt"}, [1.0]),
+            ({"pass_threshold": 0.8, "op": "gt", "pass_op": "lte"}, [0.0, 0.5, 0.8]),
+            ({"pass_threshold": 0.5, "pass_op": "eq"}, [0.5]),
             ({"pass_op": "lt"}, [1.0]),
         ],
     )
     def test_a_case_passes_by_its_own_rule(self, fields: dict[str, Any], passing: list[float]) -> None:
         scores = [0.0, 0.5, 0.8, 1.0]
-        passes = gate(metric="accuracy", **fields).passes(ScoreColumn(scores, 4))
+        passes = gate(aggregation="accuracy", **fields).passes(ScoreColumn(scores, 4))
         assert [score for score, passed in zip(scores, passes, strict=True) if passed] == passing
 
     def test_a_score_is_taken_as_the_grader_gave_it(self) -> None:
-        assert gate(metric="accuracy").passes(ScoreColumn([0.9999999999], 1)) == [0]
+        assert gate(aggregation="accuracy").passes(ScoreColumn([0.9999999999], 1)) == [0]
 
     @pytest.mark.parametrize(
-        ("fields", "observed"), [({}, 0.75), ({"pass_threshold": 0.9}, 0.25), ({"pass_value": 0.5}, 0.5)]
+        ("fields", "observed"), [({}, 0.75), ({"pass_threshold": 0.9}, 0.25), ({"pass_threshold": 0.5}, 0.5)]
     )
     def test_a_case_passes_as_it_was_graded_unless_the_gate_has_a_rule(
         self, fields: dict[str, Any], observed: float
@@ -104,7 +104,7 @@ class TestWhichCasesPass:
         assert found.observed == pytest.approx(2 / 3)
 
     def test_the_suites_that_letta_ships_mean_what_they_say(self) -> None:
-        whole = {"metric": "accuracy", "op": "gte", "value": 100, "pass_op": "gte", "pass_value": 1.0}
+        whole = {"aggregation": "accuracy", "op": "gte", "value": 100, "pass_op": "gte", "pass_threshold": 1.0}
         assert verdict([1.0, 1.0, 1.0], **whole).result == "pass"
         assert verdict([1.0, 1.0, 0.9], **whole).result == "fail"
         most = {"kind": "simple", "aggregation": "accuracy", "pass_threshold": 1, "value": 60}
@@ -220,7 +220,13 @@ def test_the_result_says_all_that_a_report_shows() -> None:
 
 
 def test_the_reason_states_the_gates_own_rule_for_a_case() -> None:
-    fields: dict[str, Any] = {"metric": "accuracy", "value": 0.5, "op": "gt", "pass_value": 0.4}
+    fields: dict[str, Any] = {
+        "aggregation": "accuracy",
+        "value": 0.5,
+        "op": "gt",
+        "pass_op": "gt",
+        "pass_threshold": 0.4,
+    }
     assert verdict(SCORES, **fields).reasons == ("exact: accuracy 0.75 > 0.5 is true (a case passes at a score > 0.4)",)
     assert verdict(SCORES, value=0.5, pass_threshold=0.9).reasons == ("exact: avg_score 0.625 ≥ 0.5 is true",)
 
@@ -242,8 +248,6 @@ def test_the_first_grader_is_meant_when_none_is_named() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"aggregation": "accuracy", "metric": "accuracy"}, "metric: is the older name of aggregation"),
-        ({"pass_threshold": 0.5, "pass_value": 0.5}, "pass_threshold: stands beside pass_op or pass_value"),
         ({"op": "above"}, "op: expected one of gt, gte, lt, lte, eq"),
         ({"kind": "weighted"}, "kind: expected one of simple"),
     ],

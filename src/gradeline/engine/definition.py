@@ -12,6 +12,7 @@ from msgspec.json import decode
 
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import Run, Storage
+from gradeline.suite.letta_dialects import rewrite_gate
 from gradeline.verdict import Gate, primary_graders, read_gate
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Rules(Struct, frozen=True):
         """The gate over that run's graders."""
         if self.gate is None:
             return None
-        reading = read_gate(self.gate, tuple(run.graders))
+        reading = read_gate(rewrite_gate(self.gate), tuple(run.graders))
         if reading.problems:
             raise ConfigError(reading.problems, "gate")
         return reading.gate
@@ -96,7 +97,7 @@ class RunDefinition(Struct, frozen=True):
 
     suite: str
     """The path of the suite file."""
-    choice: RunOptions
+    options: RunOptions
     rules: Rules = Rules()
     baselines: dict[str, str] = {}
     """The baseline run of each grader that needs one."""

@@ -82,7 +82,7 @@ def cluster_name(value: object) -> str | None:
         return None
     if isinstance(value, str | int | float):
         return scalar_text(value)
-    raise ValueError(f"must be a text, a number, true or false, got {quote(value)}")
+    raise ValueError(f"must be a string, a number, true or false, got {quote(value)}")
 
 
 def cluster_warnings(samples: Iterable[Sample], path: ClusterPath | None) -> Iterator[str]:

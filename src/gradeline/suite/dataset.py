@@ -21,8 +21,9 @@ from gradeline.suite.case_keys import CaseKeys
 from gradeline.suite.case_rubrics import CaseRubrics
 from gradeline.suite.clusters import ClusterPath
 from gradeline.suite.document import read_document
+from gradeline.suite.letta_dialects import CASE_VARIABLES, spellings
 from gradeline.suite.places import DocumentError, KeyPath, Place, PlaceOf, SuiteProblem, problem_at
-from gradeline.suite.samples import VARIABLES, DatasetError, Row, plain_sample, read_sample
+from gradeline.suite.samples import DatasetError, Row, plain_sample, read_sample
 
 _MAX_TEXT = 10_000_000
 _MAX_ROW = 6 * _MAX_TEXT + 1_000_000
@@ -222,7 +223,7 @@ class RowReader:
         return _cleaned(replace(row, data=data))
 
     def _cell(self, row: Row, name: str, text: str) -> object:
-        if name in ("metadata", *VARIABLES):
+        if name in ("metadata", *CASE_VARIABLES):
             value = _json_or_text(text)
             if not isinstance(value, dict):
                 raise DatasetError(row.problem(f"must be a JSON object, got {quote(text)}", name))
@@ -230,7 +231,7 @@ class RowReader:
         listed = text.startswith("[") and text.endswith("]")
         if name == "tags":
             return _json_or_text(text) if listed else [tag.strip() for tag in text.split(",") if tag.strip()]
-        if listed and name in ("input", "prompt", "ground_truth"):
+        if listed and name in (*spellings("case", "input"), "ground_truth"):
             value = _json_or_text(text)
             if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
                 return value

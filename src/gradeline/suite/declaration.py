@@ -281,7 +281,7 @@ class GraderEntry(_Section, frozen=True, kw_only=True):
 
 Scalar = str | int | float | bool
 _FilledText = Annotated[str, Meta(min_length=1)] | int | float | bool
-_INPUT = "a string or a list of strings, none of them empty"
+_STRING_OR_LIST = "a string or a list of strings"
 
 
 class CaseEntry(Config, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -289,11 +289,11 @@ class CaseEntry(Config, frozen=True, kw_only=True, forbid_unknown_fields=False):
 
     input: Annotated[
         _FilledText | Annotated[list[_FilledText], Meta(min_length=1)] | None,
-        described("What the agent is asked; a list has one message per turn.", expected=_INPUT),
+        described("What the agent is asked; a list has one message per turn.", expected=_STRING_OR_LIST),
     ] = None
     ground_truth: Annotated[
         Scalar | list[Scalar] | None,
-        described("The expected response; a list has one per turn.", expected="a string or a list of strings"),
+        described("The expected response; a list has one per turn.", expected=_STRING_OR_LIST),
     ] = None
     id: Annotated[
         Annotated[str, Meta(min_length=1)] | int | None,
@@ -326,6 +326,16 @@ class CaseEntry(Config, frozen=True, kw_only=True, forbid_unknown_fields=False):
     rubric_path: Annotated[str | None, described("File with the rubric for this case only.", expected="a string")] = (
         None
     )
+
+    def faults(self) -> Iterator[Problem]:
+        if isinstance(self.ground_truth, list) and self.input is not None:
+            if not isinstance(self.input, list):
+                yield Problem("ground_truth", "is a list, so input must be a list with the same number of turns")
+            elif len(self.input) != len(self.ground_truth):
+                turns = f"{len(self.input)} turn" + ("s" if len(self.input) != 1 else "")
+                yield Problem("ground_truth", f"has {len(self.ground_truth)} items for {turns} of input")
+        if self.rubric and self.rubric_path:
+            yield Problem("rubric_path", "conflicts with rubric; keep one of them")
 
 
 @cache

@@ -42,6 +42,8 @@ ALIASES = (
     Alias("suite", "num_runs", "repeats", "D1-D6"),
     Alias("suite", "max_concurrent", "concurrency", "D3-D6"),
     Alias("target", "model_handles", "models", "D1-D6"),
+    Alias("gate", "metric", "aggregation", "D1-D2", values=("avg_score", "accuracy")),
+    Alias("gate", "pass_value", "pass_threshold", "D1-D2"),
     Alias("case", "prompt", "input", "D1-D6"),
     Alias("case", "sample_id", "id", "D4-D6", overrides=True),
 )
@@ -177,20 +179,27 @@ def _rewrite_gate(found: RewrittenSuite, gate: Mapping[str, Any], path: KeyPath)
         return dict(gate)
     simple = _rename(found, "gate", gate, path)
     pass_value = found.renamed.get((*path, "pass_threshold"))
-    if pass_value is not None and simple.get("pass_op") is None:
-        # a case passed by the gate's own operator
-        simple["pass_op"] = simple.get("op")
+    if pass_value is not None and simple.get("pass_op") is None and simple.get("op") in ("gt", "lte", "lt", "eq"):
+        simple["pass_op"] = simple["op"]  # in D1 and D2 a case passes by the operator of the gate
         found.renamed[*path, "pass_op"] = pass_value
     return simple
 
 
+_CASE_NAMES = {
+    alias.key: (alias.spelling, alias.key) if alias.overrides else (alias.key, alias.spelling)
+    for alias in aliases_of("case")
+}
+
+
+def rewrite_gate(gate: object) -> object:
+    """A gate as stored with a run, in gradeline's spelling."""
+    return _rewrite_gate(RewrittenSuite({}, [], [], {}), gate, ()) if isinstance(gate, Mapping) else gate
+
+
 def case_spelling(case: Mapping[str, Any], key: str) -> str:
     """The name under which a case has the key."""
-    names = [key]
-    for alias in aliases_of("case"):
-        if alias.key == key:
-            names.insert(0 if alias.overrides else 1, alias.spelling)
-    return next((name for name in names if case.get(name) is not None), names[0])
+    first, second = _CASE_NAMES[key]
+    return second if case.get(first) is None and case.get(second) is not None else first
 
 
 def case_variables(case: Mapping[str, Any], metadata: dict[str, Any], key: str) -> Any:

@@ -1,21 +1,22 @@
-"""A row of a dataset as a sample, with all that is wrong in it told at once."""
+"""A row of a dataset as a sample, with all its faults reported at once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from gradeline.model import Sample, quote
+from gradeline.errors import Problem
+from gradeline.model import Sample, quote, read_struct
 from gradeline.model.text import scalar_text
 from gradeline.suite.case_keys import CaseKeys
 from gradeline.suite.clusters import cluster_name
+from gradeline.suite.declaration import CaseEntry, keys_of
+from gradeline.suite.letta_dialects import CASE_VARIABLES, case_spelling, case_variables, spellings
 from gradeline.suite.places import KeyPath, PlacedError, PlaceOf, SuiteProblem, problem_at
 
-VARIABLES = ("agent_args", "rubric_vars", "extra_vars")
-_NAMED = frozenset({"input", "prompt", "id", "sample_id"})
-_USED = frozenset({"ground_truth", "metadata", "tags", "rubric", "rubric_path", "cluster", *VARIABLES})
+_SPELLINGS = frozenset((*spellings("case", "input"), *spellings("case", "id")))
+_NOT_METADATA = frozenset(keys_of(CaseEntry)) - _SPELLINGS
 
 
 class DatasetError(PlacedError):
@@ -23,65 +24,71 @@ class DatasetError(PlacedError):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One row as it was read, before it is a sample."""
+    """One row as parsed, before it is a sample."""
 
     number: int
-    """Counted from zero; it names a row without an id."""
+    """From zero; the id of a row without one."""
     data: object
     path: KeyPath
     place_of: PlaceOf
     sample: Sample | None = None
-    """Where the row was plain enough to be one at once."""
+    """Set where the row is so plain that it was decoded as one."""
 
     def problem(self, message: str, *key: str) -> SuiteProblem:
-        """A problem of this row, or of one key of it."""
+        """A problem of this row, or of one of its keys."""
         path = (*self.path, *key)
         return problem_at(self.place_of(path), path, message)
 
 
 def read_sample(row: Row, seen: CaseKeys, *, needs_input: bool = True) -> Sample:
-    """The row's sample, or `DatasetError` with all that is wrong in the row; ``seen`` holds the ids so far."""
+    """The row's sample, or `DatasetError` with all faults of the row; ``seen`` has the ids so far."""
     if row.sample is not None:
         return _new(row, row.sample, seen, named=True)
     data = row.data
     if not isinstance(data, dict):
         raise DatasetError(row.problem(f'expected {{"input": …, "ground_truth": …}}, got {quote(data)}'))
-    keys = _Keys(_first(data, "input", "prompt"), _first(data, "sample_id", "id"))
-    faults = list(_faults(row, data, keys, needs_input))
-    if faults:
-        raise DatasetError(faults)
-    metadata = dict(data.get("metadata") or {})
-    variables = {name: _variables(data, metadata, name) for name in VARIABLES}
-    # A second name of the input or the id is data like any other; an empty one says nothing.
+    names = {"input": case_spelling(data, "input"), "id": case_spelling(data, "id")}
+    metadata = dict(data["metadata"]) if isinstance(data.get("metadata"), dict) else {}
+    variables = {key: case_variables(data, metadata, key) for key in CASE_VARIABLES}
+    values = {key: data[key] for key in data if key in _NOT_METADATA}
+    values |= {key: data.get(name) for key, name in names.items()} | variables
+    entry, faults = _check(values, needs_input)
+    if entry is None or faults:
+        raise DatasetError(_placed(row, data, names, fault) for fault in faults)
+    # the other name of the input or the id is metadata, unless it is null
     metadata |= {
         key: value
         for key, value in data.items()
-        if key not in _USED and key not in keys and not (value is None and key in _NAMED)
+        if key not in _NOT_METADATA and key not in names.values() and not (value is None and key in _SPELLINGS)
     }
-    given = data.get(keys.id)
-    sample = Sample(
-        id=row.number if given is None else given,
-        input=_text(data[keys.input]) if data.get(keys.input) is not None else "",
-        ground_truth=_text(data["ground_truth"]) if data.get("ground_truth") is not None else None,
-        metadata=metadata,
-        tags=tuple(data.get("tags") or ()),
-        rubric=data.get("rubric") or None,
-        rubric_path=data.get("rubric_path") or None,
-        cluster=cluster_name(data.get("cluster")),
-        **variables,
+    return _new(
+        row,
+        Sample(
+            id=row.number if entry.id is None else entry.id,
+            # as written: in the entry, a number may have become a float
+            input="" if (given := values["input"]) is None else _text(given),
+            ground_truth=None if (truth := values.get("ground_truth")) is None else _text(truth),
+            metadata=metadata,
+            tags=tuple(entry.tags or ()),
+            rubric=entry.rubric or None,
+            rubric_path=entry.rubric_path or None,
+            cluster=cluster_name(values.get("cluster")),
+            **variables,
+        ),
+        seen,
+        named=entry.id is not None,
     )
-    return _new(row, sample, seen, named=given is not None)
 
 
 def _new(row: Row, sample: Sample, seen: CaseKeys, *, named: bool) -> Sample:
     if not seen.add(sample.case_key):
         hint = "" if named else " (a row without an id is named by its number, from 0)"
-        raise DatasetError(row.problem(f"a case with the id {sample.id!r} stands above already{hint}"))
+        raise DatasetError(row.problem(f"another case above has the id {sample.id!r}{hint}"))
     return sample
 
 
 class _PlainRow(msgspec.Struct, forbid_unknown_fields=True):
-    """A row as most are: texts, and nothing that has to be looked at closely."""
+    """The most common form of a row: strings only."""
 
     id: int | str
     input: str
@@ -95,7 +102,7 @@ _PLAIN_BYTES = 100_000
 
 
 def plain_sample(line: bytes) -> Sample | None:
-    """The sample of a line of JSON that is plain; None where the whole reading has to look at it."""
+    """The sample of a line of JSON in the most common form; None for other forms, which `read_sample` reads."""
     if len(line) > _PLAIN_BYTES or b"\\u0000" in line or b"\0" in line:
         return None
     try:
@@ -107,71 +114,29 @@ def plain_sample(line: bytes) -> Sample | None:
     return Sample(row.id, row.input, row.ground_truth, tags=row.tags, cluster=row.cluster or None)
 
 
-class _Keys(NamedTuple):
-    """Which of two names a row uses."""
-
-    input: str
-    id: str
-
-
-def _first(data: dict[str, Any], name: str, other: str) -> str:
-    return other if data.get(name) is None and data.get(other) is not None else name
-
-
-def _variables(data: dict[str, Any], metadata: dict[str, Any], name: str) -> Any:
-    """Letta also takes them from inside the metadata."""
-    inside = metadata.pop(name, None)
-    return inside if data.get(name) is None else data[name]
-
-
-def _faults(row: Row, data: dict[str, Any], keys: _Keys, needs_input: bool) -> Iterator[SuiteProblem]:
-    yield from _input_faults(row, data.get(keys.input), keys.input, needs_input)
-    truth = data.get("ground_truth")
-    if truth is not None and not _is_text(truth):
-        yield row.problem(f"must be a text or a list of texts, got {quote(truth)}", "ground_truth")
-    elif isinstance(truth, list) and data.get(keys.input) is not None:
-        turns = data[keys.input]
-        if not isinstance(turns, list):
-            yield row.problem("is a list, so the input must be a list of as many turns", "ground_truth")
-        elif len(turns) != len(truth):
-            yield row.problem(f"has {len(truth)} texts for {len(turns)} turns of input", "ground_truth")
-    metadata = data.get("metadata")
-    for name in ("metadata", *VARIABLES):
-        if not isinstance(data.get(name, {}), dict | None):
-            yield row.problem(f"must be a mapping, got {quote(data[name])}", name)
-        elif isinstance(metadata, dict) and name in VARIABLES and not isinstance(metadata.get(name), dict | None):
-            yield row.problem(f"must be a mapping, got {quote(metadata[name])}", "metadata", name)
-    tags = [] if data.get("tags") is None else data["tags"]
-    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        yield row.problem(f"must be a list of texts, got {quote(tags)}", "tags")
-    for name in ("rubric", "rubric_path"):
-        if not isinstance(data.get(name), str | None):
-            yield row.problem(f"must be a text, got {quote(data[name])}", name)
-    if data.get("rubric") and data.get("rubric_path"):
-        yield row.problem("conflicts with rubric; keep one of them", "rubric_path")
+def _check(values: dict[str, Any], needs_input: bool) -> tuple[CaseEntry | None, list[Problem]]:
+    """The case, and all its faults."""
+    faults = []
+    given = values["input"]
+    if given is None:
+        if needs_input:
+            faults.append(Problem("input", "is required: the message to the agent"))
+    elif given in ("", []) or (isinstance(given, list) and "" in given):
+        if needs_input:
+            faults.append(Problem("input", f"must not be empty, got {quote(given)}"))
+        values = {**values, "input": None}
     try:
-        cluster_name(data.get("cluster"))
-    except ValueError as error:
-        yield row.problem(str(error), "cluster")
-    identity = data.get(keys.id)
-    if identity == "" or isinstance(identity, bool) or not isinstance(identity, str | int | None):
-        yield row.problem(f"must be a text or a whole number, got {quote(identity)}", keys.id)
+        entry = msgspec.convert(values, CaseEntry)
+    except msgspec.ValidationError:
+        return None, [*faults, *read_struct(CaseEntry, values, "").problems]
+    return entry, [*faults, *entry.faults()]
 
 
-def _input_faults(row: Row, value: object, key: str, needed: bool) -> Iterator[SuiteProblem]:
-    if value is None:
-        if needed:
-            yield row.problem("is required: what the agent is asked", key)
-    elif not _is_text(value):
-        yield row.problem(f"must be a text or a list of texts, got {quote(value)}", key)
-    elif needed and (value in ("", []) or (isinstance(value, list) and "" in value)):
-        yield row.problem(f"must not be empty, got {quote(value)}", key)
-
-
-def _is_text(value: object) -> bool:
-    if isinstance(value, list):
-        return all(isinstance(item, str | int | float) for item in value)
-    return isinstance(value, str | int | float)
+def _placed(row: Row, data: dict[str, Any], names: dict[str, str], fault: Problem) -> SuiteProblem:
+    key = fault.path.lstrip(".").partition("[")[0]
+    if key in CASE_VARIABLES and data.get(key) is None:
+        return row.problem(fault.message, "metadata", key)
+    return row.problem(fault.message, names.get(key, key))
 
 
 def _text(value: Any) -> str | list[str]:

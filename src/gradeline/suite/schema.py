@@ -101,21 +101,29 @@ def schema_text() -> str:
 def declared_keys(entry: type[Config], section: Section | None = None) -> Schema:
     """An open mapping with the declared keys and their aliases."""
     declared = config_schema(entry)
+    properties = {
+        key: {word: value for word, value in option.items() if (word, value) != ("default", None)}
+        for key, option in declared["properties"].items()
+    }
+    schema: Schema = {"type": "object", "properties": properties, "required": declared.get("required", [])}
+    return _with_aliases(schema, section) if section else schema
+
+
+def _with_aliases(schema: Schema, section: Section) -> Schema:
+    """The schema with letta-evals' names next to the keys; only one of the two may have a value."""
     properties: dict[str, Schema] = {}
     conflicts = []
-    for key, option in declared["properties"].items():
-        properties[key] = {word: value for word, value in option.items() if (word, value) != ("default", None)}
-        for alias in aliases_of(section) if section else ():
+    for key, option in schema["properties"].items():
+        properties[key] = option
+        for alias in aliases_of(section):
             if alias.key == key:
-                properties[alias.spelling] = alias_schema(alias, properties[key])
-                if_key = _has(key, _FILLED)
-                conflicts.append({"if": if_key, "then": {"properties": {alias.spelling: _NULL}}})
-    schema: Schema = {"type": "object", "properties": properties, "required": declared.get("required", [])}
-    return {**schema, "allOf": conflicts} if conflicts else schema
+                properties[alias.spelling] = _alias(alias, option)
+                null = {"properties": {alias.spelling: _NULL}}
+                conflicts.append({"if": _has(key, _FILLED), "then": null})
+    return {**schema, "properties": properties, "allOf": conflicts} if conflicts else schema
 
 
-def alias_schema(alias: Alias, option: Schema) -> Schema:
-    """The schema of letta-evals' name of an option."""
+def _alias(alias: Alias, option: Schema) -> Schema:
     described = {"description": f"letta-evals' name of `{alias.key}`."}
     if alias.values:
         return {**described, "anyOf": [{"enum": list(alias.values)}, _NULL]}
@@ -203,14 +211,12 @@ def _gate(definitions: _Definitions) -> Schema:
                 for name, option in definition["properties"].items()
                 if name != "kind"
             }
-            kinds.append(
-                _Kind(
-                    definition["properties"]["kind"]["enum"][0],
-                    _summary(definition["description"]),
-                    # the conditions of a gate are gates again
-                    _moved({**definition, "properties": options, "required": needed}, {"Gate": "gate"}),
-                )
-            )
+            name = definition["properties"]["kind"]["enum"][0]
+            # the conditions of a gate are gates again
+            schema = _moved({**definition, "properties": options, "required": needed}, {"Gate": "gate"})
+            if name == "simple":
+                schema = _with_aliases(schema, "gate")
+            kinds.append(_Kind(name, _summary(definition["description"]), schema))
     return _by_kind(definitions, "gate", kinds, default="simple")
 
 

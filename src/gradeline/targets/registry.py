@@ -29,9 +29,6 @@ BUILTINS = {
 MODELS = frozenset({"openai", "anthropic", "gemini", "ollama", "vllm"})
 """The kinds that are a model and nothing else."""
 
-ALIASES = {"agent": "letta_agent"}
-"""Names that letta's older releases have for a kind."""
-
 GROUP = "gradeline.targets"
 
 registry: Registry[DeclaredTarget[Any]] = Registry(
@@ -41,7 +38,7 @@ registry: Registry[DeclaredTarget[Any]] = Registry(
 
 def is_plugin(kind: str) -> bool:
     """Whether targets of that kind come from an installed package, not from gradeline."""
-    return not registry.is_builtin(ALIASES.get(kind, kind))
+    return not registry.is_builtin(kind)
 
 
 def create(
@@ -59,7 +56,7 @@ def create(
     context = context or TargetContext()
     policy = context.resources.policy if is_plugin(kind) else None
     with guarded_code(policy):
-        target = registry.get(ALIASES.get(kind, kind))(config, secrets).bind(context)
+        target = registry.get(kind)(config, secrets).bind(context)
     if policy is not None:
         guard_methods(target, policy, ("problems_with", "cache_key"), ("open", "close", "call"))
     return target

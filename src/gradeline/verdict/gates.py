@@ -251,7 +251,7 @@ class _Reader:
         def conditions(value: object, where: str, found: list[Problem]) -> tuple[Gate, ...]:
             return self._conditions(value, where, found, depth)
 
-        # null is the same as nothing, as it was for letta's releases
+        # null is the same as nothing
         optional = {field.encode_name for field in fields(kind) if not field.required}
         data = {key: value for key, value in given.items() if value is not None or key not in optional}
         reading = read_struct(kind, data, path, {"conditions": conditions, "weights": read_weights})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import comb, fsum
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -67,11 +67,10 @@ def out_of_reach(aggregation: Aggregation, value: float) -> Iterator[Problem]:
 
 
 class SimpleGate(ScoreGate, frozen=True, kw_only=True, tag="simple"):
-    """A bound on one grader's scores. ``metric``, ``pass_op`` and ``pass_value`` are the older spelling."""
+    """A bound on one grader's scores."""
 
     metric_key: MetricKey = UNSET
     aggregation: Annotated[Aggregation | UnsetType, described("What of its scores is compared.")] = UNSET
-    metric: Annotated[Literal["avg_score", "accuracy"] | UnsetType, described("Older name of `aggregation`.")] = UNSET
     op: Op
     value: Bound
     pass_threshold: Annotated[
@@ -81,11 +80,8 @@ class SimpleGate(ScoreGate, frozen=True, kw_only=True, tag="simple"):
         ),
     ] = UNSET
     pass_op: Annotated[
-        Operator | UnsetType, described("For accuracy: how a case's score is compared; by default `op`.")
-    ] = UNSET
-    pass_value: Annotated[
-        float | UnsetType,
-        described("For accuracy: with what; without it a case passes as it was graded.", expected="a number"),
+        Operator | UnsetType,
+        described("For accuracy: how a case's score is compared with `pass_threshold` (default gte)."),
     ] = UNSET
 
     confidence: Annotated[
@@ -100,18 +96,14 @@ class SimpleGate(ScoreGate, frozen=True, kw_only=True, tag="simple"):
     def faults(self) -> Iterator[Problem]:
         if self.confidence is not UNSET:
             yield from self._confidence_faults(self.confidence)
-        if self.aggregation is not UNSET and self.metric is not UNSET:
-            yield Problem("metric", "is the older name of aggregation; keep one of them")
-        if self.pass_threshold is not UNSET and (self.pass_op is not UNSET or self.pass_value is not UNSET):
-            yield Problem("pass_threshold", "stands beside pass_op or pass_value; keep one way")
 
     def warnings(self) -> Iterator[Problem]:
         yield from out_of_reach(self.measured, self.value)
-        for name in ("pass_threshold", "pass_op", "pass_value"):
+        for name in ("pass_threshold", "pass_op"):
             if getattr(self, name) is not UNSET and self.measured != "accuracy":
                 yield Problem(name, f"has no effect on {self.measured}; only accuracy asks which cases pass")
-        if self.measured == "accuracy" and self.pass_op is not UNSET and self.pass_value is UNSET:
-            yield Problem("pass_op", "has no effect without pass_value: a case passes as it was graded")
+        if self.measured == "accuracy" and self.pass_op is not UNSET and self.pass_threshold is UNSET:
+            yield Problem("pass_op", "has no effect without pass_threshold: a case passes as it was graded")
 
     @classmethod
     def amend_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
@@ -123,18 +115,14 @@ class SimpleGate(ScoreGate, frozen=True, kw_only=True, tag="simple"):
     @property
     def measured(self) -> Aggregation:
         """What is compared."""
-        if self.aggregation is not UNSET:
-            return self.aggregation
-        return "avg_score" if self.metric is UNSET else self.metric
+        return "avg_score" if self.aggregation is UNSET else self.aggregation
 
     @property
     def pass_rule(self) -> tuple[Operator, float] | None:
         """The gate's own rule for when a case passes, for accuracy; None: as it was graded."""
-        if self.pass_threshold is not UNSET:
-            return "gte", self.pass_threshold
-        if self.pass_value is not UNSET:
-            return (self.op if self.pass_op is UNSET else self.pass_op), self.pass_value
-        return None
+        if self.pass_threshold is UNSET:
+            return None
+        return ("gte" if self.pass_op is UNSET else self.pass_op), self.pass_threshold
 
     def passes(self, column: ScoreColumn) -> Sequence[int]:
         """Whether each case passes, for accuracy: by the gate's own rule, else as it was graded."""

@@ -1,11 +1,14 @@
-"""A suite of each of letta's dialects, as far as no judge is in it, reads as it stands."""
+"""Suites of every letta-evals dialect are read unmodified. Judges are tested in `test_judges`."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gradeline.suite.letta_dialects import rewrite_gate, rewrite_suite
+from gradeline.suite.places import DocumentError
 from gradeline.suite.read import read_suite
 from gradeline.suite.spec import Suite
 from gradeline.verdict import LogicalGate, SimpleGate, WeightedGate
@@ -73,7 +76,7 @@ def read(folder: Path, dialect: str) -> Suite:
         ("D6", "letta_code", type(None)),
     ],
 )
-def test_it_reads_as_it_stands(
+def test_a_suite_of_a_dialect_is_read_unmodified(
     dialect: str, kind: str, gate: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LETTA_KEY", "s3cret")
@@ -83,7 +86,7 @@ def test_it_reads_as_it_stands(
     assert [(spec.key, spec.kind) for spec in suite.graders] == [("right", "contains"), ("same", "exact_match")]
 
 
-def test_only_what_has_no_effect_is_warned_of(tmp_path: Path) -> None:
+def test_only_keys_without_effect_give_a_warning(tmp_path: Path) -> None:
     warned = {}
     for dialect in ("D1", "D3", "D4", "D5", "D6"):
         warned[dialect] = [warning.partition(": ")[2] for warning in read(tmp_path, dialect).warnings]
@@ -96,8 +99,68 @@ def test_only_what_has_no_effect_is_warned_of(tmp_path: Path) -> None:
     }
 
 
-def test_several_models_and_repeats_are_the_same_in_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_repeats_and_concurrency_have_one_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LETTA_KEY", "s3cret")
     assert read(tmp_path, "D3").target.models == ("openai/gpt-4.1", "anthropic/claude")
     assert (read(tmp_path, "D2").repeats, read(tmp_path, "D3").concurrency) == (2, 4)
     assert read(tmp_path, "D3").output == tmp_path / "results"
+
+
+@pytest.mark.parametrize(
+    ("written", "rewritten"),
+    [
+        ({"metric": "accuracy", "op": "gte", "value": 90}, {"aggregation": "accuracy", "op": "gte", "value": 90}),
+        ({"op": "gte", "pass_value": 0.5}, {"op": "gte", "pass_threshold": 0.5}),
+        ({"op": "gt", "pass_value": 0.5}, {"op": "gt", "pass_threshold": 0.5, "pass_op": "gt"}),
+        ({"op": "gt", "pass_value": 0.5, "pass_op": "eq"}, {"op": "gt", "pass_threshold": 0.5, "pass_op": "eq"}),
+        ({"op": "gt", "pass_threshold": 0.5}, {"op": "gt", "pass_threshold": 0.5}),
+        ({"metric": None, "aggregation": "min"}, {"aggregation": "min"}),
+        (
+            {"kind": "logical", "conditions": [{"metric": "accuracy"}]},
+            {"kind": "logical", "conditions": [{"aggregation": "accuracy"}]},
+        ),
+        ({"kind": "weighted_average", "metric": "accuracy"}, {"kind": "weighted_average", "metric": "accuracy"}),
+        (None, None),
+    ],
+)
+def test_a_gate_without_a_kind_is_rewritten_to_a_simple_gate(written: Any, rewritten: Any) -> None:
+    assert rewrite_gate(written) == rewritten
+
+
+def test_the_path_of_a_renamed_key_is_the_one_in_the_file() -> None:
+    suite = rewrite_suite({"num_runs": 2, "gate": {"metric": "accuracy"}, "target": {"model_handles": ["a"]}})
+    assert suite.data == {"repeats": 2, "gate": {"aggregation": "accuracy"}, "target": {"models": ["a"]}}
+    assert suite.written(("repeats",)) == ("num_runs",)
+    assert suite.written(("gate", "aggregation")) == ("gate", "metric")
+    assert suite.written(("target", "models", 0)) == ("target", "model_handles", 0)
+    assert suite.written(("graders", "exact")) == ("graders", "exact")
+
+
+@pytest.mark.parametrize(
+    ("gate", "faults"),
+    [
+        (
+            "{metric: median, op: gte, value: 1}",
+            ["4:16: gate.metric: expected one of avg_score, accuracy, got 'median'"],
+        ),
+        (
+            "{metric: accuracy, aggregation: accuracy, op: gte, value: 1}",
+            ["4:39: gate.aggregation: is another name of 'metric'; keep one of them"],
+        ),
+        (
+            "{metric: accuracy, op: gte, value: 1, pass_threshold: 1, pass_value: 1}",
+            ["4:76: gate.pass_value: is another name of 'pass_threshold'; keep one of them"],
+        ),
+        (
+            "{metric: accuracy, op: gt, value: 1, pass_value: x}",
+            ["4:56: gate.pass_value: expected a number, got 'x'"],
+        ),
+    ],
+)
+def test_a_fault_has_the_position_and_the_name_of_the_file(tmp_path: Path, gate: str, faults: list[str]) -> None:
+    (tmp_path / "suite.yaml").write_text(
+        f"name: letta\ndataset: [{{input: q}}]\ntarget: {{kind: python, function: 'a.py:b'}}\ngate: {gate}\n{TOOL}\n"
+    )
+    with pytest.raises(DocumentError) as caught:
+        read_suite(tmp_path / "suite.yaml")
+    assert [str(problem).partition("suite.yaml:")[2] for problem in caught.value.placed] == faults
