@@ -139,10 +139,6 @@ def test_a_sample_gets_an_agent_from_the_file_and_asks_it(suite: Path) -> None:
     }
 
 
-def test_the_older_name_of_the_kind_is_known() -> None:
-    assert isinstance(create("agent", {"agent_id": "agent-1"}), LettaAgentTarget)
-
-
 def test_without_a_model_the_agent_keeps_its_own(suite: Path) -> None:
     assert talk(suite).letta.operations() == ["import", "send", "state"]
 

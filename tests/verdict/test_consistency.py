@@ -155,8 +155,8 @@ class TestFailedCalls:
         (
             {"pass_hat": 2, "k": 1, "n": 2},
             [
-                "k: stands beside pass_hat; keep either k and n, or pass_hat",
-                "n: stands beside pass_hat; keep either k and n, or pass_hat",
+                "k: conflicts with pass_hat; keep either k and n, or pass_hat",
+                "n: conflicts with pass_hat; keep either k and n, or pass_hat",
             ],
         ),
         ({"pass_hat": 2, "pass_threshold": "1"}, ["pass_threshold: expected a number, got '1'"]),

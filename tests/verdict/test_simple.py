@@ -112,7 +112,7 @@ class TestWhichCasesPass:
         assert verdict([1.0, 0.0, 0.0], **most).result == "fail"
 
     def test_a_fraction_of_accuracy_is_not_taken_for_a_percentage(self) -> None:
-        assert verdict([1.0] + [0.0] * 99, metric="accuracy", value=0.9).result == "fail"
+        assert verdict([1.0] + [0.0] * 99, aggregation="accuracy", value=0.9).result == "fail"
 
 
 class TestNumbers:

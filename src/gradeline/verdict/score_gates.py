@@ -287,7 +287,7 @@ class ConsistencyGate(ScoreGate, frozen=True, kw_only=True, tag="consistency"):
         if self.pass_hat is not UNSET:
             for name in ("k", "n"):
                 if getattr(self, name) is not UNSET:
-                    yield Problem(name, "stands beside pass_hat; keep either k and n, or pass_hat")
+                    yield Problem(name, "conflicts with pass_hat; keep either k and n, or pass_hat")
         elif self.k is UNSET and self.n is UNSET:
             yield Problem("k", "is required: give k and n (k of n repeats pass), or pass_hat")
         elif self.k is UNSET or self.n is UNSET:
