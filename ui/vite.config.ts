@@ -7,13 +7,13 @@ import { firstLoadBudget } from "./build/budget.ts";
 const FIRST_LOAD_LIMIT = 200_000;
 
 export default defineConfig({
-  // Relative addresses: the page also works below a path of a reverse proxy.
+  // Relative URLs, so that the page also works below a path of a reverse proxy.
   base: "./",
   plugins: [react(), tailwindcss(), firstLoadBudget(FIRST_LOAD_LIMIT)],
   build: {
     outDir: fileURLToPath(new URL("../src/gradeline/web", import.meta.url)),
     emptyOutDir: true,
-    // The service's policy allows no data: addresses.
+    // The content security policy allows no data: URLs.
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     target: "es2022",

@@ -1,4 +1,4 @@
-"""A real browser before a real service. What this machine lacks for that is named in the reason of the skip."""
+"""Fixtures for a real browser with a real service. If something is missing, the skip reason names it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 sys.path.insert(0, str(Path(__file__).parent.parent / "service"))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from browsing import ROOT, WIDE, Complaints
+from browser_helpers import ROOT, WIDE, BrowserLog
 from live import Server
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-PATIENCE_MS = 20_000
+TIMEOUT_MS = 20_000
 
 
-def _lacking() -> str | None:
+def _missing_requirement() -> str | None:
     if CHROMIUM is None:
         return "no Chromium on the PATH; install the package chromium"
     if find_spec("playwright") is None:
@@ -42,64 +42,67 @@ def _lacking() -> str | None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Ended with its module: while it is there, nothing else in this process can run an event loop."""
-    if reason := _lacking():
+    """Module-scoped: while Playwright runs, nothing else in this process can run an event loop."""
+    if reason := _missing_requirement():
         pytest.skip(reason)
-    # it may be absent
+    # optional dependency
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield made
-        made.close()
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield chromium
+        chromium.close()
 
 
 OpenPage = Callable[..., "Page"]
 
 
 @pytest.fixture
-def complaints() -> Complaints:
-    return Complaints()
+def browser_log() -> BrowserLog:
+    return BrowserLog()
 
 
 @pytest.fixture
-def open_page(browser: Browser, complaints: Complaints) -> Iterator[OpenPage]:
-    """Opens a window of a size; afterwards nothing that a test did not expect may have been complained of."""
+def open_page(browser: Browser, browser_log: BrowserLog) -> Iterator[OpenPage]:
+    """Opens browser windows that report to `browser_log`."""
     contexts = []
 
-    def opened(size: tuple[int, int] = WIDE, **options: Any) -> Page:
+    def open_window(size: tuple[int, int] = WIDE, **options: Any) -> Page:
         context = browser.new_context(
             viewport={"width": size[0], "height": size[1]}, locale="en-GB", reduced_motion="reduce", **options
         )
         contexts.append(context)
-        context.set_default_timeout(PATIENCE_MS)
+        context.set_default_timeout(TIMEOUT_MS)
         page = context.new_page()
-        page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on(
+            "console",
+            lambda message: browser_log.append(message.text) if message.type in ("error", "warning") else None,
+        )
+        page.on("pageerror", lambda error: browser_log.append(str(error)))
         return page
 
-    yield opened
+    yield open_window
     for context in contexts:
         context.close()
 
 
 @pytest.fixture
-def page(open_page: OpenPage, complaints: Complaints) -> Iterator[Page]:
-    """A wide window in which nothing may be complained of."""
+def page(open_page: OpenPage, browser_log: BrowserLog) -> Iterator[Page]:
+    """A wide window; the browser log must be empty at the end."""
     yield open_page()
-    assert complaints == []
+    assert browser_log == []
 
 
 @pytest.fixture
 def server(browser: Browser, tmp_path: Path) -> Iterator[Server]:
-    """A service of the test's own, with nothing in it. (After the browser: a skip must not start one.)"""
+    """A service with an empty store. Depends on `browser`, so that a skipped test starts no service."""
     with Server(tmp_path / "store.db") as running:
         yield running
 
 
 @contextmanager
 def demo_agent() -> Iterator[str]:
-    """The address of the demo agent."""
+    """Runs the demo agent; yields its URL."""
     process = subprocess.Popen(
         [sys.executable, "-m", "gradeline.demo.agent", "--port", "0"], stdout=subprocess.PIPE, text=True
     )
@@ -121,7 +124,7 @@ def agent() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def artefacts() -> Path:
-    """Where pictures are kept to be looked at."""
+    """Folder for screenshots."""
     folder = Path(os.environ.get("GRADELINE_ARTEFACTS") or ROOT / ".artefacts") / "ui"
     folder.mkdir(parents=True, exist_ok=True)
     (folder.parent / ".gitignore").write_text("*\n")

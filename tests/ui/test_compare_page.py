@@ -1,4 +1,4 @@
-"""Two runs beside each other: refused where they are not alike, and a missing score is never taken for a zero."""
+"""The comparison page: incomparable runs are refused, and a missing score never counts as zero."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from live import EchoAgent, suite_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from browsing import Complaints
+    from browser_helpers import BrowserLog
     from live import Server
     from playwright.sync_api import Page
 
 CASES = 12
 
 
-def test_runs_by_other_graders_are_compared_only_when_asked_for(page: Page, server: Server) -> None:
+def test_runs_with_different_graders_are_compared_only_on_request(page: Page, server: Server) -> None:
     with EchoAgent() as agent:
         suite = suite_of(agent, CASES)
         loose = {**suite, "graders": {"exact": {"kind": "similarity"}}}
         baseline, candidate = _run(server, suite), _run(server, loose)
     page.goto(f"{server.url}/#/compare?baseline={baseline}&candidate={candidate}")
     banner = page.get_by_role("region", name="Comparability")
-    banner.get_by_text("The runs are not alike, so they are not compared").wait_for()
+    banner.get_by_text("These runs are not comparable").wait_for()
     banner.get_by_text("exact").first.wait_for()
     assert page.get_by_role("article").count() == 0
     banner.get_by_role("button", name="Compare anyway").click()
     page.get_by_role("article", name="Grader exact").wait_for()
     assert "force=on" in page.url
     page.get_by_role("button", name="Swap baseline and candidate").click()
-    banner.get_by_text("The runs are not alike, so they are not compared").wait_for()
+    banner.get_by_text("These runs are not comparable").wait_for()
     assert page.url.endswith(f"/compare?baseline={candidate}&candidate={baseline}")
 
 
-def test_what_became_of_the_cases_is_counted_and_filtered(
-    open_page: Callable[..., Page], complaints: Complaints, server: Server
+def test_changes_of_cases_are_counted_and_filtered(
+    open_page: Callable[..., Page], browser_log: BrowserLog, server: Server
 ) -> None:
     page = open_page()
     with EchoAgent() as agent:
@@ -46,29 +46,29 @@ def test_what_became_of_the_cases_is_counted_and_filtered(
         suite["dataset"].append({"id": "new", "input": "q new", "ground_truth": "q new"})
         candidate = _run(server, suite)
     page.goto(f"{server.url}/#/compare?baseline={baseline}&candidate={candidate}")
-    page.get_by_role("button", name="2 missing in all").click()
+    page.get_by_role("button", name="2 missing in total").click()
     rows = page.get_by_role("table", name="Cases").locator("[data-index]")
     page.get_by_text("2 of 13").wait_for()
     assert sorted(row.split("\n")[0] for row in rows.all_inner_texts()) == ["q 11", "q new"]
-    page.get_by_role("button", name="1 edited in all").click()
+    page.get_by_role("button", name="1 edited in total").click()
     page.get_by_text("1 of 13").wait_for()
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     drawer = page.get_by_role("dialog")
-    drawer.get_by_text("Both runs gave the same answer").wait_for()
+    drawer.get_by_text("Both responses are identical").wait_for()
     page.keyboard.press("Escape")
     drawer.wait_for(state="detached")
-    page.get_by_role("button", name="10 same in all").click()
+    page.get_by_role("button", name="10 same in total").click()
     page.get_by_text("10 of 13").wait_for()
     page.goto(f"{server.url}/#/compare?baseline={baseline}&candidate={candidate}&row=new")
-    drawer.get_by_text("This run does not have the case").wait_for()
-    # which the browser tells of by itself
-    assert complaints.without("404") == []
+    drawer.get_by_text("This case is not in this run").wait_for()
+    # the browser logs the 404 itself
+    assert browser_log.without("404") == []
 
 
-def test_one_run_is_offered_another_to_compare_with(page: Page, server: Server) -> None:
+def test_another_run_to_compare_with_is_suggested(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/#/compare")
-    page.get_by_role("heading", name="It takes two finished runs").wait_for()
+    page.get_by_role("heading", name="A comparison requires two finished runs").wait_for()
     with EchoAgent() as agent:
         first, second = (_run(server, suite_of(agent, 3, prefix=prefix)) for prefix in ("first", "second"))
     page.goto(f"{server.url}/#/runs/{second}")

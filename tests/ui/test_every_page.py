@@ -1,12 +1,11 @@
-"""Every page, wide in light and narrow in dark colours: no fault that axe knows, nothing beside the window, a picture kept."""
+"""Every page, wide in the light and narrow in the dark theme: accessible, no overflow, with a screenshot."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
-from accessibility import faults_of
-from browsing import NARROW, WIDE
+from browser_helpers import NARROW, WIDE, page_problems
 from live import EchoAgent, Server
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ WORDS = ["alpha", "beta", "gamma", "delta"]
 
 @pytest.fixture(scope="module")
 def filled(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[str, str]]]:
-    """A service that has something on every page: its address, and the pages."""
+    """The URL of a service with content for every page, and the paths of the pages."""
     with Server(tmp_path_factory.mktemp("filled") / "store.db") as server, EchoAgent() as agent:
         cases = [
             server.data(
@@ -31,7 +30,7 @@ def filled(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             for word in WORDS
             for n in range(5)
         ]
-        rules = {"id": "rules", "name": "Says alpha", "type": "custom-rules"}
+        rules = {"id": "rules", "name": "Mentions alpha", "type": "custom-rules"}
         config = {"rules": [{"condition": "contains", "value": "alpha"}]}
         server.data("POST", "/api/graders", {**rules, "config": config})
         server.data("PUT", "/api/graders/rules", {"config": {**config, "mode": "any"}})
@@ -39,9 +38,9 @@ def filled(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         first = _run(server, agent.url, "old agent")
         agent.failing, agent.says = {"delta 4"}, "{} and more"
         second = _run(server, agent.url, "new agent")
-        label = {"verdict": "pass", "reason": "It says more, and that is right."}
+        label = {"verdict": "pass", "reason": "It adds a correct detail."}
         server.data("PUT", f"/api/evaluations/{second}/results/{cases[0]}~0/labels/string-match", label)
-        yield server.url, _places(first, second, cases)
+        yield server.url, _paths(first, second, cases)
 
 
 def _run(server: Server, agent: str, name: str) -> str:
@@ -52,7 +51,7 @@ def _run(server: Server, agent: str, name: str) -> str:
     return run
 
 
-def _places(first: str, second: str, cases: list[str]) -> dict[str, str]:
+def _paths(first: str, second: str, cases: list[str]) -> dict[str, str]:
     both = f"baseline={first}&candidate={second}"
     return {
         "runs": "/runs",
@@ -83,20 +82,20 @@ def _places(first: str, second: str, cases: list[str]) -> dict[str, str]:
 def test_every_page_is_accessible_and_fits(
     filled: tuple[str, dict[str, str]],
     open_page: Callable[..., Page],
-    complaints: list[str],
+    browser_log: list[str],
     artefacts: Path,
     size: tuple[int, int],
     theme: str,
 ) -> None:
-    url, places = filled
+    url, paths = filled
     page = open_page(size, color_scheme=theme)
-    faults: list[str] = []
-    for name, place in places.items():
+    problems: list[str] = []
+    for name, path in paths.items():
         page.goto("about:blank")
-        page.goto(f"{url}/#{place}")
+        page.goto(f"{url}/#{path}")
         page.get_by_role("heading").first.wait_for()
         page.wait_for_load_state("networkidle")
         page.screenshot(path=artefacts / f"{name}-{size[0]}-{theme}.png")
-        faults += faults_of(page, name, size[0])
-    assert not faults, "\n".join(faults)
-    assert complaints == []
+        problems += page_problems(page, name, size[0])
+    assert not problems, "\n".join(problems)
+    assert browser_log == []

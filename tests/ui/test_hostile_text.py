@@ -1,4 +1,4 @@
-"""Whatever people, agents and graders write is shown as text, on every page."""
+"""Text from users, agents and graders is shown only as text, on every page."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SEEN = "<script>document.title='owned'</script>"
 
 
 @pytest.fixture
-def places(server: Server) -> dict[str, str]:
-    """Pages that show such a text, by what they show."""
+def paths(server: Server) -> dict[str, str]:
+    """Paths of pages that show hostile text, by what they show."""
     with EchoAgent() as agent:
         case = {"input": HOSTILE, "expected_output": HOSTILE + "!", "description": HOSTILE, "tags": ["hostile"]}
         stored = server.data("POST", "/api/test-cases", case)["id"]
@@ -59,14 +59,14 @@ def places(server: Server) -> dict[str, str]:
     }
 
 
-def test_hostile_text_stays_text_everywhere(page: Page, server: Server, places: dict[str, str]) -> None:
-    wanted: list[str] = []
-    page.on("request", lambda request: wanted.append(request.url))
-    # somebody's text may have done it by the time it is looked for
+def test_hostile_text_stays_text_everywhere(page: Page, server: Server, paths: dict[str, str]) -> None:
+    requested: list[str] = []
+    page.on("request", lambda request: requested.append(request.url))
+    # hostile text could call it before the page is checked
     page.add_init_script("window.open = () => { throw new Error('opened') }")
-    for what, place in places.items():
+    for what, path in paths.items():
         page.goto("about:blank")
-        page.goto(f"{server.url}/#{place}")
+        page.goto(f"{server.url}/#{path}")
         if what != "a new evaluation":
             page.get_by_text(SEEN, exact=False).first.wait_for(state="attached")
         page.wait_for_load_state("networkidle")
@@ -77,5 +77,5 @@ def test_hostile_text_stays_text_everywhere(page: Page, server: Server, places: 
         assert planted == 0, what
         assert page.title().endswith("· gradeline"), what
         raw = page.evaluate("/[\\u202e\\u2066\\u001b]/.test(document.body.innerText)")
-        assert not raw, f"{what}: characters that move or hide text are shown as they came"
-    assert [url for url in wanted if not url.startswith(server.url)] == []
+        assert not raw, f"{what}: invisible or direction-changing characters are shown unescaped"
+    assert [url for url in requested if not url.startswith(server.url)] == []

@@ -1,4 +1,4 @@
-"""A file of test cases: looked at before it is sent, and refused whole where a row is bad."""
+"""Importing test cases: previewed before sending, and refused as a whole if a row is invalid."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from browsing import Complaints
+    from browser_helpers import BrowserLog
     from live import Server
     from playwright.sync_api import Locator, Page
 
@@ -16,32 +16,32 @@ GOOD = [{"input": f"question {n}", "expected_output": f"answer {n}", "tags": ["i
 BAD = [*GOOD, {"input": "", "expected_output": "x"}, {"input": "y", "expected_output": "z", "tags": ["no spaces!"]}]
 
 
-def test_bad_rows_are_named_by_line_and_nothing_is_stored(page: Page, server: Server) -> None:
+def test_invalid_rows_are_listed_by_line_and_nothing_is_stored(page: Page, server: Server) -> None:
     dialog = _chosen(page, server, "bad.jsonl", "\n".join(map(json.dumps, [*BAD, *GOOD])) + "\nnot json\n")
-    dialog.get_by_text("faults in this file").wait_for()
-    told = dialog.inner_text()
+    dialog.get_by_text("problems in this file").wait_for()
+    text = dialog.inner_text()
     for line in (4, 5, 9):
-        assert f"{line}" in told
-    assert "no spaces!" in told
+        assert f"{line}" in text
+    assert "no spaces!" in text
     assert dialog.get_by_role("button", name="Import").is_disabled()
     assert server.data("GET", "/api/test-cases")["total"] == 0
 
 
-def test_what_only_the_service_finds_is_shown_as_well(
-    open_page: Callable[..., Page], complaints: Complaints, server: Server
+def test_errors_found_only_by_the_service_are_shown(
+    open_page: Callable[..., Page], browser_log: BrowserLog, server: Server
 ) -> None:
     page = open_page()
-    # the page does not know this rule, the service does
+    # only the service checks this rule
     rows = [*GOOD, {"input": "half \ud800 a character", "expected_output": "x"}]
     dialog = _chosen(page, server, "late.jsonl", "\n".join(map(json.dumps, rows)))
     dialog.get_by_role("button", name="Import 4 cases").click()
-    dialog.get_by_text("nothing was stored").wait_for()
+    dialog.get_by_text("nothing was imported").wait_for()
     assert server.data("GET", "/api/test-cases")["total"] == 0
-    # the browser tells of every 400 by itself
-    assert complaints.without("400") == []
+    # the browser logs the 400 itself
+    assert browser_log.without("400") == []
 
 
-def test_a_good_file_is_imported(page: Page, server: Server) -> None:
+def test_a_valid_file_is_imported(page: Page, server: Server) -> None:
     dialog = _chosen(page, server, "good.csv", 'input,expected_output,tags\nq1,a1,x;y\n"q\n2",\'=a2,\n')
     dialog.get_by_role("button", name="Import 2 cases").click()
     dialog.wait_for(state="detached")

@@ -1,4 +1,4 @@
-"""From the first test case to a comparison of two runs, as a person goes."""
+"""The main path of a user: from the first test case to the comparison of two runs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 CAPITALS = {"France": "Paris", "Kenya": "Nairobi", "Australia": "Canberra", "Peru": "Lima"}
 
 
-def test_cases_are_written_run_filtered_compared_and_exported(
+def test_cases_are_created_run_filtered_compared_and_exported(
     page: Page, server: Server, agent: str, tmp_path: Path
 ) -> None:
     page.goto(f"{server.url}/#/runs")
     page.get_by_role("heading", name="No runs yet").wait_for()
-    _write_cases(page)
+    _create_cases(page)
     first = _evaluate(page, agent, "large", body=None)
     _look_at_failures(page)
     second = _evaluate(page, agent, "small", body='{"input": "{{input}}", "model": "small"}')
@@ -30,10 +30,10 @@ def test_cases_are_written_run_filtered_compared_and_exported(
     _export(page, server, second, tmp_path)
 
 
-def _write_cases(page: Page) -> None:
+def _create_cases(page: Page) -> None:
     page.get_by_role("navigation", name="Main").get_by_role("link", name="Test cases").click()
     for number, (country, city) in enumerate(CAPITALS.items()):
-        page.get_by_role("button", name="Write the first one" if number == 0 else "New test case").click()
+        page.get_by_role("button", name="Create a test case" if number == 0 else "New test case").click()
         dialog = page.get_by_role("dialog")
         dialog.get_by_label("Input").fill(f"What is the capital of {country}?")
         dialog.get_by_label("Expected output").fill(f"The capital of {country} is {city}.")
@@ -44,11 +44,11 @@ def _write_cases(page: Page) -> None:
 
 
 def _evaluate(page: Page, agent: str, name: str, body: str | None) -> str:
-    """Starts a run through the form, waits for its end without a reload, and gives its id."""
+    """Starts a run with the form, waits for its end without a reload, and returns its id."""
     page.get_by_role("navigation", name="Main").get_by_role("link", name="New evaluation").click()
     page.get_by_label("Endpoint").fill(agent)
     if body is not None:
-        page.get_by_text("Request and answer").click()
+        page.get_by_text("Request and response format").click()
         page.get_by_role("textbox", name="Request body").fill(body)
     page.get_by_label("Add a grader").select_option("string-match")
     page.get_by_label("Name", exact=True).fill(name)
@@ -66,17 +66,17 @@ def _look_at_failures(page: Page) -> None:
     page.get_by_role("row", name="Nairobi").click()
     drawer = page.get_by_role("dialog")
     drawer.get_by_role("region", name="Expected output").get_by_text("The capital of Kenya is Nairobi.").wait_for()
-    drawer.get_by_role("button", name="Give your verdict on String match").click()
-    drawer.get_by_label("good (pass)").check()
-    drawer.get_by_label("Why (required)").fill("Nairobi it is.")
-    drawer.get_by_role("button", name="Save verdict").click()
+    drawer.get_by_role("button", name="Add label for String match").click()
+    drawer.get_by_label("Pass", exact=True).check()
+    drawer.get_by_label("Reason (required)").fill("Nairobi it is.")
+    drawer.get_by_role("button", name="Save label").click()
     drawer.get_by_text("agrees with the grader").wait_for()
     page.keyboard.press("Escape")
     drawer.wait_for(state="detached")
 
 
 def _compare(page: Page) -> None:
-    page.get_by_text("Like is compared with like").wait_for()
+    page.get_by_text("These runs are comparable").wait_for()
     card = page.get_by_role("article", name="Grader string-match")
     card.get_by_role("button", name="worse by string-match").click()
     rows = page.get_by_role("table", name="Cases").locator("[data-index]")
@@ -86,8 +86,8 @@ def _compare(page: Page) -> None:
     assert 0 < changed < len(CAPITALS)
     page.get_by_role("row", name="Kenya").click()
     drawer = page.get_by_role("dialog")
-    drawer.get_by_role("region", name="What the candidate left out and what it added").locator("del").first.wait_for()
-    drawer.get_by_role("link", name="Open the result of the baseline").wait_for()
+    drawer.get_by_role("region", name="Changes from baseline to candidate").locator("del").first.wait_for()
+    drawer.get_by_role("link", name="Open the baseline result").wait_for()
     shared = page.url
     page.goto("about:blank")
     page.goto(shared)

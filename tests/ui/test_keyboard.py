@@ -1,4 +1,4 @@
-"""Without a mouse."""
+"""The interface is usable without a mouse."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 
-def test_everything_is_reached_by_keys(page: Page, server: Server) -> None:
+def test_everything_is_reachable_by_keyboard(page: Page, server: Server) -> None:
     with EchoAgent() as agent:
         run = server.data("POST", "/api/evaluations", {"suite": suite_of(agent, 5)})["id"]
         server.until_ended(run)
     page.goto(f"{server.url}/#/runs")
     page.get_by_role("link", name="q", exact=True).wait_for()
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "main"
     page.keyboard.press("?")
-    page.get_by_role("dialog", name="Keys").wait_for()
+    page.get_by_role("dialog", name="Keyboard shortcuts").wait_for()
     page.keyboard.press("Escape")
     page.get_by_role("dialog").wait_for(state="detached")
     page.keyboard.press("j")

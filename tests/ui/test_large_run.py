@@ -1,4 +1,4 @@
-"""10,000 results: few rows are in the page, and how long things take is printed."""
+"""A run with 10,000 results: only few rows are in the document; prints timings."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from browser_helpers import create_stored_run
 from live import Server
-from stored_run import stored_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 RESULTS = 10_000
 DISSIMILAR = 990
-"""Answers whose likeness to what was expected falls into one column."""
+"""Number of responses whose similarity falls into one column."""
 
 
-# what a filter must show: all rows in sight hold a text, and of all that it finds, as many as were loaded so far
+# true if all visible rows match the pattern and the status shows `found` results, or fewer with a + while loading
 SHOWN = """([pattern, found]) => {
     const rows = [...document.querySelectorAll('[role=table][aria-label=Results] [data-index]')];
-    const told = document.querySelector('[role=status].num')?.textContent ?? '';
-    const [, number, more] = told.match(/^([0-9,]+)([+]?) of/) ?? [];
+    const status = document.querySelector('[role=status].num')?.textContent ?? '';
+    const [, number, more] = status.match(/^([0-9,]+)([+]?) of/) ?? [];
     if (rows.length === 0 || number === undefined) return false;
     const loaded = Number(number.replaceAll(',', ''));
     const counted = more ? loaded < found : loaded === found;
@@ -34,8 +34,8 @@ SHOWN = """([pattern, found]) => {
 
 
 def test_ten_thousand_results(page: Page, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = stored_run(tmp_path, RESULTS)
-    took: dict[str, float] = {}
+    store = create_stored_run(tmp_path, RESULTS)
+    timings: dict[str, float] = {}
     with Server(store) as server:
         (run,) = server.data("GET", "/api/evaluations")["evaluations"]
         page.goto(f"{server.url}/#/runs")
@@ -47,32 +47,34 @@ def test_ten_thousand_results(page: Page, tmp_path: Path, capsys: pytest.Capture
         rows.first.wait_for()
         page.keyboard.press("j")
         page.wait_for_function("document.activeElement?.getAttribute('data-index') === '0'")
-        took["interactive"] = time.perf_counter() - began
+        timings["interactive"] = time.perf_counter() - began
         page.get_by_text("of 10,000", exact=False).first.wait_for()
         assert rows.count() < 100
 
-        took |= _filtered(page, server, run["id"])
+        timings |= _filtered(page, server, run["id"])
 
         began = time.perf_counter()
         page.goto(f"{server.url}/#/compare?baseline={run['id']}&candidate={run['id']}")
         page.get_by_role("table", name="Cases").locator("[data-index]").first.wait_for()
-        took["compared"] = time.perf_counter() - began
+        timings["compared"] = time.perf_counter() - began
         assert page.locator("[data-index]").count() < 100
     with capsys.disabled():
-        told = ", ".join(f"{what} after {seconds * 1000:.0f} ms" for what, seconds in took.items())
-        sys.stdout.write(f"\n{RESULTS:,} results in the browser: {told}\n")
+        text = ", ".join(f"{what} after {seconds * 1000:.0f} ms" for what, seconds in timings.items())
+        sys.stdout.write(f"\n{RESULTS:,} results in the browser: {text}\n")
 
 
 def _filtered(page: Page, server: Server, run: str) -> dict[str, float]:
-    """How long each kind of filter takes, from the act to its rows in sight."""
-    from playwright.sync_api import TimeoutError as PlaywrightTimeout  # it may be absent
+    """Seconds for each kind of filter, from the action until its rows are visible."""
+    from playwright.sync_api import TimeoutError as PlaywrightTimeout  # optional dependency
 
     distributions = page.get_by_role("region", name="Distributions")
-    near = distributions.get_by_role("group", name="score of near").get_by_role("button")
+    near = distributions.get_by_role("group", name="score by near").get_by_role("button")
     latency = distributions.get_by_role("group", name="latency").get_by_role("button")
     bins = server.data("GET", f"/api/evaluations/{run}/histograms")
-    middle = next(place for place, one in enumerate(bins["scores"]["near"]) if one["count"] == DISSIMILAR)
-    late = max(range(10), key=lambda place: bins["latency_ms"][place]["low"] * (bins["latency_ms"][place]["count"] > 0))
+    middle = next(column for column, one in enumerate(bins["scores"]["near"]) if one["count"] == DISSIMILAR)
+    late = max(
+        range(10), key=lambda column: bins["latency_ms"][column]["low"] * (bins["latency_ms"][column]["count"] > 0)
+    )
     slow = bins["latency_ms"][late]["count"]
     acts: dict[str, tuple[Callable[[], object], str, int]] = {
         "filtered by outcome": (
@@ -84,11 +86,11 @@ def _filtered(page: Page, server: Server, run: str) -> dict[str, float]:
         "by a column of scores": (near.nth(middle).click, "something else", DISSIMILAR),
         "by a column of latencies": (latency.nth(late).click, "question", slow),
     }
-    took = {}
+    timings = {}
     for what, (act, pattern, found) in acts.items():
         page.goto(
             "about:blank"
-        )  # else only the fragment changes, and the rows in sight may be those of the filter before
+        )  # else only the fragment changes, and the visible rows may be those of the previous filter
         page.goto(f"{server.url}/#/runs/{run}")
         page.wait_for_function(SHOWN, arg=["question", RESULTS])
         latency.first.wait_for()
@@ -97,7 +99,7 @@ def _filtered(page: Page, server: Server, run: str) -> dict[str, float]:
         try:
             page.wait_for_function(SHOWN, arg=[pattern, found])
         except PlaywrightTimeout:
-            told = page.locator("[role=status].num").all_inner_texts()
-            raise AssertionError(f"{what}: {found} awaited, {told} told at {page.url}") from None
-        took[what] = time.perf_counter() - began
-    return took
+            statuses = page.locator("[role=status].num").all_inner_texts()
+            raise AssertionError(f"{what}: expected {found}, found {statuses} at {page.url}") from None
+        timings[what] = time.perf_counter() - began
+    return timings

@@ -1,4 +1,4 @@
-"""A run that goes on, seen in the page: live, and through an end of the service."""
+"""A run in progress on its page: live updates, also after a restart of the service."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 CASES = 30
 
 
-def test_progress_is_live_and_goes_on_where_it_was_cut(
+def test_progress_is_live_and_resumes_after_a_restart(
     browser: Browser, open_page: Callable[..., Page], tmp_path: Path
 ) -> None:
-    asked: list[Request] = []
+    requests: list[Request] = []
     with EchoAgent() as agent:
         agent.may_answer.clear()
         with Server(tmp_path / "store.db") as server:
             run = server.data("POST", "/api/evaluations", {"suite": suite_of(agent, CASES, concurrency=4)})["id"]
             agent.wait_for(4)
             page = open_page()
-            page.on("request", lambda request: asked.append(request) if request.url.endswith("/events") else None)
+            page.on("request", lambda request: requests.append(request) if request.url.endswith("/events") else None)
             page.goto(f"{server.url}/#/runs/{run}")
             page.get_by_text("running", exact=True).wait_for()
             page.get_by_text("live", exact=True).wait_for()
-            page.get_by_text(f"0 of {CASES} answered").wait_for()
+            page.get_by_text(f"0 of {CASES} responses").wait_for()
             _let_some_answer(agent, page)
-            cut = len(asked)
+            cut = len(requests)
             port = str(urlsplit(server.url).port)
             agent.may_answer.set()
             server.terminate()
@@ -40,18 +40,18 @@ def test_progress_is_live_and_goes_on_where_it_was_cut(
         with Server(tmp_path / "store.db", "--port", port) as again:
             assert again.url == server.url
             page.get_by_text("completed", exact=True).wait_for(timeout=60_000)
-            page.get_by_text(f"of {CASES} scored answers").wait_for()
+            page.get_by_text(f"of {CASES} scored responses").wait_for()
             summary = again.data("GET", f"/api/evaluations/{run}/results?limit=1")["summary"]
     assert summary["total_results"] == CASES
-    resumed = [request.headers.get("last-event-id") for request in asked[cut:]]
+    resumed = [request.headers.get("last-event-id") for request in requests[cut:]]
     assert resumed
-    assert None not in resumed, "the stream began anew instead of where it was cut"
+    assert None not in resumed, "the stream started again instead of resuming"
 
 
 def _let_some_answer(agent: EchoAgent, page: Page) -> None:
-    """Until the page shows that some are answered; then the rest wait again."""
+    """Wait until the page shows some responses, then hold the others back again."""
     calls = agent.total
     agent.may_answer.set()
     agent.wait_for(calls + 1)
     agent.may_answer.clear()
-    page.get_by_text(f"0 of {CASES} answered").wait_for(state="detached")
+    page.get_by_text(f"0 of {CASES} responses").wait_for(state="detached")

@@ -1,4 +1,4 @@
-"""The UI's types are made of the service's own description."""
+"""The OpenAPI document from which the UI types are generated is up to date."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 UI = Path(__file__).parents[2] / "ui"
 
 
-def test_the_stored_document_is_the_services() -> None:
-    made = subprocess.run([sys.executable, str(UI / "describe.py")], capture_output=True, text=True, check=True)
+def test_the_openapi_document_is_up_to_date() -> None:
+    generated = subprocess.run([sys.executable, str(UI / "describe.py")], capture_output=True, text=True, check=True)
     stored = (UI / "openapi.json").read_text()
-    assert stored == made.stdout, "run: make types"
+    assert stored == generated.stdout, "run: make types"

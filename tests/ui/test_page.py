@@ -1,4 +1,4 @@
-"""The built page as the service serves it, in a real browser."""
+"""The built page as served by the service, in a real browser."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server.communicate(timeout=20)
 
 
-def test_the_page_holds_nothing_inline_and_loads_nothing_from_elsewhere() -> None:
+def test_the_page_has_nothing_inline_and_loads_nothing_from_other_hosts() -> None:
     page = (WEB / "index.html").read_text()
     assert re.findall(r"<script(?![^>]*\bsrc=)", page) == []
     assert "<style" not in page
@@ -54,12 +54,12 @@ def test_the_page_holds_nothing_inline_and_loads_nothing_from_elsewhere() -> Non
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH; install the package chromium")
-def test_hostile_text_stays_text_under_the_services_policy(address: str, tmp_path: Path) -> None:
+def test_hostile_text_stays_text_under_the_content_security_policy(address: str, tmp_path: Path) -> None:
     body = json.dumps({"input": HOSTILE, "expected_output": HOSTILE, "tags": ["hostile"]}).encode()
     with urlopen(Request(f"{address}/api/test-cases", body, {"Content-Type": "application/json"})) as answer:
         assert answer.status == 201
-    dom, said = _shown(f"{address}/#/cases", tmp_path)
-    assert "CONSOLE" not in said
+    dom, log = _shown(f"{address}/#/cases", tmp_path)
+    assert "CONSOLE" not in log
     assert "<title>Test cases · gradeline</title>" in dom
     assert "&lt;script&gt;document.title='owned'&lt;/script&gt;" in dom
     assert ">ESC</span>" in dom
@@ -67,15 +67,15 @@ def test_hostile_text_stays_text_under_the_services_policy(address: str, tmp_pat
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH; install the package chromium")
-def test_an_empty_list_says_what_to_do_next(address: str, tmp_path: Path) -> None:
-    dom, said = _shown(f"{address}/#/runs", tmp_path)
-    assert "CONSOLE" not in said
+def test_an_empty_list_suggests_the_next_step(address: str, tmp_path: Path) -> None:
+    dom, log = _shown(f"{address}/#/runs", tmp_path)
+    assert "CONSOLE" not in log
     assert "No runs yet" in dom
     assert "Start an evaluation" in dom
 
 
 def _shown(url: str, folder: Path) -> tuple[str, str]:
-    """What is in the page once its requests are answered, and what the browser said meanwhile."""
+    """The DOM after all requests, and the log of the browser."""
     assert CHROMIUM is not None
     done = subprocess.run(
         [

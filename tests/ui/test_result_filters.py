@@ -1,4 +1,4 @@
-"""Filters of a run's results: a column lists what it counts, the address keeps it, a search typed over is dropped."""
+"""Filters of a run's results: histogram columns, state in the URL, and aborted searches."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from browsing import NARROW, WIDE
+from browser_helpers import NARROW, WIDE, create_stored_run
 from live import Server
-from stored_run import stored_run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -20,7 +19,7 @@ RESULTS = 60
 
 @pytest.fixture(scope="module")
 def filled(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(stored_run(tmp_path_factory.mktemp("filters"), RESULTS)) as running:
+    with Server(create_stored_run(tmp_path_factory.mktemp("filters"), RESULTS)) as running:
         yield running
 
 
@@ -36,46 +35,46 @@ def columns(page: Page, name: str) -> Locator:
     return found
 
 
-def tell(page: Page, found: int) -> None:
-    """Waits until the page tells that so many results are found."""
+def expect_results(page: Page, found: int) -> None:
+    """Waits until the status shows this number of results."""
     page.wait_for_function(
-        "told => document.querySelector('[role=status].num')?.textContent === told", arg=f"{found} of {RESULTS}"
+        "expected => document.querySelector('[role=status].num')?.textContent === expected", arg=f"{found} of {RESULTS}"
     )
 
 
-@pytest.mark.parametrize("name", ["score of same", "score of near", "latency"])
-def test_a_column_lists_as_many_results_as_it_says(page: Page, address: str, name: str) -> None:
+@pytest.mark.parametrize("name", ["score by same", "score by near", "latency"])
+def test_a_column_lists_as_many_results_as_it_counts(page: Page, address: str, name: str) -> None:
     page.goto(address)
     total = 0
     for column in columns(page, name).all():
-        said = re.search(r"([\d,]+) results?$", column.get_attribute("aria-label") or "")
-        assert said is not None
-        total += int(said[1])
-        if said[1] == "0":
+        label = re.search(r"([\d,]+) results?$", column.get_attribute("aria-label") or "")
+        assert label is not None
+        total += int(label[1])
+        if label[1] == "0":
             continue
         column.click()
-        tell(page, int(said[1]))
+        expect_results(page, int(label[1]))
         page.reload()
-        tell(page, int(said[1]))
+        expect_results(page, int(label[1]))
         assert columns(page, name).and_(page.locator("[aria-pressed=true]")).count() == 1
         columns(page, name).and_(page.locator("[aria-pressed=true]")).click()
-        tell(page, RESULTS)
+        expect_results(page, RESULTS)
     assert total == RESULTS
 
 
-def test_a_column_takes_the_place_of_other_filters(page: Page, address: str) -> None:
+def test_a_column_replaces_other_filters(page: Page, address: str) -> None:
     page.goto(f"{address}?q=question+7")
-    tell(page, 1)
-    columns(page, "score of same").last.click()
-    tell(page, RESULTS * 9 // 10)
+    expect_results(page, 1)
+    columns(page, "score by same").last.click()
+    expect_results(page, RESULTS * 9 // 10)
     assert "q=" not in page.url
     page.go_back()
-    tell(page, 1)
+    expect_results(page, 1)
 
 
-def test_a_search_that_is_typed_over_is_dropped(page: Page, address: str) -> None:
+def test_a_search_is_aborted_when_its_text_changes(page: Page, address: str) -> None:
     page.goto(address)
-    tell(page, RESULTS)
+    expect_results(page, RESULTS)
     # the first search is never answered
     page.route(re.compile(r"/results\?q=question\+1&"), lambda _: None)
     search = page.get_by_placeholder("Search results")
@@ -83,16 +82,16 @@ def test_a_search_that_is_typed_over_is_dropped(page: Page, address: str) -> Non
         with page.expect_request(re.compile(r"q=question\+1&")):
             search.fill("question 1")
         search.fill("question 12")
-    tell(page, 1)
+    expect_results(page, 1)
     page.get_by_role("table", name="Results").get_by_text("question 12").first.wait_for()
 
 
-def test_quick_typing_asks_once(page: Page, address: str) -> None:
+def test_quick_typing_sends_one_request(page: Page, address: str) -> None:
     page.goto(address)
-    tell(page, RESULTS)
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url) if "/results?" in request.url else None)
-    # all keys within one turn of the page
+    expect_results(page, RESULTS)
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url) if "/results?" in request.url else None)
+    # all input events in one task of the page
     page.get_by_placeholder("Search results").evaluate(
         """(box) => {
             const put = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, 'value').set;
@@ -102,32 +101,32 @@ def test_quick_typing_asks_once(page: Page, address: str) -> None:
             }
         }"""
     )
-    tell(page, 1)
-    assert [url.partition("?")[2] for url in asked] == ["q=question+12&limit=100"]
+    expect_results(page, 1)
+    assert [url.partition("?")[2] for url in requests] == ["q=question+12&limit=100"]
 
 
-def test_slow_typing_loses_no_letter(page: Page, address: str) -> None:
+def test_slow_typing_loses_no_letters(page: Page, address: str) -> None:
     page.goto(address)
-    tell(page, RESULTS)
+    expect_results(page, RESULTS)
     search = page.get_by_placeholder("Search results")
-    # about as long as the pause after which a search is sent, so that letters and answers cross
+    # about as long as the debounce, so that typing and responses overlap
     search.press_sequentially("question 12", delay=125)
-    tell(page, 1)
+    expect_results(page, 1)
     assert search.input_value() == "question 12"
 
 
-def test_a_search_does_not_call_back_whoever_has_left(page: Page, address: str) -> None:
+def test_a_pending_search_does_not_navigate_back_to_the_page(page: Page, address: str) -> None:
     page.goto(address)
-    tell(page, RESULTS)
+    expect_results(page, RESULTS)
     page.get_by_placeholder("Search results").fill("question 12")
     page.get_by_role("link", name="Graders").click()
     page.get_by_role("heading", level=1, name="Graders").wait_for()
     page.go_back()
-    tell(page, 1)
+    expect_results(page, 1)
 
 
 @pytest.mark.parametrize(("size", "name"), [(WIDE, "wide"), (NARROW, "narrow")])
-def test_a_chosen_column_in_a_picture(
+def test_screenshot_of_a_selected_column(
     open_page: Callable[..., Page], address: str, size: tuple[int, int], name: str, artefacts: Path
 ) -> None:
     page = open_page(size)

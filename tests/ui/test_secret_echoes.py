@@ -1,4 +1,4 @@
-"""A secret that an agent says back is in no page, in whatever form it came back."""
+"""A secret that an agent echoes in its response is on no page, in any encoding."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 SHOWN = [echo for echo in ECHOES if echo not in ("split over chunks", "redirect loop")]
 OPENED = ["plain", "base64", "JSON in JSON", "error in the body", "trajectory", "not JSON"]
-"""Whose results are opened; the table of the run has all of them."""
+"""Cases whose results are opened; the table of the run shows all of them."""
 
 
-def test_the_pages_of_runs_cases_and_comparisons_hold_no_secret(browser: Browser, page: Page, tmp_path: Path) -> None:
+def test_pages_of_runs_results_and_comparisons_contain_no_secret(browser: Browser, page: Page, tmp_path: Path) -> None:
     with EchoingAgent().at_work() as agent, Server(tmp_path / "store.db", *with_keys(tmp_path)) as server:
         server.data("PUT", "/api/secrets/KEY", {"value": VALUE, "host": agent.host})
         first, second = (_run(server, agent) for _ in range(2))
         both = f"/compare?baseline={first}&candidate={second}"
         drawers = [f"/runs/{first}?row={quote(f'{echo}~0')}" for echo in OPENED]
-        places = [
+        paths = [
             "/runs",
             f"/runs/{first}",
             *drawers,
@@ -33,11 +33,11 @@ def test_the_pages_of_runs_cases_and_comparisons_hold_no_secret(browser: Browser
             f"{both}&row=plain",
             "/secrets",
         ]
-        seen = {place: _content(page, f"{server.url}/#{place}", drawer="row=" in place) for place in places}
+        seen = {path: _content(page, f"{server.url}/#{path}", drawer="row=" in path) for path in paths}
         assert set(agent.seen) == {VALUE}
-    assert [place for place in (*drawers, f"{both}&row=plain") if "***" not in seen[place]] == []
+    assert [path for path in (*drawers, f"{both}&row=plain") if "***" not in seen[path]] == []
     for form in forms_of(VALUE):
-        assert [place for place, content in seen.items() if form.decode() in content] == []
+        assert [path for path, content in seen.items() if form.decode() in content] == []
 
 
 def _run(server: Server, agent: EchoingAgent) -> str:
@@ -59,7 +59,7 @@ def _run(server: Server, agent: EchoingAgent) -> str:
 
 
 def _content(page: Page, url: str, *, drawer: bool) -> str:
-    """The page as it is in the document, and as a person reads it."""
+    """The HTML of the page and its visible text."""
     page.goto("about:blank")
     page.goto(url)
     page.get_by_role("dialog" if drawer else "heading").first.wait_for()

@@ -1,4 +1,4 @@
-"""Runs that end early, in the web interface: started, read, finished; and warnings about their cases."""
+"""Early stopping in the web interface, and warnings about near-duplicate cases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "service"))
 from live import EchoAgent
 
 if TYPE_CHECKING:
-    from browsing import Complaints
+    from browser_helpers import BrowserLog
     from live import Server
     from playwright.sync_api import Page
 
@@ -58,7 +58,7 @@ def _fill_form(page: Page, server: Server, agent: EchoAgent, baseline: str) -> N
     assert "early=on" in page.url
 
 
-def test_a_run_ends_early_and_is_finished(page: Page, server: Server, echo: EchoAgent, artefacts: Path) -> None:
+def test_a_run_stops_early_and_is_completed_later(page: Page, server: Server, echo: EchoAgent, artefacts: Path) -> None:
     ids = _cases(server, _different(CASES))
     baseline = _run(server, echo, ids, name="main")
     echo.says = "not {}"
@@ -75,19 +75,19 @@ def test_a_run_ends_early_and_is_finished(page: Page, server: Server, echo: Echo
         has_text=re.compile(f"^after 6 of {CASES} cases; {saved} calls saved$")
     )
     facts.wait_for()
-    page.get_by_text("Against its baseline: worse").wait_for()
+    page.get_by_text("Compared with its baseline: worse").wait_for()
     page.screenshot(path=artefacts / "stop-early-run.png", full_page=True)
 
-    button = page.get_by_role("button", name=f"Ask the other {saved} cases")
+    button = page.get_by_role("button", name=f"Run the other {saved} cases")
     button.click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_text("the verdict over all cases replaces this one").wait_for()
+    dialog.get_by_text("The verdict over all cases then replaces this one").wait_for()
     page.screenshot(path=artefacts / "stop-early-confirm.png")
     dialog.get_by_role("button", name="Cancel").click()
     dialog.wait_for(state="detached")
     assert server.data("GET", f"/api/evaluations/{run}")["stopped"] is not None
     button.click()
-    page.get_by_role("dialog").get_by_role("button", name=f"Ask {saved} cases").click()
+    page.get_by_role("dialog").get_by_role("button", name=f"Run {saved} cases").click()
     page.get_by_text(f"all {CASES} cases are asked: this verdict replaces the one after 6 of them").wait_for()
     button.wait_for(state="detached")
     facts.wait_for(state="detached")
@@ -95,8 +95,8 @@ def test_a_run_ends_early_and_is_finished(page: Page, server: Server, echo: Echo
     page.screenshot(path=artefacts / "stop-early-finished.png", full_page=True)
 
 
-def test_what_the_service_refuses_is_shown_at_the_field(
-    open_page: Callable[..., Page], complaints: Complaints, server: Server, echo: EchoAgent, artefacts: Path
+def test_a_validation_error_is_shown_at_its_field(
+    open_page: Callable[..., Page], browser_log: BrowserLog, server: Server, echo: EchoAgent, artefacts: Path
 ) -> None:
     page = open_page()
     ids = _cases(server, ["one", "two"])
@@ -109,17 +109,17 @@ def test_what_the_service_refuses_is_shown_at_the_field(
     page.get_by_role("button", name="Start evaluation").click()
     box = page.get_by_role("checkbox", name="Stop early")
     page.get_by_role("alert").get_by_text("has no case in common with this run").wait_for()
-    fault = page.locator(f"[id='{(box.get_attribute('aria-describedby') or '').split()[-1]}']")
-    assert "has no case in common with this run" in fault.inner_text()
+    note = page.locator(f"[id='{(box.get_attribute('aria-describedby') or '').split()[-1]}']")
+    assert "has no case in common with this run" in note.inner_text()
     assert box.get_attribute("aria-invalid") == "true"
     page.screenshot(path=artefacts / "stop-early-refused.png", full_page=True)
     box.uncheck()
-    fault.wait_for(state="detached")
+    note.wait_for(state="detached")
     assert page.get_by_role("alert").count() == 0
-    assert complaints.without("400") == []
+    assert browser_log.without("400") == []
 
 
-def test_a_run_of_few_cases_says_that_it_asks_all(page: Page, server: Server, echo: EchoAgent) -> None:
+def test_a_run_with_few_cases_warns_that_it_runs_all(page: Page, server: Server, echo: EchoAgent) -> None:
     ids = _cases(server, _different(12))
     baseline = _run(server, echo, ids)
     echo.may_answer.clear()
@@ -134,10 +134,10 @@ def test_warnings_about_near_duplicates_are_shown(page: Page, server: Server, ec
     sent = [{"input": f"What is the capital of France? ({n})", "expected_output": "Paris"} for n in range(12)]
     ids = [server.data("POST", "/api/test-cases", one)["id"] for one in sent]
     first, second = _run(server, echo, ids), _run(server, echo, ids)
-    told = "12 of 12 cases are nearly the same as another with the same ground truth"
+    warning = "12 of 12 cases are nearly the same as another with the same ground truth"
     page.goto(f"{server.url}/#/runs/{first}")
-    page.get_by_role("region", name="Warnings").get_by_text(told).wait_for()
+    page.get_by_role("region", name="Warnings").get_by_text(warning).wait_for()
     page.screenshot(path=artefacts / "warnings-run.png", full_page=True)
     page.goto(f"{server.url}/#/compare?baseline={first}&candidate={second}")
-    page.get_by_role("region", name="Warnings").get_by_text(f"baseline and candidate: dataset: {told}").wait_for()
+    page.get_by_role("region", name="Warnings").get_by_text(f"baseline and candidate: dataset: {warning}").wait_for()
     page.screenshot(path=artefacts / "warnings-compare.png", full_page=True)

@@ -5,24 +5,24 @@ export interface BundleChunk {
   fileName: string;
   code: string;
   isEntry: boolean;
-  /** What the browser fetches together with it. */
+  /** Chunks fetched together with it. */
   imports: readonly string[];
 }
 
-/** The JavaScript a first visit has to fetch, in bytes after gzip. */
+/** Gzipped size in bytes of the JavaScript that a first visit fetches. */
 export function firstLoad(parts: readonly BundleChunk[]): number {
   const byName = new Map(parts.map((part) => [part.fileName, part]));
-  const wanted = new Set<string>();
+  const needed = new Set<string>();
   const queue = parts.filter((part) => part.isEntry).map((part) => part.fileName);
   for (let name = queue.pop(); name !== undefined; name = queue.pop()) {
-    if (wanted.has(name)) continue;
-    wanted.add(name);
+    if (needed.has(name)) continue;
+    needed.add(name);
     queue.push(...(byName.get(name)?.imports ?? []));
   }
-  return [...wanted].reduce((sum, name) => sum + gzipSync(byName.get(name)?.code ?? "").length, 0);
+  return [...needed].reduce((sum, name) => sum + gzipSync(byName.get(name)?.code ?? "").length, 0);
 }
 
-/** Fails the build when the first load outgrows `limit` bytes. */
+/** Fails the build if the first load exceeds `limit` bytes. */
 export function firstLoadBudget(limit: number): Plugin {
   return {
     name: "first-load-budget",
@@ -31,7 +31,7 @@ export function firstLoadBudget(limit: number): Plugin {
       const size = firstLoad(Object.values(bundle).filter((part) => part.type === "chunk"));
       const shown = `${(size / 1000).toFixed(1)} KB gz of ${(limit / 1000).toFixed(0)} KB`;
       if (size > limit) {
-        throw new Error(`The first load has ${shown} of JavaScript: load a page or a part of one lazily`);
+        throw new Error(`The first load is ${shown} of JavaScript: load a page or a component lazily`);
       }
       console.log(`first load: ${shown}`);
     },

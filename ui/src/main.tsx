@@ -9,7 +9,7 @@ import "./styles.css";
 
 const MAX_RETRIES = 3;
 
-/** Asks again only where that may help, and as late as the service says. */
+/** Retries only errors that may pass, after the delay the service asks for. */
 export function createQueryClient(): QueryClient {
   return new QueryClient({
     defaultOptions: {

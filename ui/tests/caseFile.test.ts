@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
 import { csvRecords, formatOf, readCaseFile } from "../src/pages/cases/caseFile.ts";
 
-test("the format is in the name", () => {
+test("the format is detected by the file name", () => {
   expect(["a.CSV", "a.jsonl", "a.ndjson", "a.txt"].map(formatOf)).toEqual(["csv", "jsonl", "jsonl", null]);
 });
 
-test("JSONL: good rows are read, every problem is told with its line", () => {
+test("JSONL: valid rows are parsed, every problem has its line", () => {
   const file =
     '\ufeff{"input":"a","expected_output":"b","tags":["x"]}\n\n{"input":""}\nno json\n[1]\n{"input":"a","expected_output":1,"more":2}\n';
   const { rows, problems } = readCaseFile(file, "jsonl");
@@ -20,7 +20,7 @@ test("JSONL: good rows are read, every problem is told with its line", () => {
   ]);
 });
 
-test("CSV: quotes, line breaks in cells, CRLF and defused cells; lines are physical", () => {
+test("CSV: quotes, line breaks in cells, CRLF and escaped formulas; line numbers are physical", () => {
   const file = 'input,expected_output,description,tags\r\n"a ""b""\nc",d,,x;y\r\n\'=1+1,e,why,\r\n';
   expect(readCaseFile(file, "csv")).toEqual({
     rows: [
@@ -31,14 +31,14 @@ test("CSV: quotes, line breaks in cells, CRLF and defused cells; lines are physi
   });
 });
 
-test("CSV without the columns says which", () => {
+test("CSV without required columns names them", () => {
   expect(readCaseFile("question,answer\na,b\n", "csv").problems).toEqual([
-    { line: 1, field: "input", message: "is not among the columns" },
-    { line: 1, field: "expected_output", message: "is not among the columns" },
+    { line: 1, field: "input", message: "is missing from the columns" },
+    { line: 1, field: "expected_output", message: "is missing from the columns" },
   ]);
 });
 
-test("lengths are counted in code points, tags have their alphabet", () => {
+test("lengths are counted in code points, tags are validated", () => {
   const row = (input: string, tags: string[]) =>
     readCaseFile(JSON.stringify({ input, expected_output: "b", tags }), "jsonl").problems;
   expect(row("😀".repeat(10_000), [])).toEqual([]);
@@ -46,6 +46,6 @@ test("lengths are counted in code points, tags have their alphabet", () => {
   expect(row("a", ["ok-1_", "not ok", "ü"]).map((problem) => problem.field)).toEqual(["tags", "tags"]);
 });
 
-test("records are empty for an empty file", () => {
+test("an empty file has no records", () => {
   expect(csvRecords("")).toEqual([]);
 });

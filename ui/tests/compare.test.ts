@@ -96,7 +96,7 @@ function comparison(changes: Partial<Comparison> = {}): Comparison {
   };
 }
 
-test("the largest loss comes first, what is the same last", () => {
+test("the largest loss comes first, unchanged cases last", () => {
   expect(filterCases(CASES, "", "").map((row) => row.test_case_id)).toEqual([
     "great loss",
     "little loss",
@@ -108,7 +108,7 @@ test("the largest loss comes first, what is the same last", () => {
   ]);
 });
 
-test("one grader's word decides where one is named; a missing score is not a zero", () => {
+test("a chosen grader decides the change; a missing score is not a zero", () => {
   expect(CASES.map((row) => changeFor(row, "b"))).toEqual([
     "same",
     "same",
@@ -122,14 +122,14 @@ test("one grader's word decides where one is named; a missing score is not a zer
   expect(largestDifference(CASES[2] as CaseChange, "")).toBeNull();
 });
 
-test("what is noise to a grader is the same by its word, and its scores show what moved", () => {
+test("a difference within a grader's noise counts as same, and its scores still show it", () => {
   const noisy = one("x", "same", { a: 0.5 }, { a: 0.505 }, { a: "same" });
   expect(changeFor(noisy, "a")).toBe("same");
   expect(changeFor(noisy, "another")).toBe("missing");
   expect(largestDifference(noisy, "a")).toBe(0.005);
 });
 
-test("cases that are not listed are counted all the same", () => {
+test("cases that are not listed are counted too", () => {
   expect(countsFor(comparison(), "b")).toEqual({ improved: 0, worse: 2, mixed: 0, same: 3, missing: 1, edited: 1 });
   const many = comparison({
     cases_omitted: 9,
@@ -139,25 +139,23 @@ test("cases that are not listed are counted all the same", () => {
   expect(countsFor(many, "a")).toEqual({ improved: 2, worse: 1, mixed: 0, same: 3, missing: 1, edited: 0 });
 });
 
-test("a difference shows its sign, also where it is very small", () => {
+test("a difference shows its sign, even if it is very small", () => {
   expect([0.16, -0.03, 0, 0.001, -1, null].map(formatSigned)).toEqual(["+0.16", "−0.03", "0", "+0.001", "−1", "–"]);
   expect(formatSignedInterval(GRADER)).toBe("+0.10 (−0.05 to +0.25)");
 });
 
-test("what is undecided says what would settle it", () => {
+test("an undecided grader reports how many cases would decide it", () => {
   expect(undecidedNote(GRADER)).toBe("A loss above 0.05 is ruled out; 220 cases in all (180 more) settle it.");
   expect(undecidedNote({ ...GRADER, decision: "better" })).toBe("");
-  expect(comparisonSentence(comparison())).toBe(
-    "The candidate is worse on 1, undecided on 1 of 2 graders, over 40 cases that both runs have.",
-  );
+  expect(comparisonSentence(comparison())).toBe("Worse by 1, undecided by 1 of 2 graders, over 40 paired cases.");
 });
 
-test("the noise of a grader is stated, and why the difference is not that of the means", () => {
+test("the noise of a grader is reported, with its effect on the difference", () => {
   expect(noiseNote(GRADER)).toBe("");
   const noisy = { ...GRADER, noise: 0.01, within_noise: 12 };
   expect(noiseNote(noisy)).toBe("Changes below 0.01 count as same (12 of 40 cases).");
   expect(noiseNote({ ...noisy, difference: 0.13 })).toBe(
-    "Changes below 0.01 count as same (12 of 40 cases); with them the difference is +0.10.",
+    "Changes below 0.01 count as same (12 of 40 cases); with these changes the difference is +0.10.",
   );
   expect(noiseNote({ ...noisy, difference: null })).toBe("");
   expect(toMarkdown(comparison({ graders: { a: noisy } }), { baseline: "A", candidate: "B" }, "x")).toContain(
@@ -165,11 +163,11 @@ test("the noise of a grader is stated, and why the difference is not that of the
   );
 });
 
-test("the name of a result is the service's", () => {
+test("a result id is encoded like the service's", () => {
   expect(resultId("what's (this)? ü/~", 2)).toBe("what%27s%20%28this%29%3F%20%C3%BC%2F~~2");
 });
 
-test("all that is shown is in the address", () => {
+test("the page state is in the URL", () => {
   const state = {
     baseline: "A",
     candidate: "B",
@@ -194,7 +192,7 @@ test("all that is shown is in the address", () => {
   ).toBe("baseline=A&candidate=B");
 });
 
-test("as Markdown nothing foreign is markup", () => {
+test("untrusted text is not markup in Markdown", () => {
   expect(codeSpan("a|b `c` <img> @someone\n[x](javascript:1) \u202eevil", true)).toBe(
     "``a\\|b `c` <img> @someone [x](javascript:1) ⟦RLO⟧evil``",
   );
@@ -207,21 +205,21 @@ test("as Markdown nothing foreign is markup", () => {
   expect(text).toBe(
     [
       "### `new` against `old`",
-      "The candidate is worse on 1, undecided on 1 of 2 graders, over 40 cases that both runs have.",
+      "Worse by 1, undecided by 1 of 2 graders, over 40 paired cases.",
       [
         "| grader | baseline | candidate | difference (95 % interval) | decision | improved / worse / same / missing |",
         "|---|---|---|---|---|---|",
         "| `a` | 0.60 | 0.70 | +0.10 (−0.05 to +0.25) | **Undecided**. A loss above 0.05 is ruled out; 220 cases in all (180 more) settle it. | 2 / 1 / 3 / 1 |",
         "| `b` | 0.60 | 0.70 | +0.10 (−0.05 to +0.25) | **Worse** | 2 / 1 / 3 / 1 |",
       ].join("\n"),
-      "What else differs:\n- `suite: 'x'`",
+      "Other differences:\n- `suite: 'x'`",
       "Worse or mixed: `great loss`, `little loss`, `both ways`",
       "<http://h/#/compare>\n",
     ].join("\n\n"),
   );
 });
 
-test("scores of both runs are counted into the same bins, those that are missing into none", () => {
+test("scores of both runs are counted in the same bins, without missing scores", () => {
   expect(binPairedScores(CASES, "a")).toBeNull();
   const bins = binPairedScores(CASES, "b");
   expect(bins?.map((bin) => [bin.baseline, bin.candidate])).toEqual([
@@ -238,18 +236,18 @@ test("scores of both runs are counted into the same bins, those that are missing
   ]);
 });
 
-test("warnings go with a copied comparison, as text alone", () => {
+test("a copied comparison includes warnings, as text only", () => {
   const names = { baseline: "old", candidate: "new" };
-  const told = toMarkdown(comparison({ warnings: ["candidate: cluster: 2 of 24 cases [x](y)"] }), names, "http://x");
-  expect(told).toContain("Warnings:\n- `candidate: cluster: 2 of 24 cases [x](y)`\n");
+  const text = toMarkdown(comparison({ warnings: ["candidate: cluster: 2 of 24 cases [x](y)"] }), names, "http://x");
+  expect(text).toContain("Warnings:\n- `candidate: cluster: 2 of 24 cases [x](y)`\n");
   expect(toMarkdown(comparison(), names, "http://x")).not.toContain("Warnings");
 });
 
-test("values fall into their bins, the ends included", () => {
+test("values are counted in bins, including both ends", () => {
   const counts = countIntoBins([0, 0.05, 0.1, 0.3, 0.30000000000000004, 0.95, 1], 0, 1, 10).map((bin) => bin.count);
   expect(counts).toEqual([2, 1, 0, 2, 0, 0, 0, 0, 0, 2]);
 });
 
-test("the ends of bins are numbers that can be read", () => {
+test("bin ends are rounded", () => {
   expect(countIntoBins([], 0, 1, 10).map((bin) => bin.low)).toEqual([0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]);
 });

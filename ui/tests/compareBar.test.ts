@@ -6,14 +6,14 @@ function run(id: string, started_at: string | null): Evaluation {
   return { id, started_at } as Evaluation;
 }
 
-test("two runs are chosen, a third one is not taken", () => {
+test("two runs can be selected, a third one is ignored", () => {
   expect(toggleRun([], "a")).toEqual(["a"]);
   expect(toggleRun(["a"], "b")).toEqual(["a", "b"]);
   expect(toggleRun(["a", "b"], "c")).toEqual(["a", "b"]);
   expect(toggleRun(["a", "b"], "a")).toEqual(["b"]);
 });
 
-test("the older run is the baseline, in whatever order they were chosen", () => {
+test("the older run is the baseline, in any order of selection", () => {
   const older = run("o", "2026-01-01T00:00:00Z");
   const newer = run("n/1", "2026-01-01T00:00:09Z");
   const address = "/compare?baseline=o&candidate=n%2F1";
@@ -21,7 +21,7 @@ test("the older run is the baseline, in whatever order they were chosen", () => 
   expect(compareUrl([newer, older], [])).toBe(address);
 });
 
-test("of two that began in the same second the list knows the older one", () => {
+test("the order of the list decides between two runs that started in the same second", () => {
   const [newer, older] = [run("n", "2026-01-01T00:00:00Z"), run("o", "2026-01-01T00:00:00Z")];
   const address = "/compare?baseline=o&candidate=n";
   expect(compareUrl([newer, older], [newer, older])).toBe(address);

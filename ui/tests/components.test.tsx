@@ -15,18 +15,18 @@ afterEach(cleanup);
 
 const HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script> [x](javascript:alert(3)) \u202eevil';
 
-test("hostile text makes no element but the names of what cannot be seen", () => {
+test("hostile text creates no elements except the names of invisible characters", () => {
   const { container } = render(<SafeText text={HOSTILE} />);
   expect([...container.querySelectorAll("*")].map((element) => element.tagName)).toEqual(["BDI", "SPAN"]);
   expect(container.textContent).toBe(HOSTILE.replace("\u202e", "RLO"));
 });
 
-test("a difference of hostile texts is text as well", () => {
+test("a diff of hostile text is text too", () => {
   const { container } = render(<DiffText before="plain words here" after={HOSTILE} label="diff" />);
   expect(container.querySelector("img, script, a")).toBeNull();
 });
 
-test("a checkbox is described by its help and by what is wrong with it", () => {
+test("a checkbox is described by its help and its problem", () => {
   render(
     <CheckboxField label="Stop early" help="With a baseline." problem={HOSTILE} checked={false} onChange={() => {}} />,
   );
@@ -36,7 +36,7 @@ test("a checkbox is described by its help and by what is wrong with it", () => {
   expect(box.getAttribute("aria-invalid")).toBe("true");
 });
 
-test("warnings are a region of text, and absent where there are none", () => {
+test("warnings are a region of text, absent if there are none", () => {
   const { container, rerender } = render(<Warnings warnings={[HOSTILE]} />);
   expect(screen.getByRole("region", { name: "Warnings" }).textContent).toContain("<script>");
   expect(container.querySelector("img, script, a")).toBeNull();
@@ -44,7 +44,7 @@ test("warnings are a region of text, and absent where there are none", () => {
   expect(container.innerHTML).toBe("");
 });
 
-test("a form of a schema gives the values that were set", () => {
+test("a schema form reports the values that were set", () => {
   const schema = {
     type: "object",
     properties: {
@@ -76,7 +76,7 @@ test("a form of a schema gives the values that were set", () => {
   expect(latest).toEqual({ strict: true, words: ["a", "b"] });
 });
 
-test("a column is chosen and let go, by mouse and by keyboard", () => {
+test("a column is selected and cleared, by mouse and by keyboard", () => {
   const chosen: unknown[] = [];
   const bins = [
     { low: 0, high: 0.5, count: 3 },
@@ -125,7 +125,7 @@ test("equal texts have no change, and an empty one is all added", () => {
   expect(wordDiff("", "new text").parts).toEqual([{ kind: "added", text: "new text" }]);
 });
 
-test("what is kept and removed is the one text, what is kept and added the other", () => {
+test("same and removed parts are the old text, same and added parts the new one", () => {
   const before = "one  two\nthree four\t five";
   const after = "zero one two\nthree  five six";
   const { parts: parts } = wordDiff(before, after);
@@ -138,7 +138,7 @@ test("what is kept and removed is the one text, what is kept and added the other
   expect(without("removed")).toBe(after);
 });
 
-test("texts that have nothing in common are not compared for ever", () => {
+test("a diff of very different texts stops early", () => {
   const words = (sign: string) => Array.from({ length: 6_000 }, (_, index) => `${sign}${index}`).join(" ");
   const { tooLong: tooLong, parts: parts } = wordDiff(words("a"), words("b"));
   expect(tooLong).toBe(true);

@@ -49,7 +49,7 @@ const DRAFT: Draft = {
   stopEarly: false,
 };
 
-test("a plain draft is the shortest request", () => {
+test("a default draft is the shortest request", () => {
   expect(runRequest(DRAFT, GRADERS, [])).toEqual({
     tag: "smoke",
     agent_endpoint_url: "http://127.0.0.1:9000/ask",
@@ -57,7 +57,7 @@ test("a plain draft is the shortest request", () => {
   });
 });
 
-test("everything that was set is sent, and a mapping makes a target", () => {
+test("every option is sent, and a request format becomes a target", () => {
   const draft: Draft = {
     ...DRAFT,
     by: "ids",
@@ -99,11 +99,11 @@ test("everything that was set is sent, and a mapping makes a target", () => {
   });
 });
 
-test("early stopping is asked for only with a run to compare with", () => {
+test("early stopping is sent only with a baseline", () => {
   expect(runRequest({ ...DRAFT, stopEarly: true }, GRADERS, [])).toEqual(runRequest(DRAFT, GRADERS, []));
 });
 
-test("a run is done again with its baseline and its early stopping", () => {
+test("a repeated run keeps its baseline and early stopping", () => {
   const run = { id: "b", target: {}, baseline_id: "a", stop_early: true } as unknown as Evaluation;
   expect(draftFromRun(run)).toMatchObject({ baseline: "a", stopEarly: true });
   expect(draftFromRun({ ...run, baseline_id: null, stop_early: false })).toMatchObject({
@@ -112,11 +112,11 @@ test("a run is done again with its baseline and its early stopping", () => {
   });
 });
 
-test("a plain mapping is no target", () => {
+test("a default request format needs no target", () => {
   expect(targetFromDraft(DRAFT)).toBeNull();
 });
 
-test("what is wrong is told by the part it is in", () => {
+test("problems are reported by part of the form", () => {
   const draft: Draft = {
     ...DRAFT,
     tag: " ",
@@ -128,7 +128,7 @@ test("what is wrong is told by the part it is in", () => {
   expect(validateDraft(DRAFT, GRADERS)).toEqual({});
 });
 
-test("the same grader twice has two names", () => {
+test("the same grader twice gets two names", () => {
   const once = [{ key: "a", id: "a", config: {} }];
   expect([
     uniqueKey("a", []),
@@ -140,7 +140,7 @@ test("the same grader twice has two names", () => {
   ]);
 });
 
-test("a try sends the agent part of the draft, and no more time than the service gives", () => {
+test("a test call sends the agent part of the draft, with the timeout capped", () => {
   expect(tryRequest({ ...DRAFT, timeout: 300 }, "q")).toEqual({
     agent_endpoint_url: "http://127.0.0.1:9000/ask",
     input: "q",
@@ -152,12 +152,12 @@ test("a try sends the agent part of the draft, and no more time than the service
   });
 });
 
-test("a try is of the agent as it is asked, whatever else changes", () => {
+test("the agent key depends only on the agent and its request format", () => {
   expect(agentKey({ ...DRAFT, url: ` ${DRAFT.url} ` })).toBe(agentKey(DRAFT));
   expect(agentKey({ ...DRAFT, mapping: { ...DEFAULT_MAPPING, output: "x" } })).not.toBe(agentKey(DRAFT));
 });
 
-test("judge calls are counted by what a grader is, not by its name", () => {
+test("judge calls are counted by a grader's kind, not its name", () => {
   const [plain] = GRADERS;
   const judge: Grader = { ...plain!, id: "mine", type: "model_judge", config: { scoring: "samples" } };
   const chosen = (id: string, config: JsonObject = {}) => ({ key: id, id, config });
@@ -175,14 +175,14 @@ test("judge calls are counted by what a grader is, not by its name", () => {
   ]).toEqual([0, 1, 5, 3, 3, 2, 0, 1, 0, 1]);
 });
 
-test("a suite is read as YAML 1.2 or JSON; what is none is told", () => {
+test("a suite is parsed as YAML 1.2 or JSON, else there is an error", () => {
   expect(parseSuite("name: x\nok: no\n")).toEqual({ suite: { name: "x", ok: "no" }, problem: null });
   expect(parseSuite('{"name": "x"}')).toEqual({ suite: { name: "x" }, problem: null });
   expect(parseSuite("- a").problem).toBe("A suite is a mapping with name, dataset, target and graders.");
   expect(parseSuite("a: 1\na: 2").problem).toContain("Map keys must be unique");
 });
 
-test("a run's graders come back with their options, its cases are not read", () => {
+test("a suite's graders are parsed with their options, without its cases", () => {
   const suite =
     "name: x\ngraders:\n  similarity:\n    kind: similarity\n    config: {}\n  loose:\n    kind: similarity\n    config:\n      threshold: 0.5\ndataset:\n- [not: {yaml\n";
   expect(gradersInSuite(suite, GRADERS)).toEqual([

@@ -19,7 +19,7 @@ test("a rate comes with its interval", () => {
   expect(formatMean({ value: 0.8234, low: 0.7, high: 0.9 })).toBe("0.82 (0.70–0.90)");
 });
 
-test("no value is no zero", () => {
+test("a missing value is not zero", () => {
   expect([
     formatRate({ value: null, low: null, high: null }),
     formatPercent(null),
@@ -30,7 +30,7 @@ test("no value is no zero", () => {
   ]).toEqual(Array.from({ length: 6 }, () => "–"));
 });
 
-test("a share is 0 % or 100 % only where it is exactly that", () => {
+test("a share is 0 % or 100 % only if it is exact", () => {
   expect([1, 0.999, 0.9996, 0.001, 0, 0.5].map((share) => formatPercent(share))).toEqual([
     "100 %",
     "99.9 %",
@@ -41,7 +41,7 @@ test("a share is 0 % or 100 % only where it is exactly that", () => {
   ]);
 });
 
-test("a time that is known in whole seconds is not told in milliseconds", () => {
+test("elapsed time has a resolution of a second", () => {
   const start = "2026-01-15T10:00:00Z";
   expect([start, "2026-01-15T10:00:01Z", "2026-01-15T10:02:05Z"].map((end) => formatElapsed(start, end))).toEqual([
     "under 1 s",
@@ -50,7 +50,7 @@ test("a time that is known in whole seconds is not told in milliseconds", () => 
   ]);
 });
 
-test("durations are written in the unit that suits them", () => {
+test("durations have a suitable unit", () => {
   expect([0, 0.4, 12.4, 999, 1500, 59_000, 61_000, 3_700_000].map(formatDuration)).toEqual([
     "0 ms",
     "< 1 ms",
@@ -63,7 +63,7 @@ test("durations are written in the unit that suits them", () => {
   ]);
 });
 
-test("nouns follow their number", () => {
+test("nouns agree with their number", () => {
   expect([pluralize(1, "case"), pluralize(0, "case"), pluralize(12_345, "case")]).toEqual([
     "1 case",
     "0 cases",
@@ -71,7 +71,7 @@ test("nouns follow their number", () => {
   ]);
 });
 
-test("how long ago is told coarsely", () => {
+test("time ago is rounded", () => {
   const now = Date.parse("2026-01-15T12:00:00Z");
   const at = (iso: string | null) => formatAgo(iso, now);
   expect([
@@ -83,7 +83,7 @@ test("how long ago is told coarsely", () => {
   ]).toEqual(["just now", "30 min ago", "10 h ago", "3 days ago", "–"]);
 });
 
-test("sizes are in the unit that needs the fewest digits", () => {
+test("sizes have a suitable unit", () => {
   expect([0, 512, 1536, 20_480, 12.4 * 1024 ** 2, 3 * 1024 ** 4].map(formatBytes)).toEqual([
     "0 B",
     "512 B",

@@ -46,7 +46,7 @@ function grader(changes: Partial<Grader> = {}): Grader {
 
 const FIELDS = fieldsFromSchema(SCHEMA);
 
-test("what is sent leaves out the options that are as they are anyway", () => {
+test("a definition omits options equal to their defaults", () => {
   const draft = { ...draftFromGrader(grader()), name: " Mine ", config: { rules: [{ value: "x" }], mode: "all" } };
   expect(definitionOf(draft, FIELDS)).toEqual({
     name: "Mine",
@@ -56,7 +56,7 @@ test("what is sent leaves out the options that are as they are anyway", () => {
   });
 });
 
-test("other words keep the meaning, other options do not", () => {
+test("a new name keeps the meaning, new options do not", () => {
   const same = definitionOf(draftFromGrader(grader()), FIELDS);
   expect(draftChange(grader(), same, FIELDS)).toEqual({ changed: false, meaning: false });
   expect(draftChange(grader(), { ...same, name: "Other" }, FIELDS)).toEqual({ changed: true, meaning: false });
@@ -67,7 +67,7 @@ test("other words keep the meaning, other options do not", () => {
   expect(canonicalJson({ b: [{ d: 1, c: 2 }], a: null })).toBe('{"a":null,"b":[{"c":2,"d":1}]}');
 });
 
-test("a copy has no id and says that it is one", () => {
+test("a copy has no id and is named a copy", () => {
   expect(draftFromCopy(grader({ source: "built-in", config: {} }))).toEqual({
     id: "",
     name: "Mine (copy)",
@@ -77,10 +77,10 @@ test("a copy has no id and says that it is one", () => {
   });
 });
 
-test("what is missing is told by its path, before and after it was sent", () => {
+test("problems are reported by path, before and after sending", () => {
   expect(validateGraderDraft({ ...EMPTY_DRAFT, id: "no spaces" }, FIELDS, true)).toEqual({
     name: "is required",
-    id: "may have letters, digits, - _ and . alone, and is not new",
+    id: "may contain only letters, digits, -, _ and .; new is reserved",
     "config.rules": "is required",
   });
   const refused = new ApiError("INVALID_GRADER", "wrong", 400, {
@@ -94,14 +94,14 @@ test("what is missing is told by its path, before and after it was sent", () => 
   expect(serverProblems(new Error("other"))).toEqual({});
 });
 
-test("options are read as an object, or it is said what is wrong", () => {
+test("options are parsed as an object, else there is an error", () => {
   expect(parseObject(' {"a": 1} ')).toEqual([{ a: 1 }, null]);
   expect(parseObject("")).toEqual([{}, null]);
-  expect(parseObject("[1]")).toEqual([null, "must be an object, in braces"]);
+  expect(parseObject("[1]")).toEqual([null, "must be a JSON object"]);
   expect(parseObject("{")[0]).toBeNull();
 });
 
-test("rules and judges are offered first; a judge is known by the key it needs", () => {
+test("rules and judges are listed first; a judge is recognised by its API key option", () => {
   const judge = grader({
     id: "judge",
     type: "judge",
@@ -122,16 +122,16 @@ test("rules and judges are offered first; a judge is known by the key it needs",
   ).toEqual(["custom-rules", "judge", "check"]);
 });
 
-test("many previews keep their order, a few at a time", async () => {
-  let going = 0;
-  let most = 0;
+test("previews keep their order and run in batches", async () => {
+  let running = 0;
+  let peak = 0;
   const done = await mapInBatches([1, 2, 3, 4, 5, 6], async (item) => {
-    most = Math.max(most, (going += 1));
+    peak = Math.max(peak, (running += 1));
     await Promise.resolve();
-    going -= 1;
+    running -= 1;
     return item * 2;
   });
-  expect([done, most]).toEqual([[2, 4, 6, 8, 10, 12], 4]);
+  expect([done, peak]).toEqual([[2, 4, 6, 8, 10, 12], 4]);
   expect(tally([{ score_status: "pass" }, { score_status: "error" }, { score_status: "pass" }])).toBe(
     "2 pass, 1 error",
   );

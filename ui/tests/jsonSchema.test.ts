@@ -36,7 +36,7 @@ const SCHEMA: Schema = {
 
 const FIELDS = fieldsFromSchema(SCHEMA);
 
-test("every option has an input that suits it, what is required first", () => {
+test("every option has a suitable field, required ones first", () => {
   expect(FIELDS.map((field) => [field.key, field.kind])).toEqual([
     ["rules", "list"],
     ["case_sensitive", "switch"],
@@ -65,7 +65,7 @@ test("a field carries its label, help, bounds and default", () => {
   expect(FIELDS.find((field) => field.key === "case_sensitive")?.help).toBe("Tell A from a.");
 });
 
-test("the shapes of an item are told apart by what is fixed in them", () => {
+test("item variants are identified by their constant properties", () => {
   const rules = FIELDS[0];
   if (rules?.kind !== "list") throw new Error("not a list");
   expect(
@@ -77,7 +77,7 @@ test("the shapes of an item are told apart by what is fixed in them", () => {
   expect(matchVariant(rules.variants, { condition: "length_min", value: 3 })?.title).toBe("length_min");
 });
 
-test("what is missing or out of bounds is named by its path", () => {
+test("missing and invalid values are reported by path", () => {
   expect(validateFields(FIELDS, { threshold: 2, seed: 1.5 })).toEqual({
     rules: "is required",
     threshold: "must be at most 1",
@@ -92,7 +92,7 @@ test("what is missing or out of bounds is named by its path", () => {
   expect(validateFields(FIELDS, { rules: [{ condition: "contains", value: "x" }] })).toEqual({});
 });
 
-test("what is as by default is not sent", () => {
+test("default values are omitted", () => {
   expect(
     withoutDefaults(FIELDS, { case_sensitive: false, mode: "any", rubric: "", threshold: 0.5, rules: [] }),
   ).toEqual({
@@ -101,7 +101,7 @@ test("what is as by default is not sent", () => {
   });
 });
 
-test("a schema that refers to itself ends", () => {
+test("a recursive schema terminates", () => {
   const node: Schema = { type: "object", properties: { child: { $ref: "#/$defs/Node" } } };
   expect(fieldsFromSchema({ ...node, $defs: { Node: node } })).toHaveLength(1);
 });

@@ -6,19 +6,21 @@ import { labelDraftFrom, LabelForm, validateLabel } from "../src/pages/run/Label
 
 afterEach(cleanup);
 
-test("a verdict needs a choice and a reason; a score is from 0 to 1", () => {
+test("a label needs a verdict and a reason; a score is from 0 to 1", () => {
   expect(validateLabel({ verdict: "", reason: " ", score: "1.5" })).toEqual({
     label: null,
     problems: {
-      verdict: "Choose one",
-      reason: "Say why: others read it, and judges are calibrated by it",
-      score: "From 0 to 1",
+      verdict: "Choose pass or fail",
+      reason: "Enter a reason: others read it, and judges are calibrated with it",
+      score: "Enter a number from 0 to 1",
     },
   });
   expect(validateLabel({ verdict: "pass", reason: "x".repeat(2001), score: "" }).problems).toEqual({
     reason: "At most 2,000 characters",
   });
-  expect(validateLabel({ verdict: "pass", reason: "x", score: "much" }).problems).toEqual({ score: "From 0 to 1" });
+  expect(validateLabel({ verdict: "pass", reason: "x", score: "high" }).problems).toEqual({
+    score: "Enter a number from 0 to 1",
+  });
   expect(validateLabel({ verdict: "fail", reason: " because ", score: "0" })).toEqual({
     label: { verdict: "fail", reason: "because", score: 0 },
     problems: null,
@@ -26,26 +28,26 @@ test("a verdict needs a choice and a reason; a score is from 0 to 1", () => {
   expect(validateLabel({ verdict: "pass", reason: "so", score: "" }).label).toEqual({ verdict: "pass", reason: "so" });
 });
 
-test("a change begins with what stands", () => {
-  const stands = { verdict: "fail", score: null, reason: "no" } as Label;
-  expect(labelDraftFrom(stands)).toEqual({ verdict: "fail", reason: "no", score: "" });
+test("editing starts with the current label", () => {
+  const current = { verdict: "fail", score: null, reason: "no" } as Label;
+  expect(labelDraftFrom(current)).toEqual({ verdict: "fail", reason: "no", score: "" });
 });
 
-test("nothing is sent until the form is whole", async () => {
+test("nothing is sent until the form is complete", async () => {
   const sent: NewLabel[] = [];
   let done: () => void = () => undefined;
   const finished = new Promise<void>((resolve) => (done = resolve));
   render(
     <QueryClientProvider client={new QueryClient()}>
-      <LabelForm label={undefined} save={async (label) => sent.push(label)} onDone={done} onLeave={() => undefined} />
+      <LabelForm label={undefined} save={async (label) => sent.push(label)} onDone={done} onCancel={() => undefined} />
     </QueryClientProvider>,
   );
-  fireEvent.click(screen.getByRole("button", { name: "Save verdict" }));
-  expect(screen.getByText("Choose one")).toBeTruthy();
+  fireEvent.click(screen.getByRole("button", { name: "Save label" }));
+  expect(screen.getByText("Choose pass or fail")).toBeTruthy();
   expect(sent).toEqual([]);
-  fireEvent.click(screen.getByLabelText("good (pass)"));
-  fireEvent.change(screen.getByLabelText("Why (required)"), { target: { value: "it is right" } });
-  fireEvent.click(screen.getByRole("button", { name: "Save verdict" }));
+  fireEvent.click(screen.getByLabelText("Pass"));
+  fireEvent.change(screen.getByLabelText("Reason (required)"), { target: { value: "it is right" } });
+  fireEvent.click(screen.getByRole("button", { name: "Save label" }));
   await finished;
   expect(sent).toEqual([{ verdict: "pass", reason: "it is right" }]);
 });

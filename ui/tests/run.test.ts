@@ -55,26 +55,25 @@ const figure = (value: number | null, scored: number, total: number): Figure => 
   total,
 });
 
-test("the verdict names the lowest grader with its interval and what it speaks of", () => {
+test("the headline names the grader with the lowest pass rate, its interval and coverage", () => {
   const verdict = runHeadline(RUN, summary({ a: figure(0.9, 10, 10), b: figure(0.75, 8, 10) }));
   expect(verdict).toEqual({
     tone: "none",
-    sentence:
-      "Lowest of 2 graders is b: it passes 75 % (50–90 %) of 8 scored answers; 80 % of 10 results have a score.",
+    sentence: "Lowest of 2 graders: b passes 75 % (50–90 %) of 8 scored responses; 80 % of 10 results have a score.",
   });
 });
 
-test("a run without any score is not a run that failed everything", () => {
+test("a run without scores is not a failed run", () => {
   expect(runHeadline(RUN, summary({ a: figure(null, 0, 10) }))).toEqual({
     tone: "none",
-    sentence: "Nothing could be graded: no answer has a score.",
+    sentence: "Nothing could be graded: no response has a score.",
   });
 });
 
-test("while it goes on, the verdict says so", () => {
+test("the headline of a run in progress is provisional", () => {
   expect(runHeadline({ ...RUN, status: "running" }, summary({ a: figure(1, 3, 3) }))).toEqual({
     tone: "open",
-    sentence: "So far: a passes 100 % (50–90 %) of 3 scored answers.",
+    sentence: "So far: a passes 100 % (50–90 %) of 3 scored responses.",
   });
 });
 
@@ -84,16 +83,16 @@ test.each([
   [{ stopped: { look: 1, n: 6, of: 120 }, calls_saved: 1 }, "after 6 of 120 cases; 1 call saved"],
   // a regrade of such a run: it made no calls itself
   [{ stopped: { look: 1, n: 1000, of: 20000 }, calls_saved: 0, parent: "p" }, "after 1,000 of 20,000 cases"],
-])("an early end of %j is told as %j", (fields, told) => {
-  expect(earlyStopText({ ...RUN, ...fields })).toBe(told);
+])("an early stop of %j is shown as %j", (fields, text) => {
+  expect(earlyStopText({ ...RUN, ...fields })).toBe(text);
 });
 
-test("what was left out is counted in cases, or in calls where cases are repeated", () => {
+test("remaining work is counted in cases, or in calls if cases are repeated", () => {
   expect(remainingWork({ ...RUN, calls_saved: 302 })).toBe("302 cases");
   expect(remainingWork({ ...RUN, calls_saved: 906, repeats: 3 })).toBe("906 calls");
 });
 
-test("a gate's word goes first", () => {
+test("the gate's verdict comes first", () => {
   const verdict = { result: "undecided", reasons: ["coverage 80 % is below 95 %"] };
   expect(runHeadline({ ...RUN, verdict }, summary({ a: figure(1, 3, 3) }))).toEqual({
     tone: "open",
@@ -101,8 +100,8 @@ test("a gate's word goes first", () => {
   });
 });
 
-test("events bring the run up to date, whatever part of it they carry", () => {
-  const going: Evaluation = { ...RUN, status: "pending" };
+test("events update the run, whatever part of it they contain", () => {
+  const running: Evaluation = { ...RUN, status: "pending" };
   const snapshot = {
     id: "1",
     event: "snapshot",
@@ -114,7 +113,7 @@ test("events bring the run up to date, whatever part of it they carry", () => {
     (
       (run) => (event) =>
         (run = applyEvent(run, event))
-    )(going),
+    )(running),
   );
   expect(steps.map((run) => [run.status, run.progress])).toEqual([
     ["running", { total: 9, answered: 2, graded: 1, errors: 0 }],
@@ -123,12 +122,12 @@ test("events bring the run up to date, whatever part of it they carry", () => {
   ]);
 });
 
-test("an event that is not understood changes nothing", () => {
+test("an unknown event changes nothing", () => {
   expect(applyEvent(RUN, { id: "1", event: "progress", data: "not json" })).toBe(RUN);
   expect(applyEvent(RUN, { id: "1", event: "status", data: '{"status":"exploded"}' })).toEqual(RUN);
 });
 
-test("what is left is told from the pace so far", () => {
+test("the remaining time is estimated from the pace so far", () => {
   const now = Date.parse("2026-01-15T12:00:10Z");
   const run: Evaluation = { ...RUN, status: "running", progress: { total: 30, answered: 12, graded: 10, errors: 0 } };
   expect(remainingMs(run, now)).toBe(20_000);
@@ -154,6 +153,6 @@ test.each([
   ["grader=a&outcome=fail&score=0..0", { grader: "a", outcome: "fail", score_min: 0, score_max: 0 }],
   ["score=0.3..0.4", {}],
   ["latency=0..1.5", { latency_min: 0, latency_max: 1.5 }],
-])("the address %j is asked of the service as %j", (address, query) => {
+])("the URL %j becomes the query %j", (address, query) => {
   expect(filterQuery(readState(RUN_STATE, new URLSearchParams(address)))).toEqual({ ...NOTHING, ...query });
 });

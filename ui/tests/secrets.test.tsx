@@ -5,8 +5,8 @@ import type { Secret, SecretBody } from "../src/api/types.ts";
 import { ApiError } from "../src/api/error.ts";
 import { secretDraftFrom, SecretForm, validateSecret } from "../src/pages/secrets/SecretForm.tsx";
 
-const PATIENCE_MS = 30_000;
-vi.setConfig({ testTimeout: PATIENCE_MS });
+const TIMEOUT_MS = 30_000;
+vi.setConfig({ testTimeout: TIMEOUT_MS });
 afterEach(cleanup);
 
 const STORED: Secret = {
@@ -21,22 +21,22 @@ const STORED: Secret = {
   modified_at: "2026-01-15T10:00:00.000Z",
 };
 
-test("a secret needs a name of its own, a value that can be masked, and a host", () => {
+test("a secret needs a unique name, a value that can be masked, and a host", () => {
   expect(validateSecret({ ...secretDraftFrom(undefined), name: "a b", value: "short" })).toEqual({
     body: null,
     problems: {
-      name: "Letters, digits, _, - and ., at most 100",
-      value: "At least 8 characters: a shorter value cannot be masked",
-      hosts: "Name at least one host",
+      name: "Use up to 100 letters, digits, _, - and .",
+      value: "Enter at least 8 characters: a shorter value cannot be masked",
+      hosts: "Enter at least one host",
     },
   });
   const draft = { ...secretDraftFrom(STORED), value: "long enough" };
   expect(validateSecret(draft, ["TOKEN"]).problems).toEqual({
-    name: "A secret has this name already; replace it in the list",
+    name: "A secret with this name exists; replace it from the list",
   });
 });
 
-test("replacing begins with everything except the value", () => {
+test("replacing starts with everything except the value", () => {
   const draft = secretDraftFrom(STORED);
   expect(draft.value).toBe("");
   expect(validateSecret({ ...draft, value: " kept as typed " })).toEqual({
@@ -56,16 +56,16 @@ test("replacing begins with everything except the value", () => {
 function shown(save: (name: string, body: SecretBody) => Promise<unknown>, onDone: (name: string) => void) {
   render(
     <QueryClientProvider client={new QueryClient()}>
-      <SecretForm secret={undefined} taken={[]} save={save} onDone={onDone} onLeave={() => undefined} />
+      <SecretForm secret={undefined} taken={[]} save={save} onDone={onDone} onCancel={() => undefined} />
     </QueryClientProvider>,
   );
   fireEvent.change(screen.getByLabelText("Name (required)"), { target: { value: "NEW" } });
   fireEvent.change(screen.getByLabelText("Value (required)"), { target: { value: "very-hidden" } });
   fireEvent.change(screen.getByLabelText("Hosts (required)"), { target: { value: "a.test, b.test" } });
-  fireEvent.click(screen.getByRole("button", { name: "Store" }));
+  fireEvent.click(screen.getByRole("button", { name: "Save" }));
 }
 
-test("the form sends what was typed, and its value field is a password", async () => {
+test("the form sends the typed values, and its value field is a password", async () => {
   const sent: [string, SecretBody][] = [];
   const stored = await new Promise<string>((resolve) => shown(async (name, body) => sent.push([name, body]), resolve));
   expect(stored).toBe("NEW");
@@ -85,12 +85,12 @@ test("the form sends what was typed, and its value field is a password", async (
   expect(screen.getByLabelText<HTMLInputElement>("Value (required)").type).toBe("password");
 });
 
-test("what the service refuses is shown", async () => {
+test("an error from the service is shown", async () => {
   const refusal = new ApiError("INVALID_INPUT", "Field 'hosts[0]': write host or host:port", 400);
   shown(
     () => Promise.reject(refusal),
     () => undefined,
   );
-  const alert = await screen.findByRole("alert", {}, { timeout: PATIENCE_MS });
+  const alert = await screen.findByRole("alert", {}, { timeout: TIMEOUT_MS });
   expect(alert.textContent).toContain("write host or host:port");
 });

@@ -3,7 +3,7 @@ import { isTyping, keyName } from "../src/app/shortcuts.tsx";
 
 const press = (key: string, more = {}) => ({ key, ctrlKey: false, metaKey: false, altKey: false, ...more });
 
-test("keys have names; those of the browser have none of ours", () => {
+test("keys have names, except those of the browser", () => {
   expect(
     [
       press("j"),
@@ -15,7 +15,7 @@ test("keys have names; those of the browser have none of ours", () => {
   ).toEqual(["j", "?", "mod+k", "mod+k", null]);
 });
 
-test("who types is left alone", () => {
+test("typing is recognised", () => {
   const element = (html: string) => {
     document.body.innerHTML = html;
     return document.body.firstElementChild;

@@ -9,11 +9,11 @@ const SPEC = {
   score: range(),
 };
 
-test("an empty address is the initial state", () => {
+test("an empty URL is the initial state", () => {
   expect(readState(SPEC, new URLSearchParams())).toEqual({ q: "", page: 1, outcome: "", sel: [], score: null });
 });
 
-test("state that is written is read again", () => {
+test("written state can be read again", () => {
   const state = { q: "a & b=c", page: 3, outcome: "fail" as const, sel: ["x,y", "z%"], score: { low: 0.5, high: 0.6 } };
   const written = writeState(SPEC, new URLSearchParams(), state);
   expect(readState(SPEC, new URLSearchParams(written.toString()))).toEqual(state);
@@ -27,16 +27,16 @@ test.each([
   ["score=..1", { score: null }],
   ["score=a..b", { score: null }],
   ["sel=%25E0%25A4%25A", { sel: [] }],
-])("%s makes no sense, and the initial value holds", (address, state) => {
+])("%s is invalid, so the initial value is used", (address, state) => {
   expect(readState(SPEC, new URLSearchParams(address))).toMatchObject(state);
 });
 
-test("what is as at first leaves the address, what is not ours stays", () => {
+test("initial values are removed from the URL, unknown parameters stay", () => {
   const now = new URLSearchParams("q=old&page=4&other=1");
   expect(writeState(SPEC, now, { q: "", page: 1 }).toString()).toBe("other=1");
 });
 
-test("a change does not alter the parameters it was given", () => {
+test("a change does not modify its input", () => {
   const now = new URLSearchParams("q=old");
   writeState(SPEC, now, { q: "new" });
   expect(now.toString()).toBe("q=old");

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { visible, visibleText } from "../src/lib/visibleText.ts";
 
-test("plain text, line breaks, tabs and emoji stay as they are", () => {
+test("plain text, line breaks, tabs and emoji are unchanged", () => {
   const text = "Grüße\n\tone\r\ntwo 👩‍🚀 日本語 שלום";
   expect(visible(text)).toEqual([{ kind: "text", text }]);
 });
@@ -20,10 +20,10 @@ test.each([
   expect(visibleText(text)).toBe(shown);
 });
 
-test("a name says which character it stands for", () => {
+test("the title of a name contains the code point", () => {
   expect(visible("a\u202eb")).toEqual([
     { kind: "text", text: "a" },
-    { kind: "mark", name: "RLO", title: "U+202E, shown by name because it is not visible" },
+    { kind: "mark", name: "RLO", title: "U+202E, an invisible character shown by name" },
     { kind: "text", text: "b" },
   ]);
 });

@@ -32,7 +32,7 @@ import type {
   TryResult,
 } from "./types.ts";
 
-/** The calls of the REST API that the pages make. */
+/** The REST API calls that the pages make. */
 export const api = {
   session: async (signal?: AbortSignal) => {
     const current = await get<Session>("session", {}, signal);

@@ -1,33 +1,33 @@
 import type { ErrorCode, Json, JsonObject, RowError } from "./types.ts";
 
-/** What an error code means to a person, and what to do about it. The server's own message stands beside it. */
+/** A headline for each error code, shown above the server's own message. */
 const HEADLINES: Record<ErrorCode | "NETWORK" | "UNKNOWN", string> = {
-  MISSING_FIELD: "Something is missing",
-  INVALID_LENGTH: "A text is too short or too long",
-  INVALID_INPUT: "This is not accepted",
-  INVALID_JSON: "This is not valid JSON",
-  INVALID_URL: "This is not a usable address",
-  URL_NOT_ALLOWED: "The service may not reach this address",
-  INVALID_TEST_CASE_ID: "A test case is no longer there",
-  INVALID_GRADER_ID: "A grader is no longer there",
-  INVALID_GRADER: "A grader's options are not valid",
-  DUPLICATE_ID: "The same thing is named twice",
+  MISSING_FIELD: "A required field is missing",
+  INVALID_LENGTH: "A value is too short or too long",
+  INVALID_INPUT: "Invalid input",
+  INVALID_JSON: "Invalid JSON",
+  INVALID_URL: "Invalid URL",
+  URL_NOT_ALLOWED: "The service is not allowed to call this URL",
+  INVALID_TEST_CASE_ID: "A test case no longer exists",
+  INVALID_GRADER_ID: "A grader no longer exists",
+  INVALID_GRADER: "Invalid grader options",
+  DUPLICATE_ID: "Duplicate id",
   NOT_FOUND: "Not found",
-  METHOD_NOT_ALLOWED: "The service does not offer this",
-  CONFLICT: "This cannot be done in the present state",
-  IDEMPOTENCY_KEY_REUSED: "This request was sent before with other content",
+  METHOD_NOT_ALLOWED: "Method not allowed",
+  CONFLICT: "Not possible in the current state",
+  IDEMPOTENCY_KEY_REUSED: "The idempotency key was already used for a different request",
   UNAUTHORIZED: "Not signed in",
-  FORBIDDEN: "Your key does not allow this",
+  FORBIDDEN: "Your API key does not allow this",
   PAYLOAD_TOO_LARGE: "Too large",
-  UNSUPPORTED_MEDIA_TYPE: "This kind of file is not read",
+  UNSUPPORTED_MEDIA_TYPE: "Unsupported file type",
   RATE_LIMITED: "Too many requests; try again in a moment",
-  STORAGE_UNAVAILABLE: "The store cannot be used right now",
-  INTERNAL_ERROR: "The service failed",
+  STORAGE_UNAVAILABLE: "The store is unavailable",
+  INTERNAL_ERROR: "Internal server error",
   NETWORK: "The service cannot be reached",
-  UNKNOWN: "The service gave an answer that is not understood",
+  UNKNOWN: "Unexpected response from the service",
 };
 
-/** A request that did not succeed. `message` is the server's and may quote foreign text: show it as text alone. */
+/** A failed request. `message` comes from the server and may quote untrusted text: show it only as text. */
 export class ApiError extends Error {
   constructor(
     readonly code: keyof typeof HEADLINES,
@@ -44,17 +44,17 @@ export class ApiError extends Error {
     return HEADLINES[this.code];
   }
 
-  /** Whether asking again later may help. */
+  /** True if the same request may succeed later. */
   get retryable(): boolean {
     return this.code === "NETWORK" || this.status === 429 || this.status >= 500;
   }
 
-  /** The bad rows of an imported file. */
+  /** The invalid rows of an imported file. */
   get rows(): RowError[] {
     return this.errors.flatMap(asRowError);
   }
 
-  /** What is wrong, by the field of the request. */
+  /** Messages by field of the request. */
   get fields(): Record<string, string> {
     return Object.fromEntries(this.errors.flatMap(asFieldError));
   }
@@ -82,8 +82,8 @@ export function isErrorCode(code: unknown): code is ErrorCode {
   return typeof code === "string" && code in HEADLINES && code !== "NETWORK" && code !== "UNKNOWN";
 }
 
-/** A headline and the rest, for whatever was thrown. */
+/** A headline and a message for any thrown value. */
 export function describeError(error: unknown): { headline: string; message: string } {
   if (error instanceof ApiError) return { headline: error.headline, message: error.message };
-  return { headline: "Something went wrong here", message: error instanceof Error ? error.message : String(error) };
+  return { headline: "Something went wrong", message: error instanceof Error ? error.message : String(error) };
 }

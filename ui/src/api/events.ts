@@ -1,4 +1,4 @@
-/** Server-sent events over `fetch`, so that a reload can resume and a 401 is seen as one. */
+/** Server-sent events over `fetch`, which unlike `EventSource` can resume after a reload and sees a 401. */
 
 export interface ServerEvent {
   id: string | null;
@@ -6,7 +6,7 @@ export interface ServerEvent {
   data: string;
 }
 
-/** Cuts a stream of text into events, as the HTML standard says. */
+/** Parses a text stream into events, as the HTML standard specifies. */
 export class EventParser {
   private rest = "";
   private event = "";
@@ -42,15 +42,15 @@ export type Connection = "connecting" | "live" | "polling" | "ended";
 
 export interface FollowOptions {
   url: string;
-  /** The last event that was seen before, if any. */
+  /** Id of the last event already received. */
   lastId?: string | null;
   onEvent: (event: ServerEvent) => void;
   onConnection: (state: Connection) => void;
-  /** Asked for while there is no stream. */
+  /** Called at intervals while there is no stream. */
   onPoll: () => void;
   signal: AbortSignal;
   fetch?: typeof fetch;
-  /** Waits, or returns early once the signal is aborted. */
+  /** Waits; returns early when the signal is aborted. */
   pause?: (ms: number, signal: AbortSignal) => Promise<void>;
 }
 
@@ -60,8 +60,8 @@ const FAILURES_BEFORE_POLLING = 2;
 const FINAL_STATUSES = new Set([401, 403, 404]);
 
 /**
- * Follows a run until its `done` event: takes up the stream where it broke off, never hands an event on twice, and
- * polls while there is no stream.
+ * Follows a run until its `done` event: resumes the stream after the last event, delivers no event twice, and polls
+ * while there is no stream.
  */
 export async function followEvents(options: FollowOptions): Promise<void> {
   const { signal, pause = wait } = options;
@@ -107,7 +107,7 @@ async function readOnce(
       cache: "no-store",
     });
     if (FINAL_STATUSES.has(response.status)) return "refused";
-    // nothing is to come: all of it was read before
+    // no more events: the stream was read to its end before
     if (response.status === 204) return "done";
     if (!response.ok || !response.body) return "broken";
     options.onConnection("live");
@@ -123,7 +123,7 @@ async function readOnce(
       }
     }
   } catch {
-    // cut off: the caller decides whether to try again
+    // the connection was lost: the caller decides whether to retry
   }
   return "broken";
 }

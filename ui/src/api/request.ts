@@ -6,32 +6,32 @@ export type Query = Record<string, string | number | boolean | null | undefined>
 
 export interface RequestOptions {
   query?: Query;
-  /** Sent as JSON; a `Blob` as it is, with its own type. */
+  /** Sent as JSON; a `Blob` is sent unchanged, with its own type. */
   body?: unknown;
   headers?: Record<string, string>;
   signal?: AbortSignal;
 }
 
-/** The address of an endpoint, relative to the page. Empty parameters are left out. */
+/** The URL of an endpoint, relative to the page, without empty parameters. */
 export function apiUrl(path: string, query: Query = {}): string {
   const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
   const text = new URLSearchParams(given.map(([key, value]) => [key, String(value)])).toString();
   return `api/${path}${text && `?${text}`}`;
 }
 
-/** Sends a request and takes the data out of the envelope, or throws an `ApiFailure`. */
+/** Sends a request and returns the data of the envelope, or throws an `ApiFailure`. */
 export async function request<T>(method: string, path: string, options: RequestOptions = {}): Promise<T> {
   const response = await send(method, path, options);
   if (response.status === 204) return undefined as T;
   const envelope = await response.json().catch(() => null);
   if (response.ok && isEnvelope(envelope) && envelope.success) return envelope.data as T;
   const failure = errorFrom(response, envelope);
-  // a wrong key is a 401 too, but there somebody is signing in already
+  // a wrong key at sign-in is a 401 too, but ends no session
   if (failure.status === 401 && !(method === "POST" && path === "session")) session.end();
   throw failure;
 }
 
-/** Sends a request whose answer is no envelope. */
+/** Sends a request whose response has no envelope. */
 export async function requestText(path: string, query: Query = {}): Promise<string> {
   const response = await send("GET", path, { query });
   const text = await response.text();
@@ -79,13 +79,14 @@ function parseJsonOrNull(text: string): unknown {
 function errorFrom(response: Response, body: unknown): ApiError {
   const error = isEnvelope(body) ? body.error : null;
   const code = isErrorCode(error?.code) ? error.code : "UNKNOWN";
-  const message = typeof error?.message === "string" ? error.message : `The service answered ${response.status}.`;
+  const message =
+    typeof error?.message === "string" ? error.message : `The service responded with status ${response.status}.`;
   const seconds = Number(response.headers.get("Retry-After") ?? Number.NaN);
   const retryAfterMs = Number.isFinite(seconds) && seconds >= 0 ? seconds * 1000 : null;
   return new ApiError(code, message, response.status, error?.details ?? null, retryAfterMs);
 }
 
-/** A random text that names one request. (`crypto.randomUUID` is not there on plain HTTP.) */
+/** A random key that identifies one request. (`crypto.randomUUID` does not exist on plain HTTP.) */
 export function newIdempotencyKey(): string {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }

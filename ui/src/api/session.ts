@@ -1,9 +1,9 @@
 import { useSyncExternalStore } from "react";
 import type { Session } from "./types.ts";
 
-/** Who is signed in, as far as the page knows. The cookie itself is out of a script's reach. */
+/** The session as the page knows it; scripts cannot read the cookie. */
 interface SessionState {
-  /** The service said 401: a key is wanted. */
+  /** The service responded with 401: a key is required. */
   signedOut: boolean;
   current: Session | null;
 }
@@ -17,7 +17,7 @@ function change(next: SessionState): void {
 }
 
 export const session = {
-  /** The token that writes in a session must carry. */
+  /** The CSRF token, required for writes in a session. */
   get csrf(): string | null {
     return state.current?.csrf_token ?? null;
   },

@@ -1,12 +1,12 @@
 /**
- * The shapes of the API under short names. They are those of the generated `schema.ts`; what the document leaves open (free
- * JSON, a status as any text) is said more closely here, as the contract has it.
+ * Short names for the generated types of `schema.ts`. Where the OpenAPI document is loose (free JSON, a status as any
+ * string), these types are narrower.
  */
 import type { components, operations } from "./schema.ts";
 
 type Schemas = components["schemas"];
 
-/** The data in the answer of an operation. */
+/** The data in the response of an operation. */
 type Data<Operation extends keyof operations> = operations[Operation] extends {
   responses: { 200: { content: { "application/json": { data: infer Found } } } };
 }
@@ -24,7 +24,7 @@ export interface Page {
   count: number;
   total: number;
   next_cursor?: string | null;
-  /** There are more than `total`: counting stopped there. */
+  /** There are at least `total`: counting stopped there. */
   total_is_capped?: boolean;
 }
 
@@ -32,7 +32,7 @@ export type TestCasePage = Data<"list_test_cases">;
 export type TestCase = TestCasePage["test_cases"][number];
 export type TestCaseFields = Pick<TestCase, "input" | "expected_output" | "description" | "tags">;
 
-/** A bad row of an imported file. */
+/** An invalid row of an imported file. */
 export interface RowError {
   line: number;
   field: string | null;
@@ -42,7 +42,7 @@ export interface RowError {
 export type RunStatus = "pending" | "running" | "completed" | "failed" | "cancelled" | "interrupted";
 export type Progress = Schemas["Progress"];
 
-/** An id of a grader, or one with options of its own. */
+/** A grader's id, optionally with a name and options. */
 export type GraderChoice = string | { id: string; name?: string; config?: JsonObject };
 
 export interface GateVerdict {
@@ -50,7 +50,7 @@ export interface GateVerdict {
   reasons: string[];
 }
 
-/** A finished run against its baseline, as the command line prints it with `--json`. */
+/** A finished run compared with its baseline, as `gradeline run --json` prints it. */
 export interface RunComparison {
   comparable: boolean;
   reasons: string[];
@@ -60,14 +60,14 @@ export interface RunComparison {
 export type Evaluation = Omit<Schemas["Evaluation"], "status" | "target" | "verdict" | "comparison" | "stopped"> & {
   status: RunStatus;
   target: JsonObject;
-  /** By the suite's gate, once the run is completed. */
+  /** Of the suite's gate, once the run is completed. */
   verdict?: GateVerdict | null;
   comparison?: RunComparison | null;
-  /** Where it ended early: the last look, after `n` of the `of` cases that it has in common with its baseline. */
+  /** Where the run stopped early: at which look, after `n` of the `of` cases in common with its baseline. */
   stopped?: { look: number; n: number; of: number } | null;
 };
 
-/** What a run takes in the store: an estimate, without indexes. */
+/** Estimated size of a run in the store, without indexes. */
 export interface RunStorage {
   rows: number;
   estimated_bytes: number;
@@ -156,7 +156,7 @@ export type LabelVerdict = Label["verdict"];
 
 export type Session = Schemas["SessionState"];
 
-/** What is sent is what the document allows: these lines do not compile otherwise. */
+/** Checked at compile time: what is sent must be what the OpenAPI document allows. */
 type Sendable<Sent extends Allowed, Allowed> = Sent;
 export type SentEvaluation = Sendable<NewEvaluation, Schemas["NewEvaluation"]>;
 export type SentTry = Sendable<TryRequest, Schemas["TryAgent"]>;

@@ -15,7 +15,7 @@ interface Command {
   run: () => void;
 }
 
-/** ⌘K: to any page and any recent run, by a few letters. */
+/** ⌘K: search for a page, a recent run or an action. */
 export function CommandPalette({ open, onClose }: { open: boolean; onClose: () => void }) {
   return (
     <Dialog open={open} onClose={onClose} title="Go to">
@@ -25,11 +25,11 @@ export function CommandPalette({ open, onClose }: { open: boolean; onClose: () =
 }
 
 function CommandList({ onClose }: { onClose: () => void }) {
-  const [sought, setSought] = useState("");
+  const [query, setSought] = useState("");
   const [at, setAt] = useState(0);
   const listId = useId();
   const commands = useCommands();
-  const found = commands.filter((command) => matches(command, sought)).slice(0, 12);
+  const found = commands.filter((command) => matches(command, query)).slice(0, 12);
   const current = found[Math.min(at, found.length - 1)];
   const run = (command: Command | undefined) => {
     if (command === undefined) return;
@@ -47,7 +47,7 @@ function CommandList({ onClose }: { onClose: () => void }) {
         aria-controls={listId}
         aria-activedescendant={current ? `${listId}-${current.id}` : undefined}
         placeholder="Page, run or action"
-        value={sought}
+        value={query}
         onChange={(event) => {
           setSought(event.target.value);
           setAt(0);
@@ -75,7 +75,7 @@ function CommandList({ onClose }: { onClose: () => void }) {
           </li>
         ))}
       </ul>
-      {found.length === 0 && <p className="p-3 text-sm text-muted">Nothing has these letters.</p>}
+      {found.length === 0 && <p className="p-3 text-sm text-muted">No matches.</p>}
     </div>
   );
 }
@@ -89,11 +89,11 @@ function useCommands(): Command[] {
     staleTime: 10_000,
   });
   return useMemo(() => {
-    const places = navItemsFor(scope).map((place) => ({
-      id: place.path,
-      title: place.title,
-      keywords: place.keywords,
-      run: () => navigate(place.path),
+    const places = navItemsFor(scope).map((item) => ({
+      id: item.path,
+      title: item.title,
+      keywords: item.keywords,
+      run: () => navigate(item.path),
     }));
     const recent = (runs.data?.evaluations ?? []).map((run) => ({
       id: run.id,
@@ -109,16 +109,16 @@ function useCommands(): Command[] {
         keywords: "jsonl csv file",
         run: () => navigate("/cases?open=import"),
       },
-      { id: "dark", title: "Dark colours", keywords: "theme night", run: () => chooseTheme("dark") },
-      { id: "light", title: "Light colours", keywords: "theme day", run: () => chooseTheme("light") },
+      { id: "dark", title: "Use dark theme", keywords: "colours night", run: () => chooseTheme("dark") },
+      { id: "light", title: "Use light theme", keywords: "colours day", run: () => chooseTheme("light") },
     ];
     return [...places, ...others, ...recent];
   }, [navigate, runs.data, scope]);
 }
 
-function matches(command: Command, sought: string): boolean {
+function matches(command: Command, query: string): boolean {
   const text = `${command.title} ${command.keywords}`.toLowerCase();
-  return sought
+  return query
     .toLowerCase()
     .split(/\s+/)
     .every((word) => text.includes(word));

@@ -12,12 +12,12 @@ import { ShortcutHelp, useShortcuts } from "./shortcuts.tsx";
 import { SignIn } from "./SignIn.tsx";
 import { chooseTheme, nextTheme, useTheme } from "./theme.ts";
 
-/** What is around every page. */
+/** The frame around every page. */
 export function Shell() {
   const [shown, setShown] = useState<"palette" | "keys" | null>(null);
   const main = useRef<HTMLElement>(null);
   const { signedOut } = useSession();
-  // nothing waits for it: whoever is not signed in learns that from any other call too
+  // nothing waits for this: any other call reports a missing session too
   useQuery({ queryKey: ["session"], queryFn: ({ signal }) => api.session(signal), refetchOnWindowFocus: true });
   useShortcuts({ "mod+k": () => setShown("palette"), "?": () => setShown("keys"), "/": focusSearch });
   useFocusOnNewPage(main);
@@ -28,12 +28,12 @@ export function Shell() {
         href="#main"
         className="sr-only z-50 rounded-md bg-accent px-3 py-2 text-accent-ink focus:not-sr-only focus:fixed focus:top-2 focus:left-2"
         onClick={(event) => {
-          // the address after # is the page's own
+          // the part of the URL after # is the router's
           event.preventDefault();
           main.current?.focus();
         }}
       >
-        Skip to the content
+        Skip to content
       </a>
       <Header onPalette={() => setShown("palette")} onKeys={() => setShown("keys")} />
       <main id="main" ref={main} tabIndex={-1} className="mx-auto w-full max-w-[1500px] flex-1 p-3 outline-none sm:p-5">
@@ -62,15 +62,15 @@ function Header({ onPalette, onKeys }: { onPalette: () => void; onKeys: () => vo
           aria-label="Main"
           className="order-last flex w-full gap-0.5 overflow-x-auto sm:gap-1 sm:order-none sm:w-auto"
         >
-          {navItemsFor(current?.scope ?? null).map((place) => (
+          {navItemsFor(current?.scope ?? null).map((item) => (
             <NavLink
-              key={place.path}
-              to={place.path}
+              key={item.path}
+              to={item.path}
               className={({ isActive }) =>
                 `rounded-md px-1 py-1.5 text-sm sm:px-2.5 font-medium whitespace-nowrap ${isActive ? "bg-accent-soft text-accent" : "text-muted hover:bg-raised"}`
               }
             >
-              {place.title}
+              {item.title}
             </NavLink>
           ))}
         </nav>
@@ -78,20 +78,20 @@ function Header({ onPalette, onKeys }: { onPalette: () => void; onKeys: () => vo
           <Button
             variant="ghost"
             onClick={onPalette}
-            aria-label="⌘K: go to a page or run"
-            title="Go to a page or run (⌘K)"
+            aria-label="⌘K: search pages and runs"
+            title="Search pages and runs (⌘K)"
           >
             ⌘K
           </Button>
           <Button
             variant="ghost"
             onClick={() => chooseTheme(nextTheme(theme))}
-            aria-label={`Colours: ${theme}`}
-            title="Light, dark, or as the system has it"
+            aria-label={`Theme: ${theme}`}
+            title={`Theme: ${theme} (click to change)`}
           >
             {theme === "system" ? "◐" : theme === "light" ? "☀" : "☾"}
           </Button>
-          <Button variant="ghost" onClick={onKeys} aria-label="Keys" title="Keys (?)">
+          <Button variant="ghost" onClick={onKeys} aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)">
             ?
           </Button>
           {signedIn && (
@@ -109,7 +109,7 @@ function focusSearch(): void {
   document.querySelector<HTMLInputElement>("input[type=search]")?.focus();
 }
 
-/** Who reads by ear or keyboard starts at the top of the new page. Not for a change of the page's own state. */
+/** Moves the focus to the top of a new page, for screen readers and keyboards; not when only its query changes. */
 function useFocusOnNewPage(main: React.RefObject<HTMLElement | null>): void {
   const { pathname } = useLocation();
   const last = useRef(pathname);

@@ -5,7 +5,7 @@ import { Button } from "../components/Button.tsx";
 import { Field } from "../components/Field.tsx";
 import { ErrorNotice } from "../components/Notice.tsx";
 
-/** Shown instead of any page while the service wants a key; afterwards the page is the one that was asked for. */
+/** Shown instead of the page while the service requires a key; then the requested page follows. */
 export function SignIn() {
   const [key, setKey] = useState("");
   const queries = useQueryClient();
@@ -23,7 +23,7 @@ export function SignIn() {
         }}
       >
         <h1 className="text-xl font-semibold">Sign in to gradeline</h1>
-        <Field label="Key" help="The operator makes one with: gradeline keys create --scope run" required>
+        <Field label="API key" help="Your operator creates one with: gradeline keys create --scope run" required>
           <input
             className="field font-mono"
             type="password"

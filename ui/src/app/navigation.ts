@@ -1,10 +1,10 @@
-/** The places of the interface, in the order of its navigation. */
+/** The pages in the main navigation, in order. */
 export interface NavItem {
   path: string;
   title: string;
   /** For the command palette. */
   keywords: string;
-  /** Only shown to who is signed in with a key of scope `admin`. */
+  /** Shown only with a key of scope `admin`. */
   admin?: true;
 }
 
@@ -17,7 +17,7 @@ const NAV_ITEMS: readonly NavItem[] = [
   { path: "/secrets", title: "Secrets", keywords: "credentials tokens keys agents judges", admin: true },
 ];
 
-/** The places that a caller of this scope has; null: it is not known yet. */
+/** The pages for a key of this scope; null: not known yet. */
 export function navItemsFor(scope: string | null): readonly NavItem[] {
-  return NAV_ITEMS.filter((place) => !place.admin || scope === "admin");
+  return NAV_ITEMS.filter((item) => !item.admin || scope === "admin");
 }

@@ -3,8 +3,7 @@ import { ErrorNotice } from "../components/Notice.tsx";
 import { Shell } from "./Shell.tsx";
 
 /*
- * The address stands after `#`: the service serves one page without a key, and everything else of it needs one.
- * Every page is a chunk of its own.
+ * Routes are after the `#`: the service serves only this one page without a key. Every page is a separate chunk.
  */
 export const router = createHashRouter([
   {
@@ -50,15 +49,15 @@ export const router = createHashRouter([
   },
 ]);
 
-/** A page that broke; the rest of the interface still works. */
+/** Shown when a page throws; the other pages still work. */
 export function RouteError() {
   const error = useRouteError();
   return (
     <main className="mx-auto flex max-w-xl flex-col gap-3 p-6">
-      <h1 className="text-xl font-semibold">This page failed</h1>
+      <h1 className="text-xl font-semibold">Something went wrong on this page</h1>
       <ErrorNotice error={error} onRetry={() => window.location.reload()} />
       <Link to="/runs" className="text-accent underline">
-        To the runs
+        Go to runs
       </Link>
     </main>
   );
@@ -67,9 +66,9 @@ export function RouteError() {
 export function NotFound() {
   return (
     <div className="flex flex-col gap-3 p-6">
-      <h1 className="text-xl font-semibold">There is no such page</h1>
+      <h1 className="text-xl font-semibold">Page not found</h1>
       <Link to="/runs" className="text-accent underline">
-        To the runs
+        Go to runs
       </Link>
     </div>
   );

@@ -4,25 +4,25 @@ import { Dialog } from "../components/Dialog.tsx";
 export type Shortcuts = Record<string, () => void>;
 
 /**
- * What a key press is called here: `j`, `/`, `?`, `Escape`, `mod+k`. A letter with a modifier other than Shift has no
- * name, so the browser's own keys stay its own.
+ * The name of a key press: `j`, `/`, `?`, `Escape`, `mod+k`. With Alt there is none, so the browser's own shortcuts
+ * keep working.
  */
 export function keyName(event: Pick<KeyboardEvent, "key" | "ctrlKey" | "metaKey" | "altKey">): string | null {
   if ((event.ctrlKey || event.metaKey) && !event.altKey) return `mod+${event.key.toLowerCase()}`;
   return event.altKey ? null : event.key;
 }
 
-/** Whether the keyboard belongs to what has the focus: somebody is typing there. */
+/** True if the focused element takes text input. */
 export function isTyping(target: EventTarget | null): boolean {
   if (!(target instanceof HTMLElement)) return false;
   if (target.isContentEditable || target instanceof HTMLTextAreaElement || target instanceof HTMLSelectElement)
     return true;
-  // an editor's own element is behind its shadow root
+  // the editor's text area is inside its shadow root
   if (target.shadowRoot !== null) return true;
   return target instanceof HTMLInputElement && !["checkbox", "radio", "button", "submit", "file"].includes(target.type);
 }
 
-/** Listens for keys while mounted. Not while somebody types, nor, unless `inDialog`, while a dialog is open. */
+/** Handles keys while mounted, except while the user types or, unless `inDialog`, a dialog is open. */
 export function useShortcuts(keys: Shortcuts, { inDialog = false }: { inDialog?: boolean } = {}): void {
   const current = useRef(keys);
   useEffect(() => {
@@ -45,7 +45,7 @@ export function useShortcuts(keys: Shortcuts, { inDialog = false }: { inDialog?:
   }, [inDialog]);
 }
 
-/** `j` and `k` move the focus over the page's rows: the elements marked `data-row`. */
+/** `j` and `k` move the focus between the elements marked `data-row`. */
 export function useRowNavigation(): void {
   useShortcuts({ j: () => moveFocus(1), k: () => moveFocus(-1) });
 }
@@ -59,25 +59,25 @@ function moveFocus(step: number): void {
 }
 
 const SHORTCUTS: readonly [string, string][] = [
-  ["⌘K or Ctrl K", "go to any page or run"],
-  ["/", "search in this page"],
-  ["j / k", "next / previous row; in an open result, the next or previous result"],
-  ["Enter", "open the row"],
-  ["x", "in the list of runs: choose the run, to compare two"],
-  ["Esc", "close what is open"],
-  ["?", "this list"],
+  ["⌘K or Ctrl K", "Search pages and runs"],
+  ["/", "Search on this page"],
+  ["j / k", "Next / previous row or result"],
+  ["Enter", "Open the row"],
+  ["x", "Select the run for a comparison (list of runs)"],
+  ["Esc", "Close the dialog"],
+  ["?", "Show this list"],
 ];
 
 export function ShortcutHelp({ open, onClose }: { open: boolean; onClose: () => void }) {
   return (
-    <Dialog open={open} onClose={onClose} title="Keys" width="max-w-md">
+    <Dialog open={open} onClose={onClose} title="Keyboard shortcuts" width="max-w-md">
       <dl className="grid grid-cols-[auto_1fr] gap-x-4 gap-y-2 text-sm">
-        {SHORTCUTS.map(([key, does]) => (
+        {SHORTCUTS.map(([key, action]) => (
           <div key={key} className="contents">
             <dt>
               <kbd className="rounded border border-line bg-raised px-1.5 py-0.5 font-mono text-xs">{key}</kbd>
             </dt>
-            <dd>{does}</dd>
+            <dd>{action}</dd>
           </div>
         ))}
       </dl>

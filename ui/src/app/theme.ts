@@ -17,7 +17,7 @@ function applyTheme(): void {
   for (const listener of listeners) listener();
 }
 
-/** Follows the system until somebody chooses. */
+/** Follows the system until the user chooses a theme. */
 export function startTheme(): void {
   applyTheme();
   dark.addEventListener("change", applyTheme);

@@ -32,7 +32,7 @@ const RUN_TONES: Record<RunStatus, Tone> = {
   interrupted: "none",
 };
 
-/** `reason` says why a run failed, was cancelled or is quarantined. */
+/** `reason`: why a run failed, was cancelled or is quarantined. */
 export function RunBadge({ status, reason }: { status: RunStatus; reason?: string | null }) {
   return (
     <Badge tone={RUN_TONES[status]} {...(reason ? { title: visibleText(reason) } : {})}>
@@ -42,12 +42,12 @@ export function RunBadge({ status, reason }: { status: RunStatus; reason?: strin
   );
 }
 
-/** Four things, four looks: an error is grey, because it says nothing about the answer. */
+/** An error is grey, because it is not a verdict on the response. */
 export const OUTCOMES: Record<Outcome, { icon: string; tone: Tone; label: string }> = {
   pass: { icon: "✓", tone: "good", label: "pass" },
   fail: { icon: "✗", tone: "bad", label: "fail" },
-  error: { icon: "!", tone: "none", label: "grader error: no score" },
-  skipped: { icon: "–", tone: "none", label: "skipped: nothing to grade" },
+  error: { icon: "!", tone: "none", label: "grader error, no score" },
+  skipped: { icon: "–", tone: "none", label: "skipped, nothing to grade" },
 };
 
 export function OutcomeBadge({ outcome, score }: { outcome: Outcome; score?: string }) {
@@ -66,7 +66,7 @@ const RESPONSE_TONES: Record<ResponseStatus, Tone> = { success: "good", error: "
 export function ResponseBadge({ status }: { status: ResponseStatus }) {
   return (
     <Badge tone={RESPONSE_TONES[status]}>
-      {status === "success" ? "answered" : status === "error" ? "agent error" : "timeout"}
+      {status === "success" ? "success" : status === "error" ? "agent error" : "timeout"}
     </Badge>
   );
 }

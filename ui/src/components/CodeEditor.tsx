@@ -9,7 +9,7 @@ export interface EditorProps {
 
 const Editor = lazy(() => import("./CodeMirror.tsx"));
 
-/** An editor for structured text; loaded when one is shown. */
+/** A YAML or JSON editor, loaded when first shown. */
 export function CodeEditor(props: EditorProps) {
   return (
     <Suspense

@@ -31,8 +31,8 @@ const LOOK = EditorView.theme({
 });
 
 /*
- * It lives in a shadow root: there CodeMirror adopts constructed style sheets, which a strict policy allows, instead of
- * writing style elements into the page. Tab leaves the editor, as everywhere else.
+ * In a shadow root CodeMirror uses constructed style sheets, which a strict content security policy allows, instead of
+ * inserting style elements. Tab leaves the editor, as everywhere else.
  */
 export default function CodeMirror({ value, onChange, language, label }: EditorProps) {
   const host = useRef<HTMLDivElement>(null);
@@ -46,7 +46,7 @@ export default function CodeMirror({ value, onChange, language, label }: EditorP
   useEffect(() => {
     if (host.current === null) return;
     const root = host.current.shadowRoot ?? host.current.attachShadow({ mode: "open" });
-    const made = new EditorView({
+    const editor = new EditorView({
       root,
       parent: root,
       state: EditorState.create({
@@ -68,10 +68,10 @@ export default function CodeMirror({ value, onChange, language, label }: EditorP
         ],
       }),
     });
-    view.current = made;
+    view.current = editor;
     return () => {
-      first.current = made.state.doc.toString();
-      made.destroy();
+      first.current = editor.state.doc.toString();
+      editor.destroy();
     };
   }, [language, label]);
 

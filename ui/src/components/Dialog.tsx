@@ -8,14 +8,14 @@ interface Props {
   title: string;
   description?: string;
   children: ReactNode;
-  /** At the side, over the list it belongs to, instead of in the middle. */
+  /** A drawer at the right edge instead of a window in the middle. */
   side?: boolean;
   width?: string;
 }
 
 /*
- * The shade is an element of ours, not Radix's overlay: that one writes a style element to lock scrolling, which a
- * strict policy refuses.
+ * The backdrop is not Radix's overlay: that one inserts a style element to lock scrolling, which a strict content
+ * security policy refuses.
  */
 export function Dialog({ open, onClose, title, description, children, side = false, width }: Props) {
   const place = side
@@ -28,7 +28,7 @@ export function Dialog({ open, onClose, title, description, children, side = fal
         <div aria-hidden className="fixed inset-0 z-30 bg-black/40" />
         <Radix.Content
           ref={content}
-          // at what is marked as first, else at the whole, so that it is read from its beginning
+          // focus the element marked data-first, else the whole dialog, so that screen readers start at its beginning
           onOpenAutoFocus={(event) => {
             event.preventDefault();
             (content.current?.querySelector<HTMLElement>("[data-first]") ?? content.current)?.focus();
@@ -54,7 +54,7 @@ export function Dialog({ open, onClose, title, description, children, side = fal
   );
 }
 
-/** Asks before something that cannot be undone; `look` and `keep` are for what deletes nothing. */
+/** A dialog that asks for confirmation. */
 export function ConfirmDialog(props: {
   open: boolean;
   onClose: () => void;

@@ -9,14 +9,14 @@ export interface DiffPart {
 
 export interface Diff {
   parts: DiffPart[];
-  /** The texts were too long to compare word by word within a moment. */
+  /** The texts differ too much for a word diff in reasonable time. */
   tooLong: boolean;
 }
 
 const MAX_EDITS = 1_000;
 const MAX_CHARACTER_DIFF = 40;
 
-/** What to remove from `before` and add to it to get `after`; short texts by character, others by word. */
+/** The differences between two texts: short ones by character, others by word. */
 export function wordDiff(before: string, after: string): Diff {
   const short = before.length <= MAX_CHARACTER_DIFF && after.length <= MAX_CHARACTER_DIFF && !/\s/.test(before.trim());
   const parts = short
@@ -42,13 +42,15 @@ const LOOKS = {
   removed: "bg-fail-soft text-fail line-through",
 } as const;
 
-/** How `after` differs from `before`, word by word. */
+/** A word diff of two texts. */
 export function DiffText({ before, after, label }: { before: string; after: string; label: string }) {
   const { parts: changes, tooLong: gaveUp } = useMemo(() => wordDiff(before, after), [before, after]);
   return (
     <div>
-      {gaveUp && <p className="mb-1 text-sm text-muted">The texts are too different to compare word by word.</p>}
-      {/* it scrolls, and must do so by keyboard too */}
+      {gaveUp && (
+        <p className="mb-1 text-sm text-muted">These texts are too different for a word-by-word comparison.</p>
+      )}
+      {/* focusable, so that it scrolls by keyboard too */}
       <div
         role="region"
         aria-label={label}
@@ -58,7 +60,7 @@ export function DiffText({ before, after, label }: { before: string; after: stri
         {changes.map((change, index) => {
           const Tag = change.kind === "added" ? "ins" : change.kind === "removed" ? "del" : "span";
           return (
-            // oxlint-disable-next-line react/no-array-index-key -- the changes of one pair of texts never move
+            // oxlint-disable-next-line react/no-array-index-key -- the order never changes
             <Tag key={index} className={LOOKS[change.kind]}>
               <SafeText text={change.text} />
             </Tag>

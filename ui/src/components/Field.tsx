@@ -6,7 +6,7 @@ interface Props {
   help?: string | undefined;
   problem?: string | null | undefined;
   required?: boolean;
-  /** An input; it gets its id, its description and whether it is valid. */
+  /** The input; it receives its id, description and validity. */
   children: ReactElement<{
     id?: string;
     "aria-describedby"?: string;
@@ -15,7 +15,7 @@ interface Props {
   }>;
 }
 
-/** A checkbox with its label next to it. */
+/** A checkbox with its label beside it. */
 export function CheckboxField({
   label,
   help,

@@ -8,7 +8,7 @@ export interface MenuItem {
   onSelect?: () => void;
 }
 
-/** A button that opens a list of actions. Not modal: a modal menu locks scrolling with a style element. */
+/** A button that opens a list of actions. Not modal: a modal menu would insert a style element. */
 export function Menu({ label, items, children }: { label: string; items: readonly MenuItem[]; children: ReactNode }) {
   return (
     <Radix.Root modal={false}>

@@ -3,7 +3,7 @@ import { describeError } from "../api/error.ts";
 import { Button } from "./Button.tsx";
 import { SafeText } from "./SafeText.tsx";
 
-/** A list with nothing in it: says what belongs there and what to do next. */
+/** Shown instead of an empty list: what belongs there and what to do next. */
 export function EmptyState({ title, children, actions }: { title: string; children?: ReactNode; actions?: ReactNode }) {
   return (
     <div className="card flex flex-col items-center gap-3 px-6 py-12 text-center">
@@ -29,7 +29,7 @@ export function ErrorNotice({ error, onRetry }: { error: unknown; onRetry?: () =
   );
 }
 
-/** What to know before a result is trusted. */
+/** Warnings about a run or comparison. */
 export function Warnings({ warnings }: { warnings: readonly string[] | undefined }) {
   if (warnings === undefined || warnings.length === 0) return null;
   return (

@@ -2,7 +2,7 @@ import { memo, useMemo } from "react";
 import type { Json } from "../api/types.ts";
 import { visible } from "../lib/visibleText.ts";
 
-/** Foreign text: as text alone, with what cannot be seen shown by name, its direction kept inside. */
+/** Untrusted text, shown only as text: invisible characters by name, its writing direction isolated. */
 export const SafeText = memo(function SafeText({ text, className = "" }: { text: string; className?: string }) {
   const pieces = useMemo(() => visible(text), [text]);
   return (
@@ -11,7 +11,7 @@ export const SafeText = memo(function SafeText({ text, className = "" }: { text:
         piece.kind === "text" ? (
           piece.text
         ) : (
-          // oxlint-disable-next-line react/no-array-index-key -- the pieces of one text never move
+          // oxlint-disable-next-line react/no-array-index-key -- the order never changes
           <Mark key={index} name={piece.name} title={piece.title} />
         ),
       )}
@@ -27,10 +27,10 @@ function Mark({ name, title }: { name: string; title: string }) {
   );
 }
 
-/** A block of foreign text, bounded in height, with a way to copy it as it came. */
+/** A scrollable block of untrusted text. */
 export function TextBlock({ text, label, className = "" }: { text: string; label: string; className?: string }) {
   return (
-    // it scrolls, and must do so by keyboard too
+    // focusable, so that it scrolls by keyboard too
     <div
       role="region"
       aria-label={label}

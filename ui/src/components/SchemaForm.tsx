@@ -9,14 +9,14 @@ interface Props {
   fields: readonly Declared[];
   values: JsonObject;
   onChange: (values: JsonObject) => void;
-  /** By the path of the field. */
+  /** Messages by field path. */
   problems: Readonly<Record<string, string>>;
   path?: string;
 }
 
-/** A form for the options that a JSON Schema declares; what is seldom needed is folded away. */
+/** A form for the options that a JSON Schema declares; of many fields the optional ones are collapsed. */
 export function SchemaForm({ fields, values, onChange, problems, path = "" }: Props) {
-  if (fields.length === 0) return <p className="text-sm text-muted">It has no options.</p>;
+  if (fields.length === 0) return <p className="text-sm text-muted">No options.</p>;
   const many = fields.length > 5;
   const first = many ? fields.filter((field) => field.required || values[field.key] !== undefined) : fields;
   const rest = many ? fields.filter((field) => !first.includes(field)) : [];
@@ -158,7 +158,7 @@ interface FieldProps {
   required: boolean;
 }
 
-/** One a line. What is typed stays as it is until it is left. */
+/** One string per line. The typed text is kept unchanged while editing. */
 function StringListField({
   frame,
   value,
@@ -170,7 +170,7 @@ function StringListField({
 }) {
   const [typed, setTyped] = useState(() => (Array.isArray(value) ? value.join("\n") : ""));
   return (
-    <Field {...frame} help={[frame.help, "One a line."].filter(Boolean).join(" ")}>
+    <Field {...frame} help={[frame.help, "One per line."].filter(Boolean).join(" ")}>
       <textarea
         className="field min-h-20 font-mono text-sm"
         value={typed}
@@ -204,7 +204,7 @@ function ListField({ field, variants, value, path, problems, onChange }: ListFie
           const variant = matchVariant(variants, item);
           if (variant === undefined) return null;
           return (
-            // oxlint-disable-next-line react/no-array-index-key -- items have no name but their place
+            // oxlint-disable-next-line react/no-array-index-key -- items have no id
             <li key={`${index} ${variant.title}`} className="rounded-md bg-bg p-2">
               <div className="mb-1 flex items-center justify-between gap-2">
                 <span className="font-mono text-sm" title={variant.help}>
@@ -235,7 +235,7 @@ function ListField({ field, variants, value, path, problems, onChange }: ListFie
         {variants.length > 1 && (
           <select
             className="field max-w-56"
-            aria-label={`Kind to add to ${field.label}`}
+            aria-label={`Type of item to add to ${field.label}`}
             value={kind}
             onChange={(event) => setKind(Number(event.target.value))}
           >

@@ -1,9 +1,9 @@
 import { useEffect, useRef, useState } from "react";
 
-/** Short: a request that is typed over is aborted. */
+/** Short, because a request is aborted when the search changes. */
 const DEBOUNCE_MS = 120;
 
-/** A search that waits until typing pauses. `/` gets here. */
+/** A search field that reports its value when typing pauses. The key `/` focuses it. */
 export function SearchBox({
   value,
   onSearch,
@@ -15,14 +15,14 @@ export function SearchBox({
 }) {
   const [typed, setTyped] = useState(value);
   const [known, setKnown] = useState(value);
-  /** What was sent from here and has not come back yet as the value; letters may be typed meanwhile. */
+  /** Searches reported that have not come back as `value` yet; the user may type meanwhile. */
   const [sent, setSent] = useState<readonly string[]>([]);
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
   if (known !== value) {
     setKnown(value);
     const at = sent.indexOf(value);
     setSent(at < 0 ? [] : sent.slice(at + 1));
-    // else the address changed by other means: "back", or a filter that was cleared
+    // else the URL changed otherwise: "back", or a cleared filter
     if (at < 0) setTyped(value);
   }
   useEffect(() => () => clearTimeout(timer.current), []);
@@ -49,7 +49,7 @@ export function SearchBox({
         if (event.key === "Enter") send(typed);
         else if (event.key === "Escape") event.currentTarget.blur();
       }}
-      // whoever leaves goes elsewhere next: a search that changed the address later would call them back
+      // report now: after leaving the page, a late change of the URL would navigate back to it
       onBlur={() => timer.current !== undefined && send(typed)}
     />
   );

@@ -15,7 +15,7 @@ function change(next: readonly Toast[]): void {
   for (const listener of listeners) listener();
 }
 
-/** Says for a moment that something was done. Failures belong where they happened, not here. */
+/** Briefly confirms an action. Show errors where they happened instead. */
 export function toast(text: string): void {
   last += 1;
   const id = last;

@@ -1,8 +1,8 @@
-/** Numbers for people: every rate with its interval and its denominator. */
+/** Formats numbers and times. Show every rate with its interval and its denominator. */
 
 const NONE = "–";
 const WHOLE = new Intl.NumberFormat("en");
-const MOMENT = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+const DATE_TIME = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 
 export function formatCount(value: number | null | undefined): string {
   return value === null || value === undefined ? NONE : WHOLE.format(value);
@@ -13,12 +13,12 @@ export function pluralize(value: number, noun: string, plural = `${noun}s`): str
   return `${WHOLE.format(value)} ${value === 1 ? noun : plural}`;
 }
 
-/** " in 24 clusters"; nothing where no case has a cluster. */
+/** " in 24 clusters"; empty if no case has a cluster. */
 export function inClusters(clusters: number | null | undefined): string {
   return clusters === null || clusters === undefined ? "" : ` in ${pluralize(clusters, "cluster")}`;
 }
 
-/** A share of one as a percentage: short, and never 0 % or 100 % unless it is exactly that. */
+/** A share as a percentage; 0 % and 100 % only for exactly 0 and 1. */
 export function formatPercent(share: number | null | undefined, digits = 0): string {
   if (share === null || share === undefined || !Number.isFinite(share)) return NONE;
   return `${percentDigits(share, digits)} %`;
@@ -39,7 +39,7 @@ export interface Estimate {
   high: number | null;
 }
 
-/** "82 % (74–88 %)"; without an interval the value alone. */
+/** "82 % (74–88 %)"; only the value if there is no interval. */
 export function formatRate({ value, low, high }: Estimate): string {
   if (value === null) return NONE;
   if (low === null || high === null) return formatPercent(value);
@@ -70,7 +70,7 @@ export function formatDuration(ms: number | null | undefined): string {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-/** How long something took whose times are kept in whole seconds. */
+/** The time between two timestamps with a resolution of one second. */
 export function formatElapsed(start: string, end: string): string {
   const ms = Date.parse(end) - Date.parse(start);
   return ms < 1000 ? "under 1 s" : formatDuration(ms).replace(".0 s", " s");
@@ -78,10 +78,10 @@ export function formatElapsed(start: string, end: string): string {
 
 export function formatDateTime(iso: string | null | undefined): string {
   const time = iso ? new Date(iso) : null;
-  return time === null || Number.isNaN(time.getTime()) ? NONE : MOMENT.format(time);
+  return time === null || Number.isNaN(time.getTime()) ? NONE : DATE_TIME.format(time);
 }
 
-/** How long ago, coarsely: "just now", "5 min ago", "3 days ago". */
+/** "just now", "5 min ago", "3 days ago". */
 export function formatAgo(iso: string | null | undefined, now = Date.now()): string {
   const time = iso ? Date.parse(iso) : Number.NaN;
   if (Number.isNaN(time)) return NONE;

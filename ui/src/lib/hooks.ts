@@ -17,7 +17,7 @@ export function useMediaQuery(query: string): boolean {
   );
 }
 
-/** A preference that this browser remembers; links do not carry it. */
+/** A preference stored in this browser, not in the URL. */
 export function useLocalStorage<T extends string>(
   key: string,
   choices: readonly T[],
@@ -36,7 +36,7 @@ export function useLocalStorage<T extends string>(
   return [value, change];
 }
 
-/** The value once it has stayed the same for a moment. */
+/** The value after it has not changed for `ms` milliseconds. */
 export function useDebounced<T>(value: T, ms = 350): T {
   const [settled, setSettled] = useState(value);
   useEffect(() => {

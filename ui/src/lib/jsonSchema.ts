@@ -1,6 +1,6 @@
 import type { Json, JsonObject, Schema } from "../api/types.ts";
 
-/** A form made from a JSON Schema: one declaration of a grader's options gives its form too. */
+/** A form field generated from a property of a JSON Schema. */
 export type FormField = {
   key: string;
   label: string;
@@ -17,22 +17,22 @@ export type FieldInput =
   | { kind: "strings" }
   | { kind: "object"; fields: FormField[] }
   | { kind: "list"; variants: Variant[] }
-  /** Whatever has no better form: written as JSON. */
+  /** Anything else: edited as JSON. */
   | { kind: "json" };
 
-/** One shape an item of a list may have. */
+/** One type of item in a list. */
 export interface Variant {
   title: string;
   help: string;
   fields: FormField[];
-  /** What tells it from the others, such as `condition: contains`. */
+  /** Constant properties that identify the variant, such as `condition: contains`. */
   fixed: JsonObject;
 }
 
 const LONG_TEXT_KEY = /prompt|rubric|text|template/;
 const MAX_DEPTH = 4;
 
-/** The fields of an object schema, those that must be given first. */
+/** The fields of an object schema, required ones first. */
 export function fieldsFromSchema(schema: Schema, root: Schema = schema, depth = 0): FormField[] {
   const required = new Set(asStrings(schema["required"]));
   const fields = Object.entries(asObject(schema["properties"]) ?? {}).flatMap(([key, property]) => {
@@ -102,13 +102,13 @@ function variantFromSchema(shape: Schema, root: Schema, depth: number): Variant 
   };
 }
 
-/** The variant that a value has the marks of; the first where it has none. */
+/** The variant whose constant properties the value has, else the first one. */
 export function matchVariant(variants: readonly Variant[], value: JsonObject): Variant | undefined {
   const matches = (variant: Variant) => Object.entries(variant.fixed).every(([key, fixed]) => value[key] === fixed);
   return variants.find((variant) => Object.keys(variant.fixed).length > 0 && matches(variant)) ?? variants[0];
 }
 
-/** The values without what is as the schema has it anyway: short configurations, and the same fingerprints. */
+/** The values without those equal to the schema's defaults: short configurations with stable fingerprints. */
 export function withoutDefaults(fields: readonly FormField[], values: JsonObject): JsonObject {
   const kept = Object.entries(values).filter(([key, value]) => {
     const field = fields.find((one) => one.key === key);
@@ -118,7 +118,7 @@ export function withoutDefaults(fields: readonly FormField[], values: JsonObject
   return Object.fromEntries(kept);
 }
 
-/** What is still missing or out of bounds, by the path of its field. */
+/** Missing or invalid values: messages by field path. */
 export function validateFields(fields: readonly FormField[], values: JsonObject, path = ""): Record<string, string> {
   const problems: Record<string, string> = {};
   for (const field of fields) {
@@ -168,7 +168,7 @@ function resolveRef(schema: Schema, root: Schema): Schema {
   return asObject(found) ?? {};
 }
 
-/** "a number, or null" is a number that may be left out. */
+/** "number or null" is an optional number. */
 function withoutNull(schema: Schema, root: Schema): Schema {
   const choices = asSchemas(schema["anyOf"]).filter((choice) => choice["type"] !== "null");
   const only = choices.length === 1 ? choices[0] : undefined;

@@ -4,7 +4,7 @@ import { formatCount, formatPercent, formatRate, pluralize } from "./format.ts";
 
 const STATUSES: readonly string[] = ["pending", "running", "completed", "failed", "cancelled", "interrupted"];
 
-/** The run after an event. Events carry the whole run, its progress, or a part of either. */
+/** Applies an event, which contains the whole run, its progress, or a part of either. */
 export function applyEvent(run: Evaluation, event: ServerEvent): Evaluation {
   const data = parseRecord(event.data);
   if (data === null) return run;
@@ -26,7 +26,7 @@ export function isInProgress(status: RunStatus): boolean {
   return status === "pending" || status === "running";
 }
 
-/** Milliseconds until the end at the present pace; null where nothing can be said. */
+/** Estimated milliseconds until the end; null if unknown. */
 export function remainingMs(run: Evaluation, now = Date.now()): number | null {
   const began = run.started_at ? Date.parse(run.started_at) : Number.NaN;
   const { total, graded } = run.progress ?? NO_PROGRESS;
@@ -55,26 +55,25 @@ function parseRecord(text: string): Record<string, Json> | null {
   }
 }
 
-/** Whom a run asked, in a few words. */
+/** A short description of the run's target. */
 export function targetName(run: Evaluation): string {
   if (run.agent_endpoint_url) return run.agent_endpoint_url;
   const { kind, model, url } = run.target ?? {};
   return [kind, model ?? url].filter((part) => typeof part === "string").join(" ");
 }
 
-/** By what it was graded. */
 export function graderNames(run: Evaluation): string {
   return run.grader_ids.join(", ");
 }
 
-/** Where a run ended early, and what that saved; empty where it asked all its cases. */
+/** Where a run stopped early and how many calls that saved; empty if it ran all its cases. */
 export function earlyStopText({ stopped, calls_saved }: Evaluation): string {
   if (!stopped) return "";
   const saved = calls_saved ? `; ${pluralize(calls_saved, "call")} saved` : "";
   return `after ${formatCount(stopped.n)} of ${pluralize(stopped.of, "case")}${saved}`;
 }
 
-/** What an early end left out: cases, or calls where a case is asked more than once. */
+/** What an early stop left out: a number of cases, or of calls if cases are repeated. */
 export function remainingWork({ calls_saved, repeats }: Evaluation): string {
   return pluralize(calls_saved ?? 0, repeats > 1 ? "call" : "case");
 }
@@ -86,40 +85,39 @@ export interface Headline {
 
 const PARTIAL: Partial<Record<RunStatus, string>> = {
   running: "So far: ",
-  cancelled: "Cancelled. What there is: ",
-  interrupted: "Interrupted. What there is: ",
+  cancelled: "Cancelled. Results so far: ",
+  interrupted: "Interrupted. Results so far: ",
 };
 
-/** A run in one sentence: the grader that says worst, how sure that is, and how much of the run it speaks of. */
+/** A run in one sentence: the gate's verdict, else the lowest pass rate with its interval and coverage. */
 export function runHeadline(run: Evaluation, summary: Summary): Headline {
-  if (run.status === "pending") return { tone: "open", sentence: "Waiting for its turn." };
+  if (run.status === "pending") return { tone: "open", sentence: "Waiting to start." };
   if (run.status === "failed") {
     return { tone: "bad", sentence: `The run failed${run.error_message ? `: ${run.error_message}` : "."}` };
   }
   if (run.verdict) return gateHeadline(run.verdict);
   const graders = Object.entries(summary.pass_rates).filter(([, figure]) => figure.value !== null);
-  const going = PARTIAL[run.status] ?? "";
+  const prefix = PARTIAL[run.status] ?? "";
   if (graders.length === 0) {
-    return going === "" && summary.total_results > 0
-      ? { tone: "none", sentence: "Nothing could be graded: no answer has a score." }
-      : { tone: "open", sentence: `${going}no scores yet.` };
+    return prefix === "" && summary.total_results > 0
+      ? { tone: "none", sentence: "Nothing could be graded: no response has a score." }
+      : { tone: "open", sentence: `${prefix}no scores yet.` };
   }
   const [name, worst] = graders.reduce((low, one) => ((one[1].value ?? 1) < (low[1].value ?? 1) ? one : low));
-  const of = graders.length === 1 ? `${name} passes` : `lowest of ${graders.length} graders is ${name}: it passes`;
-  const sentence = `${going}${of} ${formatRate(worst)} of ${pluralize(worst.scored, "scored answer")}${coverageText(worst)}.`;
-  const tone = going !== "" ? "open" : worst.value === 1 ? "good" : "none";
+  const subject = graders.length === 1 ? `${name} passes` : `lowest of ${graders.length} graders: ${name} passes`;
+  const sentence = `${prefix}${subject} ${formatRate(worst)} of ${pluralize(worst.scored, "scored response")}${coverageText(worst)}.`;
+  const tone = prefix !== "" ? "open" : worst.value === 1 ? "good" : "none";
   return { tone, sentence: sentence.charAt(0).toUpperCase() + sentence.slice(1) };
 }
 
-/** What the suite's gate says of a finished run. */
 function gateHeadline({ result, reasons }: NonNullable<Evaluation["verdict"]>): Headline {
-  const [tone, said] = GATES[result] ?? (["none", `The gate says ${result}`] as const);
-  return { tone, sentence: `${said}${reasons.length > 0 ? `: ${reasons.join("; ")}` : ""}.` };
+  const [tone, text] = GATES[result] ?? (["none", `Gate verdict: ${result}`] as const);
+  return { tone, sentence: `${text}${reasons.length > 0 ? `: ${reasons.join("; ")}` : ""}.` };
 }
 
 const GATES: Record<string, readonly [Headline["tone"], string] | undefined> = {
-  pass: ["good", "Passes its gate"],
-  fail: ["bad", "Fails its gate"],
+  pass: ["good", "Gate passed"],
+  fail: ["bad", "Gate failed"],
   undecided: ["open", "Undecided"],
 };
 

@@ -1,10 +1,10 @@
 import { useCallback, useMemo } from "react";
 import { useSearchParams } from "react-router";
 
-/** State that lives in the address: shared by a link, kept by a reload, undone by "back". */
+/** State in the URL: shared by links, kept by reloads, undone by "back". */
 
 export interface Codec<T> {
-  /** What holds where the address says nothing, or nothing sensible. */
+  /** Used if the parameter is absent or invalid. */
   initial: T;
   read: (text: string) => T | undefined;
   write: (value: T) => string;
@@ -61,7 +61,7 @@ export function readState<S extends Spec>(spec: S, params: URLSearchParams): Sta
   return Object.fromEntries(entries) as StateOf<S>;
 }
 
-/** The parameters with a change made; what is as at first is left out, what is not of the spec is kept. */
+/** The parameters after a change: initial values are removed, parameters outside the spec are kept. */
 export function writeState<S extends Spec>(
   spec: S,
   params: URLSearchParams,
@@ -86,7 +86,7 @@ function safely<T>(read: () => T): T | undefined {
   }
 }
 
-/** State of the address and how to change it. A change is a step "back" undoes, unless `replace` is said. */
+/** State in the URL and its setter. Each change adds a history entry, unless `replace` is set. */
 export function useUrlState<S extends Spec>(
   spec: S,
 ): [StateOf<S>, (change: Partial<StateOf<S>>, options?: { replace?: boolean }) => void] {

@@ -1,4 +1,4 @@
-/** Agent output is hostile text. What would not be seen, or would move what is seen, is given a name. */
+/** Makes invisible and direction-changing characters of untrusted text visible by name. */
 
 export type Piece = { kind: "text"; text: string } | { kind: "mark"; name: string; title: string };
 
@@ -41,14 +41,14 @@ function nameOf(code: number): string {
   return CONTROLS[code] ?? NAMES[code] ?? `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
 }
 
-/** The text in pieces: what can be shown as it is, and names for what cannot. */
+/** Splits a text into visible text and names of invisible characters. */
 export function visible(text: string): Piece[] {
   const pieces: Piece[] = [];
   let from = 0;
   for (const match of text.matchAll(HIDDEN)) {
     const code = match[0].codePointAt(0) ?? 0;
     if (match.index > from) pieces.push({ kind: "text", text: text.slice(from, match.index) });
-    const title = `U+${code.toString(16).toUpperCase().padStart(4, "0")}, shown by name because it is not visible`;
+    const title = `U+${code.toString(16).toUpperCase().padStart(4, "0")}, an invisible character shown by name`;
     pieces.push({ kind: "mark", name: nameOf(code), title });
     from = match.index + match[0].length;
   }
@@ -56,7 +56,7 @@ export function visible(text: string): Piece[] {
   return pieces;
 }
 
-/** The same as one plain text: for titles, labels and what is read aloud. */
+/** The same as one string, for titles and labels. */
 export function visibleText(text: string): string {
   return visible(text)
     .map((piece) => (piece.kind === "text" ? piece.text : `⟦${piece.name}⟧`))

@@ -12,7 +12,7 @@ import { validateCase } from "./caseFile.ts";
 
 const BLANK: TestCaseFields = { input: "", expected_output: "", description: null, tags: [] };
 
-/** Writes a new case (`id` "new") or changes one. */
+/** Creates a case (`id` is "new") or edits one. */
 export function CaseEditor({ id, onClose }: { id: string; onClose: () => void }) {
   const isNew = id === "new";
   const stored = useQuery({ queryKey: ["case", id], queryFn: ({ signal }) => api.case(id, signal), enabled: !isNew });
@@ -29,8 +29,8 @@ export function CaseEditor({ id, onClose }: { id: string; onClose: () => void })
 function CaseForm({ stored, onClose }: { stored: TestCase | null; onClose: () => void }) {
   const [fields, setFields] = useState<TestCaseFields>(stored ?? BLANK);
   const [tags, setTags] = useState((stored?.tags ?? []).join(" "));
-  const [tried, setTried] = useState(false);
-  const [asking, setAsking] = useState(false);
+  const [submitted, setSubmitted] = useState(false);
+  const [confirming, setConfirming] = useState(false);
   const queries = useQueryClient();
   const given: TestCaseFields = {
     input: fields.input,
@@ -39,31 +39,34 @@ function CaseForm({ stored, onClose }: { stored: TestCase | null; onClose: () =>
     tags: tags.split(/[\s,;]+/).filter(Boolean),
   };
   const problems = Object.fromEntries(validateCase(given).map((problem) => [problem.field ?? "", problem.message]));
-  const done = async (said: string) => {
+  const done = async (message: string) => {
     await queries.invalidateQueries({ queryKey: ["cases"] });
     if (stored) queries.removeQueries({ queryKey: ["case", stored.id] });
-    toast(said);
+    toast(message);
     onClose();
   };
   const save = useMutation({
     mutationFn: () => (stored ? api.updateCase(stored.id, given) : api.createCase(given)),
-    onSuccess: () => done(stored ? "Saved" : "Created"),
+    onSuccess: () => done(stored ? "Test case saved" : "Test case created"),
   });
-  const remove = useMutation({ mutationFn: () => api.deleteCase(stored?.id ?? ""), onSuccess: () => done("Deleted") });
-  const problem = (field: string) => (tried ? problems[field] : undefined);
+  const remove = useMutation({
+    mutationFn: () => api.deleteCase(stored?.id ?? ""),
+    onSuccess: () => done("Test case deleted"),
+  });
+  const problem = (field: string) => (submitted ? problems[field] : undefined);
   return (
     <form
       className="flex flex-col gap-4"
       noValidate
       onSubmit={(event) => {
         event.preventDefault();
-        setTried(true);
+        setSubmitted(true);
         if (Object.keys(problems).length === 0) save.mutate();
       }}
     >
       <Field
         label="Input"
-        help={`What the agent is asked. ${length(fields.input)}`}
+        help={`What is sent to the agent. ${length(fields.input)}`}
         problem={problem("input")}
         required
       >
@@ -77,7 +80,7 @@ function CaseForm({ stored, onClose }: { stored: TestCase | null; onClose: () =>
       </Field>
       <Field
         label="Expected output"
-        help={`What a good answer is; graders compare with it. ${length(fields.expected_output)}`}
+        help={`A correct response; graders compare with it. ${length(fields.expected_output)}`}
         problem={problem("expected_output")}
         required
       >
@@ -97,7 +100,7 @@ function CaseForm({ stored, onClose }: { stored: TestCase | null; onClose: () =>
       </Field>
       <Field
         label="Tags"
-        help="Separated by blanks: letters, digits, - and _. An evaluation can take all cases of a tag."
+        help="Separated by spaces; letters, digits, - and _. An evaluation can run all cases with a tag."
         problem={problem("tags")}
       >
         <input className="field" value={tags} onChange={(event) => setTags(event.target.value)} />
@@ -106,7 +109,7 @@ function CaseForm({ stored, onClose }: { stored: TestCase | null; onClose: () =>
       {remove.error && <ErrorNotice error={remove.error} />}
       <div className="flex flex-wrap justify-between gap-2">
         {stored ? (
-          <Button variant="danger" onClick={() => setAsking(true)}>
+          <Button variant="danger" onClick={() => setConfirming(true)}>
             Delete
           </Button>
         ) : (
@@ -120,13 +123,13 @@ function CaseForm({ stored, onClose }: { stored: TestCase | null; onClose: () =>
         </span>
       </div>
       <ConfirmDialog
-        open={asking}
-        onClose={() => setAsking(false)}
+        open={confirming}
+        onClose={() => setConfirming(false)}
         title="Delete this test case?"
         action="Delete"
         onConfirm={() => remove.mutate()}
       >
-        It disappears from the lists. Runs that used it keep their results and its text.
+        It is removed from the lists. Runs that used it keep their results and its text.
       </ConfirmDialog>
     </form>
   );

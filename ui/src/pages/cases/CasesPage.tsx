@@ -16,7 +16,7 @@ import { CaseEditor } from "./CaseEditor.tsx";
 import { ImportDialog } from "./ImportDialog.tsx";
 
 const SIZE = 50;
-/** `open` is an id, "new" or "import". */
+/** `open`: a case id, "new" or "import". */
 const STATE = { q: text(), tag: text(), page: integer(1, 1), open: text(), sel: list() };
 
 export function CasesPage() {
@@ -51,7 +51,7 @@ export function CasesPage() {
       <div className="flex flex-wrap items-center gap-2">
         <SearchBox label="Search cases" value={state.q} onSearch={(q) => change({ q, page: 1 }, { replace: true })} />
         {state.tag && (
-          <Button onClick={() => change({ tag: "", page: 1 })} aria-label={`No longer only tag ${state.tag}`}>
+          <Button onClick={() => change({ tag: "", page: 1 })} aria-label={`Remove filter: tag ${state.tag}`}>
             tag: {state.tag} ✕
           </Button>
         )}
@@ -102,8 +102,8 @@ function CaseList({ page, filtered, onClear, ...rest }: ListProps) {
   if (page.test_cases.length > 0) return <CaseTable cases={page.test_cases} {...rest} />;
   if (filtered) {
     return (
-      <EmptyState title="No case fits this search" actions={<Button onClick={onClear}>Show all cases</Button>}>
-        Search looks at the input, the expected output and the description.
+      <EmptyState title="No matching cases" actions={<Button onClick={onClear}>Show all cases</Button>}>
+        The search covers input, expected output and description.
       </EmptyState>
     );
   }
@@ -113,14 +113,14 @@ function CaseList({ page, filtered, onClear, ...rest }: ListProps) {
       actions={
         <>
           <Button variant="primary" onClick={() => rest.onOpen("new")}>
-            Write the first one
+            Create a test case
           </Button>
           <Button onClick={() => rest.onOpen("import")}>Import a file</Button>
         </>
       }
     >
-      A test case is a question to your agent and the answer you expect. Write some here, or import a JSONL or CSV file;
-      then start an evaluation.
+      A test case is an input for your agent and the output you expect. Create test cases here or import a JSONL or CSV
+      file, then start an evaluation.
     </EmptyState>
   );
 }

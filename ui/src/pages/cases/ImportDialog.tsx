@@ -15,7 +15,7 @@ import { type CaseFile, type CaseFormat, formatOf, readCaseFile, type RowProblem
 interface Chosen {
   file: File;
   format: CaseFormat;
-  /** Null where the file is too large to look into here. */
+  /** Null if the file is too large for a preview. */
   preview: CaseFile | null;
 }
 
@@ -29,7 +29,7 @@ export function ImportDialog({ open, onClose }: { open: boolean; onClose: () => 
       open={open}
       onClose={onClose}
       title="Import test cases"
-      description="All rows of a file are stored, or none."
+      description="Either all rows of the file are imported, or none."
       width="max-w-3xl"
     >
       <Import onClose={onClose} />
@@ -55,12 +55,12 @@ function Import({ onClose }: { onClose: () => void }) {
     return setChosen({ file, format, preview: await previewOf(file, format) });
   };
   const problems = chosen?.preview?.problems ?? [];
-  const refused = send.error instanceof ApiError ? send.error.rows : [];
+  const invalidRows = send.error instanceof ApiError ? send.error.rows : [];
   return (
     <div className="flex flex-col gap-4">
       <Field
         label="File"
-        help="JSONL: one object a line with input, expected_output, description, tags. CSV: columns of these names, tags joined by ;"
+        help="JSONL: one object per line with input, expected_output, description and tags. CSV: columns with these names, tags separated by semicolons."
       >
         <input
           data-first
@@ -87,15 +87,15 @@ function Import({ onClose }: { onClose: () => void }) {
         </Field>
       )}
       {chosen && chosen.preview === null && (
-        <p className="text-sm text-muted">Too large to look into here; the service checks every row.</p>
+        <p className="text-sm text-muted">Too large for a preview; the service checks every row.</p>
       )}
       {chosen?.preview && <Preview file={chosen.preview} />}
       {problems.length > 0 && (
         <Problems title={`${pluralize(problems.length, "problem")} in this file`} problems={problems} />
       )}
       {send.error &&
-        (refused.length > 0 ? (
-          <Problems title="The service refused these rows; nothing was stored" problems={refused} />
+        (invalidRows.length > 0 ? (
+          <Problems title="Invalid rows; nothing was imported" problems={invalidRows} />
         ) : (
           <ErrorNotice error={send.error} />
         ))}
@@ -122,13 +122,12 @@ async function previewOf(file: File, format: CaseFormat): Promise<CaseFile | nul
 }
 
 function Preview({ file }: { file: CaseFile }) {
-  if (file.rows.length === 0)
-    return <p className="text-sm text-muted">No row of this file can be read as a test case.</p>;
+  if (file.rows.length === 0) return <p className="text-sm text-muted">This file has no valid test cases.</p>;
   return (
     <section aria-label="Rows">
       <p className="mb-1 text-sm text-muted">
-        {pluralize(file.rows.length, "good row")}
-        {file.rows.length > SHOWN && `, the first ${SHOWN} of them`}
+        {pluralize(file.rows.length, "valid row")}
+        {file.rows.length > SHOWN && `, showing the first ${SHOWN}`}
       </p>
       <div className="max-h-72 overflow-auto rounded-md border border-line">
         <table className="w-full text-sm">
@@ -136,7 +135,7 @@ function Preview({ file }: { file: CaseFile }) {
             <tr>
               <th className="p-2">Line</th>
               <th className="p-2">Input</th>
-              <th className="p-2">Expected</th>
+              <th className="p-2">Expected output</th>
               <th className="p-2">Tags</th>
             </tr>
           </thead>

@@ -1,4 +1,4 @@
-/** Reads a file of test cases in the browser, for a look at it before it is sent. The server decides. */
+/** Parses a file of test cases in the browser for a preview; the server validates it again. */
 
 export interface CaseRow {
   line: number;
@@ -37,20 +37,23 @@ export function readCaseFile(text: string, format: CaseFormat): CaseFile {
   return format === "csv" ? readCsv(bare) : readJsonl(bare);
 }
 
-/** What is wrong with the fields of one case; the same rules as the server's. */
+/** Validates one case by the server's rules. */
 export function validateCase(fields: Omit<CaseRow, "line">): Omit<RowProblem, "line">[] {
   const problems: Omit<RowProblem, "line">[] = [];
   for (const field of ["input", "expected_output"] as const) {
     const length = [...fields[field]].length;
     if (fields[field].trim() === "") problems.push({ field, message: "is required" });
-    else if (length > MAX_TEXT) problems.push({ field, message: `has ${length} characters; at most 10,000 fit` });
+    else if (length > MAX_TEXT) problems.push({ field, message: `has ${length} characters; the maximum is 10,000` });
   }
   if ([...(fields.description ?? "")].length > MAX_DESCRIPTION) {
     problems.push({ field: "description", message: "has more than 500 characters" });
   }
   if (fields.tags.length > MAX_TAGS) problems.push({ field: "tags", message: "has more than 10 tags" });
   for (const tag of fields.tags.filter((tag) => !TAG.test(tag))) {
-    problems.push({ field: "tags", message: `${JSON.stringify(tag)} is no tag: letters, digits, - and _, at most 50` });
+    problems.push({
+      field: "tags",
+      message: `${JSON.stringify(tag)} is not a valid tag: use up to 50 letters, digits, - and _`,
+    });
   }
   return problems;
 }
@@ -63,7 +66,11 @@ function readJsonl(text: string): CaseFile {
     try {
       addRow(file, line, JSON.parse(content));
     } catch (error) {
-      file.problems.push({ line, field: null, message: `is not JSON: ${error instanceof Error ? error.message : ""}` });
+      file.problems.push({
+        line,
+        field: null,
+        message: `is not valid JSON: ${error instanceof Error ? error.message : ""}`,
+      });
     }
   }
   return file;
@@ -74,7 +81,7 @@ function readCsv(text: string): CaseFile {
   const [header, ...records] = csvRecords(text);
   const names = header?.cells.map((cell) => cell.trim()) ?? [];
   for (const name of ["input", "expected_output"]) {
-    if (!names.includes(name)) file.problems.push({ line: 1, field: name, message: "is not among the columns" });
+    if (!names.includes(name)) file.problems.push({ line: 1, field: name, message: "is missing from the columns" });
   }
   if (file.problems.length > 0) return file;
   for (const { line, cells } of records) {
@@ -86,7 +93,7 @@ function readCsv(text: string): CaseFile {
   return file;
 }
 
-/** An export puts one `'` before what a spreadsheet would run. */
+/** Exports prefix `'` to cells that a spreadsheet would run as a formula. */
 function withoutFormulaQuote(cell: string): string {
   return /^'[=+\-@\t\r]/.test(cell) ? cell.slice(1) : cell;
 }
@@ -117,19 +124,19 @@ function addRow(file: CaseFile, line: number, value: unknown): void {
 function stringField(given: Record<string, unknown>, field: string, problems: Omit<RowProblem, "line">[]): string {
   const value = given[field];
   if (typeof value === "string") return value;
-  if (value !== undefined) problems.push({ field, message: "is not a text" });
+  if (value !== undefined) problems.push({ field, message: "is not a string" });
   return "";
 }
 
 function tagsField(value: unknown, problems: Omit<RowProblem, "line">[]): string[] {
   if (value === undefined || value === null) return [];
   if (Array.isArray(value) && value.every((tag) => typeof tag === "string")) return value;
-  problems.push({ field: "tags", message: "is not a list of texts" });
+  problems.push({ field: "tags", message: "is not a list of strings" });
   return [];
 }
 
 interface CsvRecord {
-  /** The physical line it begins on. */
+  /** The first physical line of the record. */
   line: number;
   cells: string[];
 }

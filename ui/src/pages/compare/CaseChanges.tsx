@@ -27,7 +27,7 @@ import { FilterButton } from "./GraderDifferences.tsx";
 
 const ROW_HEIGHT = 58;
 const MAX_GRADER_COLUMNS = 6;
-const RESPONSE_COLUMNS = ["Baseline's output", "Candidate's output"] as const;
+const RESPONSE_COLUMNS = ["Baseline response", "Candidate response"] as const;
 
 interface Props {
   comparison: Comparison;
@@ -36,7 +36,7 @@ interface Props {
   onChange: ChangeState;
 }
 
-/** The cases, the largest loss first, and what filters them. */
+/** The cases, largest loss first, with filters. */
 export function CaseChanges({ comparison, cases, state, onChange }: Props) {
   const counts = countsFor(comparison, state.grader);
   return (
@@ -50,18 +50,18 @@ export function CaseChanges({ comparison, cases, state, onChange }: Props) {
             key={change}
             change={change}
             number={counts[change]}
-            of="in all"
+            of="in total"
             chosen={state.show === change}
             onClick={() => onChange({ show: state.show === change ? "" : change })}
           />
         ))}
         <select
           className="field max-w-48"
-          aria-label="By the word of"
+          aria-label="Grader"
           value={state.grader}
           onChange={(event) => onChange({ grader: event.target.value })}
         >
-          <option value="">all graders</option>
+          <option value="">All graders</option>
           {Object.keys(comparison.graders).map((grader) => (
             <option key={grader} value={grader}>
               {visibleText(grader)}
@@ -74,14 +74,14 @@ export function CaseChanges({ comparison, cases, state, onChange }: Props) {
       </div>
       {comparison.cases_omitted > 0 && (
         <p className="text-sm text-muted">
-          {formatCount(comparison.cases_omitted)} more cases, most of them without a change, are not listed.
+          {formatCount(comparison.cases_omitted)} more cases, most of them unchanged, are not listed.
         </p>
       )}
       {cases.length > 0 ? (
         <CaseList comparison={comparison} cases={cases} state={state} onChange={onChange} />
       ) : (
         <EmptyState
-          title="No case fits this filter"
+          title="No matching cases"
           actions={<Button onClick={() => onChange({ show: "", grader: "" })}>Show all cases</Button>}
         />
       )}
@@ -120,7 +120,7 @@ function CaseList({ comparison, cases, state, onChange }: Props) {
     ].join(" "),
   };
   return (
-    // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- it scrolls, and must do so by keyboard too
+    // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- focusable, so that it scrolls by keyboard too
     <div
       ref={scroller}
       tabIndex={0}
@@ -135,7 +135,7 @@ function CaseList({ comparison, cases, state, onChange }: Props) {
             "Case",
             ...(wide ? RESPONSE_COLUMNS : []),
             "Change",
-            ...(narrow ? ["Moved"] : graders.map(visibleText)),
+            ...(narrow ? ["Difference"] : graders.map(visibleText)),
           ].map((title) => (
             <div key={title} role="columnheader" className="truncate p-2 font-semibold">
               {title}
@@ -161,7 +161,7 @@ function CaseList({ comparison, cases, state, onChange }: Props) {
               style={{ ...template, height: item.size, transform: `translateY(${item.start}px)` }}
             >
               <div role="cell" className="min-w-0 p-2">
-                <CaseText one={one} withOutputs={!wide} />
+                <CaseText one={one} withResponses={!wide} />
               </div>
               {wide &&
                 [one.baseline_output, one.candidate_output].map((output, side) => (
@@ -204,12 +204,12 @@ export function ChangeBadge({ change }: { change: Change }) {
   );
 }
 
-/** What was asked, and below it the case's name, or the answers where they have no columns of their own. */
-function CaseText({ one, withOutputs }: { one: CaseChange; withOutputs: boolean }) {
+/** The input, and below it the case id or, in a narrow window, both responses. */
+function CaseText({ one, withResponses }: { one: CaseChange; withResponses: boolean }) {
   return (
     <>
       <SafeText text={one.input ?? one.test_case_id} className="line-clamp-1" />
-      {withOutputs ? (
+      {withResponses ? (
         <span className="block truncate text-xs text-muted">
           <ResponseText text={one.baseline_output} /> → <ResponseText text={one.candidate_output} />
         </span>
@@ -221,25 +221,25 @@ function CaseText({ one, withOutputs }: { one: CaseChange; withOutputs: boolean 
 }
 
 function ResponseText({ text }: { text: string | null | undefined }) {
-  if (text === null || text === undefined) return <i className="text-muted">no answer</i>;
+  if (text === null || text === undefined) return <i className="text-muted">no response</i>;
   return text === "" ? <i className="text-muted">empty</i> : <SafeText text={text} />;
 }
 
 function ScoreChange({ one, grader }: { one: CaseChange; grader: string }) {
-  const moved = scoreDifference(one, grader);
+  const difference = scoreDifference(one, grader);
   const before = one.baseline[grader] ?? null;
   const after = one.candidate[grader] ?? null;
-  if (moved === null) {
+  if (difference === null) {
     return (
-      <span className="text-muted" title="A missing score is not a zero">
+      <span className="text-muted" title="A missing score does not count as zero">
         {formatScore(before)} → {formatScore(after)}
       </span>
     );
   }
-  const colour = moved > 0 ? "text-pass" : moved < 0 ? "text-fail" : "text-muted";
+  const colour = difference > 0 ? "text-pass" : difference < 0 ? "text-fail" : "text-muted";
   return (
     <span className={colour}>
-      {formatScore(before)} → {formatScore(after)} {moved !== 0 && <b>{formatSigned(moved)}</b>}
+      {formatScore(before)} → {formatScore(after)} {difference !== 0 && <b>{formatSigned(difference)}</b>}
     </span>
   );
 }

@@ -23,7 +23,7 @@ interface Props {
   onChange: ChangeState;
 }
 
-/** One case in both runs, over the list it was chosen from. */
+/** One case in both runs; next and previous follow the current filter. */
 export function CaseDrawer({ comparison, cases, repeats, state, onChange }: Props) {
   const at = cases.findIndex((one) => one.test_case_id === state.row);
   const step = (by: number) => {
@@ -89,7 +89,7 @@ function BothSides({ comparison, state, onChange }: Omit<Props, "cases" | "repea
   if (error) return <ErrorNotice error={error} onRetry={() => void Promise.all([before.refetch(), after.refetch()])} />;
   if (before.data === undefined || after.data === undefined) return <Loading />;
   const either = after.data ?? before.data;
-  if (either === null) return <p className="text-muted">Neither run has this case.</p>;
+  if (either === null) return <p className="text-muted">This case is in neither run.</p>;
   const texts = { before: before.data?.agent_response ?? null, after: after.data?.agent_response ?? null };
   const diffed = state.view === "diff" && texts.before !== null && texts.after !== null;
   return (
@@ -98,7 +98,7 @@ function BothSides({ comparison, state, onChange }: Omit<Props, "cases" | "repea
         <TextBlock text={either.test_case_input} label="Input" />
       </Part>
       {either.test_case_expected !== null && (
-        <Part title="Expected">
+        <Part title="Expected output">
           <TextBlock text={either.test_case_expected} label="Expected output" />
         </Part>
       )}
@@ -109,15 +109,13 @@ function BothSides({ comparison, state, onChange }: Omit<Props, "cases" | "repea
             checked={diffed}
             onChange={(event) => onChange({ view: event.target.checked ? "diff" : "sides" }, { replace: true })}
           />
-          show what changed, word by word
+          Show changes word by word
         </label>
       )}
-      {diffed && texts.before === texts.after && (
-        <p className="text-sm text-muted">Both runs gave the same answer, letter by letter.</p>
-      )}
+      {diffed && texts.before === texts.after && <p className="text-sm text-muted">Both responses are identical.</p>}
       {diffed && texts.before !== null && texts.after !== null && (
-        <Part title="Candidate's output against the baseline's">
-          <DiffText before={texts.before} after={texts.after} label="What the candidate left out and what it added" />
+        <Part title="Changes from baseline to candidate">
+          <DiffText before={texts.before} after={texts.after} label="Changes from baseline to candidate" />
         </Part>
       )}
       <div className="grid gap-4 lg:grid-cols-2">
@@ -142,7 +140,7 @@ function Side({
   if (detail === null) {
     return (
       <Part title={title}>
-        <p className="text-sm text-muted">This run does not have the case. A missing case is not a passing one.</p>
+        <p className="text-sm text-muted">This case is not in this run. A missing case does not count as passed.</p>
       </Part>
     );
   }
@@ -154,9 +152,9 @@ function Side({
         <Link
           className="font-normal text-accent underline"
           to={link}
-          aria-label={`Open the result of the ${title.toLowerCase()}`}
+          aria-label={`Open the ${title.toLowerCase()} result`}
         >
-          open the result
+          Open result
         </Link>
       }
     >
@@ -169,7 +167,7 @@ function Side({
         </p>
       )}
       {withText && detail.agent_response !== null && (
-        <TextBlock text={detail.agent_response} label={`${title}'s output`} />
+        <TextBlock text={detail.agent_response} label={`${title} response`} />
       )}
       <ul className="mt-2 flex flex-col gap-1 text-sm">
         {detail.scores.map((score) => (

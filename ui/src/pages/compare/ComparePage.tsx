@@ -21,14 +21,14 @@ import { toMarkdown } from "./markdown.ts";
 
 const MAX_RUNS = 100;
 
-/** Two runs, case by case: is the candidate better, and how sure is that? */
+/** Compares two runs case by case. */
 export function ComparePage() {
   usePageTitle("Compare");
   const [state, change] = useUrlState(COMPARE_STATE);
   const runs = useQuery({
     queryKey: ["runs", "latest", MAX_RUNS],
     queryFn: ({ signal }) => api.runs({ limit: MAX_RUNS }, signal),
-    // whoever comes here may just have started one elsewhere
+    // a run may just have been started elsewhere
     staleTime: 0,
   });
   const baseline = useOptionalRun(state.baseline);
@@ -43,7 +43,7 @@ export function ComparePage() {
       <div className="grid items-start gap-3 sm:grid-cols-[1fr_auto_1fr]">
         <RunChooser
           label="Baseline"
-          help="What you have now"
+          help="The run to compare against"
           runs={listed}
           chosen={state.baseline}
           current={baseline.data}
@@ -59,7 +59,7 @@ export function ComparePage() {
         </Button>
         <RunChooser
           label="Candidate"
-          help="What may be better or worse"
+          help="The run that may be better or worse"
           runs={listed}
           chosen={state.candidate}
           current={candidate.data}
@@ -79,7 +79,7 @@ function useOptionalRun(id: string) {
   return useQuery({ queryKey: ["run", id], queryFn: ({ signal }) => api.run(id, signal), enabled: id !== "" });
 }
 
-/** Says what is missing, and offers the likeliest. */
+/** Asks for the missing runs and offers the most likely ones. */
 function ChooseRuns({
   runs,
   state,
@@ -96,14 +96,14 @@ function ChooseRuns({
   if (latest === undefined || missing === undefined) {
     return (
       <EmptyState
-        title="It takes two finished runs"
+        title="A comparison requires two finished runs"
         actions={
           <LinkButton variant="primary" to={chosen === "" ? "/new" : `/new?from=${encodeURIComponent(chosen)}`}>
             {chosen === "" ? "Start an evaluation" : "Run the same cases again"}
           </LinkButton>
         }
       >
-        Run the same cases against two versions of your agent, then compare them here, case by case.
+        Run the same cases with two versions of your agent, then compare the runs here case by case.
       </EmptyState>
     );
   }
@@ -118,7 +118,7 @@ function ChooseRuns({
       title={
         chosen === ""
           ? "Choose two runs of the same cases"
-          : `Now choose the ${state.baseline === "" ? "baseline" : "candidate"}`
+          : `Choose the ${state.baseline === "" ? "baseline" : "candidate"}`
       }
       actions={
         <Button variant="primary" onClick={() => onChange(offer)}>
@@ -126,7 +126,7 @@ function ChooseRuns({
         </Button>
       }
     >
-      The baseline is what you have now, the candidate what you may ship.
+      The baseline is the current version of your agent, the candidate the new one.
     </EmptyState>
   );
 }
@@ -180,14 +180,14 @@ async function copyMarkdown(comparison: Comparison, names: { baseline: string; c
     await navigator.clipboard.writeText(toMarkdown(comparison, names, window.location.href));
     toast("Copied as Markdown");
   } catch (error) {
-    toast(`Not copied: ${describeError(error).message}`);
+    toast(`Copying failed: ${describeError(error).message}`);
   }
 }
 
 interface RunChooserProps {
   label: string;
   help: string;
-  /** Runs to choose from; the chosen one may be older than all of them. */
+  /** Runs to choose from; the chosen one may be older than all of these. */
   runs: readonly Evaluation[];
   chosen: string;
   current: Evaluation | undefined;
@@ -200,7 +200,7 @@ export function RunChooser({ label, help, runs, chosen, current, onChoose }: Run
   return (
     <Field label={label} help={help}>
       <select className="field" value={chosen} onChange={(event) => onChoose(event.target.value)}>
-        <option value="">choose a run…</option>
+        <option value="">Choose a run…</option>
         {unknown && <option value={chosen}>{visibleText(chosen)}</option>}
         {listed.map((run) => (
           <option key={run.id} value={run.id}>
@@ -223,7 +223,7 @@ interface ComparabilityNoticeProps {
   onChange: ChangeState;
 }
 
-/** Whether like is compared with like: said before any number, and in the way of them where it is not. */
+/** Shows if the runs are comparable; if not, the comparison is hidden until the user forces it. */
 export function ComparabilityNotice({ comparison, runs, forced, onChange }: ComparabilityNoticeProps) {
   const { comparable, reasons } = comparison.comparability;
   const unfinished = runs.some((run) => run !== undefined && isInProgress(run.status));
@@ -231,15 +231,17 @@ export function ComparabilityNotice({ comparison, runs, forced, onChange }: Comp
     <section aria-label="Comparability" className={`card p-3 text-sm ${comparable ? "" : "border-fail bg-fail-soft"}`}>
       <p className={`font-semibold ${comparable ? "text-pass" : "text-fail"}`}>
         {comparable
-          ? "✓ Like is compared with like"
+          ? "✓ These runs are comparable"
           : forced
-            ? "✗ The runs are not alike; these numbers were asked for all the same"
-            : "✗ The runs are not alike, so they are not compared"}
+            ? "✗ These runs are not comparable; you chose to compare them anyway"
+            : "✗ These runs are not comparable"}
       </p>
-      {unfinished && <p className="mt-1 font-medium text-warn">A run still goes on: all numbers are provisional.</p>}
+      {unfinished && (
+        <p className="mt-1 font-medium text-warn">A run is still in progress: all numbers are provisional.</p>
+      )}
       {reasons.length > 0 && (
         <details className="mt-1" open={!comparable}>
-          <summary>{comparable ? "What else differs" : "Why not"}</summary>
+          <summary>{comparable ? "Other differences" : "Reasons"}</summary>
           <ul className="mt-1 list-disc ps-5">
             {reasons.map((reason) => (
               <li key={reason}>
@@ -252,7 +254,7 @@ export function ComparabilityNotice({ comparison, runs, forced, onChange }: Comp
       {!comparable && (
         <div className="mt-2">
           <Button onClick={() => onChange({ force: forced ? "off" : "on" })}>
-            {forced ? "Do not compare them" : "Compare anyway"}
+            {forced ? "Hide comparison" : "Compare anyway"}
           </Button>
         </div>
       )}

@@ -26,11 +26,11 @@ interface Props {
   onChange: ChangeState;
 }
 
-/** What each grader says of the change, how sure that is, and the cases behind it. Every count is a filter. */
+/** The difference by grader with its interval and decision; the counts are filters. */
 export function GraderDifferences({ comparison, state, onChange }: Props) {
   const graders = Object.entries(comparison.graders);
   if (graders.length === 0) return null;
-  const reach = axisLimit(graders.map(([, result]) => result));
+  const limit = axisLimit(graders.map(([, result]) => result));
   return (
     <section aria-label="Graders" className="flex flex-col gap-2">
       <p className="flex flex-wrap items-center gap-2">
@@ -45,7 +45,7 @@ export function GraderDifferences({ comparison, state, onChange }: Props) {
             key={grader}
             grader={grader}
             result={result}
-            reach={reach}
+            limit={limit}
             comparison={comparison}
             state={state}
             onChange={onChange}
@@ -53,8 +53,8 @@ export function GraderDifferences({ comparison, state, onChange }: Props) {
         ))}
       </div>
       <p className="text-xs text-muted">
-        Candidate minus baseline, over the same cases; the whisker is the 95 % interval, the dashed line a loss of{" "}
-        {formatScore(comparison.margin)} that would still count as not worse.
+        Candidate minus baseline over the same cases. Whisker: 95 % interval. Dashed line: a loss of{" "}
+        {formatScore(comparison.margin)} still counts as not worse.
       </p>
     </section>
   );
@@ -63,11 +63,11 @@ export function GraderDifferences({ comparison, state, onChange }: Props) {
 function GraderDifferenceCard({
   grader,
   result,
-  reach,
+  limit,
   comparison,
   state,
   onChange,
-}: Props & { grader: string; result: Difference; reach: number }) {
+}: Props & { grader: string; result: Difference; limit: number }) {
   const counts = countsFor(comparison, grader);
   const { tone, label: decision } = DECISION_LABELS[result.decision];
   const chosen = (change: Change) => state.grader === grader && state.show === change;
@@ -83,7 +83,7 @@ function GraderDifferenceCard({
         </span>
       </header>
       <div className="flex flex-wrap items-center gap-x-3 gap-y-1">
-        <DifferenceBar result={result} reach={reach} margin={comparison.margin} label={visibleText(grader)} />
+        <DifferenceBar result={result} limit={limit} margin={comparison.margin} label={visibleText(grader)} />
         <span className="num text-sm">{formatSignedInterval(result)}</span>
       </div>
       {comparison.cases_omitted === 0 && (
@@ -92,8 +92,8 @@ function GraderDifferenceCard({
       <p className="num text-xs text-muted">
         {pluralize(result.n, "paired case")}
         {inClusters(result.clusters)}
-        {result.p_adjusted !== null && `, p = ${result.p_adjusted.toPrecision(2)} over all graders`}
-        {result.noise_threshold !== null && `, chance ±${formatScore(result.noise_threshold)}`}. {graderNotes(result)}
+        {result.p_adjusted !== null && `, p = ${result.p_adjusted.toPrecision(2)} adjusted for all graders`}
+        {result.noise_threshold !== null && `, noise ±${formatScore(result.noise_threshold)}`}. {graderNotes(result)}
       </p>
       <LargestDrops result={result} />
       <div className="flex flex-wrap gap-1">
@@ -112,7 +112,7 @@ function GraderDifferenceCard({
   );
 }
 
-/** Of pass and fail every drop is as large as any other. */
+/** Not shown for pass/fail grades, where all drops are equal. */
 function LargestDrops({ result }: { result: Difference }) {
   if (result.test === "mcnemar_mid_p" || result.largest_drops.length === 0) return null;
   return (
@@ -164,17 +164,17 @@ const COLOURS = {
 
 interface DifferenceBarProps {
   result: Difference;
-  /** The axis goes from −reach to +reach, the same for all bars beside each other. */
-  reach: number;
+  /** The axis goes from −limit to +limit and is the same for all graders. */
+  limit: number;
   margin: number;
   label: string;
 }
 
-/** A paired difference around zero, its interval as a whisker; left of the dashed line is too much of a loss. */
-export function DifferenceBar({ result, reach, margin, label }: DifferenceBarProps) {
+/** A paired difference with its interval; left of the dashed line the loss exceeds the margin. */
+export function DifferenceBar({ result, limit, margin, label }: DifferenceBarProps) {
   const { difference, low, high, decision } = result;
-  if (difference === null) return <span className="text-muted">nothing to compare</span>;
-  const at = (value: number) => Math.min(WIDTH - 1, Math.max(1, ((value + reach) / (2 * reach)) * WIDTH));
+  if (difference === null) return <span className="text-muted">no paired cases</span>;
+  const at = (value: number) => Math.min(WIDTH - 1, Math.max(1, ((value + limit) / (2 * limit)) * WIDTH));
   const colour = COLOURS[decision];
   const middle = HEIGHT / 2;
   return (
@@ -188,7 +188,7 @@ export function DifferenceBar({ result, reach, margin, label }: DifferenceBarPro
     >
       <rect x="0" y={middle - 2} width={WIDTH} height="4" rx="2" fill="var(--raised)" />
       <line x1={at(0)} x2={at(0)} y1="0" y2={HEIGHT} stroke="var(--muted)" />
-      {margin > 0 && margin < reach && (
+      {margin > 0 && margin < limit && (
         <line x1={at(-margin)} x2={at(-margin)} y1="0" y2={HEIGHT} stroke="var(--muted)" strokeDasharray="2 2" />
       )}
       {low !== null && high !== null && (
@@ -203,7 +203,7 @@ export function DifferenceBar({ result, reach, margin, label }: DifferenceBarPro
   );
 }
 
-/** An axis that holds all intervals. */
+/** The limit of an axis that contains all intervals. */
 export function axisLimit(differences: readonly Difference[]): number {
   const ends = differences.flatMap((one) => [one.low, one.high, one.difference]).filter((end) => end !== null);
   const most = Math.max(0.05, ...ends.map(Math.abs));

@@ -5,7 +5,7 @@ import type { CaseChange } from "./comparison.ts";
 const WIDTH = 180;
 const HEIGHT = 34;
 
-/** How the scores are spread in both runs, in the same bins: the candidate as columns, the baseline as a line. */
+/** Score distributions of both runs in the same bins: the candidate as columns, the baseline as a line. */
 export function ScoreDistribution({
   cases,
   grader,
@@ -46,9 +46,7 @@ export function ScoreDistribution({
         ))}
         <path d={outline.replace(/^M0V/, "M0 ")} fill="none" stroke="var(--text)" strokeWidth="1.2" />
       </svg>
-      <figcaption className="text-xs text-muted">
-        scores from 0 to 1: columns the candidate, line the baseline
-      </figcaption>
+      <figcaption className="text-xs text-muted">Scores from 0 to 1. Columns: candidate. Line: baseline.</figcaption>
     </figure>
   );
 }
@@ -58,7 +56,7 @@ function describeBins(bins: readonly PairedBin[]): string {
     .filter((bin) => bin.baseline > 0 || bin.candidate > 0)
     .map(
       (bin) =>
-        `${formatScore(bin.low)} to ${formatScore(bin.high)}, ${formatCount(bin.baseline)} before and ${formatCount(bin.candidate)} now`,
+        `${formatScore(bin.low)} to ${formatScore(bin.high)}, baseline ${formatCount(bin.baseline)}, candidate ${formatCount(bin.candidate)}`,
     )
     .join("; ");
 }
@@ -72,7 +70,7 @@ export interface PairedBin {
 
 const BINS = 10;
 
-/** Scores of both runs in the same bins; null where they are only 0 and 1, of which the means say all. */
+/** Scores of both runs in the same bins; null if all scores are 0 or 1, where the means are enough. */
 export function binPairedScores(cases: readonly CaseChange[], grader: string): PairedBin[] | null {
   const of = (side: "baseline" | "candidate") =>
     cases.map((one) => one[side][grader] ?? null).filter((value) => value !== null);
@@ -90,12 +88,12 @@ export function binPairedScores(cases: readonly CaseChange[], grader: string): P
 
 export interface ScoreBin {
   low: number;
-  /** Excluded, but for the last bin. */
+  /** Exclusive, except in the last bin. */
   high: number;
   count: number;
 }
 
-/** Counts values into bins of equal width from `low` to `high`; what lies outside goes to the outermost bins. */
+/** Counts values in bins of equal width from `low` to `high`; values outside go to the outermost bins. */
 export function countIntoBins(values: readonly number[], low: number, high: number, bins: number): ScoreBin[] {
   const width = (high - low) / bins;
   const result = Array.from({ length: bins }, (_, index) => ({
@@ -111,7 +109,7 @@ export function countIntoBins(values: readonly number[], low: number, high: numb
   return result;
 }
 
-// 0.1 + 0.2 must not fall below its bin.
+// so that 0.1 + 0.2 falls into the bin of 0.3
 function rounded(value: number): number {
   return Number(value.toPrecision(12));
 }

@@ -3,18 +3,18 @@ import type { Tone } from "../../components/Badge.tsx";
 import { formatCount, formatScore, pluralize } from "../../lib/format.ts";
 import { integer, oneOf, type StateOf, text } from "../../lib/urlState.ts";
 
-/** What may have become of a case, the most telling first. */
+/** How a case may have changed, most important first. */
 export const CHANGES = ["worse", "mixed", "missing", "edited", "improved", "same"] as const;
 export type Change = (typeof CHANGES)[number];
 
-/** All that the comparison shows, as its address says it. */
+/** The state of the page in the URL. */
 export const COMPARE_STATE = {
   baseline: text(),
   candidate: text(),
-  /** Compare although the runs are not alike. */
+  /** Compare runs that are not comparable. */
   force: oneOf(["on", "off"] as const, "off"),
   show: oneOf<Change | "">(["", ...CHANGES], ""),
-  /** The grader whose word decides what is improved or worse; all of them where none is named. */
+  /** The grader that decides what improved or got worse; empty for all graders. */
   grader: text(),
   /** The open case. */
   row: text(),
@@ -28,20 +28,20 @@ export type ChangeState = (change: Partial<CompareState>, options?: { replace?: 
 export type CaseChange = Comparison["cases"][number];
 export type Counts = Record<Change, number>;
 
-/** How much a grader's score of a case moved; null where a run has none. */
+/** Difference of a grader's scores for a case; null if a run has no score. */
 export function scoreDifference(one: CaseChange, grader: string): number | null {
   const before = one.baseline[grader] ?? null;
   const after = one.candidate[grader] ?? null;
-  // 0.1 + 0.2 is no change from 0.3
+  // 0.1 + 0.2 equals 0.3 here
   return before === null || after === null ? null : Number((after - before).toFixed(12));
 }
 
-/** What became of a case by one grader's word; by that of all where none is named. */
+/** How a case changed according to one grader, or to all if `grader` is empty. */
 export function changeFor(one: CaseChange, grader: string): Change {
   return grader === "" ? one.change : (one.changes[grader] ?? "missing");
 }
 
-/** The largest loss, or else the largest gain, among the graders asked. */
+/** The largest loss, or else the largest gain, over the chosen graders. */
 export function largestDifference(one: CaseChange, grader: string): number | null {
   const graders = grader === "" ? Object.keys({ ...one.baseline, ...one.candidate }) : [grader];
   const moved = graders.map((key) => scoreDifference(one, key)).filter((value) => value !== null);
@@ -50,7 +50,7 @@ export function largestDifference(one: CaseChange, grader: string): number | nul
   return least < 0 ? least : Math.max(...moved);
 }
 
-/** The cases to show: the largest loss first, what stayed the same last. */
+/** The cases to show: largest loss first, unchanged ones last. */
 export function filterCases(cases: readonly CaseChange[], grader: string, show: Change | ""): CaseChange[] {
   const rows = cases.map((one) => ({
     one,
@@ -67,7 +67,7 @@ export function filterCases(cases: readonly CaseChange[], grader: string, show: 
     .map((row) => row.one);
 }
 
-/** How many cases there are of each kind, also of those that the service did not list. */
+/** Number of cases for each kind of change, including cases that the service did not list. */
 export function countsFor(comparison: Comparison, grader: string): Counts {
   const counts = Object.fromEntries(CHANGES.map((change) => [change, 0])) as Counts;
   if (comparison.cases_omitted === 0) {
@@ -102,10 +102,10 @@ export const CHANGE_LABELS: Record<Change, { icon: string; label: string; tone: 
 export const CHANGE_HELP: Record<Change, string> = {
   improved: "the candidate scores higher",
   worse: "the candidate scores lower",
-  mixed: "some graders say better, some say worse",
-  same: "the scores are the same, or differ by less than the grader's noise",
-  missing: "no score in one of the runs, so nothing is compared",
-  edited: "the case itself was changed between the runs, so nothing is compared",
+  mixed: "better by some graders, worse by others",
+  same: "the scores are equal or differ by less than the grader's noise",
+  missing: "no score in one of the runs, so not compared",
+  edited: "the case was edited between the runs, so not compared",
 };
 
 /** "+0.16", "−0.03", "0". */
@@ -126,35 +126,36 @@ export function formatSignedInterval({
   return `${formatSigned(difference)} (${formatSigned(low)} to ${formatSigned(high)})`;
 }
 
-/** Why a grader is undecided, what is certain all the same, and how many cases would settle it. */
+/** Why a grader is undecided and how many cases would decide it. */
 export function undecidedNote({ decision, reasons }: Pick<Difference, "decision" | "reasons">): string {
   if (decision !== "undecided" || reasons.length === 0) return "";
   const text = reasons.join("; ");
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 }
 
-/** Which changes the suite calls noise, and what that does to the difference; "" where every change counts. */
+/** The suite's noise threshold and its effect on the difference; "" if there is none. */
 export function noiseNote({ noise, within_noise, n, difference, baseline, candidate }: Difference): string {
   if (noise === 0 || difference === null || baseline === null || candidate === null) return "";
   const rule = `Changes below ${noise} count as same (${formatCount(within_noise)} of ${pluralize(n, "case")})`;
   const ofMeans = Number((candidate - baseline).toFixed(9));
   return ofMeans === Number(difference.toFixed(9))
     ? `${rule}.`
-    : `${rule}; with them the difference is ${formatSigned(ofMeans)}.`;
+    : `${rule}; with these changes the difference is ${formatSigned(ofMeans)}.`;
 }
 
-/** What a reader of a grader's difference must know with it. */
+/** Notes shown with a grader's difference. */
 export function graderNotes(result: Difference): string {
   return [undecidedNote(result), noiseNote(result)].filter(Boolean).join(" ");
 }
 
-/** The comparison in a sentence: "Worse on 1 of 4 graders; 3 undecided; 120 cases." */
+/** "Worse by 1, undecided by 3 of 4 graders, over 120 paired cases." */
 export function comparisonSentence(comparison: Comparison): string {
   const graders = Object.values(comparison.graders);
   const of = (decision: Decision) => graders.filter((one) => one.decision === decision).length;
   const parts = (["worse", "better", "not_worse", "undecided"] as const)
     .filter((decision) => of(decision) > 0)
-    .map((decision) => `${DECISION_LABELS[decision].label.toLowerCase()} on ${of(decision)}`);
+    .map((decision) => `${DECISION_LABELS[decision].label.toLowerCase()} by ${of(decision)}`);
   const most = Math.max(0, ...graders.map((one) => one.n));
-  return `The candidate is ${parts.join(", ")} of ${pluralize(graders.length, "grader")}, over ${pluralize(most, "case")} that both runs have.`;
+  const sentence = `${parts.join(", ")} of ${pluralize(graders.length, "grader")}, over ${pluralize(most, "paired case")}.`;
+  return sentence.charAt(0).toUpperCase() + sentence.slice(1);
 }

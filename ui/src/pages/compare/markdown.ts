@@ -12,7 +12,7 @@ import {
 
 const MAX_CASES = 20;
 
-/** The comparison for a pull request. Names are foreign text: nothing in them is markup there either. */
+/** The comparison as Markdown for a pull request. Names are untrusted text and written as code spans. */
 export function toMarkdown(
   comparison: Comparison,
   names: { baseline: string; candidate: string },
@@ -33,8 +33,8 @@ export function toMarkdown(
   const worse = filterCases(comparison.cases, "", "").filter((one) => ["worse", "mixed"].includes(changeFor(one, "")));
   return [
     `### ${codeSpan(names.candidate)} against ${codeSpan(names.baseline)}`,
-    comparable ? "" : "**The runs are not alike; the numbers were forced.**",
-    rows.length > 0 ? comparisonSentence(comparison) : "Nothing was compared.",
+    comparable ? "" : "**These runs are not comparable; the comparison was forced.**",
+    rows.length > 0 ? comparisonSentence(comparison) : "No results to compare.",
     rows.length > 0
       ? [
           "| grader | baseline | candidate | difference (95 % interval) | decision | improved / worse / same / missing |",
@@ -43,7 +43,7 @@ export function toMarkdown(
         ].join("\n")
       : "",
     warnings.length > 0 ? `Warnings:\n${warnings.map((warning) => `- ${codeSpan(warning)}`).join("\n")}` : "",
-    reasons.length > 0 ? `What else differs:\n${reasons.map((reason) => `- ${codeSpan(reason)}`).join("\n")}` : "",
+    reasons.length > 0 ? `Other differences:\n${reasons.map((reason) => `- ${codeSpan(reason)}`).join("\n")}` : "",
     worse.length > 0 ? `Worse or mixed: ${caseList(worse.map((one) => one.test_case_id))}` : "",
     `<${link}>`,
   ]
@@ -62,7 +62,7 @@ function caseList(cases: readonly string[]): string {
   );
 }
 
-/** Foreign text on one line, as code: there nothing is markup, a link or the name of a person to tell. */
+/** Untrusted text on one line as a code span, in which nothing is markup, a link or a mention. */
 export function codeSpan(text: string, inTable = false): string {
   const line = visibleText(text).replace(/\s+/g, " ").trim() || "–";
   const longest = Math.max(0, ...(line.match(/`+/g) ?? []).map((run) => run.length));

@@ -7,19 +7,19 @@ interface Props {
   draft: Draft;
   problems: Readonly<Record<string, string>>;
   onChange: (change: Partial<Draft>) => void;
-  /** What a try of the agent cost, and which agent it was. */
+  /** Reports the cost of a test call and the agent it was made to. */
   onTried: (tried: { key: string; cost: number | null }) => void;
 }
 
-/** Where the agent is, how it is asked, and a button that asks it. */
+/** The agent's URL, its request and response format, and a test call. */
 export function AgentForm({ draft, problems, onChange, onTried }: Props) {
   const { mapping } = draft;
   const map = (change: Partial<Mapping>) => onChange({ mapping: { ...mapping, ...change } });
   return (
     <div className="flex flex-col gap-3">
       <Field
-        label="Endpoint"
-        help='By default it is sent POST {"input": "…"} and answers with text, or with JSON that has response, output, answer, text, content or message.'
+        label="Endpoint URL"
+        help='By default, the request is POST {"input": "…"}, and the response is plain text or JSON with one of the keys response, output, answer, text, content or message.'
         problem={problems["url"]}
         required
       >
@@ -32,7 +32,7 @@ export function AgentForm({ draft, problems, onChange, onTried }: Props) {
         />
       </Field>
       <details>
-        <summary className="text-sm text-muted">Request and answer</summary>
+        <summary className="text-sm text-muted">Request and response format</summary>
         <div className="mt-2 flex flex-col gap-3">
           <Field label="Method">
             <select
@@ -46,8 +46,8 @@ export function AgentForm({ draft, problems, onChange, onTried }: Props) {
             </select>
           </Field>
           <LabelledEditor
-            label="Request body, as JSON"
-            help="{{input}} stands for the case's input; {{id}} and {{metadata.x}} work too."
+            label="Request body (JSON)"
+            help="{{input}} is replaced by the input of the case; {{id}} and {{metadata.x}} are available too."
             problem={problems["request"]}
           >
             <CodeEditor
@@ -58,8 +58,8 @@ export function AgentForm({ draft, problems, onChange, onTried }: Props) {
             />
           </LabelledEditor>
           <LabelledEditor
-            label="Headers, as JSON"
-            help='A stored secret is named, not written: {"Authorization": {"secret": "NAME"}}. It must be stored for this address, for headers and for your key.'
+            label="Headers (JSON)"
+            help='Refer to a stored secret by name: {"Authorization": {"secret": "NAME"}}. The secret must allow this host, headers and your API key.'
             problem={problems["headers"]}
           >
             <CodeEditor
@@ -70,8 +70,8 @@ export function AgentForm({ draft, problems, onChange, onTried }: Props) {
             />
           </LabelledEditor>
           <Field
-            label="Where the text is"
-            help="A JMESPath into the answer, such as result.messages[-1].text; empty: found by itself."
+            label="Path of the response text"
+            help="A JMESPath expression such as result.messages[-1].text. Leave empty to detect it."
           >
             <input
               className="field font-mono text-sm"
@@ -80,8 +80,8 @@ export function AgentForm({ draft, problems, onChange, onTried }: Props) {
             />
           </Field>
           <Field
-            label="Where the tool calls are"
-            help="A JMESPath to a list of {name, arguments}; only where graders look at them."
+            label="Path of the tool calls"
+            help="A JMESPath expression for a list of {name, arguments}. Only needed for graders of tool calls."
           >
             <input
               className="field font-mono text-sm"

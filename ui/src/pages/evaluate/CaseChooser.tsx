@@ -12,7 +12,7 @@ import type { Draft } from "./draft.ts";
 const MAX_CASES = 1000;
 const MAX_SHOWN = 100;
 
-/** The cases at hand: how many, which tags they have. Of very many, the first thousand speak for all. */
+/** The number of cases and their tags; tags come from the first thousand cases. */
 export function useCaseStats() {
   return useQuery({
     queryKey: ["cases", "sample"],
@@ -41,12 +41,12 @@ export function CaseChooser({
   const total = sample.data?.total ?? null;
   return (
     <fieldset className="flex flex-col gap-2">
-      <legend className="sr-only">Which cases</legend>
+      <legend className="sr-only">Cases</legend>
       {total === 0 && (
         <p className="rounded-md bg-warn-soft p-3 text-sm text-warn">
           There are no test cases yet.{" "}
           <Link className="underline" to="/cases?open=new">
-            Write one
+            Create one
           </Link>{" "}
           or{" "}
           <Link className="underline" to="/cases?open=import">
@@ -60,7 +60,7 @@ export function CaseChooser({
         onChoose={() => onChange({ by: "all" })}
         label={`All cases${total === null ? "" : ` (${formatCount(total)})`}`}
       />
-      <CaseOption checked={chosen.by === "tag"} onChoose={() => onChange({ by: "tag" })} label="All cases of a tag" />
+      <CaseOption checked={chosen.by === "tag"} onChoose={() => onChange({ by: "tag" })} label="Cases with a tag" />
       {chosen.by === "tag" && (
         <div className="ml-6 flex flex-wrap items-center gap-2">
           <input
@@ -68,7 +68,7 @@ export function CaseChooser({
             list={tags}
             aria-label="Tag"
             aria-invalid={problem !== undefined}
-            placeholder="tag"
+            placeholder="Tag"
             value={chosen.tag}
             onChange={(event) => onChange({ tag: event.target.value })}
           />
@@ -83,7 +83,7 @@ export function CaseChooser({
       <CaseOption
         checked={chosen.by === "ids"}
         onChoose={() => onChange({ by: "ids" })}
-        label={`Chosen cases${chosen.ids.length > 0 ? ` (${formatCount(chosen.ids.length)})` : ""}`}
+        label={`Selected cases${chosen.ids.length > 0 ? ` (${formatCount(chosen.ids.length)})` : ""}`}
       />
       {chosen.by === "ids" && <CasePicker ids={chosen.ids} onChange={(ids) => onChange({ ids })} />}
       {problem && <p className="text-xs font-medium text-fail">{problem}</p>}
@@ -112,7 +112,7 @@ function CasePicker({ ids, onChange }: { ids: readonly string[]; onChange: (ids:
     <div className="ml-6 flex flex-col gap-2">
       <SearchBox label="Search cases" value={q} onSearch={setQ} />
       {found.error && <ErrorNotice error={found.error} />}
-      <ul aria-label="Cases to choose from" className="max-h-64 overflow-auto rounded-md border border-line">
+      <ul aria-label="Available cases" className="max-h-64 overflow-auto rounded-md border border-line">
         {found.data?.test_cases.map((one) => (
           <li key={one.id} className="border-b border-line last:border-0">
             <label className="flex items-start gap-2 p-2 text-sm hover:bg-raised">
@@ -129,7 +129,7 @@ function CasePicker({ ids, onChange }: { ids: readonly string[]; onChange: (ids:
         ))}
       </ul>
       <p className="text-xs text-muted">
-        {pluralize(ids.length, "case")} chosen{found.data?.next_cursor && `; the first ${MAX_SHOWN} that fit are shown`}
+        {pluralize(ids.length, "case")} selected{found.data?.next_cursor && `; showing the first ${MAX_SHOWN} matches`}
       </p>
     </div>
   );

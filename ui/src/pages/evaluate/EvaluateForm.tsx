@@ -24,14 +24,14 @@ interface LinkState {
   early?: "on" | "off";
 }
 
-/** The form; what a link can carry of it is kept in the address as it is filled in. */
+/** The form; `onLink` reports the part of the state that is kept in the URL. */
 export function EvaluateForm({ initial, onLink }: { initial: Draft; onLink: (link: LinkState) => void }) {
   const [draft, setDraft] = useState(initial);
   const [submitted, setSubmitted] = useState(false);
   const [tried, setTried] = useState<{ key: string; cost: number | null } | null>(null);
   const graders = useGraders();
   const navigate = useNavigate();
-  // the same start, sent again after a cut line, must not make a second run
+  // the same request, sent again after a connection error, must not start a second run
   const attempt = useRef({ body: "", key: "" });
   const problems = validateDraft(draft, graders.data ?? []);
   const shown = submitted ? problems : {};
@@ -47,7 +47,7 @@ export function EvaluateForm({ initial, onLink }: { initial: Draft; onLink: (lin
       baseline: now.baseline,
       early: stopsEarly(now) ? "on" : "off",
     });
-    // what the service said was of another draft
+    // an earlier error was about another draft
     start.reset();
   };
   const start = useMutation({
@@ -89,7 +89,7 @@ export function EvaluateForm({ initial, onLink }: { initial: Draft; onLink: (lin
         />
         {shown["graders"] && <p className="text-xs font-medium text-fail">{shown["graders"]}</p>}
       </Step>
-      <Step number={4} title="Run">
+      <Step number={4} title="Run options">
         <RunOptions
           draft={draft}
           onChange={change}
@@ -99,7 +99,7 @@ export function EvaluateForm({ initial, onLink }: { initial: Draft; onLink: (lin
       <RunPlan draft={draft} costOfCall={tried?.key === agentKey(draft) ? tried.cost : null} />
       {submitted && Object.keys(problems).length > 0 && (
         <p role="alert" className="text-sm font-medium text-fail">
-          Not started:{" "}
+          Cannot start:{" "}
           {Object.entries(problems)
             .map(([part, problem]) => `${part}: ${problem}`)
             .join("; ")}
@@ -150,7 +150,7 @@ function Step({ number, title, children }: { number: number; title: string; chil
 interface RunOptionsProps {
   draft: Draft;
   onChange: (change: Partial<Draft>) => void;
-  /** What the service refused, by the field of the request. */
+  /** Errors from the service, by field of the request. */
   problems: Readonly<Record<string, string>>;
 }
 
@@ -161,7 +161,7 @@ function RunOptions({ draft, onChange, problems }: RunOptionsProps) {
   });
   return (
     <div className="grid gap-3 sm:grid-cols-2">
-      <Field label="Name" help="How you will find the run again.">
+      <Field label="Name" help="Shown in the list of runs.">
         <input
           className="field"
           maxLength={200}
@@ -171,7 +171,7 @@ function RunOptions({ draft, onChange, problems }: RunOptionsProps) {
       </Field>
       <Field
         label="Compare with"
-        help="A finished run; the verdict then says better, worse or undecided."
+        help="A finished run as the baseline; the decision is better, worse, not worse or undecided."
         problem={problems["baseline_id"]}
       >
         <select
@@ -179,7 +179,7 @@ function RunOptions({ draft, onChange, problems }: RunOptionsProps) {
           value={draft.baseline}
           onChange={(event) => onChange({ baseline: event.target.value })}
         >
-          <option value="">(nothing)</option>
+          <option value="">No baseline</option>
           {runs.data?.evaluations.map((run) => (
             <option key={run.id} value={run.id}>
               {visibleText(run.name ?? run.id)} · {run.id.slice(0, 8)}
@@ -189,23 +189,23 @@ function RunOptions({ draft, onChange, problems }: RunOptionsProps) {
       </Field>
       <NumberField
         label="Repeats"
-        help="How often each case is asked; more than once shows how steady the agent is."
+        help="Calls per case; more than one shows how consistent the agent is."
         value={draft.repeats}
         placeholder="1"
         max={100}
         onChange={(repeats) => onChange({ repeats })}
       />
       <NumberField
-        label="Calls at once"
-        help="How many calls may be under way."
+        label="Concurrency"
+        help="Maximum number of calls in flight."
         value={draft.concurrency}
-        placeholder="as the service has it"
+        placeholder="service default"
         max={200}
         onChange={(concurrency) => onChange({ concurrency })}
       />
       <NumberField
-        label="Seconds for an answer"
-        help="In all, retries included."
+        label="Timeout (seconds)"
+        help="Per case, including retries."
         value={draft.timeout}
         placeholder="30"
         max={3600}
@@ -216,7 +216,7 @@ function RunOptions({ draft, onChange, problems }: RunOptionsProps) {
         help={
           draft.baseline === ""
             ? "Choose a run to compare with first."
-            : "Cases are asked in random order until they decide the comparison. With fewer than 100 cases in common, all are asked."
+            : "Runs cases in random order until the comparison is decided. With fewer than 100 cases in common, all cases run."
         }
         problem={problems["stop_early"]}
         checked={stopsEarly(draft)}

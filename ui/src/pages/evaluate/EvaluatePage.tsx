@@ -9,7 +9,7 @@ import { EvaluateForm } from "./EvaluateForm.tsx";
 import { useRunGraders } from "./GraderChooser.tsx";
 import { SuiteForm } from "./SuiteForm.tsx";
 
-/** What a link can fill in; the rest of the form is only the form's. */
+/** The part of the form that a link can fill in. */
 export const STATE = {
   mode: oneOf(["form", "suite"] as const, "form"),
   tag: text(),
@@ -19,7 +19,7 @@ export const STATE = {
   name: text(),
   baseline: text(),
   early: oneOf(["off", "on"] as const, "off"),
-  /** A run to do again. */
+  /** The run to repeat. */
   from: text(),
 };
 
@@ -53,16 +53,16 @@ export function EvaluatePage() {
       <h1 className="text-xl font-semibold">New evaluation</h1>
       {again.error && <ErrorNotice error={again.error} />}
       <Tabs
-        label="How to describe it"
+        label="Form or suite"
         value={state.mode}
         onChange={(mode) => change({ mode })}
         tabs={[
           {
             value: "form",
-            label: "Cases, agent, graders",
+            label: "Form",
             content: <EvaluateForm initial={initial} onLink={(next) => change(next, { replace: true })} />,
           },
-          { value: "suite", label: "Paste a suite", content: <SuiteForm /> },
+          { value: "suite", label: "Suite file", content: <SuiteForm /> },
         ]}
       />
     </div>

@@ -28,7 +28,7 @@ interface Props {
   showProblems: boolean;
 }
 
-/** Picks graders and sets their options. */
+/** Selects graders and their options. */
 export function GraderChooser({ chosen, onChange, showProblems }: Props) {
   const graders = useGraders();
   const [adding, setAdding] = useState("");
@@ -94,10 +94,10 @@ function GraderOptions({ chosen, grader, showProblems, onChange, onRemove }: Gra
           )}
           {grader && grader.default_extractor !== LAST_MESSAGE && (
             <p className="text-sm text-muted">
-              Grades the agent's <SafeText text={grader.default_extractor.replaceAll("_", " ")} />, not its text.
+              Grades <SafeText text={grader.default_extractor.replaceAll("_", " ")} /> of the response, not its text.
             </p>
           )}
-          {grader === undefined && <p className="text-sm text-fail">This grader is no longer there; remove it.</p>}
+          {grader === undefined && <p className="text-sm text-fail">This grader no longer exists; remove it.</p>}
         </div>
         <Button variant="ghost" aria-label={`Remove grader ${chosen.key}`} onClick={onRemove}>
           ✕
@@ -113,7 +113,7 @@ function GraderOptions({ chosen, grader, showProblems, onChange, onRemove }: Gra
       )}
       {grader?.scoring_guide && (
         <details className="mt-2 text-sm">
-          <summary className="text-muted">How it scores</summary>
+          <summary className="text-muted">Scoring</summary>
           <SafeText text={grader.scoring_guide} />
         </details>
       )}
@@ -121,7 +121,7 @@ function GraderOptions({ chosen, grader, showProblems, onChange, onRemove }: Gra
   );
 }
 
-/** The graders of a run with the options they had; the run itself only names them. */
+/** A run's graders with their options, which only its suite contains. */
 export function useRunGraders(run: Evaluation | undefined): { chosen: ChosenGrader[] | null } {
   const graders = useGraders();
   const known = graders.data;
@@ -129,7 +129,7 @@ export function useRunGraders(run: Evaluation | undefined): { chosen: ChosenGrad
   const found = useQuery({
     queryKey: ["run graders", id],
     queryFn: async () => {
-      // the reader of YAML is loaded when it is needed
+      // the YAML parser is loaded on demand
       const [{ gradersInSuite }, suite] = await Promise.all([import("./parseSuite.ts"), api.runSuite(id)]);
       return gradersInSuite(suite, known ?? []);
     },
@@ -138,6 +138,6 @@ export function useRunGraders(run: Evaluation | undefined): { chosen: ChosenGrad
     retry: false,
   });
   if (run === undefined || found.isPending) return { chosen: null };
-  // a run of the command line may have no suite here
+  // a run started from the command line may have no suite here
   return { chosen: found.data ?? chosenGraders(run.grader_ids) };
 }

@@ -6,14 +6,14 @@ import { useCaseStats } from "./CaseChooser.tsx";
 import { type ChosenGrader, type Draft, stopsEarly } from "./draft.ts";
 import { useGraders } from "./GraderChooser.tsx";
 
-/** How many cases a draft chooses; undefined while that is not known. Of very many with a tag, there are `more`. */
+/** Number of cases a draft selects; undefined while unknown. `more`: there are more cases than were counted. */
 function useChosenCases(draft: Draft): { cases: number | undefined; more: boolean } {
   const sample = useCaseStats();
   const tagged = useQuery({
     queryKey: ["cases", { tag: draft.tag, limit: 1000 }],
     queryFn: async ({ signal }) => {
       const page = await api.cases({ tag: draft.tag, limit: 1000 }, signal);
-      // the list looks for a part of a tag, a run for the whole of it
+      // the list matches a part of a tag, a run the whole tag
       const exact = page.test_cases.filter((one) => one.tags.includes(draft.tag)).length;
       return { exact, complete: page.next_cursor === null };
     },
@@ -24,7 +24,7 @@ function useChosenCases(draft: Draft): { cases: number | undefined; more: boolea
   return { cases: tagged.data?.exact, more: tagged.data?.complete === false };
 }
 
-/** What will run, before it does. `costOfCall` is what the agent said of a try, where it said it. */
+/** The calls a run will make. `costOfCall`: the cost that the agent reported for a test call, if any. */
 export function RunPlan({ draft, costOfCall }: { draft: Draft; costOfCall: number | null }) {
   const { cases, more } = useChosenCases(draft);
   const graders = useGraders();
@@ -41,10 +41,10 @@ export function RunPlan({ draft, costOfCall }: { draft: Draft; costOfCall: numbe
   );
   const plus = more ? "+" : "";
   return (
-    <section aria-label="What will run" className="rounded-md border border-line bg-accent-soft p-3 text-sm">
-      <h2 className="font-semibold">What will run</h2>
+    <section aria-label="Run plan" className="rounded-md border border-line bg-accent-soft p-3 text-sm">
+      <h2 className="font-semibold">Run plan</h2>
       {cases === undefined ? (
-        <p className="text-muted">Choose cases to see it.</p>
+        <p className="text-muted">Select cases to see the plan.</p>
       ) : (
         <ul className="num list-inside list-disc">
           <li>
@@ -62,15 +62,15 @@ export function RunPlan({ draft, costOfCall }: { draft: Draft; costOfCall: numbe
             <li>
               {formatCount(calls)}
               {plus} × {perGrade} = {pluralize(calls * perGrade, "call")}
-              {more && " or more"} to judge models, retries aside
+              {more && " or more"} to judge models, excluding retries
             </li>
           )}
           <li>
-            Cost of the agent:{" "}
+            Agent cost:{" "}
             {costOfCall === null
-              ? "not known"
-              : `about ${formatCost(costOfCall * calls)}${more ? " or more" : ""}, as the try cost ${formatCost(costOfCall)}`}
-            {perGrade > 0 && "; of the judges: not known, their provider charges by the token"}
+              ? "unknown"
+              : `about ${formatCost(costOfCall * calls)}${more ? " or more" : ""} (${formatCost(costOfCall)} per call, from the test call)`}
+            {perGrade > 0 && "; judge cost: unknown, charged per token by the provider"}
           </li>
         </ul>
       )}
@@ -80,7 +80,7 @@ export function RunPlan({ draft, costOfCall }: { draft: Draft; costOfCall: numbe
 
 const DEFAULT_SAMPLES = 5;
 
-/** How many calls of a model one grade by this grader takes; 0 where it asks none. */
+/** Number of model calls per grade; 0 for graders without a model. */
 export function judgeCallsPerGrade(chosen: ChosenGrader, grader: Grader | undefined): number {
   const config: JsonObject = { ...(grader?.config as JsonObject | undefined), ...chosen.config };
   switch (grader?.type ?? chosen.id) {

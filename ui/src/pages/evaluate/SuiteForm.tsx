@@ -18,22 +18,22 @@ target:
   kind: http
   url: http://127.0.0.1:9000/ask
 graders:
-  right:
+  correct:
     kind: contains
 `;
 
-/** A suite as the command line reads it, but with nothing from files. */
+/** Starts a run from a suite in YAML or JSON, without files. */
 export function SuiteForm() {
   const [text, setText] = useState(STARTER);
   const [problem, setProblem] = useState<string | null>(null);
   const navigate = useNavigate();
   const start = useMutation({
     mutationFn: async () => {
-      // the reader is loaded when it is needed
+      // the YAML parser is loaded on demand
       const { parseSuite } = await import("./parseSuite.ts");
-      const read = parseSuite(text);
-      setProblem(read.problem);
-      return read.suite === null ? null : api.startRun({ suite: read.suite }, newIdempotencyKey());
+      const parsed = parseSuite(text);
+      setProblem(parsed.problem);
+      return parsed.suite === null ? null : api.startRun({ suite: parsed.suite }, newIdempotencyKey());
     },
     onSuccess: (run) => {
       if (run !== null) void navigate(`/runs/${encodeURIComponent(run.id)}`);
@@ -42,8 +42,8 @@ export function SuiteForm() {
   return (
     <div className="flex flex-col gap-3">
       <p className="text-sm text-muted">
-        YAML or JSON: the same suite that <code className="font-mono">gradeline run</code> takes. Cases stand in it, or
-        are chosen by tag; files and Python code are not read here.
+        A suite in YAML or JSON, as for <code className="font-mono">gradeline run</code>. List cases in the suite or
+        select them by tag; files and Python code are not available here.
       </p>
       <CodeEditor language="yaml" label="Suite" value={text} onChange={setText} />
       {problem && (

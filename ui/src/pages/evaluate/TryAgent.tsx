@@ -16,27 +16,27 @@ interface Props {
   onTried: (tried: { key: string; cost: number | null }) => void;
 }
 
-/** Asks the agent once, before anything is saved, and shows what went over the wire. */
+/** Makes a single test call to the agent and shows the request and the response. */
 export function TryAgent({ draft, blocked, onTried }: Props) {
   const [input, setInput] = useState("Hello");
   const abort = useRef<AbortController>(null);
-  const ask = useMutation({
-    mutationFn: async (asked: string) => {
+  const testCall = useMutation({
+    mutationFn: async (text: string) => {
       abort.current?.abort();
       abort.current = new AbortController();
       const key = agentKey(draft);
-      const result = await api.tryAgent(tryRequest(draft, asked), abort.current.signal);
+      const result = await api.tryAgent(tryRequest(draft, text), abort.current.signal);
       return { key, result };
     },
     onSuccess: ({ key, result }) => onTried({ key, cost: result.usage?.cost ?? null }),
   });
   useEffect(() => () => abort.current?.abort(), []);
-  const ready = !blocked && !ask.isPending && input.trim() !== "";
+  const ready = !blocked && !testCall.isPending && input.trim() !== "";
   return (
-    <section aria-label="Try the agent" className="rounded-md border border-line p-3">
+    <section aria-label="Test the agent" className="rounded-md border border-line p-3">
       <div className="flex flex-wrap items-end gap-2">
         <div className="min-w-40 flex-1">
-          <Field label="Try it with">
+          <Field label="Test input">
             <input
               className="field"
               value={input}
@@ -44,22 +44,22 @@ export function TryAgent({ draft, blocked, onTried }: Props) {
               onChange={(event) => setInput(event.target.value)}
               onKeyDown={(event) => {
                 if (event.key !== "Enter") return;
-                // Enter here asks the agent; it does not start the run
+                // Enter makes the test call; it does not start the run
                 event.preventDefault();
-                if (ready) ask.mutate(input);
+                if (ready) testCall.mutate(input);
               }}
             />
           </Field>
         </div>
-        <Button disabled={!ready} onClick={() => ask.mutate(input)}>
-          {ask.isPending ? "Asking…" : "Try it"}
+        <Button disabled={!ready} onClick={() => testCall.mutate(input)}>
+          {testCall.isPending ? "Calling…" : "Send test call"}
         </Button>
       </div>
-      <p className="mt-1 text-xs text-muted">The agent is asked once. Nothing is stored.</p>
+      <p className="mt-1 text-xs text-muted">Calls the agent once. Nothing is stored.</p>
       <div aria-live="polite" className="mt-2">
-        {ask.error && <ErrorNotice error={ask.error} />}
-        {ask.data && !ask.isPending && (
-          <TryResultView result={ask.data.result} stale={ask.data.key !== agentKey(draft)} />
+        {testCall.error && <ErrorNotice error={testCall.error} />}
+        {testCall.data && !testCall.isPending && (
+          <TryResultView result={testCall.data.result} stale={testCall.data.key !== agentKey(draft)} />
         )}
       </div>
     </section>
@@ -71,18 +71,18 @@ function TryResultView({ result, stale }: { result: TryResult; stale: boolean })
   const before = result.exchanges.slice(0, -1);
   return (
     <div className="flex flex-col gap-3">
-      {stale && <p className="text-sm text-warn">The form has changed since; try it again.</p>}
+      {stale && <p className="text-sm text-warn">The form has changed since this call; send it again.</p>}
       <ParsedResponse result={result} />
       {last && <ExchangeView exchange={last} />}
       {before.length > 0 && (
         <details>
           <summary className="text-sm text-muted">
-            {pluralize(before.length + result.exchanges_omitted, "call")} before that
+            {pluralize(before.length + result.exchanges_omitted, "earlier call")}
             {result.exchanges_omitted > 0 && `, ${formatCount(result.exchanges_omitted)} of them not shown`}
           </summary>
           <div className="mt-2 flex flex-col gap-4">
             {before.map((exchange, index) => (
-              // oxlint-disable-next-line react/no-array-index-key -- one answer's calls never move
+              // oxlint-disable-next-line react/no-array-index-key -- the order never changes
               <ExchangeView key={index} exchange={exchange} />
             ))}
           </div>
@@ -92,11 +92,11 @@ function TryResultView({ result, stale }: { result: TryResult; stale: boolean })
   );
 }
 
-/** What the mapping made of the answer, or why there is none. */
+/** What was parsed from the response, or the error. */
 function ParsedResponse({ result }: { result: TryResult }) {
   return (
     <div>
-      <PartHeading title="Read from the answer">
+      <PartHeading title="Parsed response">
         <ResponseBadge status={result.response_status} />
         <span className="num font-normal text-muted">
           {[formatDuration(result.response_latency_ms), ...usageParts(result)].join(" · ")}
@@ -108,16 +108,18 @@ function ParsedResponse({ result }: { result: TryResult }) {
           <SafeText text={result.error_message} />
         </p>
       )}
-      {result.agent_response !== null && <TextBlock text={result.agent_response} label="Read from the answer" />}
+      {result.agent_response !== null && <TextBlock text={result.agent_response} label="Parsed response" />}
       {result.agent_response_truncated && <TruncationNote />}
       {result.tool_calls === null && result.response_status === "success" && (
-        <p className="text-xs text-muted">Tool calls: unknown. Graders of tool use need them mapped in the answer.</p>
+        <p className="text-xs text-muted">
+          Tool calls: unknown. Graders of tool calls require the path of the tool calls.
+        </p>
       )}
       {result.tool_calls?.length === 0 && <p className="text-xs text-muted">Tool calls: none.</p>}
       {result.tool_calls !== null && result.tool_calls.length > 0 && (
         <ul aria-label="Tool calls" className="mt-2 flex flex-col gap-1 font-mono text-[13px]">
           {result.tool_calls.map((call, index) => (
-            // oxlint-disable-next-line react/no-array-index-key -- one answer's calls never move
+            // oxlint-disable-next-line react/no-array-index-key -- the order never changes
             <li key={index}>
               <SafeText text={`${call.name}(${call.arguments})`} />
             </li>
@@ -145,23 +147,23 @@ function ExchangeView({ exchange: { request, answer } }: { exchange: Exchange })
   return (
     <div className="grid gap-3 md:grid-cols-2">
       <div className="min-w-0">
-        <PartHeading title="Sent to the agent" />
+        <PartHeading title="Request" />
         <TextBlock
-          label="Sent to the agent"
+          label="Request"
           text={httpText([`${request.method} ${request.url}`], request.headers, request.body)}
         />
         {request.body_truncated && <TruncationNote />}
       </div>
       <div className="min-w-0">
-        <PartHeading title="Its raw answer">
+        <PartHeading title="Raw response">
           {answer && <Badge tone={statusTone(answer.status)}>{answer.status}</Badge>}
         </PartHeading>
         {answer === null ? (
-          <p className="rounded-md border border-line p-3 text-sm text-muted">No answer came.</p>
+          <p className="rounded-md border border-line p-3 text-sm text-muted">No response.</p>
         ) : (
           <>
-            <TextBlock label="Its raw answer" text={httpText([], answer.headers, answer.body)} />
-            {answer.body === null && <p className="mt-1 text-xs text-muted">Its body was not read to the end.</p>}
+            <TextBlock label="Raw response" text={httpText([], answer.headers, answer.body)} />
+            {answer.body === null && <p className="mt-1 text-xs text-muted">The body was not read to its end.</p>}
             {answer.body_truncated && <TruncationNote />}
           </>
         )}
@@ -174,7 +176,7 @@ function statusTone(status: number): "good" | "open" | "none" {
   return status < 300 ? "good" : status < 400 ? "none" : "open";
 }
 
-/** Headers and body as they went over the wire. Nothing is spread out: long numbers and keys that come twice would change. */
+/** Headers and body unchanged: reformatting JSON would alter long numbers and duplicate keys. */
 function httpText(first: string[], headers: Readonly<Record<string, string>>, body: string | null): string {
   const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}`);
   return [...first, ...lines, ...(body === null ? [] : ["", body])].join("\n");

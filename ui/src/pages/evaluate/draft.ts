@@ -1,21 +1,21 @@
 import type { Evaluation, Grader, GraderChoice, Json, JsonObject, NewEvaluation, TryRequest } from "../../api/types.ts";
 import { fieldsFromSchema, validateFields, withoutDefaults } from "../../lib/jsonSchema.ts";
 
-/** A grader that was picked, with the options that were set. */
+/** A selected grader with its options. */
 export interface ChosenGrader {
-  /** Tells two uses of one grader apart. */
+  /** Unique also if a grader is used twice. */
   key: string;
   id: string;
   config: JsonObject;
 }
 
-/** How the agent is asked and where its answer is, as typed. */
+/** Request and response format of the agent, as typed. */
 export interface Mapping {
   method: string;
   /** JSON texts. */
   headers: string;
   request: string;
-  /** JMESPaths; empty: found by itself. */
+  /** JMESPath expressions; empty to detect. */
   output: string;
   toolCalls: string;
 }
@@ -32,11 +32,11 @@ export interface Draft {
   concurrency: number | null;
   timeout: number | null;
   baseline: string;
-  /** End as soon as the comparison with the baseline is decided; without one it means nothing. */
+  /** Stop when the comparison with the baseline is decided; ignored without a baseline. */
   stopEarly: boolean;
 }
 
-/** The service gives a try no more time. */
+/** The service's limit for a test call. */
 const MAX_TRY_S = 60;
 
 export const DEFAULT_REQUEST = '{\n  "input": "{{input}}"\n}';
@@ -56,7 +56,7 @@ export function chosenGraders(choices: readonly GraderChoice[]): ChosenGrader[] 
   );
 }
 
-/** A key that none of the chosen has: the id, or the id with a number. */
+/** The id, with a number if another chosen grader has it already. */
 export function uniqueKey(id: string, chosen: readonly ChosenGrader[]): string {
   const taken = new Set(chosen.map((one) => one.key));
   if (!taken.has(id)) return id;
@@ -65,7 +65,7 @@ export function uniqueKey(id: string, chosen: readonly ChosenGrader[]): string {
   return `${id}-${number}`;
 }
 
-/** The picked graders as the service takes them; options that are as by default are left out. */
+/** The selected graders for the request, without options equal to their defaults. */
 export function graderChoices(chosen: readonly ChosenGrader[], graders: readonly Grader[]): GraderChoice[] {
   return chosen.map(({ key, id, config }) => {
     const schema = graders.find((grader) => grader.id === id)?.config_schema;
@@ -83,11 +83,11 @@ export function parseJson(text: string): ParsedJson {
   try {
     return { value: JSON.parse(text) as Json, problem: null };
   } catch (error) {
-    return { value: null, problem: `is not JSON: ${error instanceof Error ? error.message : String(error)}` };
+    return { value: null, problem: `is not valid JSON: ${error instanceof Error ? error.message : String(error)}` };
   }
 }
 
-/** The agent as a target of the suite format; null where the plain endpoint says it all. */
+/** The agent as a target of the suite format; null if the URL is enough. */
 export function targetFromDraft(draft: Pick<Draft, "url" | "mapping" | "timeout">): JsonObject | null {
   const { method, headers, request, output, toolCalls } = draft.mapping;
   const sent = parseJson(request).value;
@@ -109,7 +109,7 @@ export function targetFromDraft(draft: Pick<Draft, "url" | "mapping" | "timeout"
   };
 }
 
-/** The request that asks the agent once. */
+/** The request for a test call. */
 export function tryRequest(draft: Pick<Draft, "url" | "mapping" | "timeout">, input: string): TryRequest {
   const target = targetFromDraft(draft);
   if (target !== null) return { target, input };
@@ -120,18 +120,18 @@ export function tryRequest(draft: Pick<Draft, "url" | "mapping" | "timeout">, in
   };
 }
 
-/** Tells whether the agent and how it is asked have changed. */
+/** Identifies the agent and its request format, to detect changes. */
 export function agentKey(draft: Pick<Draft, "url" | "mapping">): string {
   return JSON.stringify([draft.url.trim(), draft.mapping]);
 }
 
-/** What is still wrong, by the part of the form it is in. */
+/** Messages by part of the form. */
 export function validateDraft(draft: Draft, graders: readonly Grader[]): Record<string, string> {
   const problems: Record<string, string> = {};
-  if (draft.by === "tag" && draft.tag.trim() === "") problems["cases"] = "Name a tag";
-  if (draft.by === "ids" && draft.ids.length === 0) problems["cases"] = "Pick at least one case";
+  if (draft.by === "tag" && draft.tag.trim() === "") problems["cases"] = "Enter a tag";
+  if (draft.by === "ids" && draft.ids.length === 0) problems["cases"] = "Select at least one case";
   if (!/^https?:\/\/[^\s/]+/i.test(draft.url.trim()))
-    problems["url"] = "An address that begins with http:// or https://";
+    problems["url"] = "Enter a URL that starts with http:// or https://";
   for (const part of ["request", "headers"] as const) {
     const { problem } = parseJson(draft.mapping[part] || "null");
     if (problem) problems[part] = problem;
@@ -149,7 +149,7 @@ export function stopsEarly(draft: Pick<Draft, "baseline" | "stopEarly">): boolea
   return draft.stopEarly && draft.baseline !== "";
 }
 
-/** The request that starts the run. `ids` are the cases where they are not chosen by tag. */
+/** The request that starts the run. `ids`: the cases, unless selected by tag. */
 export function runRequest(draft: Draft, graders: readonly Grader[], ids: readonly string[]): NewEvaluation {
   const target = targetFromDraft(draft);
   return {
@@ -159,14 +159,14 @@ export function runRequest(draft: Draft, graders: readonly Grader[], ids: readon
     ...(draft.name.trim() ? { name: draft.name.trim() } : {}),
     ...(draft.repeats !== null && draft.repeats > 1 ? { repeats: draft.repeats } : {}),
     ...(draft.concurrency === null ? {} : { concurrency: draft.concurrency }),
-    // a target has its own
+    // a target has its own timeout
     ...(draft.timeout === null || target !== null ? {} : { timeout_s: draft.timeout }),
     ...(draft.baseline ? { baseline_id: draft.baseline } : {}),
     ...(stopsEarly(draft) ? { stop_early: true } : {}),
   };
 }
 
-/** A draft that does again what a run did. */
+/** A draft that repeats a run. */
 export function draftFromRun(run: Evaluation): Partial<Draft> {
   const target = run.target ?? {};
   const url = run.agent_endpoint_url ?? (typeof target["url"] === "string" ? target["url"] : "");

@@ -7,7 +7,7 @@ const MAX_ALIASES = 100;
 
 export type ParsedSuite = { suite: JsonObject; problem: null } | { suite: null; problem: string };
 
-/** Reads YAML 1.2, of which JSON is a part; duplicate keys are refused, as the service does. */
+/** Parses YAML 1.2 or JSON; duplicate keys are errors, as in the service. */
 export function parseSuite(text: string): ParsedSuite {
   const document = parseDocument(text, { uniqueKeys: true, version: "1.2", logLevel: "silent" });
   const [error] = document.errors;

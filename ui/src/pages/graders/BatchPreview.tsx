@@ -17,26 +17,26 @@ interface Props {
   onOpen: (index: number) => void;
 }
 
-/** The grader's word on the first few results of a run, side by side. */
+/** Grades of the first results of a run. */
 export function BatchPreview({ grader, run, samples, onOpen }: Props) {
-  const some = samples.slice(0, MAX_PREVIEWS);
-  const many = useMutation({
+  const first = samples.slice(0, MAX_PREVIEWS);
+  const batch = useMutation({
     mutationFn: (one: PreviewGrader) =>
-      mapInBatches(some, (sample) => graderApi.preview(one, { evaluation_id: run, result_id: sample.result_id })),
+      mapInBatches(first, (sample) => graderApi.preview(one, { evaluation_id: run, result_id: sample.result_id })),
   });
   return (
     <div className="flex flex-col gap-2 border-t border-line pt-3">
       <div className="flex flex-wrap items-center gap-2">
-        <Button disabled={grader === null || many.isPending} onClick={() => grader && many.mutate(grader)}>
-          {many.isPending ? "Grading…" : `Run on ${formatCount(some.length)}`}
+        <Button disabled={grader === null || batch.isPending} onClick={() => grader && batch.mutate(grader)}>
+          {batch.isPending ? "Grading…" : `Grade first ${formatCount(first.length)}`}
         </Button>
-        {many.data && <span className="num text-sm text-muted">{tally(many.data)}</span>}
+        {batch.data && <span className="num text-sm text-muted">{tally(batch.data)}</span>}
       </div>
-      {many.error && <ErrorNotice error={many.error} />}
-      {many.data && (
+      {batch.error && <ErrorNotice error={batch.error} />}
+      {batch.data && (
         <ol className="flex flex-col text-sm">
-          {some.map((sample, index) => {
-            const graded = many.data[index];
+          {first.map((sample, index) => {
+            const graded = batch.data[index];
             return graded === undefined ? null : (
               <li key={sample.result_id}>
                 <button
@@ -69,11 +69,11 @@ export function tally(scores: readonly Pick<Score, "score_status">[]): string {
     .join(", ");
 }
 
-/** Not all at once: a judge may be asked each time. */
+/** Limits concurrency, because each call may call a judge model. */
 export async function mapInBatches<T, R>(items: readonly T[], act: (item: T) => Promise<R>): Promise<R[]> {
   const done: R[] = [];
   for (let from = 0; from < items.length; from += BATCH_SIZE) {
-    // oxlint-disable-next-line no-await-in-loop -- that is the point
+    // oxlint-disable-next-line no-await-in-loop -- batches are sequential
     done.push(...(await Promise.all(items.slice(from, from + BATCH_SIZE).map(act))));
   }
   return done;

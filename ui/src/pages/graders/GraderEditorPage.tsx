@@ -34,48 +34,48 @@ import {
 import { OptionsEditor } from "./OptionsEditor.tsx";
 import { PreviewPanel } from "./PreviewPanel.tsx";
 
-/** A new grader, or a new version of one. */
+/** Creates a grader, or a new version of one. */
 export function GraderEditorPage() {
   const { id } = useParams();
   const [state, change] = useUrlState(EDITOR_STATE);
   usePageTitle(id === undefined ? "New grader" : "Edit grader");
   const source = id ?? state.copy;
   const graders = useQuery({ queryKey: ["graders"], queryFn: ({ signal }) => graderApi.all(signal) });
-  const begun = useQuery({
+  const original = useQuery({
     queryKey: ["grader", source],
     queryFn: ({ signal }) => api.grader(source, signal),
     enabled: source !== "",
     staleTime: 0,
   });
-  const error = graders.error ?? begun.error;
+  const error = graders.error ?? original.error;
   if (error)
-    return <ErrorNotice error={error} onRetry={() => void Promise.all([graders.refetch(), begun.refetch()])} />;
-  if (graders.data === undefined || (source !== "" && begun.data === undefined)) return <Loading />;
-  if (id !== undefined && begun.data?.source !== "stored") {
+    return <ErrorNotice error={error} onRetry={() => void Promise.all([graders.refetch(), original.refetch()])} />;
+  if (graders.data === undefined || (source !== "" && original.data === undefined)) return <Loading />;
+  if (id !== undefined && original.data?.source !== "stored") {
     return (
       <EmptyState
         title="This grader cannot be changed"
         actions={
           <LinkButton variant="primary" to={`/graders/new?copy=${encodeURIComponent(id)}`}>
-            Make your own of it
+            Copy and edit
           </LinkButton>
         }
       >
-        It comes with the program or the operator's folder.
+        It is built in or comes from the operator's grader folder.
       </EmptyState>
     );
   }
   const kinds = kindsOf(graders.data);
   const first =
-    begun.data === undefined
+    original.data === undefined
       ? { ...EMPTY_DRAFT, type: state.type || EMPTY_DRAFT.type }
       : id === undefined
-        ? draftFromCopy(begun.data)
-        : draftFromGrader(begun.data);
+        ? draftFromCopy(original.data)
+        : draftFromGrader(original.data);
   return (
     <GraderEditor
       key={`${id} ${state.copy}`}
-      before={id === undefined ? null : (begun.data ?? null)}
+      before={id === undefined ? null : (original.data ?? null)}
       first={first}
       kinds={kinds}
       preview={state}
@@ -85,7 +85,7 @@ export function GraderEditorPage() {
 }
 
 interface Props {
-  /** The version that is being changed; null for a new grader. */
+  /** The version being edited; null for a new grader. */
   before: Grader | null;
   first: GraderDraft;
   kinds: readonly Grader[];
@@ -93,25 +93,27 @@ interface Props {
   onPreview: ChangePreview;
 }
 
-/** Somebody else saved a version in the meantime. */
+/** Another user saved a version in the meantime. */
 class VersionConflictError extends Error {
   constructor(readonly version: number) {
-    super(`Version ${version} was saved while you were writing. Save again to put yours after it, or open it first.`);
+    super(
+      `Version ${version} was saved by someone else while you were editing. Save again to add your version after it, or open it first.`,
+    );
   }
 }
 
-/** The definition on the left, what it says of real answers on the right. */
+/** The definition on the left, a preview on real responses on the right. */
 export function GraderEditor({ before, first, kinds, preview, onPreview }: Props) {
   const [draft, setDraft] = useState(first);
-  const [tried, setTried] = useState(false);
+  const [submitted, setSubmitted] = useState(false);
   const kind = kinds.find((one) => one.id === draft.type);
   const fields = useMemo(() => (kind ? fieldsFromSchema(kind.config_schema) : []), [kind]);
   const definition = useMemo(() => definitionOf(draft, fields), [draft, fields]);
   const change = before === null ? { changed: true, meaning: true } : draftChange(before, definition, fields);
   const save = useSave(before, draft.id, definition);
   const problems = validateGraderDraft(draft, fields, before === null);
-  const shown = { ...(tried ? problems : {}), ...serverProblems(save.error) };
-  const fit = Object.keys(configProblems(problems)).length === 0;
+  const shown = { ...(submitted ? problems : {}), ...serverProblems(save.error) };
+  const isValid = Object.keys(configProblems(problems)).length === 0;
   const put = (next: Partial<GraderDraft>) => {
     setDraft({ ...draft, ...next });
     if (save.error && !(save.error instanceof VersionConflictError)) save.reset();
@@ -122,12 +124,12 @@ export function GraderEditor({ before, first, kinds, preview, onPreview }: Props
         <h1 className="mr-auto text-xl font-semibold">
           {before === null ? "New grader" : <SafeText text={`Edit ${before.name}`} />}
         </h1>
-        <LinkButton to={before === null ? "/graders" : `/graders/${encodeURIComponent(before.id)}`}>Leave</LinkButton>
+        <LinkButton to={before === null ? "/graders" : `/graders/${encodeURIComponent(before.id)}`}>Cancel</LinkButton>
         <Button
           variant="primary"
           disabled={save.isPending || !change.changed}
           onClick={() => {
-            setTried(true);
+            setSubmitted(true);
             if (Object.keys(problems).length === 0)
               save.mutate(save.error instanceof VersionConflictError ? save.error.version : (before?.version ?? 0));
           }}
@@ -142,8 +144,8 @@ export function GraderEditor({ before, first, kinds, preview, onPreview }: Props
           className={`rounded-md p-2 text-sm ${change.meaning ? "bg-warn-soft text-warn" : "bg-raised"}`}
         >
           {change.meaning
-            ? "This changes what it measures. Runs graded by the new version are compared with older ones only if that is asked for."
-            : "Only words change: it measures the same, and keeps its fingerprint."}
+            ? "This changes what the grader measures: runs graded with the new version are not comparable with older ones."
+            : "Only the name or description changes: the fingerprint stays the same."}
         </p>
       )}
       <div className="grid items-start gap-4 lg:grid-cols-2">
@@ -161,7 +163,7 @@ export function GraderEditor({ before, first, kinds, preview, onPreview }: Props
           {before === null && (
             <Field
               label="Id"
-              help="Suites name the grader by it; one is made where none is given"
+              help="Suites refer to the grader by id. Leave empty to generate one."
               problem={shown["id"]}
             >
               <input
@@ -196,7 +198,7 @@ export function GraderEditor({ before, first, kinds, preview, onPreview }: Props
           {kind && <KindNotes kind={kind} />}
         </section>
         <PreviewPanel
-          grader={fit ? { definition: { ...definition, name: definition.name || "new" } } : null}
+          grader={isValid ? { definition: { ...definition, name: definition.name || "new" } } : null}
           costly={kind !== undefined && callsModel(kind)}
           state={preview}
           onChange={onPreview}
@@ -212,7 +214,7 @@ function KindNotes({ kind }: { kind: Grader }) {
       <SafeText text={kind.scoring_guide} />
       {(kind.caveats ?? []).length > 0 && (
         <details className="mt-1">
-          <summary>What to beware of</summary>
+          <summary>Caveats</summary>
           <ul className="list-disc ps-5">
             {(kind.caveats ?? []).map((caveat) => (
               <li key={caveat}>
@@ -230,7 +232,7 @@ function useSave(before: Grader | null, id: string, definition: ReturnType<typeo
   const queries = useQueryClient();
   const navigate = useNavigate();
   return useMutation({
-    /** Onto the version that was seen last: what somebody else saved is not overwritten unseen. */
+    /** Saves only on top of the version seen last, so that another user's version is not overwritten. */
     mutationFn: async (seen: number) => {
       if (before === null) return graderApi.create(id, definition);
       const { version } = await api.grader(before.id);

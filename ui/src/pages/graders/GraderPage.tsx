@@ -26,9 +26,7 @@ export function GraderPage() {
   const grader = useQuery({ queryKey: ["grader", id], queryFn: ({ signal }) => api.grader(id, signal) });
   usePageTitle(grader.data ? visibleText(grader.data.name) : "Grader");
   if (grader.error instanceof ApiError && grader.error.code === "NOT_FOUND") {
-    return (
-      <EmptyState title="There is no such grader" actions={<LinkButton to="/graders">To the graders</LinkButton>} />
-    );
+    return <EmptyState title="Grader not found" actions={<LinkButton to="/graders">Go to graders</LinkButton>} />;
   }
   if (grader.error) return <ErrorNotice error={grader.error} onRetry={() => void grader.refetch()} />;
   return grader.data ? <LoadedGrader key={id} grader={grader.data} /> : <Loading what="Loading the grader" />;
@@ -40,12 +38,12 @@ function LoadedGrader({ grader }: { grader: Grader }) {
     <div className="flex flex-col gap-4">
       <GraderHeader grader={grader} />
       <Tabs
-        label="Parts of the grader"
+        label="Grader views"
         value={state.tab}
         onChange={(tab) => change({ tab })}
         tabs={[
           { value: "about", label: "About", content: <AboutGrader grader={grader} /> },
-          { value: "try", label: "Try it", content: <TryGrader grader={grader} state={state} onChange={change} /> },
+          { value: "try", label: "Preview", content: <TryGrader grader={grader} state={state} onChange={change} /> },
           {
             value: "versions",
             label: "Versions",
@@ -65,7 +63,7 @@ function LoadedGrader({ grader }: { grader: Grader }) {
 }
 
 function GraderHeader({ grader }: { grader: Grader }) {
-  const [asking, setAsking] = useState(false);
+  const [confirming, setConfirming] = useState(false);
   const queries = useQueryClient();
   const navigate = useNavigate();
   const path = encodeURIComponent(grader.id);
@@ -88,14 +86,14 @@ function GraderHeader({ grader }: { grader: Grader }) {
         <span className="text-sm text-muted">{FAMILIES[familyOf(grader)]}</span>
         <span className="ml-auto flex flex-wrap gap-2">
           {grader.source !== "python" && (
-            <LinkButton to={`/graders/new?copy=${path}`}>{own ? "Copy" : "Make your own of it"}</LinkButton>
+            <LinkButton to={`/graders/new?copy=${path}`}>{own ? "Copy" : "Copy and edit"}</LinkButton>
           )}
           {own && (
             <>
               <LinkButton variant="primary" to={`/graders/${path}/edit`}>
                 Edit
               </LinkButton>
-              <Button variant="danger" onClick={() => setAsking(true)}>
+              <Button variant="danger" onClick={() => setConfirming(true)}>
                 Delete
               </Button>
             </>
@@ -114,17 +112,16 @@ function GraderHeader({ grader }: { grader: Grader }) {
       )}
       {remove.error && <ErrorNotice error={remove.error} />}
       <ConfirmDialog
-        open={asking}
-        onClose={() => setAsking(false)}
+        open={confirming}
+        onClose={() => setConfirming(false)}
         title="Delete this grader?"
         action="Delete grader"
         onConfirm={() => {
-          setAsking(false);
+          setConfirming(false);
           remove.mutate();
         }}
       >
-        New runs can no longer use it, and its id stays taken. Runs that used it keep their grades and the version they
-        used.
+        New runs can no longer use it, and its id cannot be reused. Runs that used it keep their grades and its version.
       </ConfirmDialog>
     </header>
   );
@@ -138,15 +135,15 @@ function AboutGrader({ grader }: { grader: Grader }) {
     <div className="grid items-start gap-4 lg:grid-cols-2">
       <div className="flex min-w-0 flex-col gap-4">
         <section className="card p-3">
-          <h2 className="mb-1 font-semibold">How it scores</h2>
-          <SafeText text={grader.scoring_guide || "Nothing is said about it."} className="text-sm" />
+          <h2 className="mb-1 font-semibold">Scoring</h2>
+          <SafeText text={grader.scoring_guide || "No description."} className="text-sm" />
           <p className="mt-1 text-sm text-muted">
             Default extractor: <SafeText text={grader.default_extractor} className="font-mono" />
           </p>
         </section>
         {caveats.length > 0 && (
           <section className="rounded-[10px] border border-warn bg-warn-soft p-3">
-            <h2 className="mb-1 font-semibold text-warn">What to beware of</h2>
+            <h2 className="mb-1 font-semibold text-warn">Caveats</h2>
             <ul className="list-disc ps-5 text-sm">
               {caveats.map((caveat) => (
                 <li key={caveat}>
@@ -158,7 +155,7 @@ function AboutGrader({ grader }: { grader: Grader }) {
         )}
         {Object.keys(config).length > 0 && (
           <section className="card p-3">
-            <h2 className="mb-1 font-semibold">Its options</h2>
+            <h2 className="mb-1 font-semibold">Options</h2>
             <JsonBlock value={config} label="Options" />
           </section>
         )}
@@ -177,7 +174,7 @@ function AboutGrader({ grader }: { grader: Grader }) {
         </section>
       </div>
       <section className="card min-w-0 p-3">
-        <h2 className="mb-2 font-semibold">Options it takes</h2>
+        <h2 className="mb-2 font-semibold">Available options</h2>
         <OptionList fields={fields} />
         <details className="mt-3 text-sm">
           <summary className="text-muted">As JSON Schema</summary>
@@ -191,7 +188,7 @@ function AboutGrader({ grader }: { grader: Grader }) {
 }
 
 function OptionList({ fields }: { fields: readonly FormField[] }) {
-  if (fields.length === 0) return <p className="text-sm text-muted">None.</p>;
+  if (fields.length === 0) return <p className="text-sm text-muted">No options.</p>;
   return (
     <dl className="flex flex-col gap-2 text-sm">
       {fields.map((field) => (
@@ -204,7 +201,7 @@ function OptionList({ fields }: { fields: readonly FormField[] }) {
                 ? ", required"
                 : field.initial === undefined || field.initial === null
                   ? ""
-                  : `, ${JSON.stringify(field.initial)} unless said`}
+                  : `, default ${JSON.stringify(field.initial)}`}
             </span>
           </dt>
           <dd className="text-muted">
@@ -234,15 +231,15 @@ function TryGrader({
 }: { grader: Grader } & Pick<Parameters<typeof PreviewPanel>[0], "state" | "onChange">) {
   const [config, setConfig] = useState(() => configOf(grader));
   const fields = fieldsFromSchema(grader.config_schema);
-  const fit = Object.keys(validateFields(fields, config)).length === 0;
+  const isValid = Object.keys(validateFields(fields, config)).length === 0;
   return (
     <div className="grid items-start gap-4 lg:grid-cols-2">
-      <section className="card min-w-0 p-3" aria-label="Options for this try">
-        <h2 className="mb-2 font-semibold">Options for this try</h2>
+      <section className="card min-w-0 p-3" aria-label="Options for this preview">
+        <h2 className="mb-2 font-semibold">Options for this preview</h2>
         <SchemaForm fields={fields} values={config} onChange={setConfig} problems={{}} />
       </section>
       <PreviewPanel
-        grader={fit ? { id: grader.id, config } : null}
+        grader={isValid ? { id: grader.id, config } : null}
         costly={callsModel(grader)}
         state={state}
         onChange={onChange}

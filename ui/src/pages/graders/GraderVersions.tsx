@@ -10,14 +10,14 @@ import { configOf } from "./draft.ts";
 
 interface Props {
   grader: Grader;
-  /** 0: the newest. */
+  /** 0: the latest version. */
   version: number;
-  /** 0: the one before. */
+  /** 0: the version before. */
   against: number;
   onChange: (change: { version?: number; against?: number }) => void;
 }
 
-/** Every change is a version, and none is ever lost: runs keep the one they used. */
+/** Compares two versions of a grader. Versions are never deleted. */
 export function GraderVersions({ grader, version, against, onChange }: Props) {
   const shown = Math.min(version || grader.version, grader.version);
   const other = against > 0 && against <= grader.version ? against : Math.max(1, shown - 1);
@@ -28,7 +28,7 @@ export function GraderVersions({ grader, version, against, onChange }: Props) {
   if (grader.source !== "stored")
     return (
       <p className="text-sm text-muted">
-        Only graders of your own have versions here; this one comes with the program or the operator's folder.
+        Only custom graders have versions; this one is built in or comes from the operator's grader folder.
       </p>
     );
   return (
@@ -36,7 +36,7 @@ export function GraderVersions({ grader, version, against, onChange }: Props) {
       <div className="flex flex-wrap items-end gap-3 text-sm">
         <VersionSelect label="Version" value={shown} versions={all} onChange={(next) => onChange({ version: next })} />
         <VersionSelect
-          label="compared with"
+          label="Compared with"
           value={other}
           versions={all}
           onChange={(next) => onChange({ against: next })}
@@ -96,7 +96,7 @@ function VersionDiff({ now, before }: { now: Grader; before: Grader }) {
         <dd className="flex flex-wrap items-center gap-2">
           <code className="text-xs">{now.fingerprint.slice(0, 16)}</code>
           {now.version !== before.version && (
-            <Badge tone={same ? "good" : "open"}>{same ? "measures the same" : "measures something else"}</Badge>
+            <Badge tone={same ? "good" : "open"}>{same ? "same fingerprint" : "different fingerprint"}</Badge>
           )}
         </dd>
       </dl>

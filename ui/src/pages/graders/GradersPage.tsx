@@ -25,7 +25,7 @@ export function GradersPage() {
         <h1 className="mr-auto text-xl font-semibold">Graders</h1>
         <LinkButton to="/graders/new?type=model_judge">New judge</LinkButton>
         <LinkButton variant="primary" to="/graders/new?type=custom-rules">
-          New rules
+          New rules grader
         </LinkButton>
       </div>
       <div className="flex flex-wrap items-center gap-2">
@@ -36,7 +36,7 @@ export function GradersPage() {
           value={state.family}
           onChange={(event) => change({ family: event.target.value as Family | "" })}
         >
-          <option value="">any family</option>
+          <option value="">Any family</option>
           {Object.entries(FAMILIES).map(([family, title]) => (
             <option key={family} value={family}>
               {title}
@@ -49,7 +49,7 @@ export function GradersPage() {
             checked={state.own === "on"}
             onChange={(event) => change({ own: event.target.checked ? "on" : "off" })}
           />
-          only your own
+          Only custom graders
         </label>
         {graders.data && (
           <span role="status" className="num ml-auto text-sm text-muted">
@@ -64,13 +64,13 @@ export function GradersPage() {
         <EmptyState
           title={
             state.own === "on" && state.q === "" && state.family === ""
-              ? "No graders of your own yet"
-              : "No grader fits this search"
+              ? "No custom graders yet"
+              : "No matching graders"
           }
           actions={<Button onClick={() => change({ q: "", family: "", own: "off" })}>Show all graders</Button>}
         >
-          Rules check answers without any model; a judge asks a model. Write either here, and try it on real results
-          before it is saved.
+          Rules check responses without a model; a judge calls a model. Create either here and preview it on real
+          results before you save it.
         </EmptyState>
       )}
     </div>
@@ -95,7 +95,7 @@ function GraderList({ graders }: { graders: readonly Grader[] }) {
           <tr>
             <th className="p-2">Grader</th>
             <th className="hidden p-2 sm:table-cell">Family</th>
-            <th className="hidden p-2 md:table-cell">What it does</th>
+            <th className="hidden p-2 md:table-cell">Description</th>
             <th className="p-2">Source</th>
             <th className="p-2 text-end">Version</th>
           </tr>
@@ -130,11 +130,11 @@ function GraderList({ graders }: { graders: readonly Grader[] }) {
 }
 
 export function SourceBadge({ grader }: { grader: Grader }) {
-  if (grader.status === "error") return <Badge tone="bad">cannot be used</Badge>;
+  if (grader.status === "error") return <Badge tone="bad">unavailable</Badge>;
   if (grader.status === "deleted") return <Badge tone="none">deleted</Badge>;
   return (
     <Badge tone={grader.source === "stored" ? "accent" : "none"}>
-      {grader.source === "stored" ? "your own" : grader.source}
+      {grader.source === "stored" ? "custom" : grader.source}
     </Badge>
   );
 }

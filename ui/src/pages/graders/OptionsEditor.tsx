@@ -16,9 +16,9 @@ interface Props {
 /** A grader's options, as a form or as JSON. */
 export function OptionsEditor({ type, fields, config, problems, onChange }: Props) {
   const [asJson, setAsJson] = useState(false);
-  // inputs keep what was typed; a starter begins them anew
-  const [began, setBegan] = useState(0);
-  const starters = TEMPLATES[type] ?? [];
+  // inputs keep the typed text; applying a template resets them
+  const [version, setVersion] = useState(0);
+  const templates = TEMPLATES[type] ?? [];
   return (
     <div className="flex flex-col gap-3">
       <div className="flex flex-wrap items-center gap-2">
@@ -30,26 +30,26 @@ export function OptionsEditor({ type, fields, config, problems, onChange }: Prop
           JSON
         </Button>
       </div>
-      {starters.length > 0 && Object.keys(config).length === 0 && (
+      {templates.length > 0 && Object.keys(config).length === 0 && (
         <div className="flex flex-wrap items-center gap-2 text-sm text-muted">
-          Begin with
-          {starters.map((starter) => (
+          Start from
+          {templates.map((template) => (
             <Button
-              key={starter.title}
+              key={template.title}
               onClick={() => {
-                onChange(starter.config);
-                setBegan(began + 1);
+                onChange(template.config);
+                setVersion(version + 1);
               }}
             >
-              {starter.title}
+              {template.title}
             </Button>
           ))}
         </div>
       )}
       {asJson ? (
-        <JsonOptions key={began} config={config} onChange={onChange} />
+        <JsonOptions key={version} config={config} onChange={onChange} />
       ) : (
-        <SchemaForm key={began} fields={fields} values={config} onChange={onChange} problems={problems} />
+        <SchemaForm key={version} fields={fields} values={config} onChange={onChange} problems={problems} />
       )}
       {asJson && Object.keys(problems).length > 0 && (
         <ul className="text-xs font-medium text-fail">
@@ -85,12 +85,12 @@ function JsonOptions({ config, onChange }: Pick<Props, "config" | "onChange">) {
   );
 }
 
-/** The object that a text holds, or what is wrong with it. */
+/** Parses a JSON object, or returns an error message. */
 export function parseObject(text: string): [JsonObject, null] | [null, string] {
   if (text.trim() === "") return [{}, null];
   try {
     const read = asObject(JSON.parse(text) as Json);
-    return read === null ? [null, "must be an object, in braces"] : [read, null];
+    return read === null ? [null, "must be a JSON object"] : [read, null];
   } catch (error) {
     return [null, error instanceof Error ? error.message : String(error)];
   }
@@ -101,12 +101,12 @@ export interface Template {
   config: JsonObject;
 }
 
-/** Something to begin with, by the kind of the grader. */
+/** Example options by grader kind. */
 export const TEMPLATES: Record<string, readonly Template[] | undefined> = {
   "custom-rules": [
-    { title: "Holds the expected text", config: { rules: [{ condition: "contains", value: "$expected" }] } },
+    { title: "Contains the expected output", config: { rules: [{ condition: "contains", value: "$expected" }] } },
     {
-      title: "Short, and no apology",
+      title: "Short, without an apology",
       config: {
         rules: [
           { condition: "length_max", value: 400 },
@@ -117,18 +117,18 @@ export const TEMPLATES: Record<string, readonly Template[] | undefined> = {
     { title: "Valid JSON", config: { rules: [{ condition: "is_json" }] } },
   ],
   model_judge: [
-    { title: "Facts as expected", config: { rubric: "factuality", model: "gpt-6-luna" } },
-    { title: "Helpful", config: { rubric: "helpfulness", model: "gpt-6-luna" } },
+    { title: "Factuality", config: { rubric: "factuality", model: "gpt-6-luna" } },
+    { title: "Helpfulness", config: { rubric: "helpfulness", model: "gpt-6-luna" } },
     {
-      title: "A rubric of your own",
+      title: "Custom prompt",
       config: {
         model: "gpt-6-luna",
         prompt:
-          "Question: {input}\nExpected: {ground_truth}\nAnswer: {submission}\n\nIs the answer right and complete? 1.0 if it is, 0.0 if not.",
+          "Question: {input}\nExpected: {ground_truth}\nAnswer: {submission}\n\nIs the answer correct and complete? 1.0 if it is, 0.0 if not.",
       },
     },
     {
-      title: "A checklist",
+      title: "Checklist",
       config: {
         model: "gpt-6-luna",
         prompt: "Question: {input}\nAnswer: {submission}",

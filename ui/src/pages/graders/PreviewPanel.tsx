@@ -14,15 +14,15 @@ import { BatchPreview } from "./BatchPreview.tsx";
 import type { ChangePreview, PreviewState } from "./families.ts";
 
 interface Props {
-  /** Null while the definition is not fit to be tried. */
+  /** Null while the definition is invalid. */
   grader: PreviewGrader | null;
-  /** Grading asks a model: only when somebody says so. */
+  /** Grading calls a model: only on request. */
   costly: boolean;
   state: PreviewState;
   onChange: ChangePreview;
 }
 
-/** What the grader says of a real answer; nothing of it is stored. */
+/** Grades a stored response or typed text; nothing is stored. */
 export function PreviewPanel({ grader, costly, state, onChange }: Props) {
   const { runs, run, samples, loading, error } = useRunSamples(state.run);
   const at = Math.min(state.at, Math.max(0, samples.length - 1));
@@ -38,14 +38,14 @@ export function PreviewPanel({ grader, costly, state, onChange }: Props) {
           disabled={!loading && run === ""}
           onClick={() => onChange({ from: "run" }, { replace: true })}
         >
-          On real results
+          Stored results
         </Button>
         <Button
           aria-pressed={ownText}
           variant={ownText ? "secondary" : "ghost"}
           onClick={() => onChange({ from: "text" }, { replace: true })}
         >
-          On your own text
+          Your own text
         </Button>
       </div>
       {error && <ErrorNotice error={error} />}
@@ -56,7 +56,7 @@ export function PreviewPanel({ grader, costly, state, onChange }: Props) {
           <div className="flex flex-wrap items-center gap-2">
             <select
               className="field min-w-40 flex-1"
-              aria-label="Results of"
+              aria-label="Run"
               value={run}
               onChange={(event) => onChange({ run: event.target.value, at: 0 }, { replace: true })}
             >
@@ -88,7 +88,7 @@ export function PreviewPanel({ grader, costly, state, onChange }: Props) {
           {loading && <Loading what="Loading results" />}
           {sample && <SampleTexts sample={sample} />}
           {sample && <PreviewResult grader={grader} costly={costly} subject={storedResult(run, sample)} />}
-          {!loading && samples.length === 0 && <p className="text-sm text-muted">This run has no answers.</p>}
+          {!loading && samples.length === 0 && <p className="text-sm text-muted">This run has no responses.</p>}
           {samples.length > 1 && (
             <BatchPreview
               key={run}
@@ -119,16 +119,16 @@ function SampleTexts({ sample }: { sample: Result }) {
       </div>
       {sample.test_case_expected !== null && (
         <div>
-          <dt className="text-muted">Expected</dt>
+          <dt className="text-muted">Expected output</dt>
           <dd>
             <TextBlock text={sample.test_case_expected} label="Expected output" className="max-h-28" />
           </dd>
         </div>
       )}
       <div>
-        <dt className="text-muted">Output</dt>
+        <dt className="text-muted">Response</dt>
         <dd>
-          <TextBlock text={sample.agent_response ?? ""} label="Output" className="max-h-44" />
+          <TextBlock text={sample.agent_response ?? ""} label="Response" className="max-h-44" />
         </dd>
       </div>
     </dl>
@@ -136,10 +136,10 @@ function SampleTexts({ sample }: { sample: Result }) {
 }
 
 function TextPreview({ grader, costly }: { grader: PreviewGrader | null; costly: boolean }) {
-  const [texts, setTexts] = useState({ input: "", expected: "", answer: "" });
+  const [texts, setTexts] = useState({ input: "", expected: "", response: "" });
   const subject = useMemo<PreviewInput>(
     () => ({
-      agent_response: texts.answer,
+      agent_response: texts.response,
       ...(texts.expected === "" ? {} : { expected_output: texts.expected }),
       ...(texts.input === "" ? {} : { input: texts.input }),
     }),
@@ -163,16 +163,16 @@ function TextPreview({ grader, costly }: { grader: PreviewGrader | null; costly:
           onChange={(event) => setTexts({ ...texts, expected: event.target.value })}
         />
       </Field>
-      <Field label="Answer to grade">
+      <Field label="Response to grade">
         <textarea
           className="field font-mono text-sm"
           rows={3}
-          value={texts.answer}
-          onChange={(event) => setTexts({ ...texts, answer: event.target.value })}
+          value={texts.response}
+          onChange={(event) => setTexts({ ...texts, response: event.target.value })}
         />
       </Field>
-      {texts.answer === "" ? (
-        <p className="text-sm text-muted">Write an answer to see what the grader says of it.</p>
+      {texts.response === "" ? (
+        <p className="text-sm text-muted">Enter a response to see its grade.</p>
       ) : (
         <PreviewResult grader={grader} costly={costly} subject={subject} />
       )}
@@ -180,7 +180,7 @@ function TextPreview({ grader, costly }: { grader: PreviewGrader | null; costly:
   );
 }
 
-/** Graded at once where that costs nothing, else when asked to; a change makes the last word stale. */
+/** Grades immediately if that is free, else on request; a change makes the last grade stale. */
 function PreviewResult({
   grader,
   costly,
@@ -192,33 +192,33 @@ function PreviewResult({
 }) {
   const now = JSON.stringify({ grader, subject });
   const settled = useDebounced(now);
-  const [asked, setAsked] = useState<string | null>(null);
-  const wanted = costly ? now : settled;
-  const enabled = grader !== null && (!costly || asked === now);
+  const [requested, setRequested] = useState<string | null>(null);
+  const key = costly ? now : settled;
+  const enabled = grader !== null && (!costly || requested === now);
   const graded = useQuery({
-    queryKey: ["preview", wanted],
+    queryKey: ["preview", key],
     queryFn: ({ signal }) => {
-      const { grader, subject } = JSON.parse(wanted) as { grader: PreviewGrader; subject: PreviewInput };
+      const { grader, subject } = JSON.parse(key) as { grader: PreviewGrader; subject: PreviewInput };
       return graderApi.preview(grader, subject, signal);
     },
     enabled,
     staleTime: Number.POSITIVE_INFINITY,
     retry: false,
   });
-  if (grader === null) return <p className="text-sm text-muted">Fill in what is required to see what it says.</p>;
+  if (grader === null) return <p className="text-sm text-muted">Fill in the required options to see the grade.</p>;
   return (
     <div role="status" aria-live="polite" className="flex flex-col gap-2">
-      <h3 className="text-sm font-semibold">What it says</h3>
+      <h3 className="text-sm font-semibold">Grade</h3>
       {costly && graded.data === undefined && (
         <div className="flex flex-wrap items-center gap-2">
           <Button
             variant="primary"
             disabled={graded.isFetching}
-            onClick={() => (asked === wanted ? void graded.refetch() : setAsked(wanted))}
+            onClick={() => (requested === key ? void graded.refetch() : setRequested(key))}
           >
-            Ask the judge
+            Call the judge
           </Button>
-          <span className="text-sm text-muted">This calls the model, which may cost money.</span>
+          <span className="text-sm text-muted">This calls a model, which may cost money.</span>
         </div>
       )}
       {graded.isFetching && <Loading what="Grading" />}
@@ -233,7 +233,7 @@ const SAMPLES = 50;
 const NO_RUNS: readonly Evaluation[] = [];
 const NO_RESULTS: readonly Result[] = [];
 
-/** Real results to try a grader on: of the run that is named, else of the latest that has any. */
+/** Results to preview a grader on, from the given run or else the latest run with results. */
 export function useRunSamples(run: string) {
   const runs = useQuery({
     queryKey: ["runs", "latest", RUNS],

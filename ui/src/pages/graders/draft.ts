@@ -2,9 +2,9 @@ import { ApiError } from "../../api/error.ts";
 import type { Grader, GraderDefinition, Json, JsonObject } from "../../api/types.ts";
 import { asObject, type FormField, validateFields, withoutDefaults } from "../../lib/jsonSchema.ts";
 
-/** A grader while somebody writes it. */
+/** A grader as edited in the form. */
 export interface GraderDraft {
-  /** For a new one alone; the service makes one where none is given. */
+  /** Only for a new grader; if empty, the service creates one. */
   id: string;
   name: string;
   description: string;
@@ -24,7 +24,7 @@ export function draftFromGrader(grader: Grader): GraderDraft {
   };
 }
 
-/** A built-in, or somebody's grader, as the beginning of another one. */
+/** A copy of a grader as the start of a new one. */
 export function draftFromCopy(grader: Grader): GraderDraft {
   return { ...draftFromGrader(grader), id: "", name: `${grader.name} (copy)` };
 }
@@ -33,7 +33,7 @@ export function configOf(grader: Grader): JsonObject {
   return asObject((grader.config ?? {}) as Json) ?? {};
 }
 
-/** What is sent: without the options that are as they are anyway. */
+/** The definition to save, without options equal to their defaults. */
 export function definitionOf(draft: GraderDraft, fields: readonly FormField[]): GraderDefinition {
   return {
     name: draft.name.trim(),
@@ -47,7 +47,7 @@ const MAX_NAME = 100;
 const MAX_DESCRIPTION = 500;
 const ID = /^[A-Za-z0-9_.-]{0,100}$/;
 
-/** What is wrong before anything is sent, by the path of the field. */
+/** Messages by field path, before anything is sent. */
 export function validateGraderDraft(
   draft: GraderDraft,
   fields: readonly FormField[],
@@ -60,11 +60,11 @@ export function validateGraderDraft(
   else if ([...draft.name].length > MAX_NAME) problems["name"] = "has more than 100 characters";
   if ([...draft.description].length > MAX_DESCRIPTION) problems["description"] = "has more than 500 characters";
   if (isNew && (!ID.test(draft.id) || draft.id === "new"))
-    problems["id"] = "may have letters, digits, - _ and . alone, and is not new";
+    problems["id"] = "may contain only letters, digits, -, _ and .; new is reserved";
   return problems;
 }
 
-/** What the service found wrong, by the same paths: `config.rules[0].value` is `config.rules.0.value` here. */
+/** The service's messages by the same paths: `config.rules[0].value` becomes `config.rules.0.value`. */
 export function serverProblems(error: unknown): Record<string, string> {
   const errors = error instanceof ApiError ? error.details?.["errors"] : undefined;
   if (!Array.isArray(errors)) return {};
@@ -78,7 +78,7 @@ export function serverProblems(error: unknown): Record<string, string> {
   );
 }
 
-/** The problems of the options alone, by the paths that their form knows. */
+/** Only the problems of the options, by the paths of their form. */
 export function configProblems(problems: Readonly<Record<string, string>>): Record<string, string> {
   const mine = Object.entries(problems).filter(([path]) => path.startsWith("config."));
   return Object.fromEntries(mine.map(([path, problem]) => [path.slice("config.".length), problem]));
@@ -86,7 +86,7 @@ export function configProblems(problems: Readonly<Record<string, string>>): Reco
 
 export interface DraftChange {
   changed: boolean;
-  /** It will measure something else: what it graded before is no longer comparable. */
+  /** It measures something else, so earlier grades are no longer comparable. */
   meaning: boolean;
 }
 
@@ -96,7 +96,7 @@ export function draftChange(before: Grader, after: GraderDefinition, fields: rea
   return { changed: meaning || old.name !== after.name || old.description !== after.description, meaning };
 }
 
-/** The same text for the same value, whatever the order of its keys. */
+/** JSON with sorted keys. */
 export function canonicalJson(value: Json): string {
   return JSON.stringify(value, (_, inner: Json) => {
     const object = asObject(inner);

@@ -3,7 +3,7 @@ import { integer, oneOf, type StateOf, text } from "../../lib/urlState.ts";
 
 export const RULES = "custom-rules";
 
-/** Whether grading by it calls a model: that takes time and may cost money. */
+/** True if grading calls a model, which takes time and may cost money. */
 export function callsModel(grader: Pick<Grader, "config_schema">): boolean {
   return JSON.stringify(grader.config_schema).includes('"api_key_env"');
 }
@@ -23,7 +23,7 @@ export function familyOf(grader: Pick<Grader, "config_schema" | "type" | "source
   return callsModel(grader) ? "judges" : "checks";
 }
 
-/** The built-ins that a grader of one's own can be made of, rules and judges first. */
+/** The built-in graders that a custom one can be based on, rules and judges first. */
 export function kindsOf(graders: readonly Grader[]): Grader[] {
   const order: Family[] = ["rules", "judges", "checks"];
   return graders
@@ -37,7 +37,7 @@ export const LIST_STATE = {
   own: oneOf(["on", "off"] as const, "off"),
 };
 
-/** What a preview looks at: the run, and which of its results; `texts` for words of one's own. */
+/** What a preview grades: the run, and which of its results; `texts` for words of one's own. */
 export const PREVIEW_STATE = { run: text(), at: integer(0), from: oneOf(["run", "text"] as const, "run") };
 
 export const GRADER_STATE = {
@@ -47,7 +47,7 @@ export const GRADER_STATE = {
   against: integer(0),
 };
 
-/** `copy` is the grader that a new one begins with, `type` the kind. */
+/** `copy`: the grader to copy; `type`: the kind of a new grader. */
 export const EDITOR_STATE = { ...PREVIEW_STATE, copy: text(), type: text() };
 
 export type PreviewState = StateOf<typeof PREVIEW_STATE>;

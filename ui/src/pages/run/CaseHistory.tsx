@@ -9,7 +9,7 @@ import { formatAgo, formatCount, formatScore } from "../../lib/format.ts";
 
 const MAX_RUNS = 10;
 
-/** The same case in other runs, and the answers that were replaced in this one. */
+/** The same case in other runs, and replaced responses of this run. */
 export function CaseHistory({ detail, run }: { detail: ResultDetail; run: Evaluation }) {
   return (
     <div className="flex flex-col gap-5">
@@ -26,7 +26,7 @@ function OtherRuns({ detail, run }: { detail: ResultDetail; run: Evaluation }) {
     staleTime: 60_000,
   });
   if (history.error) return <ErrorNotice error={history.error} />;
-  if (history.isPending) return <Loading what="Looking for this case in other runs" />;
+  if (history.isPending) return <Loading what="Loading other runs of this case" />;
   const rows: CaseRun[] = [
     { evaluation_id: run.id, name: run.name, started_at: run.started_at, result: detail },
     ...history.data.runs,
@@ -34,13 +34,13 @@ function OtherRuns({ detail, run }: { detail: ResultDetail; run: Evaluation }) {
   return (
     <section>
       <h3 className="mb-1 text-sm font-semibold">This case in other runs</h3>
-      {rows.length === 1 && <p className="mb-1 text-sm text-muted">No other run of the suite has it.</p>}
+      {rows.length === 1 && <p className="mb-1 text-sm text-muted">No other run of this suite has this case.</p>}
       <div className="overflow-x-auto">
         <table className="w-full text-sm">
           <thead className="text-muted">
             <tr>
               <th className="p-1.5">Run</th>
-              <th className="p-1.5">Answer</th>
+              <th className="p-1.5">Response</th>
               <th className="p-1.5">Grades</th>
               <th className="p-1.5">Started</th>
             </tr>
@@ -50,7 +50,7 @@ function OtherRuns({ detail, run }: { detail: ResultDetail; run: Evaluation }) {
               <tr key={id} className="border-t border-line">
                 <td className="p-1.5">
                   {id === run.id ? (
-                    <span className="font-medium">this run</span>
+                    <span className="font-medium">This run</span>
                   ) : (
                     <Link
                       className="text-accent underline"
@@ -89,7 +89,7 @@ function ReplacedResponses({ detail }: { detail: ResultDetail }) {
   if (detail.history.length === 0) return null;
   return (
     <section>
-      <h3 className="mb-1 text-sm font-semibold">Answers that were replaced in this run</h3>
+      <h3 className="mb-1 text-sm font-semibold">Replaced responses in this run</h3>
       <ol className="flex flex-col gap-2">
         {detail.history.map((attempt) => (
           <li key={attempt.attempt} className="card p-2 text-sm">
@@ -98,7 +98,7 @@ function ReplacedResponses({ detail }: { detail: ResultDetail }) {
             </p>
             <TextBlock
               text={attempt.response.text ?? attempt.response.error?.message ?? ""}
-              label="A replaced answer"
+              label="Replaced response"
             />
           </li>
         ))}

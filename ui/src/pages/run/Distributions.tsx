@@ -14,7 +14,7 @@ interface Props {
   onChange: ChangeRun;
 }
 
-/** How scores and latencies are spread over the whole run; a column lists the results that it counts, and no others. */
+/** Histograms of scores and latencies over the whole run; a column filters the results to those it counts. */
 export function Distributions({ histograms, state, onChange }: Props) {
   const scores = Object.entries(histograms.scores);
   const counted = [...scores.flatMap(([, bins]) => bins), ...histograms.latency_ms];
@@ -25,7 +25,7 @@ export function Distributions({ histograms, state, onChange }: Props) {
         {scores.slice(0, MAX_SHOWN).map(([grader, bins]) => (
           <Histogram
             key={grader}
-            label={`score of ${visibleText(grader)}`}
+            label={`score by ${visibleText(grader)}`}
             unit={formatScore}
             bins={bins}
             chosen={state.grader === grader ? state.score : null}
@@ -48,7 +48,7 @@ export function Distributions({ histograms, state, onChange }: Props) {
   );
 }
 
-/** A latency, also where the ends of columns lie closer than a millisecond. */
+/** Formats a latency, with digits below a millisecond if needed. */
 export function formatLatency(ms: number): string {
   return Math.abs(ms) < FINE_MS ? `${Number(ms.toPrecision(2))} ms` : formatDuration(ms);
 }
@@ -56,7 +56,7 @@ export function formatLatency(ms: number): string {
 interface HistogramProps {
   bins: readonly Bin[];
   label: string;
-  /** How an end of a bin is written. */
+  /** Formats the ends of a bin. */
   unit: (value: number) => string;
   chosen: Range | null;
   onChoose: (range: Range | null) => void;
@@ -66,7 +66,7 @@ const WIDTH = 240;
 const HEIGHT = 56;
 const GAP = 2;
 
-/** Columns that filter: choosing one keeps the rows in it, choosing it again lets all in. */
+/** A histogram whose columns are filters: selecting a column again clears the filter. */
 export function Histogram({ bins, label, unit, chosen, onChoose }: HistogramProps) {
   const most = Math.max(1, ...bins.map((bin) => bin.count));
   const step = WIDTH / bins.length;

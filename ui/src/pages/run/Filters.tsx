@@ -21,12 +21,12 @@ export function Filters({ graders, state, onChange, rows, total }: Props) {
       <SearchBox label="Search results" value={state.q} onSearch={(q) => onChange({ q }, { replace: true })} />
       <select
         className="field max-w-40"
-        aria-label="Answer"
+        aria-label="Response"
         value={state.status}
         onChange={(event) => onChange({ status: event.target.value as ResponseStatus | "" })}
       >
-        <option value="">any answer</option>
-        <option value="success">answered</option>
+        <option value="">Any response</option>
+        <option value="success">success</option>
         <option value="error">agent error</option>
         <option value="timeout">timeout</option>
       </select>
@@ -36,7 +36,7 @@ export function Filters({ graders, state, onChange, rows, total }: Props) {
         value={state.grader}
         onChange={(event) => onChange({ grader: event.target.value, score: null })}
       >
-        <option value="">any grader</option>
+        <option value="">Any grader</option>
         {graders.map((grader) => (
           <option key={grader} value={grader}>
             {visibleText(grader)}
@@ -49,7 +49,7 @@ export function Filters({ graders, state, onChange, rows, total }: Props) {
         value={state.outcome}
         onChange={(event) => onChange({ outcome: event.target.value as Outcome | "" })}
       >
-        <option value="">any outcome</option>
+        <option value="">Any outcome</option>
         <option value="pass">pass</option>
         <option value="fail">fail</option>
         <option value="error">grader error</option>
@@ -58,7 +58,7 @@ export function Filters({ graders, state, onChange, rows, total }: Props) {
       <input
         className="field max-w-32"
         aria-label="Tag"
-        placeholder="tag"
+        placeholder="Tag"
         defaultValue={state.tag}
         key={state.tag}
         onBlur={(event) => onChange({ tag: event.target.value.trim() })}
@@ -81,7 +81,7 @@ export function Filters({ graders, state, onChange, rows, total }: Props) {
       )}
       <span role="status" className="num ml-auto text-sm text-muted">
         {rows.loading && rows.rows.length === 0
-          ? "searching…"
+          ? "Searching…"
           : `${formatCount(rows.rows.length)}${rows.more ? "+" : ""} of ${formatCount(total)}`}
       </span>
     </div>

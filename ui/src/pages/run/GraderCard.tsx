@@ -7,11 +7,11 @@ import { formatCost, formatCount, formatDuration, formatScore } from "../../lib/
 interface Props {
   score: Score;
   grade: StoredGrade | undefined;
-  /** What the grader read, where that is not the answer itself. */
+  /** The submission, if it is not the response text itself. */
   submission: string | undefined;
 }
 
-/** What one grader said, and why. */
+/** A grade with its rationale and details. */
 export function GraderCard({ score, grade, submission }: Props) {
   const { value, usage, output, error } = {
     value: score.score_value,
@@ -54,8 +54,8 @@ export function GraderCard({ score, grade, submission }: Props) {
         </Details>
       )}
       {submission !== undefined && (
-        <Details title="What it read">
-          <TextBlock text={submission} label="What the grader read" />
+        <Details title="Submission">
+          <TextBlock text={submission} label="Submission" />
         </Details>
       )}
       {Object.keys(score.details).length > 0 && (
@@ -64,8 +64,8 @@ export function GraderCard({ score, grade, submission }: Props) {
         </Details>
       )}
       {output && (
-        <Details title="Printed">
-          <TextBlock text={output} label="What the grader printed" />
+        <Details title="Output">
+          <TextBlock text={output} label="Output printed by the grader" />
         </Details>
       )}
     </article>

@@ -18,7 +18,7 @@ interface Props {
   onChange: ChangeRun;
 }
 
-/** What each grader says: with its interval, over how many, and the four outcomes apart. Every count is a filter. */
+/** Pass rate with interval, coverage and outcome counts by grader; the counts are filters. */
 export function GraderTable({ summary, state, onChange }: Props) {
   const graders = Object.keys(summary.pass_rates);
   if (graders.length === 0) return null;
@@ -97,10 +97,10 @@ function GraderRow({ grader, summary, state, onChange }: Props & { grader: strin
   );
 }
 
-/** What the agent did: its errors are not the graders'. */
+/** Counts of responses by status, and latencies. */
 function ResponseCounts({ summary, state, onChange }: Props) {
   const kinds = [
-    ["success", "answered", summary.successful_responses, "text-ink"],
+    ["success", "successful responses", summary.successful_responses, "text-ink"],
     ["error", "agent errors", summary.failed_responses, "text-warn"],
     ["timeout", "timeouts", summary.timeout_responses, "text-warn"],
   ] as const;
@@ -127,7 +127,10 @@ function ResponseCounts({ summary, state, onChange }: Props) {
         {formatDuration(summary.p99_latency_ms)}
       </span>
       {typeof summary.clusters === "number" && (
-        <span className="num text-muted" title="Cases of one cluster are not independent: intervals are over clusters">
+        <span
+          className="num text-muted"
+          title="Cases in a cluster are not independent, so intervals are computed over clusters"
+        >
           {pluralize(summary.clusters, "cluster")}
         </span>
       )}
@@ -152,7 +155,7 @@ function CountButton({
     <button
       type="button"
       aria-pressed={on}
-      aria-label={`${label}: ${formatCount(value)}; show these`}
+      aria-label={`${label}: ${formatCount(value)}; filter results`}
       disabled={value === 0 && !on}
       onClick={onClick}
       className={`num rounded-md px-2 py-1 font-semibold ${value === 0 ? "text-muted" : tone} ${on ? "bg-accent-soft ring-1 ring-accent" : "enabled:hover:bg-raised"}`}
@@ -165,7 +168,7 @@ function CountButton({
 const WIDTH = 120;
 const HEIGHT = 14;
 
-/** A rate from 0 to 1 as a bar, its interval as a whisker. */
+/** A rate as a bar with its interval as a whisker. */
 export function IntervalBar({ figure, label }: { figure: Estimate; label: string }) {
   const { value, low, high } = figure;
   const description = `${label}: ${formatRate(figure)}`;

@@ -16,9 +16,9 @@ interface Props {
   score: Score;
 }
 
-/** What a person says of a grader's word. It stands beside the grade, never over it. */
+/** The user's label for a grade: shown next to the grade, which it never changes. */
 export function LabelPanel({ run, result, score }: Props) {
-  const [writing, setWriting] = useState(false);
+  const [editing, setEditing] = useState(false);
   const queries = useQueryClient();
   const queryKey = ["labels", run, result];
   const labels = useQuery({ queryKey, queryFn: ({ signal }) => labelApi.of(run, result, signal), retry: false });
@@ -32,29 +32,29 @@ export function LabelPanel({ run, result, score }: Props) {
   const history = labels.data.history.filter((one) => one.grader_id === score.grader_id);
   const name = visibleText(score.grader_name);
   return (
-    <div role="group" aria-label={`Your verdict on ${name}`} className="ms-4 border-s-2 border-line ps-3 text-sm">
-      {label && !writing && <CurrentLabel label={label} score={score} />}
+    <div role="group" aria-label={`Label for ${name}`} className="ms-4 border-s-2 border-line ps-3 text-sm">
+      {label && !editing && <CurrentLabel label={label} score={score} />}
       {remove.error && <ErrorNotice error={remove.error} />}
-      {writing ? (
+      {editing ? (
         <LabelForm
           label={label}
           save={(draft) => labelApi.put(run, result, score.grader_id, draft)}
           onDone={async () => {
             await queries.invalidateQueries({ queryKey });
-            setWriting(false);
+            setEditing(false);
           }}
-          onLeave={() => setWriting(false)}
+          onCancel={() => setEditing(false)}
         />
       ) : (
         <div className="flex flex-wrap gap-2">
-          <Button variant="ghost" onClick={() => setWriting(true)}>
-            {label ? "Change the verdict" : "Give your verdict"}
-            <span className="sr-only"> on {name}</span>
+          <Button variant="ghost" onClick={() => setEditing(true)}>
+            {label ? "Edit label" : "Add label"}
+            <span className="sr-only"> for {name}</span>
           </Button>
           {label && (
             <Button variant="ghost" disabled={remove.isPending} onClick={() => remove.mutate()}>
-              Take the verdict back
-              <span className="sr-only"> on {name}</span>
+              Remove label
+              <span className="sr-only"> for {name}</span>
             </Button>
           )}
         </div>
@@ -70,7 +70,7 @@ function CurrentLabel({ label, score }: { label: Label; score: Score }) {
   return (
     <div className="py-1">
       <p className="flex flex-wrap items-center gap-2">
-        <span className="font-medium">A person says</span>
+        <span className="font-medium">Label</span>
         <OutcomeBadge
           outcome={label.verdict}
           score={label.score === null ? label.verdict : `${label.verdict} ${formatScore(label.score)}`}
@@ -98,7 +98,7 @@ function LabelHistory({ changes }: { changes: readonly LabelChange[] }) {
         {changes.map((change) => (
           <li key={change.at} className="text-xs">
             <span className="text-muted">{formatDateTime(change.at)}: </span>
-            {change.verdict === null ? "taken back" : <SafeText text={`${change.verdict}, ${change.reason ?? ""}`} />}
+            {change.verdict === null ? "removed" : <SafeText text={`${change.verdict}, ${change.reason ?? ""}`} />}
           </li>
         ))}
       </ol>
@@ -110,10 +110,10 @@ interface LabelFormProps {
   label: Label | undefined;
   save: (label: NewLabel) => Promise<unknown>;
   onDone: () => void | Promise<void>;
-  onLeave: () => void;
+  onCancel: () => void;
 }
 
-export function LabelForm({ label, save, onDone, onLeave }: LabelFormProps) {
+export function LabelForm({ label, save, onDone, onCancel }: LabelFormProps) {
   const name = useId();
   const [draft, setDraft] = useState(() => labelDraftFrom(label));
   const [problems, setProblems] = useState<LabelProblems>({});
@@ -123,13 +123,13 @@ export function LabelForm({ label, save, onDone, onLeave }: LabelFormProps) {
       className="flex flex-col gap-3 py-2"
       onSubmit={(event) => {
         event.preventDefault();
-        const read = validateLabel(draft);
-        setProblems(read.problems ?? {});
-        if (read.label !== null) saving.mutate(read.label);
+        const result = validateLabel(draft);
+        setProblems(result.problems ?? {});
+        if (result.label !== null) saving.mutate(result.label);
       }}
     >
       <fieldset className="flex flex-wrap items-center gap-4">
-        <legend className="mb-1 font-medium">The answer is</legend>
+        <legend className="mb-1 font-medium">Verdict</legend>
         {(["pass", "fail"] as const).map((verdict) => (
           <label key={verdict} className="flex items-center gap-1.5">
             <input
@@ -138,12 +138,12 @@ export function LabelForm({ label, save, onDone, onLeave }: LabelFormProps) {
               checked={draft.verdict === verdict}
               onChange={() => setDraft({ ...draft, verdict })}
             />
-            {verdict === "pass" ? "good (pass)" : "not good (fail)"}
+            {verdict === "pass" ? "Pass" : "Fail"}
           </label>
         ))}
         {problems.verdict && <span className="text-xs font-medium text-fail">{problems.verdict}</span>}
       </fieldset>
-      <Field label="Why" required problem={problems.reason}>
+      <Field label="Reason" required problem={problems.reason}>
         <textarea
           className="field"
           rows={3}
@@ -151,7 +151,7 @@ export function LabelForm({ label, save, onDone, onLeave }: LabelFormProps) {
           onChange={(event) => setDraft({ ...draft, reason: event.target.value })}
         />
       </Field>
-      <Field label="Score" help="From 0 to 1, where pass or fail says too little" problem={problems.score}>
+      <Field label="Score" help="Optional, from 0 to 1" problem={problems.score}>
         <input
           className="field num max-w-28"
           inputMode="decimal"
@@ -162,10 +162,10 @@ export function LabelForm({ label, save, onDone, onLeave }: LabelFormProps) {
       {saving.error && <ErrorNotice error={saving.error} />}
       <div className="flex flex-wrap items-center gap-2">
         <Button variant="primary" type="submit" disabled={saving.isPending}>
-          Save verdict
+          Save label
         </Button>
-        <Button onClick={onLeave}>Leave</Button>
-        <span className="text-xs text-muted">It stands beside the grade; no number of the run changes.</span>
+        <Button onClick={onCancel}>Cancel</Button>
+        <span className="text-xs text-muted">Labels do not change the grade or the results of the run.</span>
       </div>
     </form>
   );
@@ -174,7 +174,7 @@ export function LabelForm({ label, save, onDone, onLeave }: LabelFormProps) {
 export interface LabelDraft {
   verdict: LabelVerdict | "";
   reason: string;
-  /** As it was typed; empty for none. */
+  /** As typed; may be empty. */
   score: string;
 }
 
@@ -187,7 +187,7 @@ export function labelDraftFrom(label: Label | undefined): LabelDraft {
 
 export type LabelProblems = Partial<Record<keyof LabelDraft, string>>;
 
-/** What to send, or what is wrong. */
+/** The label to save, or messages by field. */
 export function validateLabel(
   draft: LabelDraft,
 ): { label: NewLabel; problems: null } | { label: null; problems: LabelProblems } {
@@ -195,10 +195,10 @@ export function validateLabel(
   const { verdict } = draft;
   const reason = draft.reason.trim();
   const score = draft.score.trim() === "" ? null : Number(draft.score);
-  if (verdict === "") problems.verdict = "Choose one";
-  if (reason === "") problems.reason = "Say why: others read it, and judges are calibrated by it";
+  if (verdict === "") problems.verdict = "Choose pass or fail";
+  if (reason === "") problems.reason = "Enter a reason: others read it, and judges are calibrated with it";
   else if ([...reason].length > MAX_REASON) problems.reason = "At most 2,000 characters";
-  if (score !== null && !(score >= 0 && score <= 1)) problems.score = "From 0 to 1";
+  if (score !== null && !(score >= 0 && score <= 1)) problems.score = "Enter a number from 0 to 1";
   if (verdict === "" || Object.keys(problems).length > 0) return { label: null, problems };
   return { label: { verdict, reason, ...(score === null ? {} : { score }) }, problems: null };
 }

@@ -26,7 +26,7 @@ interface Props {
   onChange: ChangeRun;
 }
 
-/** One result whole, over the list it was chosen from; next and previous follow the current filter. */
+/** One result in full; next and previous follow the current filter. */
 export function ResultDrawer({ run, rows, state, onChange }: Props) {
   const detail = useQuery({
     queryKey: ["result", run.id, state.row],
@@ -76,7 +76,7 @@ function Detail({
 }) {
   return (
     <Tabs
-      label="Parts of the result"
+      label="Result views"
       value={state.tab}
       onChange={(tab) => onChange({ tab }, { replace: true })}
       tabs={[
@@ -105,16 +105,16 @@ function Overview({ detail, state, onChange }: { detail: ResultDetail; state: Ru
       </Section>
       <div className={diffed ? "" : "grid gap-4 lg:grid-cols-2"}>
         {!diffed && (
-          <Section title="Expected">
+          <Section title="Expected output">
             {expected === null ? (
-              <p className="text-sm text-muted">Nothing is expected in particular.</p>
+              <p className="text-sm text-muted">This case has no expected output.</p>
             ) : (
               <TextBlock text={expected} label="Expected output" />
             )}
           </Section>
         )}
         <Section
-          title={diffed ? "Output against expected" : "Output"}
+          title={diffed ? "Response compared with expected output" : "Response"}
           aside={
             comparable && (
               <label className="flex items-center gap-1.5 text-sm font-normal">
@@ -123,7 +123,7 @@ function Overview({ detail, state, onChange }: { detail: ResultDetail; state: Ru
                   checked={diffed}
                   onChange={(event) => onChange({ diff: event.target.checked ? "on" : "off" }, { replace: true })}
                 />
-                diff against expected
+                Show differences from expected output
               </label>
             )
           }
@@ -135,18 +135,14 @@ function Overview({ detail, state, onChange }: { detail: ResultDetail; state: Ru
             </div>
           )}
           {diffed && (
-            <DiffText
-              before={expected}
-              after={detail.agent_response ?? ""}
-              label="What was expected, and what came instead"
-            />
+            <DiffText before={expected} after={detail.agent_response ?? ""} label="Differences from expected output" />
           )}
-          {!diffed && detail.agent_response !== null && <TextBlock text={detail.agent_response} label="Output" />}
+          {!diffed && detail.agent_response !== null && <TextBlock text={detail.agent_response} label="Response" />}
           <p className="num mt-1 text-xs text-muted">
             {formatDuration(detail.response_latency_ms)}
             {response.usage &&
               ` · ${formatCount(response.usage.input_tokens)} tokens in, ${formatCount(response.usage.output_tokens)} out · ${formatCost(response.usage.cost)}`}
-            {response.cleaned && " · held characters that cannot be stored; they were replaced"}
+            {response.cleaned && " · characters that cannot be stored were replaced"}
           </p>
         </Section>
       </div>
@@ -156,8 +152,8 @@ function Overview({ detail, state, onChange }: { detail: ResultDetail; state: Ru
         </Section>
       )}
       {response.output && (
-        <Section title="Printed">
-          <TextBlock text={response.output} label="What the agent's code printed" />
+        <Section title="Output">
+          <TextBlock text={response.output} label="Output printed by the agent's code" />
         </Section>
       )}
       <Section title="Graders">
@@ -179,7 +175,7 @@ function Overview({ detail, state, onChange }: { detail: ResultDetail; state: Ru
   );
 }
 
-/** What a grader read is worth showing where it is not the answer itself. */
+/** The submission, unless it is the response text itself. */
 function ifDifferent(submission: string | undefined, answer: string | null): string | undefined {
   return submission === answer ? undefined : submission;
 }

@@ -14,7 +14,7 @@ import { visibleText } from "../../lib/visibleText.ts";
 import { type ChangeRun, isFiltered, NO_FILTER, type RunState } from "./state.ts";
 import type { ResultRows } from "./useRun.ts";
 
-const HEIGHTS = { low: { rem: 40, lines: 1 }, middle: { rem: 62, lines: 2 }, high: { rem: 126, lines: 5 } } as const;
+const HEIGHTS = { low: { px: 40, lines: 1 }, medium: { px: 62, lines: 2 }, high: { px: 126, lines: 5 } } as const;
 type Height = keyof typeof HEIGHTS;
 const LOAD_AHEAD = 40;
 
@@ -33,7 +33,7 @@ export function ResultsGrid(props: Props) {
   if (isFiltered(state)) {
     return (
       <EmptyState
-        title="No result fits these filters"
+        title="No matching results"
         actions={<Button onClick={() => onChange(NO_FILTER)}>Clear filters</Button>}
       />
     );
@@ -41,15 +41,15 @@ export function ResultsGrid(props: Props) {
   return (
     <EmptyState title="No results yet">
       {isInProgress(run.status)
-        ? "The first answers show up here as they arrive."
-        : "This run ended before any answer arrived; resume it to go on."}
+        ? "Results appear here as responses arrive."
+        : "This run ended before the first response. Resume it to continue."}
     </EmptyState>
   );
 }
 
-/** Only the rows in sight are in the page, however many there are. */
+/** A virtualised table: only visible rows are in the document. */
 function Grid({ run, graders, rows, state, onChange }: Props) {
-  const [height, setHeight] = useLocalStorage<Height>("gradeline.rows", ["low", "middle", "high"], "middle");
+  const [height, setHeight] = useLocalStorage<Height>("gradeline.rows", ["low", "medium", "high"], "medium");
   const narrow = useMediaQuery("(max-width: 760px)");
   const scroller = useRef<HTMLDivElement>(null);
   const [at, setAt] = useState(-1);
@@ -65,14 +65,14 @@ function Grid({ run, graders, rows, state, onChange }: Props) {
     state: { columnVisibility: visibility },
   });
   const models = table.getRowModel().rows;
-  const { rem, lines } = HEIGHTS[height];
+  const { px, lines } = HEIGHTS[height];
   const virtual = useVirtualizer({
     count: models.length,
     getScrollElement: () => scroller.current,
-    estimateSize: () => rem,
+    estimateSize: () => px,
     overscan: 8,
   });
-  useEffect(() => virtual.measure(), [rem, virtual]);
+  useEffect(() => virtual.measure(), [px, virtual]);
   const items = virtual.getVirtualItems();
   const last = items.at(-1)?.index ?? 0;
   const { loadMore, more } = rows;
@@ -96,7 +96,7 @@ function Grid({ run, graders, rows, state, onChange }: Props) {
   };
   return (
     <div>
-      {/* it scrolls, and must do so by keyboard too */}
+      {/* focusable, so that it scrolls by keyboard too */}
       <div
         ref={scroller}
         tabIndex={0}
@@ -148,7 +148,7 @@ function Grid({ run, graders, rows, state, onChange }: Props) {
         </div>
       </div>
       <div className="flex flex-wrap items-center justify-between gap-2 py-1 text-xs text-muted">
-        <span>{rows.loading ? "loading…" : rows.more ? "more load as you scroll" : "all results are here"}</span>
+        <span>{rows.loading ? "Loading…" : rows.more ? "Scroll to load more" : "All results loaded"}</span>
         <label className="flex items-center gap-1">
           Row height
           <select
@@ -157,7 +157,7 @@ function Grid({ run, graders, rows, state, onChange }: Props) {
             onChange={(event) => setHeight(event.target.value as Height)}
           >
             <option value="low">low</option>
-            <option value="middle">middle</option>
+            <option value="medium">medium</option>
             <option value="high">high</option>
           </select>
         </label>
@@ -169,7 +169,7 @@ function Grid({ run, graders, rows, state, onChange }: Props) {
 export const features = tableFeatures({ columnVisibilityFeature });
 const helper = createColumnHelper<typeof features, Result>();
 
-/** The columns of the grid: the case, the answer, and one for each grader. */
+/** The columns of the grid: the case, the response, and one per grader. */
 export function columnsFor(graders: readonly string[], repeated: boolean) {
   return helper.columns([
     helper.display({
@@ -179,10 +179,10 @@ export function columnsFor(graders: readonly string[], repeated: boolean) {
     }),
     helper.display({
       id: "expected",
-      header: "Expected",
+      header: "Expected output",
       cell: ({ row }) => <ClampedText text={row.original.test_case_expected ?? ""} />,
     }),
-    helper.display({ id: "output", header: "Output", cell: ({ row }) => <ResponseCell result={row.original} /> }),
+    helper.display({ id: "response", header: "Response", cell: ({ row }) => <ResponseCell result={row.original} /> }),
     ...graders.map((grader) =>
       helper.display({
         id: `grader ${grader}`,
@@ -198,10 +198,10 @@ export function columnsFor(graders: readonly string[], repeated: boolean) {
   ]);
 }
 
-/** How wide each column is, for CSS grid. */
+/** Column widths for CSS grid. */
 export function widthOf(id: string): string {
   if (id === "input") return "minmax(9rem, 2fr)";
-  if (id === "output") return "minmax(9rem, 3fr)";
+  if (id === "response") return "minmax(9rem, 3fr)";
   if (id === "expected") return "minmax(7rem, 2fr)";
   return id === "latency" ? "5rem" : "minmax(4.5rem, 7rem)";
 }
@@ -237,7 +237,7 @@ function GradeCell({ score: given }: { score: Score | undefined }) {
 
 const MAX_CELL_TEXT = 400;
 
-/** A cell shows the beginning; the drawer has the rest. */
+/** Cells show the start of a text; the drawer shows all of it. */
 function ClampedText({ text }: { text: string }) {
   return (
     <SafeText

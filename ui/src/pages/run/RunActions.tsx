@@ -28,9 +28,9 @@ const FORMATS = [
   ["Parquet", "parquet"],
 ] as const;
 
-/** What can be done with a run in its present state. */
+/** The actions available for a run in its current state. */
 export function RunActions({ run, failed }: { run: Evaluation; failed: number }) {
-  const [asking, setAsking] = useState<"delete" | "regrade" | "other cases" | null>(null);
+  const [dialog, setDialog] = useState<"delete" | "regrade" | "other cases" | null>(null);
   const queries = useQueryClient();
   const navigate = useNavigate();
   const act = useMutation({
@@ -44,17 +44,17 @@ export function RunActions({ run, failed }: { run: Evaluation; failed: number })
   const remove = useMutation({
     mutationFn: () => api.deleteRun(run.id),
     onSuccess: async () => {
-      // the list must not show it for a moment
+      // or the list would show the deleted run for a moment
       queries.removeQueries({ queryKey: ["runs"] });
       await navigate("/runs");
       toast("Run deleted");
     },
   });
-  const going = isInProgress(run.status);
+  const inProgress = isInProgress(run.status);
   return (
     <div className="flex flex-col items-end gap-2">
       <div className="flex flex-wrap gap-2">
-        {going && (
+        {inProgress && (
           <Button variant="danger" disabled={act.isPending} onClick={() => act.mutate("cancel")}>
             Cancel run
           </Button>
@@ -67,22 +67,22 @@ export function RunActions({ run, failed }: { run: Evaluation; failed: number })
         {(run.calls_saved ?? 0) > 0 && (
           <Button
             disabled={act.isPending}
-            title="Ask what was left out when the run ended early"
-            onClick={() => setAsking("other cases")}
+            title="Run the cases left out when the run stopped early"
+            onClick={() => setDialog("other cases")}
           >
-            {run.repeats > 1 ? `Make the other ${remainingWork(run)}` : `Ask the other ${remainingWork(run)}`}
+            Run the other {remainingWork(run)}
           </Button>
         )}
         {run.status === "completed" && failed > 0 && (
           <Button
             disabled={act.isPending}
-            title="Ask again where the agent failed, grade again where a grader did"
+            title="Call the agent again for failed responses; grade again after grader errors"
             onClick={() => act.mutate("retry-failed")}
           >
             Retry {formatCount(failed)} failed
           </Button>
         )}
-        {!going && <Button onClick={() => setAsking("regrade")}>Regrade</Button>}
+        {!inProgress && <Button onClick={() => setDialog("regrade")}>Regrade</Button>}
         <Menu
           label="Export this run"
           items={FORMATS.map(([label, format]) => ({ label, href: api.exportRunUrl(run.id, format) }))}
@@ -93,7 +93,7 @@ export function RunActions({ run, failed }: { run: Evaluation; failed: number })
           label="More actions"
           items={[
             { label: "Copy suite as YAML", onSelect: () => void copySuite(run.id) },
-            { label: "Delete run", onSelect: () => setAsking("delete") },
+            { label: "Delete run", onSelect: () => setDialog("delete") },
           ]}
         >
           More
@@ -107,32 +107,33 @@ export function RunActions({ run, failed }: { run: Evaluation; failed: number })
       </div>
       {act.error && <ErrorNotice error={act.error} />}
       {remove.error && <ErrorNotice error={remove.error} />}
-      <RegradeDialog run={run} open={asking === "regrade"} onClose={() => setAsking(null)} />
+      <RegradeDialog run={run} open={dialog === "regrade"} onClose={() => setDialog(null)} />
       <ConfirmDialog
-        open={asking === "other cases"}
-        onClose={() => setAsking(null)}
-        title="Ask the other cases?"
-        action={run.repeats > 1 ? `Make ${remainingWork(run)}` : `Ask ${remainingWork(run)}`}
+        open={dialog === "other cases"}
+        onClose={() => setDialog(null)}
+        title={`Run the other ${remainingWork(run)}?`}
+        action={`Run ${remainingWork(run)}`}
         variant="primary"
         cancelLabel="Cancel"
         onConfirm={() => {
-          setAsking(null);
+          setDialog(null);
           act.mutate("other cases");
         }}
       >
-        The agent gets {pluralize(run.calls_saved ?? 0, "more call")}, and the verdict over all cases replaces this one.
+        This makes {pluralize(run.calls_saved ?? 0, "more call")} to the agent. The verdict over all cases then replaces
+        this one.
       </ConfirmDialog>
       <ConfirmDialog
-        open={asking === "delete"}
-        onClose={() => setAsking(null)}
+        open={dialog === "delete"}
+        onClose={() => setDialog(null)}
         title="Delete this run?"
         action="Delete run"
         onConfirm={() => {
-          setAsking(null);
+          setDialog(null);
           remove.mutate();
         }}
       >
-        The run and all its answers and grades are deleted for good. Export it first if you may want them.
+        The run and all its responses and grades are permanently deleted. Export it first if you may need them.
       </ConfirmDialog>
     </div>
   );
@@ -143,18 +144,18 @@ async function copySuite(id: string): Promise<void> {
     await navigator.clipboard.writeText(await api.runSuite(id));
     toast("Suite copied");
   } catch (error) {
-    toast(`Not copied: ${describeError(error).message}`);
+    toast(`Copying failed: ${describeError(error).message}`);
   }
 }
 
-/** Grades the answers of a run with other graders: a new run, and the agent is not asked. */
+/** Grades the responses of a run with other graders, as a new run. */
 export function RegradeDialog({ run, open, onClose }: { run: Evaluation; open: boolean; onClose: () => void }) {
   return (
     <Dialog
       open={open}
       onClose={onClose}
       title="Regrade"
-      description="A new run over the same answers; the agent is not called."
+      description="Creates a new run with the same responses; the agent is not called."
       width="max-w-2xl"
     >
       <RegradeLoader run={run} onClose={onClose} />
@@ -177,9 +178,9 @@ function RegradeForm({ run, initial, onClose }: { run: Evaluation; initial: Chos
   const navigate = useNavigate();
   const start = useMutation({
     mutationFn: () => api.regrade(run.id, graderChoices(chosen, graders.data ?? [])),
-    onSuccess: async (made) => {
+    onSuccess: async (created) => {
       onClose();
-      await navigate(`/runs/${encodeURIComponent(made.id)}`);
+      await navigate(`/runs/${encodeURIComponent(created.id)}`);
     },
   });
   return (

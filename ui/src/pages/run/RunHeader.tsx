@@ -36,11 +36,11 @@ const TONES: Record<Headline["tone"], string> = {
 const CONNECTIONS: Record<Connection, string> = {
   connecting: "connecting…",
   live: "live",
-  polling: "no stream: asking every few seconds",
+  polling: "offline: polling every few seconds",
   ended: "",
 };
 
-/** The verdict first; then what ran, and how far it is. */
+/** Status, actions, verdict, warnings, progress and facts of a run. */
 export function RunHeader({
   run,
   summary,
@@ -83,7 +83,7 @@ export function RunHeader({
           </p>
           <p className="text-sm text-muted">
             {summary?.sentence}
-            {isInProgress(run.status) && "; provisional until the run is done"}
+            {isInProgress(run.status) && "; provisional until the run is finished"}
           </p>
           {run.comparison && <BaselineComparison comparison={run.comparison} />}
         </div>
@@ -92,18 +92,18 @@ export function RunHeader({
       {run.progress && (isInProgress(run.status) || run.status === "cancelled" || run.status === "interrupted") && (
         <div>
           <ProgressBar progress={run.progress} />
-          {eta !== null && <p className="text-sm text-muted">about {formatDuration(Math.max(1000, eta))} to go</p>}
+          {eta !== null && <p className="text-sm text-muted">about {formatDuration(Math.max(1000, eta))} remaining</p>}
         </div>
       )}
       <dl className="flex flex-wrap gap-x-6 gap-y-1 text-sm">
         <Fact term="Agent" text={targetName(run)} />
         <Fact term="Graders" text={graderNames(run)} />
-        <Fact term="Ended early" text={earlyStopText(run)} />
+        <Fact term="Stopped early" text={earlyStopText(run)} />
         {run.tag && <Fact term="Tag" text={run.tag} />}
         {(run.repeats ?? 1) > 1 && <Fact term="Repeats" text={formatCount(run.repeats)} />}
         {run.parent && (
           <div className="flex gap-1">
-            <dt className="text-muted">Regrades</dt>
+            <dt className="text-muted">Regrade of</dt>
             <dd>
               <Link className="text-accent underline" to={`/runs/${encodeURIComponent(run.parent)}`}>
                 {run.parent.slice(0, 8)}
@@ -111,14 +111,14 @@ export function RunHeader({
             </dd>
           </div>
         )}
-        {storage.data && <Fact term="Stored" text={`about ${formatBytes(storage.data.estimated_bytes)}`} />}
+        {storage.data && <Fact term="Size" text={`about ${formatBytes(storage.data.estimated_bytes)}`} />}
         <Fact term="Id" text={run.id} />
       </dl>
     </header>
   );
 }
 
-/** What "retry failed" would do again. */
+/** Number of results that "retry failed" repeats. */
 function countFailures(summary: Summary): number {
   const graders = Object.values(summary.grader_error_counts).reduce((sum, errors) => sum + errors, 0);
   return summary.failed_responses + summary.timeout_responses + graders;
@@ -128,7 +128,7 @@ function BaselineComparison({ comparison }: { comparison: RunComparison }) {
   const { comparable, reasons, sentence } = comparison;
   return (
     <p className="text-sm">
-      Against its baseline:{" "}
+      Compared with its baseline:{" "}
       <SafeText text={comparable && sentence !== null ? sentence : `not comparable (${reasons.join("; ")})`} />
     </p>
   );
@@ -146,12 +146,12 @@ function Fact({ term, text }: { term: string; text: string }) {
   );
 }
 
-/** Two fills: answered, and within it graded. */
+/** Shows responses and, within them, grades. */
 export function ProgressBar({ progress }: { progress: Progress }) {
   const total = progress.total ?? 0;
   const answered = share(progress.answered, total);
   const graded = share(progress.graded, total);
-  const description = `${formatCount(progress.answered)} of ${formatCount(progress.total)} answered, ${formatCount(progress.graded)} graded`;
+  const description = `${formatCount(progress.answered)} of ${formatCount(progress.total)} responses, ${formatCount(progress.graded)} graded`;
   return (
     <div>
       <div

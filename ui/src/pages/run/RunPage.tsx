@@ -23,14 +23,14 @@ export function RunPage() {
 
 function Run({ id }: { id: string }) {
   const [state, change] = useUrlState(RUN_STATE);
-  // asked for at the same time, not one after the other
+  // requested in parallel
   const run = useRun(id);
   const summary = useSummary(id);
   const rows = useResults(id, state);
   const missing = run.error instanceof ApiError && run.error.code === "NOT_FOUND";
   usePageTitle(run.data ? visibleText(run.data.name ?? "Run") : "Run");
   if (missing) {
-    return <EmptyState title="There is no such run" actions={<LinkButton to="/runs">To the runs</LinkButton>} />;
+    return <EmptyState title="Run not found" actions={<LinkButton to="/runs">Go to runs</LinkButton>} />;
   }
   if (run.error && !run.data) return <ErrorNotice error={run.error} onRetry={() => void run.refetch()} />;
   if (!run.data) return <Loading what="Loading the run" />;

@@ -6,20 +6,20 @@ import { SafeText, TextBlock } from "../../components/SafeText.tsx";
 import { formatCount, pluralize } from "../../lib/format.ts";
 
 const PAGE_SIZE = 50;
-const UNKNOWN = "Unknown: the agent reported only its answer, not its messages or tool calls.";
+const UNKNOWN = "Unknown: the agent returned only a text, without messages or tool calls.";
 
-/** What the agent did on its way: messages and tool calls, turn by turn. */
+/** The messages and tool calls of a response, turn by turn. */
 export function TrajectoryView({ trajectory }: { trajectory: Trajectory | null | undefined }) {
-  const [sought, setSought] = useState("");
+  const [query, setSought] = useState("");
   const [shown, setShown] = useState(PAGE_SIZE);
   const messages = useMemo(
     () => (trajectory?.turns ?? []).flatMap((turn, index) => turn.map((message) => ({ turn: index + 1, message }))),
     [trajectory],
   );
   if (messages.length === 0)
-    return <p className="text-sm text-muted">{trajectory ? "The agent reported no messages." : UNKNOWN}</p>;
+    return <p className="text-sm text-muted">{trajectory ? "The agent returned no messages." : UNKNOWN}</p>;
   const found =
-    sought === "" ? messages : messages.filter(({ message }) => messageMatches(message, sought.toLowerCase()));
+    query === "" ? messages : messages.filter(({ message }) => messageMatches(message, query.toLowerCase()));
   return (
     <div className="flex flex-col gap-2">
       <div className="flex flex-wrap items-center gap-2">
@@ -27,13 +27,13 @@ export function TrajectoryView({ trajectory }: { trajectory: Trajectory | null |
           className="field max-w-64"
           aria-label="Search the trajectory"
           placeholder="Search"
-          value={sought}
+          value={query}
           onChange={(event) => setSought(event.target.value)}
         />
         <span className="text-sm text-muted">{pluralize(found.length, "message")}</span>
       </div>
       {trajectory?.tools_known === false && (
-        <p className="text-sm text-muted">Tool calls are unknown: the agent reported only its answer.</p>
+        <p className="text-sm text-muted">Tool calls are unknown: the agent did not report them.</p>
       )}
       <ol className="flex flex-col gap-2">
         {found.slice(0, shown).map(({ turn, message }, index) => (
@@ -48,7 +48,7 @@ export function TrajectoryView({ trajectory }: { trajectory: Trajectory | null |
             </p>
             <MessageContent message={message} />
             {(message.tool_calls ?? []).map((call, number) => (
-              // oxlint-disable-next-line react/no-array-index-key -- nor do its calls
+              // oxlint-disable-next-line react/no-array-index-key -- nor its calls
               <ToolCallView key={number} call={call} />
             ))}
           </li>
@@ -79,14 +79,14 @@ function ToolCallView({ call }: { call: ToolCall }) {
   return (
     <div className="mt-1 text-sm">
       <p>
-        calls <SafeText text={call.name} className="font-mono font-semibold" />
+        Calls <SafeText text={call.name} className="font-mono font-semibold" />
       </p>
       <TextBlock text={call.arguments ?? "{}"} label={`Arguments of ${call.name}`} />
     </div>
   );
 }
 
-function messageMatches({ content, tool_calls, name }: Message, sought: string): boolean {
+function messageMatches({ content, tool_calls, name }: Message, query: string): boolean {
   const texts = [content ?? "", name ?? "", ...(tool_calls ?? []).flatMap((call) => [call.name, call.arguments ?? ""])];
-  return texts.some((text) => text.toLowerCase().includes(sought));
+  return texts.some((text) => text.toLowerCase().includes(query));
 }

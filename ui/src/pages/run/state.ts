@@ -3,7 +3,7 @@ import { oneOf, range, type StateOf, text } from "../../lib/urlState.ts";
 
 export const TABS = ["result", "trajectory", "history", "raw"] as const;
 
-/** All that a run's page shows, as its address says it. */
+/** The state of the page in the URL. */
 export const RUN_STATE = {
   status: oneOf<ResponseStatus | "">(["", "success", "error", "timeout"], ""),
   grader: text(),
@@ -12,7 +12,7 @@ export const RUN_STATE = {
   q: text(),
   /** Scores of `grader`, both ends included. */
   score: range(),
-  /** Of successful answers, in milliseconds. */
+  /** Of successful responses, in milliseconds. */
   latency: range(),
   /** The open result. */
   row: text(),
@@ -30,9 +30,9 @@ export function isFiltered(state: RunState): boolean {
   return [status, grader, outcome, tag, q].some((value) => value !== "") || score !== null || latency !== null;
 }
 
-/** The filter as the service takes it; empty parameters are not sent. */
+/** The filter as query parameters; empty ones are not sent. */
 export function filterQuery({ status, grader, outcome, tag, q, score, latency }: RunState) {
-  // a range of scores says nothing without the grader who gave them
+  // a range of scores has no meaning without a grader
   const scores = grader === "" ? null : score;
   return {
     status,

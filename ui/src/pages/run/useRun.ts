@@ -7,12 +7,12 @@ import type { Evaluation, Result } from "../../api/types.ts";
 import { applyEvent, isInProgress } from "../../lib/run.ts";
 import { filterQuery, type RunState } from "./state.ts";
 
-/** The first page is small, so that a filter answers at once. */
+/** Small, so that the first results of a filter appear quickly. */
 const FIRST_PAGE = 100;
 const PAGE = 500;
 const REFRESH_MS = 1_500;
 const FIRST_PAGES = 2;
-/** All rows are counted for the histograms, so a run that goes on is not asked for them as often as for its numbers. */
+/** Less often than the summary, because the service reads all rows for the histograms. */
 const HISTOGRAMS_MS = 15_000;
 const NO_ROWS: readonly Result[] = [];
 
@@ -20,7 +20,7 @@ export function useRun(id: string) {
   return useQuery({ queryKey: ["run", id], queryFn: ({ signal }) => api.run(id, signal) });
 }
 
-/** The numbers of the whole run, whatever is filtered. */
+/** The summary of the whole run, regardless of filters. */
 export function useSummary(id: string) {
   return useQuery({
     queryKey: ["summary", id],
@@ -28,7 +28,7 @@ export function useSummary(id: string) {
   });
 }
 
-/** What the run takes in the store. All its rows are read for that, so a run that goes on is not asked. */
+/** The run's size in the store. Not while it is in progress, because the service reads all its rows. */
 export function useRunStorage(run: Evaluation) {
   return useQuery({
     queryKey: ["storage", run.id, run.completed_at],
@@ -38,12 +38,12 @@ export function useRunStorage(run: Evaluation) {
   });
 }
 
-/** How scores and latencies are spread over the whole run, whatever is filtered. */
-export function useHistograms(id: string, going: boolean) {
+/** Histograms of the whole run, regardless of filters. */
+export function useHistograms(id: string, inProgress: boolean) {
   return useQuery({
     queryKey: ["histograms", id],
     queryFn: ({ signal }) => api.histograms(id, signal),
-    refetchInterval: going ? HISTOGRAMS_MS : false,
+    refetchInterval: inProgress ? HISTOGRAMS_MS : false,
   });
 }
 
@@ -55,7 +55,7 @@ export interface ResultRows {
   loadMore: () => void;
 }
 
-/** The results that fit, page by page as they are wanted. */
+/** The results that match the filter, loaded page by page. */
 export function useResults(id: string, state: RunState): ResultRows {
   const filter = filterQuery(state);
   const query = useInfiniteQuery({
@@ -67,15 +67,15 @@ export function useResults(id: string, state: RunState): ResultRows {
   });
   const { data, error, hasNextPage, isFetching, fetchNextPage } = query;
   const rows = useMemo(() => data?.pages.flatMap((page) => page.results) ?? NO_ROWS, [data]);
-  // a page looks at so many results and no more: where it found none, the next may
-  const lookOn = rows.length === 0 && hasNextPage && !isFetching && error === null;
+  // the service examines a limited number of rows per page: an empty page does not mean that there are no matches
+  const searchOn = rows.length === 0 && hasNextPage && !isFetching && error === null;
   useEffect(() => {
-    if (lookOn) void fetchNextPage();
-  }, [lookOn, fetchNextPage]);
+    if (searchOn) void fetchNextPage();
+  }, [searchOn, fetchNextPage]);
   return {
     rows,
     more: hasNextPage,
-    loading: isFetching || lookOn,
+    loading: isFetching || searchOn,
     error,
     loadMore: () => {
       if (hasNextPage && !isFetching) void fetchNextPage();
@@ -83,14 +83,14 @@ export function useResults(id: string, state: RunState): ResultRows {
   };
 }
 
-/** Keeps a run that goes on up to date, by its stream or else by polling. */
+/** Keeps a run in progress up to date, by its event stream or else by polling. */
 export function useLiveUpdates(run: Evaluation | undefined): Connection {
   const queries = useQueryClient();
   const [connection, setConnection] = useState<Connection>("ended");
   const id = run?.id;
-  const going = run !== undefined && isInProgress(run.status);
+  const inProgress = run !== undefined && isInProgress(run.status);
   useEffect(() => {
-    if (id === undefined || !going) return;
+    if (id === undefined || !inProgress) return;
     const abort = new AbortController();
     const refresh = throttle(() => refreshResults(queries, id), REFRESH_MS, abort.signal);
     void followEvents({
@@ -110,17 +110,17 @@ export function useLiveUpdates(run: Evaluation | undefined): Connection {
     });
     return () => {
       abort.abort();
-      // the last events may still be waiting for their refresh
+      // the last events may not have been refreshed yet
       refreshResults(queries, id);
       void queries.invalidateQueries({ queryKey: ["histograms", id] });
       void queries.invalidateQueries({ queryKey: ["comparison"] });
       void queries.invalidateQueries({ queryKey: ["runs"] });
     };
-  }, [id, going, queries]);
-  return going ? connection : "ended";
+  }, [id, inProgress, queries]);
+  return inProgress ? connection : "ended";
 }
 
-/** New numbers always; new rows only where few pages are loaded, as every one of them is fetched again. */
+/** Refreshes the summary, and the rows only if few pages are loaded, because all of them are fetched again. */
 function refreshResults(queries: QueryClient, id: string): void {
   void queries.invalidateQueries({ queryKey: ["summary", id] });
   void queries.invalidateQueries({

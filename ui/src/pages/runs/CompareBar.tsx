@@ -6,12 +6,12 @@ import { visibleText } from "../../lib/visibleText.ts";
 
 interface Props {
   chosen: readonly string[];
-  /** The page of the list that shows; a chosen run may be on another one. */
+  /** The current page of the list; a selected run may be on another page. */
   listed: readonly Evaluation[];
   onClear: () => void;
 }
 
-/** What is chosen, and what can be done with it. */
+/** The selected runs and a button to compare them. */
 export function CompareBar({ chosen, listed, onClear }: Props) {
   const found = useQueries({
     queries: chosen.map((id) => ({
@@ -28,22 +28,22 @@ export function CompareBar({ chosen, listed, onClear }: Props) {
   const lost = found.some((one) => one.error);
   return (
     <section
-      aria-label="Chosen runs"
+      aria-label="Selected runs"
       className="sticky top-22 z-10 md:top-14 flex flex-wrap items-center gap-2 rounded-md border border-accent bg-surface p-2 text-sm"
     >
       <span role="status" className="mr-auto min-w-0">
         <b className="num">
           {chosen.length} of {PAIR}
         </b>{" "}
-        chosen: {known.map((run) => visibleText(run.name || run.id.slice(0, 8))).join(" and ")}
-        {lost && <span className="text-warn"> One of them is no longer there.</span>}
+        selected: {known.map((run) => visibleText(run.name || run.id.slice(0, 8))).join(" and ")}
+        {lost && <span className="text-warn"> One of them no longer exists.</span>}
       </span>
       {first && second ? (
         <LinkButton variant="primary" to={compareUrl([first, second], listed)}>
           Compare
         </LinkButton>
       ) : (
-        <Button variant="primary" disabled title="Choose two runs">
+        <Button variant="primary" disabled title="Select two runs">
           Compare
         </Button>
       )}
@@ -52,18 +52,18 @@ export function CompareBar({ chosen, listed, onClear }: Props) {
   );
 }
 
-/** How many runs are compared. */
+/** Number of runs in a comparison. */
 export const PAIR = 2;
 
-/** The chosen runs with one more, or without it; a third one is not taken. */
+/** Adds or removes a run; a third one is ignored. */
 export function toggleRun(chosen: readonly string[], id: string): readonly string[] {
   if (chosen.includes(id)) return chosen.filter((one) => one !== id);
   return chosen.length < PAIR ? [...chosen, id] : chosen;
 }
 
 /**
- * The address that compares two runs: the older one is the baseline. `listed` is the page that shows, the newest first,
- * which settles it where two began in the same second.
+ * The URL that compares two runs, the older one as the baseline. If both started in the same second, their order in
+ * `listed` (newest first) decides.
  */
 export function compareUrl(pair: readonly [Evaluation, Evaluation], listed: readonly Evaluation[]): string {
   const [first, second] = pair;

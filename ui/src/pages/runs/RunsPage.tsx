@@ -24,7 +24,7 @@ const STATE = {
   tag: text(),
   status: oneOf<RunStatus | "">(STATUSES, ""),
   page: integer(1, 1),
-  /** The runs that are chosen to be compared. */
+  /** The runs selected for a comparison. */
   sel: list(),
 };
 
@@ -37,7 +37,7 @@ export function RunsPage() {
     queryKey: ["runs", query],
     queryFn: ({ signal }) => api.runs(query, signal),
     placeholderData: keepPreviousData,
-    // a list has no stream: it is asked for again while something in it moves
+    // the list has no event stream: poll while a run is in progress
     refetchInterval: ({ state: { data } }) =>
       data?.evaluations.some((run) => isInProgress(run.status)) ? LIVE_MS : false,
   });
@@ -68,12 +68,12 @@ export function RunsPage() {
         >
           {STATUSES.map((status) => (
             <option key={status} value={status}>
-              {status || "any status"}
+              {status || "Any status"}
             </option>
           ))}
         </select>
         {state.tag && (
-          <Button onClick={() => change({ tag: "", page: 1 })} aria-label={`No longer only tag ${state.tag}`}>
+          <Button onClick={() => change({ tag: "", page: 1 })} aria-label={`Remove filter: tag ${state.tag}`}>
             tag: {state.tag} ✕
           </Button>
         )}
@@ -99,7 +99,7 @@ export function RunsPage() {
 }
 
 function NoMatch({ onClear }: { onClear: () => void }) {
-  return <EmptyState title="No run fits this search" actions={<Button onClick={onClear}>Show all runs</Button>} />;
+  return <EmptyState title="No matching runs" actions={<Button onClick={onClear}>Show all runs</Button>} />;
 }
 
 function NoRuns() {
@@ -111,15 +111,15 @@ function NoRuns() {
           <LinkButton variant="primary" to="/new">
             Start an evaluation
           </LinkButton>
-          <LinkButton to="/cases">Write test cases</LinkButton>
+          <LinkButton to="/cases">Create test cases</LinkButton>
         </>
       }
     >
-      <p>A run asks your agent every test case and grades the answers.</p>
+      <p>A run sends every test case to your agent and grades the responses.</p>
       <p className="mt-2">
-        Or from a terminal:{" "}
-        <code className="rounded bg-raised px-1.5 py-0.5 font-mono text-sm">gradeline run suite.yaml</code>; runs of the
-        same store show here.
+        Or in a terminal:{" "}
+        <code className="rounded bg-raised px-1.5 py-0.5 font-mono text-sm">gradeline run suite.yaml</code>; runs in the
+        same store appear here.
       </p>
     </EmptyState>
   );
@@ -137,7 +137,7 @@ function RunTable({ runs, ...choosing }: { runs: readonly Evaluation[] } & RunSe
         <thead className="border-b border-line text-muted">
           <tr>
             <th className="w-8 p-2">
-              <span className="sr-only">Chosen</span>
+              <span className="sr-only">Selected</span>
             </th>
             <th className="p-2">Run</th>
             <th className="p-2">Status</th>
@@ -145,7 +145,7 @@ function RunTable({ runs, ...choosing }: { runs: readonly Evaluation[] } & RunSe
             <th className="hidden p-2 sm:table-cell">Pass rate</th>
             <th className="hidden p-2 lg:table-cell">Agent</th>
             <th className="hidden p-2 lg:table-cell">Graders</th>
-            <th className="hidden p-2 md:table-cell">Took</th>
+            <th className="hidden p-2 md:table-cell">Duration</th>
             <th className="p-2">Started</th>
           </tr>
         </thead>
@@ -170,12 +170,12 @@ function RunRow({ run, chosen, onToggle }: { run: Evaluation } & RunSelection) {
       <td className="p-0 align-middle">
         <label
           className="grid min-h-11 place-items-center px-2"
-          title={full ? "Two runs are chosen already" : undefined}
+          title={full ? "Two runs are already selected" : undefined}
         >
           <input
             type="checkbox"
             className="size-4"
-            aria-label={`Choose ${visibleText(run.name || run.id.slice(0, 8))} to compare`}
+            aria-label={`Select ${visibleText(run.name || run.id.slice(0, 8))} for comparison`}
             checked={isChosen}
             disabled={full}
             onChange={() => onToggle(run.id)}
@@ -186,7 +186,7 @@ function RunRow({ run, chosen, onToggle }: { run: Evaluation } & RunSelection) {
         <Link data-row to={`/runs/${encodeURIComponent(run.id)}`} className="font-medium text-accent hover:underline">
           <SafeText text={run.name || run.id.slice(0, 8)} className="line-clamp-2" />
         </Link>
-        {run.parent && <span className="text-xs text-muted">regrades {run.parent.slice(0, 8)}</span>}
+        {run.parent && <span className="text-xs text-muted">regrade of {run.parent.slice(0, 8)}</span>}
         <div className="sm:hidden">
           <PassRates run={run} />
         </div>
@@ -224,7 +224,7 @@ function elapsedText(run: Evaluation): string {
 
 const MAX_RATES = 3;
 
-/** What each grader let pass, the denominator with it; a grader without a score has no rate, which is not 0 %. */
+/** Pass rate and number of scores per grader; a grader without scores has no rate, which is not 0 %. */
 export function PassRates({ run }: { run: Evaluation }) {
   const rates = Object.entries(run.pass_rates ?? {});
   if (rates.every(([, figure]) => figure.scored === 0)) return <span className="text-muted">–</span>;

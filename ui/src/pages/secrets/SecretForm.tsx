@@ -6,23 +6,23 @@ import { Field } from "../../components/Field.tsx";
 import { ErrorNotice } from "../../components/Notice.tsx";
 
 interface Props {
-  /** The one to replace; undefined for a new one. */
+  /** The secret to replace; undefined for a new one. */
   secret: Secret | undefined;
   taken: readonly string[];
   save: (name: string, body: SecretBody) => Promise<unknown>;
   onDone: (name: string) => void | Promise<void>;
-  onLeave: () => void;
+  onCancel: () => void;
 }
 
-export function SecretForm({ secret, taken, save, onDone, onLeave }: Props) {
-  // not part of the state: React would write it into an attribute of the field
+export function SecretForm({ secret, taken, save, onDone, onCancel }: Props) {
+  // uncontrolled: React would write the value into an attribute of the input
   const value = useRef<HTMLInputElement>(null);
   const [draft, setDraft] = useState(() => secretDraftFrom(secret));
   const [problems, setProblems] = useState<SecretProblems>({});
   const saving = useMutation({
     mutationFn: ({ name, body }: { name: string; body: SecretBody }) => save(name, body),
     onSuccess: (_, { name }) => onDone(name),
-    gcTime: 0, // its variables hold the value
+    gcTime: 0, // the mutation's variables contain the value
   });
   const change = (part: Partial<SecretDraft>) => setDraft({ ...draft, ...part });
   return (
@@ -31,12 +31,12 @@ export function SecretForm({ secret, taken, save, onDone, onLeave }: Props) {
       autoComplete="off"
       onSubmit={(event) => {
         event.preventDefault();
-        const read = validateSecret({ ...draft, value: value.current?.value ?? "" }, taken);
-        setProblems(read.problems ?? {});
-        if (read.body !== null) saving.mutate({ name: read.name, body: read.body });
+        const result = validateSecret({ ...draft, value: value.current?.value ?? "" }, taken);
+        setProblems(result.problems ?? {});
+        if (result.body !== null) saving.mutate({ name: result.name, body: result.body });
       }}
     >
-      <Field label="Name" help="A target names it: {secret: NAME}" required problem={problems.name}>
+      <Field label="Name" help="Targets refer to it as {secret: NAME}" required problem={problems.name}>
         <input
           className="field font-mono"
           data-first={secret === undefined ? true : undefined}
@@ -49,7 +49,7 @@ export function SecretForm({ secret, taken, save, onDone, onLeave }: Props) {
       </Field>
       <Field
         label="Value"
-        help="The whole value, such as Bearer 8f3kZq0wXy. It is never shown again."
+        help="The complete value, such as Bearer 8f3kZq0wXy. It is never shown again."
         required
         problem={problems.value}
       >
@@ -63,7 +63,7 @@ export function SecretForm({ secret, taken, save, onDone, onLeave }: Props) {
       </Field>
       <Field
         label="Hosts"
-        help="One host or host:port a line, such as agent.example.com. It is sent nowhere else."
+        help="One host or host:port per line, such as agent.example.com. The secret is sent only to these."
         required
         problem={problems.hosts}
       >
@@ -76,7 +76,7 @@ export function SecretForm({ secret, taken, save, onDone, onLeave }: Props) {
         />
       </Field>
       <div className="flex flex-wrap gap-4">
-        <Field label="Scheme" help="http sends it unencrypted">
+        <Field label="Scheme" help="http sends the secret unencrypted">
           <select
             className="field"
             value={draft.scheme}
@@ -86,7 +86,7 @@ export function SecretForm({ secret, taken, save, onDone, onLeave }: Props) {
             <option value="http">http</option>
           </select>
         </Field>
-        <Field label="Place" help="Where in a request">
+        <Field label="Location" help="Part of the request">
           <select
             className="field"
             value={draft.place}
@@ -100,9 +100,9 @@ export function SecretForm({ secret, taken, save, onDone, onLeave }: Props) {
       </div>
       <label className="flex items-center gap-1.5 text-sm">
         <input type="checkbox" checked={draft.run} onChange={(event) => change({ run: event.target.checked })} />
-        Every key of scope run may use it, not only those of scope admin
+        Allow every API key of scope run, not only scope admin
       </label>
-      <Field label="Keys" help="Ids of further keys that may use it, one a line: gradeline keys list">
+      <Field label="API keys" help="Ids of other API keys that may use it, one per line (see: gradeline keys list)">
         <textarea
           className="field font-mono"
           rows={2}
@@ -113,23 +113,23 @@ export function SecretForm({ secret, taken, save, onDone, onLeave }: Props) {
       </Field>
       {saving.error && <ErrorNotice error={saving.error} />}
       <div className="flex justify-end gap-2">
-        <Button onClick={onLeave}>Leave</Button>
+        <Button onClick={onCancel}>Cancel</Button>
         <Button variant="primary" type="submit" disabled={saving.isPending}>
-          {secret === undefined ? "Store" : "Replace"}
+          {secret === undefined ? "Save" : "Replace"}
         </Button>
       </div>
     </form>
   );
 }
 
-/** The fields of the form as they are typed. */
+/** The fields of the form as typed. */
 export interface SecretDraft {
   name: string;
   value: string;
   hosts: string;
   scheme: NonNullable<SecretBody["scheme"]>;
   place: NonNullable<SecretBody["place"]>;
-  /** Every key of scope `run` may use it. */
+  /** Allowed for every key of scope `run`. */
   run: boolean;
   keys: string;
 }
@@ -139,7 +139,7 @@ export type SecretProblems = Partial<Record<keyof SecretDraft, string>>;
 const MIN_VALUE = 8;
 const EMPTY: SecretDraft = { name: "", value: "", hosts: "", scheme: "https", place: "header", run: false, keys: "" };
 
-/** What the form begins with: nothing, or everything of a stored secret except its value. */
+/** The initial form: empty, or a stored secret without its value. */
 export function secretDraftFrom(secret: Secret | undefined): SecretDraft {
   if (secret === undefined) return EMPTY;
   const { name, scheme, place } = secret;
@@ -147,7 +147,7 @@ export function secretDraftFrom(secret: Secret | undefined): SecretDraft {
   return { name, value: "", hosts: secret.hosts.join("\n"), scheme, place, run, keys: secret.keys.join("\n") };
 }
 
-/** What to send, or what is wrong; `taken` are the names of other secrets. */
+/** The request body, or messages by field. `taken`: names of other secrets. */
 export function validateSecret(
   draft: SecretDraft,
   taken: readonly string[] = [],
@@ -155,10 +155,11 @@ export function validateSecret(
   const problems: SecretProblems = {};
   const name = draft.name.trim();
   const hosts = splitWords(draft.hosts);
-  if (!/^[A-Za-z0-9_.-]{1,100}$/.test(name)) problems.name = "Letters, digits, _, - and ., at most 100";
-  else if (taken.includes(name)) problems.name = "A secret has this name already; replace it in the list";
-  if ([...draft.value].length < MIN_VALUE) problems.value = "At least 8 characters: a shorter value cannot be masked";
-  if (hosts.length === 0) problems.hosts = "Name at least one host";
+  if (!/^[A-Za-z0-9_.-]{1,100}$/.test(name)) problems.name = "Use up to 100 letters, digits, _, - and .";
+  else if (taken.includes(name)) problems.name = "A secret with this name exists; replace it from the list";
+  if ([...draft.value].length < MIN_VALUE)
+    problems.value = "Enter at least 8 characters: a shorter value cannot be masked";
+  if (hosts.length === 0) problems.hosts = "Enter at least one host";
   if (Object.keys(problems).length > 0) return { body: null, problems };
   const { value, scheme, place } = draft;
   const scopes: SecretBody["scopes"] = draft.run ? ["admin", "run"] : ["admin"];

@@ -13,7 +13,7 @@ import { text, useUrlState } from "../../lib/urlState.ts";
 import { SecretForm } from "./SecretForm.tsx";
 
 const QUERY = { queryKey: ["secrets"] };
-/** `replace` is a name; `new` is "on" while a new one is written. */
+/** `replace`: the name of the secret to replace; `new`: "on" while the form for a new one is open. */
 const STATE = { new: text(), replace: text() };
 
 export function SecretsPage() {
@@ -26,7 +26,7 @@ export function SecretsPage() {
     mutationFn: (name: string) => secretApi.remove(name),
     onSuccess: async (_, name) => {
       await queries.invalidateQueries(QUERY);
-      toast(`${name} is deleted`);
+      toast(`Secret ${name} deleted`);
     },
   });
   const close = () => change({ new: "", replace: "" });
@@ -44,8 +44,8 @@ export function SecretsPage() {
       {secrets.isPending && <Loading />}
       {secrets.data?.length === 0 && (
         <EmptyState title="No secrets yet">
-          A secret is what the service sends to an agent or a judge to be let in. It is encrypted, sent only to its
-          hosts, and never shown again.
+          A secret is a credential for an agent or a judge. It is stored encrypted, sent only to its hosts, and never
+          shown again.
         </EmptyState>
       )}
       {secrets.data && secrets.data.length > 0 && (
@@ -67,22 +67,22 @@ export function SecretsPage() {
           onDone={async (name) => {
             await queries.invalidateQueries(QUERY);
             close();
-            toast(`${name} is stored`);
+            toast(`Secret ${name} saved`);
           }}
-          onLeave={close}
+          onCancel={close}
         />
       </Dialog>
       <ConfirmDialog
         open={deleting !== null}
         onClose={() => setDeleting(null)}
-        title="Delete the secret?"
+        title="Delete this secret?"
         action="Delete"
         onConfirm={() => {
           if (deleting !== null) remove.mutate(deleting.name);
           setDeleting(null);
         }}
       >
-        Runs that need <code>{deleting?.name}</code> fail from then on.
+        Runs that use <code>{deleting?.name}</code> will fail.
       </ConfirmDialog>
     </div>
   );
@@ -102,8 +102,8 @@ function SecretTable({ secrets, onReplace, onDelete }: TableProps) {
           <tr>
             <th className="p-2">Secret</th>
             <th className="p-2">Sent to</th>
-            <th className="hidden p-2 sm:table-cell">May be used by</th>
-            <th className="hidden p-2 md:table-cell">Stored</th>
+            <th className="hidden p-2 sm:table-cell">Allowed for</th>
+            <th className="hidden p-2 md:table-cell">Modified</th>
             <th className="p-2">
               <span className="sr-only">Actions</span>
             </th>
