@@ -148,7 +148,7 @@ def test_a_note_names_secrets_that_another_key_encrypted(run: Run) -> None:
         (("set", "A/B", "--host", "agent.test"), VALUE, "'A/B' is not a valid name"),
         (("set", "A", "--host", "agent.test", "--scope", "read"), VALUE, "'read' is not one of"),
         (("delete", "NONE"), "", "unknown secret 'NONE': the store has none"),
-        (("list", "--store", "memory://"), "", "a store in a database is needed"),
+        (("list", "--store", "memory://"), "", "memory:// ends with this process"),
     ],
 )
 def test_a_wrong_call_says_what_to_do_and_repeats_no_value(

@@ -10,7 +10,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock, Thread
-from typing import Protocol, TypeVar, cast, runtime_checkable
+from typing import TypeVar
 
 from starlette.requests import Request
 
@@ -37,7 +37,7 @@ from gradeline.service.summaries import HISTOGRAM_STEPS, SUMMARY_STEPS
 from gradeline.service.telemetry import Gauge, ServiceMetrics
 from gradeline.service.test_cases import TEST_CASE_STEPS, TestCases
 from gradeline.service.trials import Trials
-from gradeline.store import open_storage
+from gradeline.store import InMemoryStorage, open_storage
 from gradeline.store.backup import Parts
 from gradeline.store.database import Database, Dialect, SharedStorage, Transaction, migrate
 
@@ -82,12 +82,6 @@ class Readiness:
 
 
 T = TypeVar("T")
-
-
-@runtime_checkable
-class _WithDatabase(Protocol):
-    @property
-    def database(self) -> Database: ...
 
 
 @dataclass(slots=True, repr=False)
@@ -170,14 +164,16 @@ def build_service(settings: ServeSettings) -> Service:
 
 
 def database_of(storage: Storage) -> Database:
-    """The database of a store; `ConfigError` for one in memory."""
+    """The database of a store; `ConfigError` for one in memory, which no other process could read."""
     return _shared(storage).database
 
 
 def _shared(storage: Storage) -> SharedStorage:
-    if not isinstance(storage, _WithDatabase):
-        raise ConfigError(Problem("store", "must be a database: sqlite:///path, or a path"))
-    return cast("SharedStorage", storage)
+    if not isinstance(storage, SharedStorage) or isinstance(storage, InMemoryStorage):
+        raise ConfigError(
+            Problem("store", "memory:// ends with this process; use a path, sqlite:///path or postgresql://")
+        )
+    return storage
 
 
 def _wire(settings: ServeSettings, storage: SharedStorage, engine: RunEngine) -> Service:
