@@ -564,7 +564,7 @@ def test_an_unknown_behaviour_is_a_model_that_does_not_exist() -> None:
     async def talk(post: Post) -> None:
         for refused in (await post("fake-judge/nonsense"), await post(path="/nonsense/v1/chat/completions")):
             assert refused.status == 404
-            assert "no behaviour 'nonsense'; there are perfect, " in refused.data["error"]["message"]
+            assert "unknown behaviour 'nonsense'; use one of perfect, " in refused.data["error"]["message"]
         assert (await post("fake-judge/honest?sd=much")).status == 404
         assert (await post(path="/v1/elsewhere")).status == 404
 
@@ -680,7 +680,7 @@ def test_a_script_says_it_all(tmp_path: Path) -> None:
     [
         ({"sede": 7}, "unknown field `sede`"),
         ({"items": {"17-a": 8}}, "the quality 8.0 is not in 0..1"),
-        ({"rules": [{"behaviour": "nonsense"}]}, "no behaviour 'nonsense'"),
+        ({"rules": [{"behaviour": "nonsense"}]}, "unknown behaviour 'nonsense'"),
     ],
 )
 def test_a_wrong_script_is_refused_with_its_name(tmp_path: Path, wrong: object, why: str) -> None:

@@ -31,10 +31,10 @@ def test_replies_come_one_after_the_other_and_calls_are_kept() -> None:
     ]
 
 
-def test_a_script_that_has_ended_is_told() -> None:
+def test_a_call_after_the_last_reply_is_a_config_error() -> None:
     adapter = ScriptedAdapter(["one"])
     adapter.complete("a", CONFIG)
-    with pytest.raises(ConfigError, match=r"^scripted: was asked 2 times and has only 1 replies$"):
+    with pytest.raises(ConfigError, match=r"^scripted: was called 2 times and has only 1 replies$"):
         adapter.complete("b", CONFIG)
 
 

@@ -194,7 +194,7 @@ async def _grade_cases(
     from gradeline import graders
     from gradeline.engine.grade import SubmittedCase, grade_cases
     from gradeline.model import to_json
-    from gradeline.suite.cases import read_cases
+    from gradeline.suite.dataset import read_cases
     from gradeline.usercode.pool import WorkerLimits, WorkerPool
 
     if not cases.is_file():
@@ -232,7 +232,7 @@ def _is_python(grader: str) -> bool:
 
 
 def _code_spec(grader: str) -> CodeSpec:
-    from gradeline.usercode.loader import CodeSpec, CodeRequest
+    from gradeline.usercode.loader import CodeRequest, CodeSpec
 
     path, _, function = grader.partition(".py:")
     file = Path(path if path.endswith(".py") else f"{path}.py").resolve()

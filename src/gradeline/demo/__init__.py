@@ -14,7 +14,7 @@ from gradeline.engine.grade import SubmittedCase, UserGrader, grade_cases
 from gradeline.extractors import create as create_extractor
 from gradeline.graders import default_extractor, from_definition, run_grader
 from gradeline.model import GradeContext, Record, Response, Sample
-from gradeline.suite.cases import read_cases
+from gradeline.suite.dataset import read_cases
 from gradeline.usercode.loader import CodeRequest, CodeSpec
 from gradeline.usercode.pool import WorkerPool
 

@@ -1,4 +1,4 @@
-"""Counterparts for tests: what a suite, an adapter or a target can be run against."""
+"""Fakes for tests: a scripted adapter, a fake judge and a server with faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent that fails on purpose: one path for each way a server can hurt its client.
+"""An agent that fails on purpose: one path for each way in which a server can harm its client.
 
     async with FaultServer() as server:
         await call(server.url + "/truncated")
@@ -32,7 +32,7 @@ _DRIP_S = 0.05
 
 
 class ReceivedRequest(NamedTuple):
-    """A request as it came; header names are in lower case."""
+    """A request as received; header names are in lower case."""
 
     method: str
     path: str
@@ -43,11 +43,11 @@ class ReceivedRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request and the wire to answer it on."""
+    """One request and the connection to answer it on."""
 
     request: ReceivedRequest
     hit: int
-    """The how-manieth request for this path it is."""
+    """The number of this request among those for its path, from 1."""
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
@@ -56,13 +56,13 @@ class Exchange:
         await self.writer.drain()
 
     async def head(self, status: int = 200, **headers: object) -> None:
-        """The status line and headers; ``content_length`` stands for ``Content-Length``."""
-        lines = [f"HTTP/1.1 {status} Told So"]
+        """The status line and headers; ``content_length`` becomes ``Content-Length``."""
+        lines = [f"HTTP/1.1 {status} As Requested"]
         lines += [f"{name.replace('_', '-').title()}: {value}" for name, value in headers.items()]
         await self.send("\r\n".join([*lines, "", ""]).encode())
 
     async def reply(self, body: bytes, status: int = 200, **headers: object) -> None:
-        """A whole and sound answer."""
+        """A complete, valid response."""
         headers.setdefault("content_type", "application/json")
         if status in (204, 304):
             await self.head(status, **headers)
@@ -74,29 +74,29 @@ class Exchange:
         await self.send(b"%x\r\n%s\r\n" % (len(data), data))
 
     async def until_gone(self) -> None:
-        """Waits, silent, for the client to give up."""
+        """Wait, without sending, until the client disconnects."""
         while await self.reader.read(_MAX_HEAD):
             pass
 
     def reset(self) -> None:
-        """Closes with a TCP reset instead of a farewell."""
+        """Close the connection with a TCP reset."""
         self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
 
 
 class HangUpError(Exception):
-    """The answer is over, and so is its connection."""
+    """The response has ended, and the connection must be closed."""
 
 
 Fault = Callable[[Exchange, str], Awaitable[None]]
-"""Answers an exchange; the text is the step that follows the fault's name in the path.
+"""Answers an exchange; the string is the path segment after the fault's name.
 
-Further steps mean nothing to a fault: they tell requests apart, as each whole path has its own ``hits``.
+Further segments are ignored. They distinguish requests, as each whole path has its own ``hits``.
 """
 
 
 class FaultServer:
-    """Serves every fault on 127.0.0.1. ``hits`` counts requests per path, ``received`` keeps the last ones."""
+    """Serves every fault on 127.0.0.1. ``hits`` counts requests per path, ``received`` has the last ones."""
 
     def __init__(self, port: int = 0) -> None:
         self._port = port
@@ -130,7 +130,7 @@ class FaultServer:
         task.add_done_callback(self._serving.discard)
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answers until the client, or a fault, ends the connection."""
+        """Answer requests until the client or a fault ends the connection."""
         finished = False
         try:
             while True:
@@ -143,13 +143,13 @@ class FaultServer:
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
             pass
         finally:
-            # An end that is part of the fault must still deliver what was written before it.
+            # A fault that closes the connection must still deliver what was written before.
             (writer.close if finished else writer.transport.abort)()
 
 
 async def _receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> ReceivedRequest:
     start = await reader.readexactly(1)
-    if not start.isalpha():  # a TLS handshake, for one
+    if not start.isalpha():  # such as a TLS handshake
         writer.write(b"HTTP/1.1 400 Not HTTP\r\nContent-Length: 0\r\n\r\n")
         raise HangUpError
     lines = (start + await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
@@ -166,12 +166,12 @@ async def _answer(exchange: Exchange) -> None:
     fault = FAULTS.get(name)
     if fault is None:
         known = ", ".join(f"/{name}" for name in FAULTS)
-        await exchange.reply(json.dumps({"error": f"no such fault; there are {known}"}).encode(), 404)
+        await exchange.reply(json.dumps({"error": f"unknown fault; use one of {known}"}).encode(), 404)
     else:
         await fault(exchange, rest.partition("/")[0])
 
 
-def _said(text: object) -> bytes:
+def _response_body(text: object) -> bytes:
     return json.dumps({"response": text}).encode()
 
 
@@ -179,18 +179,18 @@ async def _ok(exchange: Exchange, _: str) -> None:
     """``{"response": …}`` with the ``input`` of a JSON body, else the body itself, else ``ok``."""
     text = exchange.request.body.decode(errors="replace")
     with contextlib.suppress(ValueError):
-        asked = json.loads(text)
-        text = asked["input"] if isinstance(asked, dict) and "input" in asked else text
-    await exchange.reply(_said(text or "ok"))
+        body = json.loads(text)
+        text = body["input"] if isinstance(body, dict) and "input" in body else text
+    await exchange.reply(_response_body(text or "ok"))
 
 
 async def _slow(exchange: Exchange, _: str) -> None:
     await asyncio.sleep(float(exchange.request.query.get("ms", "100")) / 1000)
-    await exchange.reply(_said("late"))
+    await exchange.reply(_response_body("late"))
 
 
 async def _hang(exchange: Exchange, _: str) -> None:
-    """``?after=n``: the tries before the n-th get a 503."""
+    """``?after=n``: requests before the n-th get a 503."""
     if exchange.hit < int(exchange.request.query.get("after", "1")):
         await exchange.reply(b'{"error": "not yet"}', 503)
     else:
@@ -198,7 +198,7 @@ async def _hang(exchange: Exchange, _: str) -> None:
 
 
 async def _drip(exchange: Exchange, _: str) -> None:
-    """One byte every 50 ms, for ever: no timeout per read ever strikes."""
+    """One byte every 50 ms without end: no read timeout is ever reached."""
     await exchange.head(content_length=_MEGABYTE)
     while True:
         await exchange.send(b" ")
@@ -241,15 +241,15 @@ async def _half_open(exchange: Exchange, _: str) -> None:
 
 async def _status(exchange: Exchange, code: str) -> None:
     """``/status/CODE``; with ``?echo=1`` the body holds the request's headers."""
-    said = dict(exchange.request.headers) if "echo" in exchange.request.query else f"status {code}"
-    await exchange.reply(json.dumps({"error": said}).encode(), int(code))
+    error = dict(exchange.request.headers) if "echo" in exchange.request.query else f"status {code}"
+    await exchange.reply(json.dumps({"error": error}).encode(), int(code))
 
 
 async def _retry_after(exchange: Exchange, form: str) -> None:
-    """429 (``?status=``) until the ``?after=``-th try; ``?s=`` are the seconds it asks for."""
+    """429 (``?status=``) before the ``?after=``-th request; ``?s=`` is the requested delay in seconds."""
     query = exchange.request.query
     if exchange.hit >= int(query.get("after", "2")):
-        await exchange.reply(_said("at last"))
+        await exchange.reply(_response_body("at last"))
         return
     seconds = int(query.get("s", "1"))
     values = {
@@ -259,8 +259,8 @@ async def _retry_after(exchange: Exchange, form: str) -> None:
         "huge": "1000000000",
         "garbage": "soon, perhaps",
     }
-    asked = {"retry_after": values[form]} if form in values else {}
-    await exchange.reply(b'{"error": "slow down"}', int(query.get("status", "429")), **asked)
+    headers = {"retry_after": values[form]} if form in values else {}
+    await exchange.reply(b'{"error": "slow down"}', int(query.get("status", "429")), **headers)
 
 
 async def _bad_json(exchange: Exchange, _: str) -> None:
@@ -300,8 +300,8 @@ async def _deep_json(exchange: Exchange, _: str) -> None:
 
 
 async def _encoded(exchange: Exchange, coding: str) -> None:
-    """A sound answer, packed: ``gzip``, ``members`` (gzip twice over), ``deflate``, ``raw``, else mislabelled."""
-    body = _said("packed " * 20_000)
+    """A valid compressed response: ``gzip``, ``members`` (two gzip members), ``deflate``, ``raw``; else mislabelled."""
+    body = _response_body("packed " * 20_000)
     half = len(body) // 2
     raw = zlib.compressobj(wbits=-zlib.MAX_WBITS)
     packed = {
@@ -321,10 +321,10 @@ async def _garbage(exchange: Exchange, _: str) -> None:
 
 
 async def _redirect(exchange: Exchange, _: str) -> None:
-    """``?to=`` the place (none: no Location), ``?status=`` (302)."""
+    """``?to=``: the Location (default: none), ``?status=`` (default 302)."""
     query = exchange.request.query
-    place = {"location": query["to"]} if "to" in query else {}
-    await exchange.reply(b"", int(query.get("status", "302")), **place)
+    headers = {"location": query["to"]} if "to" in query else {}
+    await exchange.reply(b"", int(query.get("status", "302")), **headers)
 
 
 async def _redirect_loop(exchange: Exchange, rest: str) -> None:
@@ -334,7 +334,7 @@ async def _redirect_loop(exchange: Exchange, rest: str) -> None:
 async def _redirect_chain(exchange: Exchange, length: str) -> None:
     left = int(length)
     if left == 0:
-        await exchange.reply(_said("arrived"))
+        await exchange.reply(_response_body("arrived"))
     else:
         await exchange.reply(b"", 307, location=f"/redirect-chain/{left - 1}")
 
@@ -409,7 +409,7 @@ async def _serve(port: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m gradeline.testing.fault_server", description=__doc__)
-    parser.add_argument("--port", type=int, default=0, help="0, the default, takes any free port")
+    parser.add_argument("--port", type=int, default=0, help="port (default 0: any free port)")
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(parser.parse_args().port))
 

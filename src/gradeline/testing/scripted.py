@@ -1,4 +1,4 @@
-"""An adapter that says what it was told to say: for tests of judges and of whatever else asks a model."""
+"""An adapter with scripted replies, for tests of judges and of other code that calls a model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradeline.model.response import Usage
 from gradeline.model.text import quote
 
 ScriptedReply = str | LLMResponse | BaseException
-"""A text, a whole response, or an error to raise."""
+"""The text of a response, a whole response, or an error to raise."""
 
 ScriptedReplies = (
     str | Iterable[ScriptedReply] | Mapping[str, ScriptedReply] | Callable[[str, RunConfig], ScriptedReply]
@@ -22,24 +22,24 @@ ScriptedReplies = (
 
 
 class ScriptedCall(NamedTuple):
-    """One call that was made; the prompt is a text where it came as one."""
+    """One call of the adapter; the prompt is a string where it was passed as one."""
 
     prompt: str | ChatRequest
     run_config: RunConfig
 
     @property
     def text(self) -> str:
-        """What the user said last."""
+        """The text of the last user message."""
         request = ChatRequest.of(self.prompt)
         return next((one.content for one in reversed(request.messages) if one.role == "user"), "")
 
 
 class ScriptedAdapter:
-    """Gives ``replies`` one after the other; safe among threads and tasks.
+    """Returns ``replies`` one after another; safe for threads and tasks.
 
-    A single text is the reply to everything; a mapping is asked by the prompt, a function by prompt and config; an
-    exception is raised. A script that has come to its end is a `ConfigError`. ``calls`` keeps what was asked. ``cost``
-    is what each call is charged against a budget, None for an unknown price.
+    A single string is the reply to every call; a mapping has replies by prompt; a function gets the prompt and the
+    config. An exception is raised. `ConfigError` when no reply is left. ``calls`` records the calls. Each call charges
+    ``cost`` to the budget; None is an unknown price.
     """
 
     def __init__(self, replies: ScriptedReplies, adapter_id: str = "scripted", *, cost: float | None = 0.0) -> None:
@@ -47,14 +47,14 @@ class ScriptedAdapter:
         self.calls: list[ScriptedCall] = []
         self._lock = Lock()
         self._cost = cost
-        self._say = self._sayer(replies)
+        self._next_reply = self._reply_function(replies)
 
     def complete(self, prompt: str | ChatRequest, run_config: RunConfig) -> LLMResponse:
         """The next reply."""
-        asked = ScriptedCall(prompt, run_config)
+        call = ScriptedCall(prompt, run_config)
         budget = run_config.budget
         if budget is None:
-            return self._reply(asked)
+            return self._reply(call)
         tokens = prompt_tokens(ChatRequest.of(prompt), run_config.system) + (run_config.max_tokens or 0)
         try:
             budget.admit(tokens=tokens, cost=self._cost)
@@ -62,7 +62,7 @@ class ScriptedAdapter:
             raise BudgetExceeded(f"{self.adapter_id}: {error}") from None
         usage = Usage(cost=self._cost)
         try:
-            response = self._reply(asked)
+            response = self._reply(call)
             usage = response.usage or usage
             return response
         finally:
@@ -72,22 +72,22 @@ class ScriptedAdapter:
         """The next reply."""
         return self.complete(prompt, run_config)
 
-    def _reply(self, asked: ScriptedCall) -> LLMResponse:
+    def _reply(self, call: ScriptedCall) -> LLMResponse:
         with self._lock:
-            self.calls.append(asked)
-            reply = self._say(asked)
+            self.calls.append(call)
+            reply = self._next_reply(call)
         if isinstance(reply, BaseException):
             raise reply
         response = LLMResponse(reply, finish_reason="stop") if isinstance(reply, str) else reply
-        return response if response.model is not None else replace(response, model=asked.run_config.model)
+        return response if response.model is not None else replace(response, model=call.run_config.model)
 
-    def _sayer(self, replies: ScriptedReplies) -> Callable[[ScriptedCall], ScriptedReply]:
+    def _reply_function(self, replies: ScriptedReplies) -> Callable[[ScriptedCall], ScriptedReply]:
         if isinstance(replies, str):
             return lambda _: replies
         if callable(replies):
-            return lambda asked: replies(asked.text, asked.run_config)
+            return lambda call: replies(call.text, call.run_config)
         if isinstance(replies, Mapping):
-            return lambda asked: self._known(replies, asked.text)
+            return lambda call: self._known(replies, call.text)
         remaining = iter(replies)
         return lambda _: self._next(remaining)
 
@@ -99,5 +99,5 @@ class ScriptedAdapter:
     def _next(self, remaining: Iterable[ScriptedReply]) -> ScriptedReply:
         for reply in remaining:
             return reply
-        asked = len(self.calls)
-        raise ConfigError(Problem(self.adapter_id, f"was asked {asked} times and has only {asked - 1} replies"))
+        calls = len(self.calls)
+        raise ConfigError(Problem(self.adapter_id, f"was called {calls} times and has only {calls - 1} replies"))

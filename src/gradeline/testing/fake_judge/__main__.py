@@ -20,8 +20,8 @@ def _judge(args: argparse.Namespace) -> FakeJudge:
     else:
         judge = FakeJudge(seed=args.seed or 0, port=args.port)
     if args.behaviour is not None:
-        told = json.loads(args.behaviour) if args.behaviour.lstrip().startswith("{") else args.behaviour
-        judge.behaviour = read_behaviour(told, judge.behaviour)
+        behaviour = json.loads(args.behaviour) if args.behaviour.lstrip().startswith("{") else args.behaviour
+        judge.behaviour = read_behaviour(behaviour, judge.behaviour)
     if args.items is not None:
         judge.items = read_truths(json.loads(args.items.read_bytes()))
     return judge
@@ -36,11 +36,11 @@ async def _serve(judge: FakeJudge) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m gradeline.testing.fake_judge", description="Serve a fake judge.")
-    parser.add_argument("--port", type=int, default=0, help="0, the default, takes any free port")
-    parser.add_argument("--seed", type=int, help="0; the script's, where one is given")
-    parser.add_argument("--behaviour", help="a JSON object, or a name such as position,b=0.3")
-    parser.add_argument("--items", type=Path, help="a JSON file: the quality of each item")
-    parser.add_argument("--script", type=Path, help="a JSON file: seed, behaviour, items, rules")
+    parser.add_argument("--port", type=int, default=0, help="port (default 0: any free port)")
+    parser.add_argument("--seed", type=int, help="random seed (default: the script's, else 0)")
+    parser.add_argument("--behaviour", help="behaviour as a JSON object or a name such as position,b=0.3")
+    parser.add_argument("--items", type=Path, help="JSON file with the quality of each item")
+    parser.add_argument("--script", type=Path, help="JSON file with seed, behaviour, items and rules")
     args = parser.parse_args()
     try:
         judge = _judge(args)

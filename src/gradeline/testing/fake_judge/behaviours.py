@@ -1,4 +1,4 @@
-"""What a fake judge does wrong and how often, given as JSON or by name, and the reply shapes that models get wrong."""
+"""What a fake judge does wrong and how often, as JSON or by name, and the malformed reply shapes of models."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Field = tuple[str, object]
 
 
 class ReplyDraft(NamedTuple):
-    """A verdict about to be put into words."""
+    """A verdict before it is rendered as text."""
 
     fields: tuple[Field, ...]
     """The reply's keys and values, in order."""
     key: str
-    """The field that holds the verdict."""
+    """The field with the verdict."""
     notes: str
-    """The field that holds the reasons; it may be missing among the fields."""
+    """The field with the reasons; it may be missing from the fields."""
     other: object
     """A verdict that contradicts this one."""
     share: float
@@ -33,42 +33,42 @@ class ReplyDraft(NamedTuple):
     high: float = 1.0
     pair: bool = False
     brackets: bool = False
-    """Whether the verdict is ``[[in brackets]]`` after the reasons, not JSON."""
+    """True for a verdict ``[[in brackets]]`` after the reasons, instead of JSON."""
 
     @property
     def value(self) -> object:
         return dict(self.fields)[self.key]
 
-    def told(self, value: object) -> ReplyDraft:
-        """The same with another verdict."""
+    def with_verdict(self, value: object) -> ReplyDraft:
+        """The draft with another verdict."""
         return self._replace(fields=tuple((key, value if key == self.key else old) for key, old in self.fields))
 
-    def noted(self, notes: str) -> ReplyDraft:
-        """The same with other reasons."""
+    def with_notes(self, notes: str) -> ReplyDraft:
+        """The draft with other reasons."""
         rest = tuple(field for field in self.fields if field[0] != self.notes)
         return self._replace(fields=(*rest, (self.notes, notes)))
 
     def text(self) -> str:
         if not self.brackets:
             return _object(self.fields)
-        said = self.value if isinstance(self.value, str) else json.dumps(self.value)
-        return f"{dict(self.fields).get(self.notes, '')}\n\n[[{said}]]"
+        verdict = self.value if isinstance(self.value, str) else json.dumps(self.value)
+        return f"{dict(self.fields).get(self.notes, '')}\n\n[[{verdict}]]"
 
 
 class RenderedReply(NamedTuple):
-    """A reply's words, and how they ended."""
+    """The text of a reply and its finish reason."""
 
     text: str | None
     finish: FinishReason = "stop"
     refusal: str | None = None
     calls: bool = False
-    """Whether the words are a tool call's arguments."""
+    """True if the text is the arguments of a tool call."""
     missing: bool = False
-    """Whether there is no choice at all."""
+    """True if the response has no choice at all."""
 
 
 ReplyShape = Callable[[ReplyDraft, int], RenderedReply]
-"""Words a draft; the number is how many tokens a long reply has."""
+"""Renders a draft; the number is the length of a long reply in tokens."""
 
 
 def _object(fields: tuple[Field, ...]) -> str:
@@ -84,12 +84,12 @@ def _around(before: str, after: str) -> ReplyShape:
 
 
 def _with_value(score: Callable[[ReplyDraft], object], label: object) -> ReplyShape:
-    """Another value: made from a score, or in place of the winner of a pair."""
-    return lambda draft, _: RenderedReply(draft.told(label if draft.pair else score(draft)).text())
+    """Another value: derived from the score, or a label instead of the winner of a pair."""
+    return lambda draft, _: RenderedReply(draft.with_verdict(label if draft.pair else score(draft)).text())
 
 
 def _with_notes(notes: Callable[[ReplyDraft], str]) -> ReplyShape:
-    return lambda draft, _: RenderedReply(draft.noted(notes(draft)).text())
+    return lambda draft, _: RenderedReply(draft.with_notes(notes(draft)).text())
 
 
 def _single_quotes(draft: ReplyDraft, _: int) -> RenderedReply:
@@ -109,7 +109,7 @@ def _invalid(draft: ReplyDraft, _: int) -> RenderedReply:
 
 
 def _two_objects(draft: ReplyDraft, _: int) -> RenderedReply:
-    return RenderedReply(f"{draft.text()}\n{draft.told(draft.other).text()}")
+    return RenderedReply(f"{draft.text()}\n{draft.with_verdict(draft.other).text()}")
 
 
 def _same_twice(draft: ReplyDraft, _: int) -> RenderedReply:
@@ -117,11 +117,13 @@ def _same_twice(draft: ReplyDraft, _: int) -> RenderedReply:
 
 
 def _echoed(draft: ReplyDraft, _: int) -> RenderedReply:
-    return RenderedReply(f"The format is {draft.told(draft.other).noted('why').text()}.\n\n{draft.text()}")
+    return RenderedReply(f"The format is {draft.with_verdict(draft.other).with_notes('why').text()}.\n\n{draft.text()}")
 
 
 def _missing_key(draft: ReplyDraft, _: int) -> RenderedReply:
-    return RenderedReply(_object(tuple(field for field in draft.noted("No verdict.").fields if field[0] != draft.key)))
+    return RenderedReply(
+        _object(tuple(field for field in draft.with_notes("No verdict.").fields if field[0] != draft.key))
+    )
 
 
 def _duplicate_key(draft: ReplyDraft, _: int) -> RenderedReply:
@@ -133,16 +135,16 @@ def _nested(draft: ReplyDraft, _: int) -> RenderedReply:
 
 
 def _raw_control(draft: ReplyDraft, _: int) -> RenderedReply:
-    """A line break in a string, as it is: strict JSON has it escaped."""
-    return RenderedReply(draft.noted("two@lines").text().replace("@", "\n"))
+    """An unescaped line break in a string, which strict JSON forbids."""
+    return RenderedReply(draft.with_notes("two@lines").text().replace("@", "\n"))
 
 
 def _long(draft: ReplyDraft, tokens: int) -> RenderedReply:
-    return RenderedReply(draft.noted("word " * tokens).text())
+    return RenderedReply(draft.with_notes("word " * tokens).text())
 
 
 def _cut(draft: ReplyDraft, _: int) -> RenderedReply:
-    text = draft.noted("Cut off before the end").text()
+    text = draft.with_notes("Cut off before the end").text()
     return RenderedReply(text[: len(text) - 12], "length")
 
 
@@ -180,7 +182,7 @@ SHAPES: Mapping[str, ReplyShape] = {
     "notes-huge": _with_notes(lambda _: "On and on. " * 20_000),
     "notes-control": _with_notes(lambda _: "a bell \x07, a NUL \x00, an escape \x1b[31m, and \u202e backwards"),
     "notes-raw-control": _raw_control,
-    "notes-json": _with_notes(lambda draft: f"In short: {draft.told(draft.other).text()}"),
+    "notes-json": _with_notes(lambda draft: f"In short: {draft.with_verdict(draft.other).text()}"),
     "long": _long,
     "refusal-text": lambda _draft, _tokens: RenderedReply(REFUSAL),
     "refusal": lambda _draft, _tokens: RenderedReply(None, "refusal", REFUSAL),
@@ -192,7 +194,7 @@ SHAPES: Mapping[str, ReplyShape] = {
     "no-choices": lambda _draft, _tokens: RenderedReply(None, missing=True),
     "tool-call": lambda draft, _: RenderedReply(draft.text(), calls=True),
 }
-"""The odd replies, by name."""
+"""The malformed or unusual replies, by name."""
 
 
 MODEL_PREFIX = "fake-judge/"
@@ -202,87 +204,87 @@ _SHARES = ("accuracy", "sensitivity", "specificity", "injection", "retest_flip",
 
 
 class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The default judges without error and answers with bare JSON."""
+    """How a fake judge behaves. By default it judges without error and replies with plain JSON."""
 
     scores: Literal["true", "constant", "random", "inverted"] = "true"
-    """Where scores come from; ``inverted`` is one minus the truth."""
+    """The source of the scores; ``inverted`` is one minus the truth."""
     constant: float = 0.8
     accuracy: float | None = None
-    """The share of pairs, or of passes and fails, that it gets right."""
+    """The share of pairs, or of passes and fails, that it judges correctly."""
     sensitivity: float | None = None
-    """The share of good answers (quality ≥ 0.5) that it calls good; the others get one minus their quality."""
+    """The share of good answers (quality ≥ 0.5) that it judges correctly; the others get one minus their quality."""
     specificity: float | None = None
     arm_sensitivity: dict[str, float] = {}
     arm_specificity: dict[str, float] = {}
-    """Other shares for the answers of an arm."""
+    """Different shares for the answers of an arm."""
     sd: float = 0.0
-    """Of the normal noise on a score; a repeated question gets the same noise."""
+    """Standard deviation of the noise on a score; a repeated question gets the same noise."""
     retest_sd: float = 0.0
-    """Of the noise that differs on each repeat, at temperature 0 and with a seed too."""
+    """Standard deviation of the noise that differs on each repeat, even at temperature 0 and with a seed."""
     retest_flip: float = 0.0
-    """How often a repeat turns the verdict on a pair round."""
+    """The share of repeats that reverse the verdict on a pair."""
     offset: float = 0.0
     """Added to every score."""
     slope: float = 1.0
-    """Stretches scores away from 0.5, or towards it."""
+    """Factor on a score's distance from 0.5."""
     compress: tuple[float, float] | None = None
-    """The range that 0..1 is squeezed into."""
+    """The range to which scores of 0..1 are scaled."""
     levels: int | None = None
-    """How many different scores it gives: 3 are 0, 0.5 and 1."""
+    """The number of different scores: 3 are 0, 0.5 and 1."""
     digits: int = 2
-    """Of a score, where ``levels`` does not say."""
+    """Decimal places of a score where ``levels`` is not set."""
     position_bias: float = 0.0
-    """How often it picks the first answer shown unread; below 0, the second."""
+    """The share of pairs where it picks the first answer whatever its quality; negative: the second."""
     length_bias: float = 0.0
     """Added for each doubling of an answer's length."""
     length_reference: int = 200
-    """The characters that no length bias adds to, for answers whose own length the truth does not tell."""
+    """The length in characters with no bias, for answers whose `Truth` has no length."""
     format_bias: float = 0.0
-    """Added for Markdown, lists, bold, emoji."""
+    """Added for Markdown, lists, bold and emoji."""
     self_preference: float = 0.0
     """Added for answers of its own family."""
     family: str = "fake"
     authority_bias: float = 0.0
-    """Added where an answer appeals to experts, to most people, or to a paper."""
+    """Added for answers that appeal to experts, to the majority or to a paper."""
     injection: float = 0.0
-    """How often it obeys an answer that tells it what to say."""
+    """The share of prompt injections that it obeys."""
     tie_margin: float = 0.0
-    """Pairs whose scores differ by no more are ties."""
+    """The largest difference of scores that is a tie."""
     drift: float = 0.0
     """Added to every score from the call ``drift_after`` on."""
     drift_after: int | None = None
     drift_fingerprint: bool = False
-    """Whether the drift changes the system fingerprint."""
+    """True if the drift also changes the system fingerprint."""
 
     form: Literal["auto", "quality_score", "score", "winner", "rating", "verdict"] = "auto"
-    """The reply's form; ``auto`` reads it off the request."""
+    """The reply's form; ``auto`` derives it from the request."""
     replies: dict[str, float] = {}
-    """The share of replies with each odd shape."""
+    """The share of replies with each of the `SHAPES`."""
     notes_tokens: int = 600
-    """How long the reply of the shape ``long`` is."""
+    """The length in tokens of a reply of the shape ``long``."""
     score_tokens: Literal["whole", "split"] = "whole"
-    """Whether a score is one token, or one for each character."""
+    """Whether a score is one token or one token per character."""
     spread: float = 0.1
-    """The standard deviation of the score distribution that log-probabilities show."""
+    """Standard deviation of the score distribution in the log-probabilities."""
     usage: Literal["true", "missing", "zero"] = "true"
     cached_share: float = 0.0
-    """The share of prompt tokens that the usage calls cached."""
+    """The share of prompt tokens that the usage reports as cached."""
     echo_model: str | None = None
-    """The model that replies name instead of the one asked for."""
+    """The model that replies name instead of the requested one."""
     fingerprint: str = "fp_fake_1"
     unsupported: tuple[str, ...] = ()
-    """Parameters that it refuses with 400."""
+    """Parameters that it rejects with 400."""
 
     faults: tuple[str, ...] = ()
-    """What the tries of one request meet, in turn; ``ok`` answers, and so do all further tries."""
+    """The faults of the first attempts of each request, in order; ``ok`` and all later attempts succeed."""
     fault_rates: dict[str, float] = {}
-    """The share of requests that meet a fault."""
+    """The share of requests with each fault."""
     fault_tries: int = 1
-    """How many tries of such a request meet it; 0: all."""
+    """The number of attempts of such a request that have the fault; 0: all."""
     retry_after_s: float = 1.0
-    """What a 429 asks for."""
+    """The Retry-After of a 429 in seconds."""
     delay_s: float = 0.2
-    """How long the slow faults wait."""
+    """The delay of the slow faults in seconds."""
 
     def __post_init__(self) -> None:
         problems = [*self._out_of_range(), *self._unknown_names()]
@@ -305,7 +307,7 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             if sum(getattr(self, name).values()) > 1 + 1e-9
         ]
         if self.levels is not None and self.levels < 2:
-            problems.append(f"levels is {self.levels}; there must be 2 or more")
+            problems.append(f"levels is {self.levels}; it must be 2 or more")
         if not 1 <= self.digits <= 4:
             problems.append(f"digits is {self.digits}, not in 1..4")
         return problems
@@ -318,7 +320,7 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             ("unsupported", self.unsupported, CAPABILITIES),
         ]
         return [
-            f"{field}: no {name!r}; there are {', '.join(sorted(known))}"
+            f"{field}: unknown name {name!r}; use one of {', '.join(sorted(known))}"
             for field, names, known in named
             for name in names
             if name not in known
@@ -332,36 +334,36 @@ _HINTS = get_type_hints(Behaviour)
 
 
 def read_behaviour(data: object, base: Behaviour | None = None) -> Behaviour:
-    """A behaviour from its JSON form or its name, laid over another; `ValueError` says what is wrong with it."""
+    """Read a behaviour from JSON or from its name, as changes to a base; `ValueError` where it is invalid."""
     fields = named_fields(data) if isinstance(data, str) else data
     if not isinstance(fields, Mapping):
         raise ValueError(f"a behaviour is an object or a name, not {data!r}")
     try:
         return msgspec.convert({**msgspec.structs.asdict(base or Behaviour()), **fields}, Behaviour)
     except msgspec.ValidationError as error:
-        raise ValueError(f"no behaviour: {error}") from error
+        raise ValueError(f"invalid behaviour: {error}") from error
 
 
 def named_fields(name: str) -> Fields:
     """The fields of ``position``, ``position?b=0.3&sd=0.1``, ``position,b=0.3+fenced,rate=0.5`` and the like.
 
-    A parameter is one of the named behaviour, or a field of `Behaviour`; texts of a list are joined by ``|``.
+    A parameter is one of the named behaviour, or a field of `Behaviour`; the items of a list are separated by ``|``.
     """
     fields: Fields = {}
     for part in name.split("+"):
         head, *pairs = re.split("[?&,]", part)
-        told = dict(pair.partition("=")[::2] for pair in pairs if pair)
+        parameters = dict(pair.partition("=")[::2] for pair in pairs if pair)
         preset = _preset(head)
-        own = {key: told.pop(key) for key in inspect.signature(preset).parameters if key in told}
-        unknown = sorted(set(told) - set(_HINTS))
+        own = {key: parameters.pop(key) for key in inspect.signature(preset).parameters if key in parameters}
+        unknown = sorted(set(parameters) - set(_HINTS))
         if unknown:
             known = [*inspect.signature(preset).parameters, *_HINTS]
             raise ValueError(f"{head!r} has no parameter {', '.join(unknown)}; it has {', '.join(known)}")
         try:
-            new = {**preset(**{key: _value(text) for key, text in own.items()}), **_fields(told)}
+            new = {**preset(**{key: _value(text) for key, text in own.items()}), **_fields(parameters)}
         except TypeError as error:
             raise ValueError(f"{part!r}: {error}") from error
-        for key in ("replies", "fault_rates"):  # several shapes and faults add up
+        for key in ("replies", "fault_rates"):  # shapes and faults of several parts are combined
             if key in new and key in fields:
                 new[key] = {**_map(fields[key]), **_map(new[key])}
         fields |= new
@@ -375,11 +377,11 @@ def _preset(name: str) -> Callable[..., Fields]:
         return lambda rate=1.0: {"replies": {name: rate}}
     if name in FAULTS:
         return lambda rate=1.0, tries=0: {"fault_rates": {name: rate}, "fault_tries": tries}
-    raise ValueError(f"no behaviour {name!r}; there are {', '.join(behaviour_names())}")
+    raise ValueError(f"unknown behaviour {name!r}; use one of {', '.join(behaviour_names())}")
 
 
 def behaviour_names() -> list[str]:
-    """All that `named_fields` knows."""
+    """All names that `named_fields` accepts."""
     return [*PRESETS, *SHAPES, *FAULTS]
 
 
@@ -394,9 +396,9 @@ def _map(value: object) -> dict[str, object]:
     return dict(value) if isinstance(value, Mapping) else {}
 
 
-def _fields(told: Mapping[str, str]) -> Fields:
+def _fields(parameters: Mapping[str, str]) -> Fields:
     fields: Fields = {}
-    for name, text in told.items():
+    for name, text in parameters.items():
         kind = get_origin(_HINTS[name])
         if kind is tuple:
             fields[name] = text.split("|")
@@ -448,4 +450,4 @@ PRESETS: Mapping[str, Callable[..., Fields]] = {
     "unsupported": lambda param="seed": {"unsupported": str(param).split("|")},
     "split-tokens": lambda: {"score_tokens": "split"},
 }
-"""The behaviours that have a name and parameters of their own; each shape and each fault has one too."""
+"""Named behaviours with their parameters; the names of shapes and faults are behaviours too."""

@@ -42,7 +42,7 @@ _SCALE = re.compile(r"(?:scale of|between|from)\s+(\d+)\s*(?:to|and|-|–)\s*(\d
 
 
 class ScoreGrid(NamedTuple):
-    """The scores that can be told."""
+    """The scores that a reply can state."""
 
     steps: int
     low: float = 0.0
@@ -61,7 +61,7 @@ class ScoreGrid(NamedTuple):
 
 
 class ReplyForm(NamedTuple):
-    """A reply's form."""
+    """The form of a reply: its fields and the range or labels of its verdict."""
 
     pair: bool
     key: str
@@ -70,11 +70,11 @@ class ReplyForm(NamedTuple):
     high: float = 1.0
     whole: bool = False
     labels: tuple[str, str, str] = ("A", "B", "tie")
-    """For the first answer shown, the second, and neither."""
+    """The labels for the first answer, the second, and a tie."""
     brackets: bool = False
     schema: Schema | None = None
     checks: tuple[str, ...] = ()
-    """The yes/no questions of a checklist; then there is no score of its own."""
+    """The yes/no questions of a checklist, which replace the score."""
 
     def grid(self, digits: int, levels: int | None) -> ScoreGrid:
         if self.checks:
@@ -94,7 +94,7 @@ FORMS: Mapping[str, ReplyForm] = {
 
 
 def choose_form(name: str, schema: Schema | None, around: str, shown: Sequence[ShownAnswer]) -> ReplyForm:
-    """The form of the reply; ``around`` is the prompt without its answers."""
+    """The form of the reply, from the schema or else from the prompt without its answers (``around``)."""
     if name != "auto":
         return FORMS[name]
     if schema is not None:
@@ -107,13 +107,13 @@ def choose_form(name: str, schema: Schema | None, around: str, shown: Sequence[S
 def draft_reply(
     form: ReplyForm, verdict: FakeVerdict, grid: ScoreGrid, shown: Sequence[ShownAnswer], draws: Draws
 ) -> ReplyDraft:
-    """The reply, not yet in words; ``draws`` say which points of a checklist are met, else the first are."""
+    """The draft of the reply; ``draws`` choose which questions of a checklist are met, by default the first ones."""
     number = grid.number(grid.nearest(verdict.score))
     value: object = _label(form.labels, verdict.winner) if form.pair else number
     if form.schema is not None:
         filled = {name: _fill(name, part, verdict, shown) for name, part in _properties(form.schema).items()}
-        told = _checked(form, grid.nearest(verdict.score), draws) if form.checks else {form.key: value}
-        fields = tuple({**filled, **told}.items())
+        verdict_fields = _checked(form, grid.nearest(verdict.score), draws) if form.checks else {form.key: value}
+        fields = tuple({**filled, **verdict_fields}.items())
     else:
         fields = ((form.key, value), (form.notes, NOTES)) if form.notes else ((form.key, value),)
     return ReplyDraft(
@@ -130,7 +130,7 @@ def draft_reply(
 
 
 def _checked(form: ReplyForm, met: int, draws: Draws | None) -> dict[str, object]:
-    """So many questions are answered by yes; which ones is drawn."""
+    """The answers to a checklist with this number of yes, chosen by ``draws``."""
     drawn = sorted(form.checks, key=lambda name: draws.uniform(f"check {name}") if draws else 0.0)
     return {name: name in drawn[:met] for name in form.checks}
 
@@ -203,7 +203,7 @@ def _range(schema: Schema) -> tuple[float, float, bool]:
 
 
 def _pair_labels(schema: Schema, shown: Sequence[ShownAnswer]) -> tuple[str, str, str] | None:
-    """The labels of an enumeration that names two answers: as their fences do, else in its own order."""
+    """The labels of an enum that names two answers: ordered by their fences, else in the order of the enum."""
     names = [name for name in schema.get("enum") or () if isinstance(name, str)]
     ties = [name for name in names if _TIE.match(name)]
     sides = [name for name in names if name not in ties]
@@ -216,7 +216,7 @@ def _pair_labels(schema: Schema, shown: Sequence[ShownAnswer]) -> tuple[str, str
 
 
 def _fill(name: str, schema: Schema, verdict: FakeVerdict, shown: Sequence[ShownAnswer]) -> object:
-    """A value that fits a part of a schema."""
+    """A value that matches a part of a schema."""
     scores = [*verdict.scores, verdict.score, verdict.score]
     share = scores[0] if _FIRST.search(name) else scores[1] if _SECOND.search(name) else verdict.score
     if "enum" in schema:
@@ -248,7 +248,7 @@ _NEGLIGIBLE = 1e-9
 _CERTAIN = -1e-6
 
 WeightedText = tuple[str, float]
-"""A text and its probability."""
+"""A string and its probability."""
 
 
 def count_tokens(text: str) -> int:
@@ -256,7 +256,7 @@ def count_tokens(text: str) -> int:
 
 
 def score_distribution(grid: ScoreGrid, score: float, spread: float) -> list[WeightedText]:
-    """How likely each score that can be told is."""
+    """The probability of each score that a reply can state."""
     likely = _probabilities(grid, score, spread)
     return [(json.dumps(grid.number(step)), probability) for step, probability in enumerate(likely)]
 
@@ -268,18 +268,18 @@ def expected_score(grid: ScoreGrid, score: float, spread: float) -> float:
 
 
 def _probabilities(grid: ScoreGrid, score: float, spread: float) -> list[float]:
-    """A normal curve around the judge's opinion, on the steps of the grid."""
+    """A normal curve around the score, on the steps of the grid."""
     middle = score * (grid.steps - 1)
     width = max(spread * (grid.steps - 1), 1e-3)
     weights = [exp(-(((step - middle) / width) ** 2) / 2) for step in range(grid.steps)]
-    if not sum(weights):  # so narrow a curve that it falls between two steps
+    if not sum(weights):  # the curve is narrower than the steps
         weights[grid.nearest(score)] = 1.0
     total = sum(weights)
     return [weight / total for weight in weights]
 
 
 def label_distribution(form: ReplyForm, verdict: FakeVerdict, spread: float) -> list[WeightedText]:
-    """How likely each side of a pair is; the one chosen is the likeliest, if only just."""
+    """The probability of each label of a pair; the chosen one has the highest, at least 0.55."""
     if verdict.winner == "tie":
         return list(zip(form.labels, (0.2, 0.2, 0.6), strict=True))
     chosen = max(0.55, 1 / (1 + exp(-min(abs(verdict.margin) / max(spread, 1e-3), 50.0))))
@@ -288,10 +288,9 @@ def label_distribution(form: ReplyForm, verdict: FakeVerdict, spread: float) -> 
 
 
 def tokenise(text: str, at: int, value: str, likely: Sequence[WeightedText], *, split: bool) -> tuple[Token, ...]:
-    """The tokens of a text; those of the value that starts ``at`` carry alternatives.
+    """The tokens of a text; those of the value that starts ``at`` have alternatives.
 
-    Split, the value is one token for each character, and each character's alternatives are those after the
-    characters before it.
+    With ``split`` the value is one token per character, and the alternatives of each continue the characters before it.
     """
     if at < 0:
         return tuple(_certain(found) for found in _TOKEN.findall(text))
@@ -310,12 +309,12 @@ def _certain(text: str) -> Token:
 
 
 def _token(value: str, start: int, end: int | None, likely: Sequence[WeightedText]) -> Token:
-    """A part of the value, beside the parts that other texts with the same beginning have in its place."""
+    """A part of the value, with the corresponding parts of other values with the same beginning as alternatives."""
     chosen = value[start:end]
     shares: dict[str, float] = {}
-    for told, probability in likely:
-        part = told[start:end]
-        if part and told.startswith(value[:start]):
+    for text, probability in likely:
+        part = text[start:end]
+        if part and text.startswith(value[:start]):
             shares[part] = shares.get(part, 0.0) + probability
     total = sum(shares.values())
     if not total:
@@ -329,27 +328,27 @@ _TOOL = "record_verdict"
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said about a question, and what would have been true."""
+    """The verdict on a question, and the true one."""
 
     question: str
     """A digest of the model and the prompt; the same for every repeat."""
     model: str
     items: tuple[str, ...]
-    """The answers shown, in order."""
+    """The items of the answers, in their order in the prompt."""
     qualities: tuple[float, ...]
     pair: bool
-    """Whether the better of two answers was asked for, or a score."""
+    """True for the better of two answers, False for a score."""
     true_winner: Winner | None
-    """The better of the first two answers shown; None where there is one only."""
+    """The better of the first two answers; None for a single answer."""
     winner: Winner | None
-    """Who won; None where no winner was asked for."""
+    """The winner; None for a score."""
     score: float
-    """In 0..1, rounded as the reply has it; of the first answer, where the better of two was asked for."""
+    """In 0..1, rounded as in the reply; for a pair, the score of the first answer."""
     expected: float | None
-    """The mean of the scores by their log-probabilities; None where these were not asked for."""
+    """The mean score by the log-probabilities; None where these were not requested."""
     causes: tuple[str, ...]
     shape: str
-    """How it was said: ``plain``, or one of the odd shapes."""
+    """How it was rendered: ``plain``, or one of the odd shapes."""
     choice: int = 0
     sighting: int = 0
     call: int = 0
@@ -358,7 +357,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 class Question(NamedTuple):
     """A request understood."""
 
-    asked: JudgeRequest
+    request: JudgeRequest
     prompt: ParsedPrompt
     form: ReplyForm
     digest: str
@@ -367,22 +366,22 @@ class Question(NamedTuple):
         return Draws(seed, self.digest)
 
     def sample(self, choice: int) -> str:
-        """What tells a sample from others: nothing at temperature 0, else the seed asked for and the choice."""
-        if self.asked.temperature == 0:
+        """Distinguishes samples: empty at temperature 0, else the requested seed and the choice."""
+        if self.request.temperature == 0:
             return ""
-        return f"#{'' if self.asked.seed is None else self.asked.seed}#{choice}"
+        return f"#{'' if self.request.seed is None else self.request.seed}#{choice}"
 
 
-def read_question(asked: JudgeRequest, prompt: ParsedPrompt, behaviour: Behaviour) -> Question:
-    """Finds the reply that is wanted."""
-    schema = asked.forced_tool.schema if asked.forced_tool else asked.schema
+def read_question(request: JudgeRequest, prompt: ParsedPrompt, behaviour: Behaviour) -> Question:
+    """Find the answers and the form of the reply."""
+    schema = request.forced_tool.schema if request.forced_tool else request.schema
     form = choose_form(behaviour.form, schema, prompt.around, prompt.shown)
-    digest = blake2b(f"{asked.model}\0{prompt.key}".encode(errors="surrogatepass"), digest_size=8).hexdigest()
-    return Question(asked, prompt, form, digest)
+    digest = blake2b(f"{request.model}\0{prompt.key}".encode(errors="surrogatepass"), digest_size=8).hexdigest()
+    return Question(request, prompt, form, digest)
 
 
 def fault_of(question: Question, behaviour: Behaviour, seed: int, attempt: int) -> str | None:
-    """What the attempt (from 1) at a request meets instead of an answer; None: nothing."""
+    """The fault of this attempt (from 1) at a request; None: no fault."""
     planned = len(behaviour.faults)
     if attempt <= planned:
         fault = behaviour.faults[attempt - 1]
@@ -401,15 +400,15 @@ def predict(
     choice: int = 0,
     sighting: int = 0,
     call: int = 0,
-    **asked: Any,
+    **request: Any,
 ) -> Decision:
     """The decision on a prompt, as a server with this seed makes it.
 
-    Further arguments are those of `JudgeRequest`; the model is ``fake-judge`` and the temperature 0 unless told.
+    Further arguments are those of `JudgeRequest`; by default the model is ``fake-judge`` and the temperature 0.
     """
-    told = behaviour if isinstance(behaviour, Behaviour) else read_behaviour(behaviour)
-    question = _question(prompt, told, items or {}, asked)
-    return judge(question, told, seed, choice=choice, sighting=sighting, call=call)[0]
+    resolved = behaviour if isinstance(behaviour, Behaviour) else read_behaviour(behaviour)
+    question = _question(prompt, resolved, items or {}, request)
+    return judge(question, resolved, seed, choice=choice, sighting=sighting, call=call)[0]
 
 
 def predict_fault(
@@ -419,87 +418,87 @@ def predict_fault(
     items: Truths | None = None,
     *,
     attempt: int = 1,
-    **asked: Any,
+    **request: Any,
 ) -> str | None:
-    """What an attempt at a prompt meets instead of an answer; the arguments are those of `predict`."""
-    told = behaviour if isinstance(behaviour, Behaviour) else read_behaviour(behaviour)
-    return fault_of(_question(prompt, told, items or {}, asked), told, seed, attempt)
+    """The fault of an attempt at a prompt; None: no fault. The arguments are those of `predict`."""
+    resolved = behaviour if isinstance(behaviour, Behaviour) else read_behaviour(behaviour)
+    return fault_of(_question(prompt, resolved, items or {}, request), resolved, seed, attempt)
 
 
-def _question(prompt: str, behaviour: Behaviour, items: Truths, asked: dict[str, Any]) -> Question:
-    told = {"model": "fake-judge", "temperature": 0, **asked}
-    return read_question(JudgeRequest(text=prompt, **told), parse_prompt(prompt, items), behaviour)
+def _question(prompt: str, behaviour: Behaviour, items: Truths, request: dict[str, Any]) -> Question:
+    fields = {"model": "fake-judge", "temperature": 0, **request}
+    return read_question(JudgeRequest(text=prompt, **fields), parse_prompt(prompt, items), behaviour)
 
 
 def judge(
     question: Question, behaviour: Behaviour, seed: int, *, choice: int = 0, sighting: int = 0, call: int = 0
 ) -> tuple[Decision, ReplyChoice | None]:
-    """The decision and the reply of one choice; None where the odd shape is to have no choice."""
-    asked, prompt, form, digest = question
+    """The decision and the reply of one choice; None for the shape without choices."""
+    request, prompt, form, digest = question
     draws = question.draws(seed)
-    occasion = CallContext(question.sample(choice), sighting, call, choice)
-    verdict = decide(behaviour, prompt.shown, draws, occasion, pair=form.pair)
+    context = CallContext(question.sample(choice), sighting, call, choice)
+    verdict = decide(behaviour, prompt.shown, draws, context, pair=form.pair)
     grid = form.grid(behaviour.digits, behaviour.levels)
-    shape = draws.pick(f"shape{occasion.sample}", behaviour.replies)
-    drafted = draft_reply(form, verdict, grid, prompt.shown, draws)
-    said = SHAPES[shape](drafted, behaviour.notes_tokens) if shape else plain(drafted)
+    shape = draws.pick(f"shape{context.sample}", behaviour.replies)
+    draft = draft_reply(form, verdict, grid, prompt.shown, draws)
+    rendered = SHAPES[shape](draft, behaviour.notes_tokens) if shape else plain(draft)
     decision = Decision(
         question=digest,
-        model=asked.model,
+        model=request.model,
         items=tuple(one.item for one in prompt.shown),
         qualities=tuple(one.truth.quality for one in prompt.shown),
         pair=form.pair,
         true_winner=true_winner(prompt.shown),
         winner=verdict.winner if form.pair else None,
         score=grid.share(grid.nearest(verdict.score)),
-        expected=None if asked.top_logprobs is None else expected_score(grid, verdict.score, behaviour.spread),
+        expected=None if request.top_logprobs is None else expected_score(grid, verdict.score, behaviour.spread),
         causes=verdict.causes,
         shape=shape or "plain",
         choice=choice,
         sighting=sighting,
         call=call,
     )
-    return decision, None if said.missing else _reply(asked, behaviour, form, grid, verdict, drafted, said)
+    return decision, None if rendered.missing else _reply(request, behaviour, form, grid, verdict, draft, rendered)
 
 
 def _reply(
-    asked: JudgeRequest,
+    request: JudgeRequest,
     behaviour: Behaviour,
     form: ReplyForm,
     grid: ScoreGrid,
     verdict: FakeVerdict,
-    drafted: ReplyDraft,
-    said: RenderedReply,
+    draft: ReplyDraft,
+    rendered: RenderedReply,
 ) -> ReplyChoice:
-    if said.text is None:
-        return ReplyChoice(None, said.finish, said.refusal)
-    tokens = _tokens(asked, behaviour, form, grid, verdict, drafted, said.text)
-    finish = said.finish
-    if asked.max_tokens is not None and len(tokens) > asked.max_tokens:
-        tokens, finish = tokens[: asked.max_tokens], "length"
+    if rendered.text is None:
+        return ReplyChoice(None, rendered.finish, rendered.refusal)
+    tokens = _tokens(request, behaviour, form, grid, verdict, draft, rendered.text)
+    finish = rendered.finish
+    if request.max_tokens is not None and len(tokens) > request.max_tokens:
+        tokens, finish = tokens[: request.max_tokens], "length"
     text = "".join(token.text for token in tokens)
-    if said.calls or asked.forced_tool:
-        tool = asked.forced_tool or (asked.tools[0] if asked.tools else None)
+    if rendered.calls or request.forced_tool:
+        tool = request.forced_tool or (request.tools[0] if request.tools else None)
         return ReplyChoice(None, finish, call=ReplyToolCall(tool.name if tool else _TOOL, text), tokens=tokens)
     return ReplyChoice(text, finish, tokens=tokens)
 
 
 def _tokens(
-    asked: JudgeRequest,
+    request: JudgeRequest,
     behaviour: Behaviour,
     form: ReplyForm,
     grid: ScoreGrid,
     verdict: FakeVerdict,
-    drafted: ReplyDraft,
+    draft: ReplyDraft,
     text: str,
 ) -> tuple[Token, ...]:
-    value = str(drafted.value) if form.pair else json.dumps(drafted.value)
+    value = str(draft.value) if form.pair else json.dumps(draft.value)
     before = "[[" if form.brackets else f'"{form.key}":'
     start = text.find(before)
     at = text.find(value, start + len(before)) if start >= 0 else -1
     likely: list[WeightedText] = []
-    if asked.top_logprobs is not None and form.pair:
+    if request.top_logprobs is not None and form.pair:
         likely = label_distribution(form, verdict, behaviour.spread)
-    elif asked.top_logprobs is not None:
+    elif request.top_logprobs is not None:
         likely = score_distribution(grid, verdict.score, behaviour.spread)
     return tokenise(text, at, value, likely, split=behaviour.score_tokens == "split" and not form.pair)

@@ -55,52 +55,52 @@ _BODY_LIMIT = 64 * 1024 * 1024
 
 
 class BehaviourRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A behaviour for some requests alone: those that fit all that is told."""
+    """A behaviour for the requests that match all conditions of the rule."""
 
     behaviour: str | dict[str, object]
-    """A name, or the fields that differ."""
+    """The name of a behaviour, or the fields to change."""
     model: str | None = None
-    """A pattern as of file names."""
+    """A file name pattern for the model."""
     contains: str | None = None
-    """A text in the prompt."""
+    """A string in the prompt."""
     item: str | None = None
-    """A pattern for the name of an answer shown."""
+    """A file name pattern for the item of an answer."""
 
-    def fits(self, asked: JudgeRequest, prompt: ParsedPrompt) -> bool:
-        if self.model is not None and not fnmatchcase(asked.model, self.model):
+    def matches(self, judge_request: JudgeRequest, prompt: ParsedPrompt) -> bool:
+        if self.model is not None and not fnmatchcase(judge_request.model, self.model):
             return False
-        if self.contains is not None and self.contains not in asked.text:
+        if self.contains is not None and self.contains not in judge_request.text:
             return False
         return self.item is None or any(fnmatchcase(one.item, self.item) for one in prompt.shown)
 
 
 class SeenRequest(NamedTuple):
-    """A request that came."""
+    """A request that the server received."""
 
     path: str
     model: str
     digest: str
-    """Of its body: the tries of one request share it."""
+    """Digest of its body: the same for all attempts of one request."""
     attempt: int
     outcome: str
-    """The status, or the fault it met on the way."""
+    """The status, or the name of the fault."""
 
 
 class RequestCounts(msgspec.Struct, frozen=True):
-    """What a server saw."""
+    """Counts of the requests that a server received."""
 
     requests: int
     retries: int
-    """Requests whose very body had come before."""
+    """Requests with a body that was received before."""
     paths: dict[str, int]
     models: dict[str, int]
     outcomes: dict[str, int]
     tries: dict[str, int]
-    """By the digest of the body."""
+    """Requests by the digest of their body."""
 
 
 class FakeJudge:
-    """Serves on 127.0.0.1. ``decisions`` holds what was said beside what is true, ``requests`` all that came."""
+    """Serves on 127.0.0.1. ``decisions`` has the verdicts with the true ones, ``requests`` all that were received."""
 
     def __init__(
         self,
@@ -128,11 +128,11 @@ class FakeJudge:
         return f"http://127.0.0.1:{self._port}"
 
     def base_url(self, behaviour: str = "", version: str = "v1") -> str:
-        """The address to give an OpenAI client; a behaviour's name in it holds for every request there."""
+        """The base URL for an OpenAI client; the name of a behaviour in it applies to all its requests."""
         return "/".join(part for part in (self.url, behaviour, version) if part)
 
     def reset(self) -> None:
-        """Forget all that was seen."""
+        """Delete all recorded requests and decisions."""
         self._tries: Counter[tuple[str, str]] = Counter()
         self._sightings: Counter[str] = Counter()
         self._calls: Counter[str] = Counter()
@@ -152,12 +152,12 @@ class FakeJudge:
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=_BODY_LIMIT)
-        app.router.add_get("/fake/counts", self._tell_counts)
-        app.router.add_get("/fake/decisions", self._tell_decisions)
-        app.router.add_post("/fake/reset", self._forget)
-        app.router.add_get("/v1/models", self._tell_models)
+        app.router.add_get("/fake/counts", self._get_counts)
+        app.router.add_get("/fake/decisions", self._get_decisions)
+        app.router.add_post("/fake/reset", self._reset_records)
+        app.router.add_get("/v1/models", self._get_models)
         app.router.add_post("/{path:.*}", self._answer)
-        # Handlers that wait for their client to go away must go with it.
+        # Handlers that wait until their client disconnects must end with it.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
@@ -172,7 +172,7 @@ class FakeJudge:
 
     @contextlib.contextmanager
     def in_thread(self) -> Iterator[Self]:
-        """Serves from a thread, for clients that block their own."""
+        """Serve from a thread, for clients that block their own."""
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever, name="fake-judge", daemon=True)
         thread.start()
@@ -185,17 +185,17 @@ class FakeJudge:
             thread.join()
             loop.close()
 
-    async def _tell_counts(self, _: web.Request) -> web.Response:
+    async def _get_counts(self, _: web.Request) -> web.Response:
         return _json(msgspec.json.encode(self.counts()))
 
-    async def _tell_decisions(self, _: web.Request) -> web.Response:
+    async def _get_decisions(self, _: web.Request) -> web.Response:
         return _json(msgspec.json.encode(list(self.decisions)))
 
-    async def _forget(self, _: web.Request) -> web.Response:
+    async def _reset_records(self, _: web.Request) -> web.Response:
         self.reset()
         return _json(b"{}")
 
-    async def _tell_models(self, _: web.Request) -> web.Response:
+    async def _get_models(self, _: web.Request) -> web.Response:
         models = [{"id": f"{MODEL_PREFIX}{name}", "object": "model", "created": 0} for name in behaviour_names()]
         return _json(msgspec.json.encode({"object": "list", "data": [{**one, "owned_by": "fake"} for one in models]}))
 
@@ -211,9 +211,9 @@ class FakeJudge:
         attempt = self._tries[received.path, digest]
         seen = SeenRequest(received.path, "", digest, attempt, "200")
         try:
-            asked = self._read(wire, received)
-            seen = seen._replace(model=asked.model)
-            question, behaviour = self._understood(asked, path["behaviour"])
+            judge_request = self._read(wire, received)
+            seen = seen._replace(model=judge_request.model)
+            question, behaviour = self._read_question(judge_request, path["behaviour"])
         except RequestRejectedError as error:
             return self._fail(wire, error.failure, seen)
         fault = fault_of(question, behaviour, self.seed, attempt)
@@ -224,59 +224,61 @@ class FakeJudge:
             self.requests.append(seen._replace(outcome=fault))
             return _hang_up(request, reset=fault == "reset")
         self.requests.append(seen._replace(outcome=fault or "200"))
-        answer = self._judged(question, behaviour, f"{digest}{attempt}")
-        return await deliver(request, wire, asked, answer, fault, behaviour.delay_s)
+        answer = self._respond(question, behaviour, f"{digest}{attempt}")
+        return await deliver(request, wire, judge_request, answer, fault, behaviour.delay_s)
 
     def _read(self, wire: WireFormat, received: RawRequest) -> JudgeRequest:
         if self._key is not None and wire.key(received) != self._key:
             raise RequestRejectedError(FAILURES["401"])
         return wire.read(received)
 
-    def _understood(self, asked: JudgeRequest, name: str | None) -> tuple[Question, Behaviour]:
+    def _read_question(self, judge_request: JudgeRequest, name: str | None) -> tuple[Question, Behaviour]:
         try:
-            prompt = parse_prompt(asked.text, self.items)
+            prompt = parse_prompt(judge_request.text, self.items)
         except ValueError as error:
             raise bad_request(str(error)) from error
-        behaviour = self._behaviour(asked, prompt, name)
+        behaviour = self._behaviour(judge_request, prompt, name)
         for common in behaviour.unsupported:
-            if common in asked.used:
-                raise RequestRejectedError(_unsupported(asked.used[common]))
-        return read_question(asked, prompt, behaviour), behaviour
+            if common in judge_request.used:
+                raise RequestRejectedError(_unsupported(judge_request.used[common]))
+        return read_question(judge_request, prompt, behaviour), behaviour
 
-    def _behaviour(self, asked: JudgeRequest, prompt: ParsedPrompt, name: str | None) -> Behaviour:
-        """The server's own behaviour, and over it what path, model and rules say."""
+    def _behaviour(self, judge_request: JudgeRequest, prompt: ParsedPrompt, name: str | None) -> Behaviour:
+        """The server's behaviour, overridden by those of path, model and rules."""
         behaviour = self.behaviour
         try:
             if name:
                 behaviour = read_behaviour(name, behaviour)
-            if asked.model.startswith(MODEL_PREFIX):
-                behaviour = read_behaviour(asked.model.removeprefix(MODEL_PREFIX), behaviour)
+            if judge_request.model.startswith(MODEL_PREFIX):
+                behaviour = read_behaviour(judge_request.model.removeprefix(MODEL_PREFIX), behaviour)
         except ValueError as error:
             raise RequestRejectedError(FAILURES["404"]._replace(message=str(error))) from error
         for rule in self.rules:
-            if rule.fits(asked, prompt):
+            if rule.matches(judge_request, prompt):
                 behaviour = read_behaviour(rule.behaviour, behaviour)
         return behaviour
 
-    def _judged(self, question: Question, behaviour: Behaviour, name: str) -> JudgeResponse:
-        asked = question.asked
-        sighting, call = self._sightings[question.digest], self._calls[asked.model]
+    def _respond(self, question: Question, behaviour: Behaviour, name: str) -> JudgeResponse:
+        judge_request = question.request
+        sighting, call = self._sightings[question.digest], self._calls[judge_request.model]
         self._sightings[question.digest] += 1
-        self._calls[asked.model] += 1
+        self._calls[judge_request.model] += 1
         made = [
             judge(question, behaviour, self.seed, choice=choice, sighting=sighting, call=call)
-            for choice in range(asked.choices)
+            for choice in range(judge_request.choices)
         ]
         self.decisions.extend(decision for decision, _ in made)
         replies = tuple(reply for _, reply in made if reply is not None)
         drifted = behaviour.drift_after is not None and call >= behaviour.drift_after
         changed = "_changed" if drifted and behaviour.drift_fingerprint else ""
-        prompt_tokens = count_tokens(asked.text)
+        prompt_tokens = count_tokens(judge_request.text)
         usage = TokenCounts(
             prompt_tokens, round(prompt_tokens * behaviour.cached_share), sum(len(reply.tokens) for reply in replies)
         )
-        told = {"true": usage, "zero": TokenCounts(0, 0, 0), "missing": None}[behaviour.usage]
-        return JudgeResponse(name, behaviour.echo_model or asked.model, behaviour.fingerprint + changed, replies, told)
+        reported = {"true": usage, "zero": TokenCounts(0, 0, 0), "missing": None}[behaviour.usage]
+        return JudgeResponse(
+            name, behaviour.echo_model or judge_request.model, behaviour.fingerprint + changed, replies, reported
+        )
 
     def _fail(self, wire: WireFormat, failure: ApiFailure, seen: SeenRequest) -> web.Response:
         self.requests.append(seen._replace(outcome=str(failure.status)))
@@ -313,23 +315,23 @@ _ODD_SIZES = (1, 2, 3, 5, 7, 11)
 async def deliver(
     request: web.Request,
     wire: WireFormat,
-    asked: JudgeRequest,
+    judge_request: JudgeRequest,
     answer: JudgeResponse,
     fault: str | None,
     delay_s: float,
 ) -> web.StreamResponse:
-    """Sends the answer; the fault, if any, is one of the connection or of the delivery."""
+    """Send the response, with a connection or delivery fault if there is one."""
     if fault == "hang":
         await _until_gone()
     if fault == "slow-start":
         await asyncio.sleep(delay_s)
-    portions, length = _portions(wire, asked, answer, fault)
+    chunks, length = _chunks(wire, judge_request, answer, fault)
     response = web.StreamResponse()
-    response.content_type = "text/event-stream" if asked.stream else "application/json"
+    response.content_type = "text/event-stream" if judge_request.stream else "application/json"
     response.content_length = length
     await response.prepare(request)
-    async for portion in _paced(portions, delay_s if fault == "slow-stream" else 0.0):
-        await response.write(portion)
+    async for chunk in _paced(chunks, delay_s if fault == "slow-stream" else 0.0):
+        await response.write(chunk)
     if fault == "stall":
         await _until_gone()
     if fault == "cut" and request.transport is not None:
@@ -339,12 +341,12 @@ async def deliver(
     return response
 
 
-def _portions(
-    wire: WireFormat, asked: JudgeRequest, answer: JudgeResponse, fault: str | None
+def _chunks(
+    wire: WireFormat, judge_request: JudgeRequest, answer: JudgeResponse, fault: str | None
 ) -> tuple[Sequence[bytes], int | None]:
-    """What is sent, piece by piece, and the length that is announced."""
-    if asked.stream:
-        streamed = wire.stream(asked, answer)
+    """The chunks to send, and the Content-Length."""
+    if judge_request.stream:
+        streamed = wire.stream(judge_request, answer)
         events = [*streamed.events, *streamed.end]
         length = None
         if fault == "no-done":
@@ -354,8 +356,8 @@ def _portions(
         elif fault == "keep-alive":
             events = [part for event in events for part in (_KEEP_ALIVE, event)]
     else:
-        body = wire.whole(asked, answer)
-        if fault == "keep-alive":  # gateways keep a plain answer's line open with blanks
+        body = wire.whole(judge_request, answer)
+        if fault == "keep-alive":  # gateways keep a connection open with whitespace before the body
             body = b"\n\n" + body
         length = len(body)
         events = [body[at : at + 64] for at in range(0, length, 64)] if fault == "slow-stream" else [body]
@@ -375,15 +377,15 @@ def _split(data: bytes) -> Iterable[bytes]:
         at, number = at + size, number + 1
 
 
-async def _paced(portions: Iterable[bytes], pause_s: float) -> AsyncIterator[bytes]:
-    for portion in portions:
+async def _paced(chunks: Iterable[bytes], pause_s: float) -> AsyncIterator[bytes]:
+    for chunk in chunks:
         if pause_s:
             await asyncio.sleep(pause_s)
-        yield portion
+        yield chunk
 
 
 async def _until_gone() -> None:
-    """For ever; the server ends the handlers of clients that have left."""
+    """Wait; the server cancels the handler when the client disconnects."""
     await asyncio.Event().wait()
 
 
@@ -392,13 +394,13 @@ class FakeJudgeScript(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     seed: int = 0
     behaviour: str | dict[str, object] = {}
-    """A name, or fields."""
+    """The name of a behaviour, or its fields."""
     items: dict[str, object] = {}
     rules: tuple[BehaviourRule, ...] = ()
 
 
 def load_script(path: Path, port: int = 0, seed: int | None = None) -> FakeJudge:
-    """The judge that a file describes; `ValueError` names the file and what is wrong with it."""
+    """The judge that a script file describes; `ValueError` names the file and the error."""
     try:
         script = msgspec.json.decode(path.read_bytes(), type=FakeJudgeScript)
         return FakeJudge(

@@ -1,4 +1,12 @@
-"""The answers in a prompt, what is true of them, and what a fake judge thinks of them."""
+"""The answers in a prompt, their true quality, and the verdict of a fake judge on them.
+
+An answer is identified by a mark in its text, ``[item:17-a quality=0.8 family=gpt arm=cheap]``, whose properties may
+also be in a table, or, without a mark, by its text in that table. An answer extends to the fence around it: a tag,
+``BEGIN … END`` lines, a code fence. Without a fence it ends at a blank line.
+
+Verdicts are pure: every draw is a hash of the seed, the question and the draw's name. A repeated question gets the same
+verdict, a test can predict each one, and adding a bias does not shift the draws of another one.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +23,18 @@ from gradeline.testing.fake_judge.behaviours import Behaviour
 
 
 class Truth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the judge is not told of an answer."""
+    """The true properties of an answer, which are hidden from the judge."""
 
     quality: float = 0.5
-    """In 0..1; 0.5 and more is good. An answer of which nothing is known has 0.5."""
+    """In 0..1; good from 0.5. The default for unknown answers is 0.5."""
     family: str | None = None
-    """Whose model wrote it."""
+    """The family of the model that wrote it."""
     arm: str | None = None
-    """The group it belongs to, where a judge treats groups differently."""
+    """Its group, for a judge that treats groups differently."""
     length: int | None = None
-    """Its characters before it was padded; a length bias counts from here."""
+    """Its length in characters before padding, from which a length bias counts."""
     text: str | None = None
-    """Finds an answer that bears no mark."""
+    """Text that identifies an answer without a mark."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.quality <= 1:
@@ -37,7 +45,7 @@ Truths = Mapping[str, Truth]
 
 
 class ShownAnswer(NamedTuple):
-    """An answer as it stands in a prompt."""
+    """An answer in a prompt."""
 
     item: str
     truth: Truth
@@ -45,18 +53,18 @@ class ShownAnswer(NamedTuple):
     start: int
     end: int
     label: str
-    """What its fence is called; empty without one."""
+    """The name of its fence; empty without one."""
 
 
 class ParsedPrompt(NamedTuple):
-    """A prompt taken apart."""
+    """A prompt with its answers."""
 
     shown: tuple[ShownAnswer, ...]
-    """The known answers, in the order they are shown."""
+    """The known answers, in their order in the prompt."""
     around: str
-    """All that is no answer: rubric and instructions."""
+    """The prompt without the answers: rubric and instructions."""
     key: str
-    """The prompt without the words of its fences, so that a fresh nonce makes no new question."""
+    """The prompt without the names of its fences, so that a new nonce does not change the question."""
 
 
 class _Fence(NamedTuple):
@@ -67,7 +75,7 @@ class _Fence(NamedTuple):
     label: str
 
 
-_MARK = re.compile(r"\[item:(?P<item>[\w.@-]+)(?P<told>(?: [a-z]+=[\w.@-]+)*)\]")
+_MARK = re.compile(r"\[item:(?P<item>[\w.@-]+)(?P<properties>(?: [a-z]+=[\w.@-]+)*)\]")
 _TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]*)[^<>\n]*>")
 _LINES = (
     re.compile(r"^\W*(?:BEGIN|(?:The )?Start of) (?P<label>.+?)\W*$\n(?P<inner>.*?)\n^\W*(?:END|(?:The )?End of) "
@@ -78,22 +86,22 @@ _LINES = (
 _FENCE_WORD = re.compile(r"[A-Za-z0-9]{6,}")
 
 
-def with_mark(text: str, item: str, **told: str | float) -> str:
-    """The text with the mark of an item; ``told`` are properties of a `Truth`, for an item in no table."""
-    mark = f"[item:{item}{''.join(f' {name}={value}' for name, value in told.items())}]"
+def with_mark(text: str, item: str, **properties: str | float) -> str:
+    """The text with the mark of an item; ``properties`` are those of a `Truth`, for an item without a table entry."""
+    mark = f"[item:{item}{''.join(f' {name}={value}' for name, value in properties.items())}]"
     if not _MARK.fullmatch(mark):
-        raise ValueError(f"{mark!r} is no mark: an item's name and properties are words without spaces")
+        raise ValueError(f"invalid mark {mark!r}: use words without spaces for an item's name and properties")
     return f"{mark} {text}"
 
 
 def read_truths(data: object) -> dict[str, Truth]:
-    """A table of truths from its JSON form, in which a number stands for the quality alone."""
+    """Read a table of truths from JSON, where a number sets only the quality."""
     table = msgspec.convert(data, dict[str, float | Truth])
-    return {item: Truth(quality=told) if isinstance(told, (int, float)) else told for item, told in table.items()}
+    return {item: Truth(quality=one) if isinstance(one, (int, float)) else one for item, one in table.items()}
 
 
 def parse_prompt(text: str, truths: Truths) -> ParsedPrompt:
-    """Finds the answers of a prompt."""
+    """Find the answers in a prompt."""
     fences = list(_fences(text))
     outer = [fence for fence in fences if _innermost(fences, fence.start, fence.end) is None]
     shown = sorted(_by_mark(text, fences, truths) or _by_text(text, outer, truths), key=lambda one: one.start)
@@ -123,21 +131,23 @@ def _by_mark(text: str, fences: list[_Fence], truths: Truths) -> list[ShownAnswe
         else:
             paragraph = re.split(r"\n[ \t]*\n", text[mark.start() :], maxsplit=1)[0]
             start, end, label = mark.start(), mark.start() + len(paragraph), ""
-        found[item] = ShownAnswer(item, _told(mark, truths), _MARK.sub("", text[start:end]).strip(), start, end, label)
+        found[item] = ShownAnswer(
+            item, _truth_of(mark, truths), _MARK.sub("", text[start:end]).strip(), start, end, label
+        )
     return list(found.values())
 
 
-def _told(mark: re.Match[str], truths: Truths) -> Truth:
+def _truth_of(mark: re.Match[str], truths: Truths) -> Truth:
     table = msgspec.structs.asdict(truths.get(mark["item"], Truth()))
-    own = dict(pair.split("=", 1) for pair in mark["told"].split())
+    own = dict(pair.split("=", 1) for pair in mark["properties"].split())
     try:
         return msgspec.convert({**table, **own}, Truth, strict=False)
     except msgspec.ValidationError as error:
-        raise ValueError(f"the mark {mark[0]!r} is wrong: {error}") from error
+        raise ValueError(f"invalid mark {mark[0]!r}: {error}") from error
 
 
 def _by_text(text: str, outer: list[_Fence], truths: Truths) -> list[ShownAnswer]:
-    """By the longest known text in each fence, or anywhere where nothing is fenced."""
+    """Find answers by the longest known text in each fence, or in the whole prompt without fences."""
     known = [(item, truth.text, truth) for item, truth in truths.items() if truth.text]
     known.sort(key=lambda one: len(one[1]), reverse=True)
     if not outer:
@@ -187,11 +197,11 @@ _AUTHORITY = re.compile(
     r"|according to (?:a|the) |et al\.|doi:|peer[- ]reviewed|\(\w+,? (?:19|20)\d\d\)",
     re.IGNORECASE,
 )
-_TOLD_SCORE = re.compile(
+_DEMANDED_SCORE = re.compile(
     r"(?:score|rating|grade|rate|mark)\b[^\d\n]{0,40}?(?P<value>\d+(?:\.\d+)?)(?:\s*(?:/|out of)\s*(?P<of>\d+))?",
     re.IGNORECASE,
 )
-_TOLD_TO_WIN = re.compile(
+_DEMANDED_WIN = re.compile(
     r"ignore (?:all|any|the|your)\b.{0,40}\binstructions|(?:choose|pick|prefer|select) this"
     r"|this (?:answer|response) (?:wins|is the winner)",
     re.IGNORECASE,
@@ -199,7 +209,7 @@ _TOLD_TO_WIN = re.compile(
 
 
 class Draws:
-    """Numbers that depend on the seed, the question and their name alone."""
+    """Random numbers that depend only on the seed, the question and their name."""
 
     def __init__(self, seed: int, key: str) -> None:
         self._key = blake2b(f"{seed}\0{key}".encode(errors="surrogatepass"), digest_size=16).digest()
@@ -216,7 +226,7 @@ class Draws:
         return self.uniform(name) < probability
 
     def pick(self, name: str, shares: dict[str, float]) -> str | None:
-        """One of the names, each with its share; None for what the shares leave."""
+        """One of the names with the probability of its share; None for the rest."""
         left = self.uniform(name)
         for one, share in shares.items():
             left -= share
@@ -226,14 +236,14 @@ class Draws:
 
 
 class CallContext(NamedTuple):
-    """When a question is asked."""
+    """The counters of a call: repeats of the question, calls of the model."""
 
     sample: str = ""
-    """What tells the samples of one question apart; empty at temperature 0."""
+    """Distinguishes the samples of one question; empty at temperature 0."""
     sighting: int = 0
-    """How often the same question came before."""
+    """The number of earlier calls with the same question."""
     call: int = 0
-    """How many questions the model had before."""
+    """The number of earlier calls of the model."""
     choice: int = 0
 
     @property
@@ -242,18 +252,18 @@ class CallContext(NamedTuple):
 
 
 class FakeVerdict(NamedTuple):
-    """What the judge thinks, before it says so."""
+    """The verdict of the fake judge, before it is rendered."""
 
     score: float
-    """Of the judged answer, in 0..1, not rounded."""
+    """The score of the judged answer, in 0..1, not rounded."""
     scores: tuple[float, ...]
-    """Of every answer, in the order shown."""
+    """The scores of all answers, in their order in the prompt."""
     winner: Winner
-    """Of the first two answers; ``tie`` where there is one answer only."""
+    """The better of the first two answers; ``tie`` for a single answer."""
     margin: float
-    """By how much the first answer was thought better than the second."""
+    """The score of the first answer minus that of the second."""
     causes: tuple[str, ...]
-    """What moved the verdict away from the truth, as far as it was a matter of chance or of an answer's text."""
+    """The biases and errors that moved the verdict away from the truth."""
 
 
 class _Opinion(NamedTuple):
@@ -262,7 +272,7 @@ class _Opinion(NamedTuple):
 
 
 def true_winner(shown: Sequence[ShownAnswer]) -> Winner | None:
-    """Which of the first two answers is better; None where there is one only."""
+    """The better of the first two answers; None for a single answer."""
     if len(shown) < 2:
         return None
     return _winner(shown[0].truth.quality - shown[1].truth.quality)
@@ -271,7 +281,7 @@ def true_winner(shown: Sequence[ShownAnswer]) -> Winner | None:
 def decide(
     behaviour: Behaviour, shown: Sequence[ShownAnswer], draws: Draws, occasion: CallContext, *, pair: bool
 ) -> FakeVerdict:
-    """Judges: ``pair`` asks for the better of two answers, else for the score of the candidate."""
+    """The verdict: for ``pair`` on the better of two answers, else on the candidate's score."""
     answers = list(shown) or [_UNKNOWN]
     opinions = [
         _opinion(behaviour, one, draws, occasion, f"{place}{occasion.sample}", pair=pair)
@@ -297,16 +307,16 @@ def decide(
 
 
 def _judged(answers: Sequence[ShownAnswer]) -> int:
-    """The place of the candidate: by the name of its fence, else the last answer that is no baseline."""
-    for pattern, wanted in ((_CANDIDATE, True), (_BASELINE, False)):
-        places = [at for at, one in enumerate(answers) if bool(pattern.search(one.label)) is wanted]
+    """The index of the candidate: by the name of its fence, else the last answer that is not a baseline."""
+    for pattern, expected in ((_CANDIDATE, True), (_BASELINE, False)):
+        places = [at for at, one in enumerate(answers) if bool(pattern.search(one.label)) is expected]
         if len(places) == 1:
             return places[0]
     return len(answers) - 1
 
 
 def _favoured(behaviour: Behaviour, draws: Draws, occasion: CallContext) -> int | None:
-    """The place that wins unread."""
+    """The index of the answer that wins by its position."""
     if not draws.chance(f"position{occasion.sample}", abs(behaviour.position_bias)):
         return None
     return 0 if behaviour.position_bias > 0 else 1
@@ -334,13 +344,13 @@ def _preferred(
 def _opinion(
     behaviour: Behaviour, one: ShownAnswer, draws: Draws, occasion: CallContext, place: str, *, pair: bool
 ) -> _Opinion:
-    """What the judge thinks of one answer; it may lie outside 0..1."""
+    """The judge's score of one answer, not yet limited to 0..1."""
     if behaviour.scores == "constant":
         return _Opinion(behaviour.constant, ())
     if draws.chance(f"injection{place}", behaviour.injection):
-        told = _told_score(one.text)
-        if told is not None:
-            return _Opinion(told + 1 if pair else told, ("injection",))  # in a pair it wins even against the best
+        demanded = _demanded_score(one.text)
+        if demanded is not None:
+            return _Opinion(demanded + 1 if pair else demanded, ("injection",))  # in a pair it beats any answer
     value, causes = _level(behaviour, one.truth, draws, place, pair=pair)
     if behaviour.compress is not None:
         low, high = behaviour.compress
@@ -370,7 +380,7 @@ def _level(behaviour: Behaviour, truth: Truth, draws: Draws, place: str, *, pair
 
 
 def _right(behaviour: Behaviour, truth: Truth) -> float | None:
-    """How often the judge is right about such an answer; None if always."""
+    """The share of such answers that the judge gets right; None: all."""
     if truth.quality >= _GOOD:
         share, by_arm = behaviour.sensitivity, behaviour.arm_sensitivity
     else:
@@ -393,12 +403,12 @@ def _shifts(behaviour: Behaviour, one: ShownAnswer, occasion: CallContext) -> li
     return [(cause, shift) for cause, shift in shifts if shift]
 
 
-def _told_score(text: str) -> float | None:
-    """The score that a text demands for itself; a text that only wants to win demands 1."""
-    told = _TOLD_SCORE.search(text)
-    if told is None:
-        return 1.0 if _TOLD_TO_WIN.search(text) else None
-    value, of = float(told["value"]), float(told["of"] or 0)
+def _demanded_score(text: str) -> float | None:
+    """The score that an injected instruction demands; one that demands only to win counts as 1."""
+    match = _DEMANDED_SCORE.search(text)
+    if match is None:
+        return 1.0 if _DEMANDED_WIN.search(text) else None
+    value, of = float(match["value"]), float(match["of"] or 0)
     if not of:
         of = 1 if value <= 1 else 10 if value <= 10 else 100
     return _clamp(value / of)

@@ -1,4 +1,4 @@
-"""What all wire formats share: a request, its replies, errors, and the ways in which a reply fails to arrive."""
+"""What the wire formats have in common: requests, replies, errors, and the faults of a connection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 FinishReason = Literal["stop", "length", "filter", "refusal"]
 
 CREATED = 1_767_225_600
-"""When every reply claims to be made: the same request gets the same bytes."""
+"""The creation time of every reply: constant, so that the same request gets the same bytes."""
 
 
 class RequestTool(NamedTuple):
@@ -26,26 +26,26 @@ class RequestTool(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeRequest:
-    """What a request asks for."""
+    """A request to the judge, whatever its wire format."""
 
     model: str
     text: str
-    """All its messages."""
+    """All its messages, joined."""
     max_tokens: int | None = None
     temperature: float | None = None
     seed: int | None = None
     choices: int = 1
     top_logprobs: int | None = None
-    """How many alternatives to show for each token; None: no log-probabilities."""
+    """The number of alternatives for each token; None: no log-probabilities."""
     schema: Mapping[str, Any] | None = None
-    """The JSON Schema that the reply must fit."""
+    """The JSON Schema of the reply."""
     tools: tuple[RequestTool, ...] = ()
     forced_tool: RequestTool | None = None
     """The tool that must be called."""
     stream: bool = False
     stream_usage: bool = True
     used: Mapping[str, str] = field(default_factory=dict)
-    """The parameters used that not every model supports: the common name, and the one in this format."""
+    """The parameters in use that some models do not support: the common name, and the one in this format."""
 
 
 class Token(NamedTuple):
@@ -54,36 +54,36 @@ class Token(NamedTuple):
     text: str
     logprob: float = 0.0
     alternatives: tuple[tuple[str, float], ...] = ()
-    """What might have stood here, the likeliest first, each with its log-probability."""
+    """Other tokens at this position with their log-probabilities, the likeliest first."""
 
     def top(self, count: int) -> tuple[tuple[str, float], ...]:
         return (self.alternatives or ((self.text, self.logprob),))[:count]
 
 
 class ReplyToolCall(NamedTuple):
-    """A tool call; ``arguments`` is JSON text, or was meant to be."""
+    """A tool call; ``arguments`` is JSON, possibly malformed on purpose."""
 
     name: str
     arguments: str
 
     def object(self) -> dict[str, Any]:
-        """The arguments for formats that send them as an object: whole, or not at all."""
+        """The arguments for formats that send an object; empty where they are malformed."""
         try:
-            told = json.loads(self.arguments)
+            arguments = json.loads(self.arguments)
         except ValueError:
             return {}
-        return told if isinstance(told, dict) else {}
+        return arguments if isinstance(arguments, dict) else {}
 
 
 class ReplyChoice(NamedTuple):
-    """One choice of an answer."""
+    """One choice of a response."""
 
     text: str | None
     finish: FinishReason = "stop"
     refusal: str | None = None
     call: ReplyToolCall | None = None
     tokens: tuple[Token, ...] = ()
-    """Of the text, or of the call's arguments."""
+    """The tokens of the text, or of the tool call's arguments."""
 
 
 class TokenCounts(NamedTuple):
@@ -93,7 +93,7 @@ class TokenCounts(NamedTuple):
 
 
 class JudgeResponse(NamedTuple):
-    """A whole answer."""
+    """A response with all its choices, whatever its wire format."""
 
     id: str
     model: str
@@ -103,7 +103,7 @@ class JudgeResponse(NamedTuple):
 
 
 class ApiFailure(NamedTuple):
-    """An answer that is an error."""
+    """An error response."""
 
     name: str
     status: int
@@ -114,7 +114,7 @@ class ApiFailure(NamedTuple):
 
 
 class RequestRejectedError(Exception):
-    """A request that is answered with an error."""
+    """A request is answered with an error response."""
 
     def __init__(self, failure: ApiFailure) -> None:
         super().__init__(failure.message)
@@ -126,7 +126,7 @@ def bad_request(message: str, param: str | None = None) -> RequestRejectedError:
 
 
 class RawRequest(NamedTuple):
-    """A request as it came; header names are in lower case."""
+    """An HTTP request as received; header names are in lower case."""
 
     path: str
     query: Mapping[str, str]
@@ -135,32 +135,32 @@ class RawRequest(NamedTuple):
 
 
 class StreamedReply(NamedTuple):
-    """A streamed answer: its events, and those that say that it is whole."""
+    """A streamed response: its events, and those that say that it is whole."""
 
     events: tuple[bytes, ...]
     end: tuple[bytes, ...]
 
 
 class WireFormat(Protocol):
-    """A provider's format."""
+    """A provider's wire format."""
 
     def key(self, received: RawRequest) -> str | None:
-        """The API key that a request shows."""
+        """The API key of a request."""
 
     def read(self, received: RawRequest) -> JudgeRequest:
-        """What a request asks for; `RequestRejectedError` where the provider would refuse it."""
+        """Parse a request; `RequestRejectedError` where the provider would reject it."""
 
-    def whole(self, asked: JudgeRequest, answer: JudgeResponse) -> bytes:
-        """The body of an answer."""
+    def whole(self, request: JudgeRequest, response: JudgeResponse) -> bytes:
+        """The body of a response."""
 
-    def stream(self, asked: JudgeRequest, answer: JudgeResponse) -> StreamedReply:
-        """The answer, event by event."""
+    def stream(self, request: JudgeRequest, response: JudgeResponse) -> StreamedReply:
+        """The response as events."""
 
     def failure(self, failure: ApiFailure) -> bytes:
         """The body of an error."""
 
     def stream_failure(self) -> bytes:
-        """The event that tells of an error amid a stream."""
+        """The event for an error within a stream."""
 
 
 class WirePart(msgspec.Struct):
@@ -179,7 +179,7 @@ class WireMessage(msgspec.Struct):
 
 
 def decoded(body: bytes, kind: type[T]) -> T:
-    """A request's body; a provider's 400 where it has not the form."""
+    """A request's body; a provider's 400 error where it is invalid."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError as error:
@@ -201,14 +201,14 @@ def bearer(received: RawRequest) -> str | None:
     return key if kind.lower() == "bearer" else None
 
 
-def stream_chunks(tokens: tuple[Token, ...], most: int = 40) -> list[tuple[Token, ...]]:
-    """The tokens in portions, as a stream delivers them: one by one unless there are too many."""
-    size = max(1, -(-len(tokens) // most))
+def stream_chunks(tokens: tuple[Token, ...], max_chunks: int = 40) -> list[tuple[Token, ...]]:
+    """The tokens in chunks, as a stream delivers them: one by one unless there are too many."""
+    size = max(1, -(-len(tokens) // max_chunks))
     return [tokens[at : at + size] for at in range(0, len(tokens), size)]
 
 
-def joined_text(portion: tuple[Token, ...]) -> str:
-    return "".join(token.text for token in portion)
+def joined_text(chunk: tuple[Token, ...]) -> str:
+    return "".join(token.text for token in chunk)
 
 
 _CONTEXT = (
@@ -240,20 +240,20 @@ _FAILURES = (
     ApiFailure("529", 529, "Overloaded", None, "overloaded"),
 )
 FAILURES: Mapping[str, ApiFailure] = {failure.name: failure for failure in _FAILURES}
-"""Answers that are errors; 502 is a proxy's page of HTML."""
+"""Error responses by name; 502 is sent as a proxy's HTML page."""
 
 CONNECTION_FAULTS: Mapping[str, str] = {
-    "reset": "a TCP reset instead of an answer",
-    "close": "the connection closed without an answer",
-    "hang": "no answer until the client gives up",
+    "reset": "a TCP reset instead of a response",
+    "close": "the connection is closed without a response",
+    "hang": "no response until the client gives up",
 }
 DELIVERY_FAULTS: Mapping[str, str] = {
-    "slow-start": "the answer after `delay_s`; it was given, whether the client is still there or not",
+    "slow-start": "the response after `delay_s`; it counts as sent, even if the client has gone",
     "slow-stream": "`delay_s` before each event, or each piece of a body",
-    "stall": "half the answer, then silence until the client gives up",
-    "cut": "half the answer, then a closed connection",
+    "stall": "half the response, then nothing until the client gives up",
+    "cut": "half the response, then a closed connection",
     "keep-alive": "comments between the events",
-    "split": "pieces of a few bytes, amid lines and characters",
+    "split": "pieces of a few bytes, split within lines and characters",
     "no-done": "a stream without the event that ends it",
     "error-in-stream": "half the events, then an error",
 }
@@ -261,7 +261,7 @@ FAULTS: tuple[str, ...] = (*FAILURES, *CONNECTION_FAULTS, *DELIVERY_FAULTS)
 
 
 def retry_after_headers(name: str, seconds: float) -> dict[str, str]:
-    """The headers with which a 429 says when to come back."""
+    """The headers of a 429 that say when to retry."""
     match name:
         case "429":
             return {"Retry-After": f"{seconds:g}"}

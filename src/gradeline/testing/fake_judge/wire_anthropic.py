@@ -84,14 +84,14 @@ class MessagesRequest(msgspec.Struct):
         return "\n\n".join(message.text() for message in [*system, *self.messages])
 
     def used(self) -> dict[str, str]:
-        told = {
+        parameters = {
             "max_tokens": "max_tokens",
             "response_format": "output_config" if self.output_config and self.output_config.format else None,
             "stream": None if self.stream is None else "stream",
             "temperature": None if self.temperature is None else "temperature",
             "tools": None if self.tools is None else "tools",
         }
-        return {common: name for common, name in told.items() if name}
+        return {common: name for common, name in parameters.items() if name}
 
 
 class Messages:
@@ -103,7 +103,7 @@ class Messages:
     def read(self, received: RawRequest) -> JudgeRequest:
         if "anthropic-version" not in received.headers:
             raise bad_request("anthropic-version: header is required")
-        _refuse_unknown(decoded(received.body, dict[str, msgspec.Raw]))
+        _check_fields(decoded(received.body, dict[str, msgspec.Raw]))
         request = decoded(received.body, MessagesRequest)
         if request.max_tokens < 1:
             raise bad_request("max_tokens: must be greater than or equal to 1", "max_tokens")
@@ -122,15 +122,15 @@ class Messages:
             used=request.used(),
         )
 
-    def whole(self, asked: JudgeRequest, answer: JudgeResponse) -> bytes:  # noqa: ARG002 - a wire's signature
-        reply = answer.replies[0] if answer.replies else ReplyChoice(None)
-        data = {**_head(answer), "content": _content(reply), **_stop(reply)}
-        if answer.usage:
-            data["usage"] = _usage(answer.usage)
+    def whole(self, request: JudgeRequest, response: JudgeResponse) -> bytes:  # noqa: ARG002 - the signature of `WireFormat`
+        reply = response.replies[0] if response.replies else ReplyChoice(None)
+        data = {**_head(response), "content": _content(reply), **_stop(reply)}
+        if response.usage:
+            data["usage"] = _usage(response.usage)
         return encoded(data)
 
-    def stream(self, asked: JudgeRequest, answer: JudgeResponse) -> StreamedReply:  # noqa: ARG002 - a wire's signature
-        events = [event(data, data["type"]) for data in _events(answer)]
+    def stream(self, request: JudgeRequest, response: JudgeResponse) -> StreamedReply:  # noqa: ARG002 - the signature of `WireFormat`
+        events = [event(data, data["type"]) for data in _events(response)]
         return StreamedReply(tuple(events[:-1]), (events[-1],))
 
     def failure(self, failure: ApiFailure) -> bytes:
@@ -146,17 +146,17 @@ class Messages:
         return event({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, "error")
 
 
-def _refuse_unknown(told: dict[str, Any]) -> None:
-    for name in told:
+def _check_fields(fields: dict[str, Any]) -> None:
+    for name in fields:
         if name not in _UNUSED and name not in MessagesRequest.__struct_fields__:
             raise bad_request(f"{name}: Extra inputs are not permitted", name)
     for name in ("model", "messages", "max_tokens"):
-        if name not in told:
+        if name not in fields:
             raise RequestRejectedError(ApiFailure("400", 400, f"{name}: Field required", name))
 
 
-def _head(answer: JudgeResponse) -> Data:
-    return {"id": f"msg_{answer.id}", "type": "message", "role": "assistant", "model": answer.model}
+def _head(response: JudgeResponse) -> Data:
+    return {"id": f"msg_{response.id}", "type": "message", "role": "assistant", "model": response.model}
 
 
 def _stop(reply: ReplyChoice) -> Data:
@@ -170,26 +170,26 @@ def _content(reply: ReplyChoice) -> list[Data]:
     return [] if reply.text is None else [{"type": "text", "text": reply.text}]
 
 
-def _events(answer: JudgeResponse) -> Iterator[Data]:
-    reply = answer.replies[0] if answer.replies else ReplyChoice(None)
-    begun = {**_head(answer), "content": [], "stop_reason": None, "stop_sequence": None}
-    if answer.usage:
-        begun["usage"] = _usage(answer.usage._replace(completion=1))
-    yield {"type": "message_start", "message": begun}
+def _events(response: JudgeResponse) -> Iterator[Data]:
+    reply = response.replies[0] if response.replies else ReplyChoice(None)
+    started = {**_head(response), "content": [], "stop_reason": None, "stop_sequence": None}
+    if response.usage:
+        started["usage"] = _usage(response.usage._replace(completion=1))
+    yield {"type": "message_start", "message": started}
     yield {"type": "ping"}
     if reply.call or reply.text is not None:
         block: Data = {"type": "text", "text": ""}
         if reply.call:
             block = {"type": "tool_use", "id": "toolu_0", "name": reply.call.name, "input": {}}
         yield {"type": "content_block_start", "index": 0, "content_block": block}
-        for portion in stream_chunks(reply.tokens):
-            delta = {"type": "text_delta", "text": joined_text(portion)}
+        for chunk in stream_chunks(reply.tokens):
+            delta = {"type": "text_delta", "text": joined_text(chunk)}
             if reply.call:
-                delta = {"type": "input_json_delta", "partial_json": joined_text(portion)}
+                delta = {"type": "input_json_delta", "partial_json": joined_text(chunk)}
             yield {"type": "content_block_delta", "index": 0, "delta": delta}
         yield {"type": "content_block_stop", "index": 0}
-    told = {"usage": {"output_tokens": answer.usage.completion}} if answer.usage else {}
-    yield {"type": "message_delta", "delta": _stop(reply), **told}
+    usage = {"usage": {"output_tokens": response.usage.completion}} if response.usage else {}
+    yield {"type": "message_delta", "delta": _stop(reply), **usage}
     yield {"type": "message_stop"}
 
 

@@ -85,7 +85,7 @@ class GeminiGenerationConfig(msgspec.Struct, rename="camel"):
     response_json_schema: Data | None = None
 
     def used(self) -> dict[str, str]:
-        told: dict[str, tuple[str, Any]] = {
+        parameters: dict[str, tuple[str, Any]] = {
             "logprobs": ("responseLogprobs", self.response_logprobs),
             "max_tokens": ("maxOutputTokens", self.max_output_tokens),
             "n": ("candidateCount", self.candidate_count),
@@ -93,7 +93,7 @@ class GeminiGenerationConfig(msgspec.Struct, rename="camel"):
             "seed": ("seed", self.seed),
             "temperature": ("temperature", self.temperature),
         }
-        return {common: name for common, (name, value) in told.items() if value is not None}
+        return {common: name for common, (name, value) in parameters.items() if value is not None}
 
 
 class GeminiRequest(msgspec.Struct, rename="camel"):
@@ -120,7 +120,7 @@ class GenerateContent:
     def read(self, received: RawRequest) -> JudgeRequest:
         request = decoded(received.body, GeminiRequest)
         if self._streams and received.query.get("alt") != "sse":
-            raise bad_request("This server streams with alt=sse alone.", "alt")
+            raise bad_request("This server streams only with alt=sse.", "alt")
         config, calling = request.generation_config, request.tool_config.function_calling_config
         tools = tuple(function.tool() for tool in request.tools for function in tool.function_declarations)
         allowed = calling.allowed_function_names
@@ -142,20 +142,20 @@ class GenerateContent:
             used=used,
         )
 
-    def whole(self, asked: JudgeRequest, answer: JudgeResponse) -> bytes:
+    def whole(self, request: JudgeRequest, response: JudgeResponse) -> bytes:
         candidates = [
             {
                 **_candidate(number, reply, _parts(reply)),
-                **_logprobs(asked, reply.tokens),
+                **_logprobs(request, reply.tokens),
                 "finishReason": _finish(reply),
             }
-            for number, reply in enumerate(answer.replies)
+            for number, reply in enumerate(response.replies)
             if reply.finish != "refusal"
         ]
-        return encoded(_response(answer, candidates, last=True))
+        return encoded(_response(response, candidates, last=True))
 
-    def stream(self, asked: JudgeRequest, answer: JudgeResponse) -> StreamedReply:
-        events = [event(data) for data in _chunks(asked, answer)]
+    def stream(self, request: JudgeRequest, response: JudgeResponse) -> StreamedReply:
+        events = [event(data) for data in _chunks(request, response)]
         return StreamedReply(tuple(events[:-1]), (events[-1],))
 
     def failure(self, failure: ApiFailure) -> bytes:
@@ -198,10 +198,10 @@ def _candidate(number: int, reply: ReplyChoice, parts: list[Data]) -> Data:
     return {"index": number, **content, **({"safetyRatings": []} if reply.finish == "filter" else {})}
 
 
-def _logprobs(asked: JudgeRequest, tokens: tuple[Token, ...]) -> Data:
-    if asked.top_logprobs is None or not tokens:
+def _logprobs(request: JudgeRequest, tokens: tuple[Token, ...]) -> Data:
+    if request.top_logprobs is None or not tokens:
         return {}
-    count = asked.top_logprobs
+    count = request.top_logprobs
     chosen = [{"token": token.text, "logProbability": token.logprob} for token in tokens]
     top = [
         {"candidates": [{"token": text, "logProbability": value} for text, value in token.top(count)]}
@@ -211,27 +211,27 @@ def _logprobs(asked: JudgeRequest, tokens: tuple[Token, ...]) -> Data:
     return {"avgLogprobs": mean, "logprobsResult": {"chosenCandidates": chosen, "topCandidates": top}}
 
 
-def _response(answer: JudgeResponse, candidates: list[Data], *, last: bool) -> Data:
+def _response(response: JudgeResponse, candidates: list[Data], *, last: bool) -> Data:
     data: Data = {"candidates": candidates} if candidates else {}
-    if any(reply.finish == "refusal" for reply in answer.replies):
+    if any(reply.finish == "refusal" for reply in response.replies):
         data["promptFeedback"] = {"blockReason": "PROHIBITED_CONTENT"}
-    if answer.usage:
-        data["usageMetadata"] = _usage(answer.usage, last=last)
-    return {**data, "modelVersion": answer.model, "responseId": answer.id}
+    if response.usage:
+        data["usageMetadata"] = _usage(response.usage, last=last)
+    return {**data, "modelVersion": response.model, "responseId": response.id}
 
 
-def _chunks(asked: JudgeRequest, answer: JudgeResponse) -> Iterator[Data]:
-    """The text in portions; what ends the first candidate comes last."""
+def _chunks(request: JudgeRequest, response: JudgeResponse) -> Iterator[Data]:
+    """The text in chunks; the ends of all candidates come last."""
     endings = []
-    for number, reply in enumerate(answer.replies):
+    for number, reply in enumerate(response.replies):
         if reply.finish == "refusal":
             continue
-        portions = [()] if reply.call else stream_chunks(reply.tokens)
-        for portion in portions:
-            parts = _parts(reply) if reply.call else [{"text": joined_text(portion)}]
-            yield _response(answer, [{**_candidate(number, reply, parts), **_logprobs(asked, portion)}], last=False)
+        chunks = [()] if reply.call else stream_chunks(reply.tokens)
+        for chunk in chunks:
+            parts = _parts(reply) if reply.call else [{"text": joined_text(chunk)}]
+            yield _response(response, [{**_candidate(number, reply, parts), **_logprobs(request, chunk)}], last=False)
         endings.append({**_candidate(number, reply, []), "finishReason": _finish(reply)})
-    yield _response(answer, endings, last=True)
+    yield _response(response, endings, last=True)
 
 
 def _usage(usage: TokenCounts, *, last: bool) -> Data:

@@ -99,7 +99,7 @@ def error_body(failure: ApiFailure) -> Data:
 
 
 def logprob(token: Token, count: int) -> Data:
-    """A token with its alternatives, in the form that chat completions and responses share."""
+    """A token with its alternatives, in the format that chat completions and responses share."""
     top = [{"token": text, "logprob": value, "bytes": list(text.encode())} for text, value in token.top(count)]
     return {"token": token.text, "logprob": token.logprob, "bytes": list(token.text.encode()), "top_logprobs": top}
 
@@ -118,8 +118,8 @@ class ChatCompletions:
             raise bad_request("'top_logprobs' is only allowed when 'logprobs' is enabled.", "top_logprobs")
         tools = tuple(RequestTool(tool.function.name, tool.function.parameters) for tool in request.tools or ())
         choice = request.tool_choice
-        wanted = choice.function.name if isinstance(choice, OpenAIToolChoice) else None
-        forced = next((tool for tool in tools if tool.name == wanted or choice == "required"), None)
+        named_tool = choice.function.name if isinstance(choice, OpenAIToolChoice) else None
+        forced = next((tool for tool in tools if tool.name == named_tool or choice == "required"), None)
         form = request.response_format
         return JudgeRequest(
             model=request.model,
@@ -137,15 +137,15 @@ class ChatCompletions:
             used=request.used(),
         )
 
-    def whole(self, asked: JudgeRequest, answer: JudgeResponse) -> bytes:
-        choices = [_choice(asked, number, reply) for number, reply in enumerate(answer.replies)]
-        data = {**_head(answer, "chat.completion"), "choices": choices}
-        if answer.usage:
-            data["usage"] = _usage(answer.usage)
+    def whole(self, request: JudgeRequest, response: JudgeResponse) -> bytes:
+        choices = [_choice(request, number, reply) for number, reply in enumerate(response.replies)]
+        data = {**_head(response, "chat.completion"), "choices": choices}
+        if response.usage:
+            data["usage"] = _usage(response.usage)
         return encoded(data)
 
-    def stream(self, asked: JudgeRequest, answer: JudgeResponse) -> StreamedReply:
-        events = [event(chunk) for chunk in self._chunks(asked, answer)]
+    def stream(self, request: JudgeRequest, response: JudgeResponse) -> StreamedReply:
+        events = [event(chunk) for chunk in self._chunks(request, response)]
         return StreamedReply(tuple(events), (b"data: [DONE]\n\n",))
 
     def failure(self, failure: ApiFailure) -> bytes:
@@ -154,40 +154,40 @@ class ChatCompletions:
     def stream_failure(self) -> bytes:
         return event(error_body(ApiFailure("500", 500, "The server had an error while streaming.", None, None)))
 
-    def _chunks(self, asked: JudgeRequest, answer: JudgeResponse) -> Iterator[Data]:
-        head = _head(answer, "chat.completion.chunk")
-        blank = {"usage": None} if asked.stream_usage else {}
-        for number, reply in enumerate(answer.replies):
+    def _chunks(self, request: JudgeRequest, response: JudgeResponse) -> Iterator[Data]:
+        head = _head(response, "chat.completion.chunk")
+        blank = {"usage": None} if request.stream_usage else {}
+        for number, reply in enumerate(response.replies):
             for delta, tokens in _deltas(reply, number):
                 choice: Data = {"index": number, "delta": delta, "finish_reason": None}
-                if asked.top_logprobs is not None and tokens and not reply.call:
-                    choice["logprobs"] = _logprobs(tokens, asked.top_logprobs)
+                if request.top_logprobs is not None and tokens and not reply.call:
+                    choice["logprobs"] = _logprobs(tokens, request.top_logprobs)
                 yield {**head, "choices": [choice], **blank}
             yield {**head, "choices": [{"index": number, "delta": {}, "finish_reason": _finish(reply)}], **blank}
-        if asked.stream_usage and answer.usage:
-            yield {**head, "choices": [], "usage": _usage(answer.usage)}
+        if request.stream_usage and response.usage:
+            yield {**head, "choices": [], "usage": _usage(response.usage)}
 
 
-def _head(answer: JudgeResponse, kind: str) -> Data:
+def _head(response: JudgeResponse, kind: str) -> Data:
     return {
-        "id": f"chatcmpl-{answer.id}",
+        "id": f"chatcmpl-{response.id}",
         "object": kind,
         "created": CREATED,
-        "model": answer.model,
-        "system_fingerprint": answer.fingerprint,
+        "model": response.model,
+        "system_fingerprint": response.fingerprint,
     }
 
 
-def _choice(asked: JudgeRequest, number: int, reply: ReplyChoice) -> Data:
+def _choice(request: JudgeRequest, number: int, reply: ReplyChoice) -> Data:
     message: Data = {"role": "assistant", "content": reply.text, "refusal": reply.refusal}
     if reply.call:
         function = {"name": reply.call.name, "arguments": reply.call.arguments}
         message["tool_calls"] = [{"id": f"call_{number}", "type": "function", "function": function}]
-    shown = asked.top_logprobs is not None and reply.text is not None
+    shown = request.top_logprobs is not None and reply.text is not None
     return {
         "index": number,
         "message": message,
-        "logprobs": _logprobs(reply.tokens, asked.top_logprobs or 0) if shown else None,
+        "logprobs": _logprobs(reply.tokens, request.top_logprobs or 0) if shown else None,
         "finish_reason": _finish(reply),
     }
 
@@ -209,14 +209,14 @@ def _deltas(reply: ReplyChoice, number: int) -> Iterator[tuple[Data, tuple[Token
         function = {"name": reply.call.name, "arguments": ""}
         first = {"index": 0, "id": f"call_{number}", "type": "function", "function": function}
         yield {"role": "assistant", "content": None, "tool_calls": [first]}, ()
-        for portion in stream_chunks(reply.tokens):
-            yield {"tool_calls": [{"index": 0, "function": {"arguments": joined_text(portion)}}]}, portion
+        for chunk in stream_chunks(reply.tokens):
+            yield {"tool_calls": [{"index": 0, "function": {"arguments": joined_text(chunk)}}]}, chunk
         return
     yield {"role": "assistant", "content": "", "refusal": None}, ()
     if reply.refusal:
         yield {"refusal": reply.refusal}, ()
-    for portion in stream_chunks(reply.tokens):
-        yield {"content": joined_text(portion)}, portion
+    for chunk in stream_chunks(reply.tokens):
+        yield {"content": joined_text(chunk)}, chunk
 
 
 def _usage(usage: TokenCounts) -> Data:
@@ -264,19 +264,19 @@ class ResponsesRequest(msgspec.Struct):
     seed: Any = None
     n: Any = None
 
-    def wants_logprobs(self) -> bool:
+    def requests_logprobs(self) -> bool:
         return self.top_logprobs is not None or "message.output_text.logprobs" in (self.include or ())
 
     def used(self) -> dict[str, str]:
-        told = {
-            "logprobs": "top_logprobs" if self.wants_logprobs() else None,
+        parameters = {
+            "logprobs": "top_logprobs" if self.requests_logprobs() else None,
             "max_tokens": None if self.max_output_tokens is None else "max_output_tokens",
             "response_format": "text.format" if self.text and self.text.format else None,
             "stream": None if self.stream is None else "stream",
             "temperature": None if self.temperature is None else "temperature",
             "tools": None if self.tools is None else "tools",
         }
-        return {common: name for common, name in told.items() if name}
+        return {common: name for common, name in parameters.items() if name}
 
 
 class Responses:
@@ -292,7 +292,7 @@ class Responses:
                 raise bad_request(f"Unknown parameter: '{name}'.", name)
         tools = tuple(RequestTool(tool.name, tool.parameters) for tool in request.tools or ())
         choice = request.tool_choice
-        wanted = choice.name if isinstance(choice, ResponsesToolChoice) else None
+        named_tool = choice.name if isinstance(choice, ResponsesToolChoice) else None
         form = request.text.format if request.text else None
         texts = [request.input] if isinstance(request.input, str) else [one.text() for one in request.input]
         return JudgeRequest(
@@ -300,21 +300,21 @@ class Responses:
             text="\n\n".join([request.instructions, *texts] if request.instructions else texts),
             max_tokens=request.max_output_tokens,
             temperature=request.temperature,
-            top_logprobs=(request.top_logprobs or 0) if request.wants_logprobs() else None,
+            top_logprobs=(request.top_logprobs or 0) if request.requests_logprobs() else None,
             schema=form.schema if form else None,
             tools=tools,
-            forced_tool=next((tool for tool in tools if tool.name == wanted or choice == "required"), None),
+            forced_tool=next((tool for tool in tools if tool.name == named_tool or choice == "required"), None),
             stream=bool(request.stream),
             used=request.used(),
         )
 
-    def whole(self, asked: JudgeRequest, answer: JudgeResponse) -> bytes:
-        return encoded(_response(asked, answer))
+    def whole(self, request: JudgeRequest, response: JudgeResponse) -> bytes:
+        return encoded(_response(request, response))
 
-    def stream(self, asked: JudgeRequest, answer: JudgeResponse) -> StreamedReply:
+    def stream(self, request: JudgeRequest, response: JudgeResponse) -> StreamedReply:
         events = [
             event({**data, "sequence_number": number}, data["type"])
-            for number, data in enumerate(_response_events(asked, answer))
+            for number, data in enumerate(_response_events(request, response))
         ]
         return StreamedReply(tuple(events[:-1]), (events[-1],))
 
@@ -327,28 +327,28 @@ class Responses:
         return event(data, "error")
 
 
-def _response(asked: JudgeRequest, answer: JudgeResponse, status: str | None = None) -> Data:
-    reply = answer.replies[0] if answer.replies else None
+def _response(request: JudgeRequest, response: JudgeResponse, status: str | None = None) -> Data:
+    reply = response.replies[0] if response.replies else None
     reason = {"length": "max_output_tokens", "filter": "content_filter"}.get(reply.finish) if reply else None
     done = status is None
     return {
-        "id": f"resp_{answer.id}",
+        "id": f"resp_{response.id}",
         "object": "response",
         "created_at": CREATED,
         "status": status or ("incomplete" if reason else "completed"),
         "error": None,
         "incomplete_details": {"reason": reason} if reason and done else None,
         "instructions": None,
-        "max_output_tokens": asked.max_tokens,
-        "model": answer.model,
-        "output": [_output_item(asked, reply)] if done and reply and _has_output(reply) else [],
+        "max_output_tokens": request.max_tokens,
+        "model": response.model,
+        "output": [_output_item(request, reply)] if done and reply and _has_output(reply) else [],
         "parallel_tool_calls": True,
-        "temperature": asked.temperature,
+        "temperature": request.temperature,
         "tool_choice": "auto",
         "tools": [],
         "top_p": 1.0,
         "metadata": {},
-        "usage": _responses_usage(answer.usage) if done and answer.usage else None,
+        "usage": _responses_usage(response.usage) if done and response.usage else None,
     }
 
 
@@ -356,66 +356,66 @@ def _has_output(reply: ReplyChoice) -> bool:
     return reply.call is not None or reply.text is not None or reply.refusal is not None
 
 
-def _output_item(asked: JudgeRequest, reply: ReplyChoice, status: str | None = None) -> Data:
-    """The output item; with a status, as it stands when it is begun."""
+def _output_item(request: JudgeRequest, reply: ReplyChoice, status: str | None = None) -> Data:
+    """The output item; with a status, its form at the beginning of a stream."""
     state = status or ("completed" if reply.finish in ("stop", "refusal") else "incomplete")
     if reply.call:
         arguments = "" if status else reply.call.arguments
         call = {"type": "function_call", "call_id": "call_0", "name": reply.call.name, "arguments": arguments}
         return {"id": "fc_0", **call, "status": state}
-    content = [] if status else [_output_part(asked, reply)]
+    content = [] if status else [_output_part(request, reply)]
     return {"id": "msg_0", "type": "message", "role": "assistant", "status": state, "content": content}
 
 
-def _output_part(asked: JudgeRequest, reply: ReplyChoice, *, begun: bool = False) -> Data:
+def _output_part(request: JudgeRequest, reply: ReplyChoice, *, started: bool = False) -> Data:
     if reply.refusal is not None:
-        return {"type": "refusal", "refusal": "" if begun else reply.refusal}
-    shown = [] if begun else _output_logprobs(asked, reply.tokens)
-    return {"type": "output_text", "text": "" if begun else reply.text, "annotations": [], "logprobs": shown}
+        return {"type": "refusal", "refusal": "" if started else reply.refusal}
+    shown = [] if started else _output_logprobs(request, reply.tokens)
+    return {"type": "output_text", "text": "" if started else reply.text, "annotations": [], "logprobs": shown}
 
 
-def _output_logprobs(asked: JudgeRequest, tokens: tuple[Token, ...]) -> list[Data]:
-    return [] if asked.top_logprobs is None else [logprob(token, asked.top_logprobs) for token in tokens]
+def _output_logprobs(request: JudgeRequest, tokens: tuple[Token, ...]) -> list[Data]:
+    return [] if request.top_logprobs is None else [logprob(token, request.top_logprobs) for token in tokens]
 
 
-def _response_events(asked: JudgeRequest, answer: JudgeResponse) -> Iterator[Data]:
-    begun = _response(asked, answer, "in_progress")
-    yield {"type": "response.created", "response": begun}
-    yield {"type": "response.in_progress", "response": begun}
-    reply = answer.replies[0] if answer.replies else None
+def _response_events(request: JudgeRequest, response: JudgeResponse) -> Iterator[Data]:
+    started = _response(request, response, "in_progress")
+    yield {"type": "response.created", "response": started}
+    yield {"type": "response.in_progress", "response": started}
+    reply = response.replies[0] if response.replies else None
     if reply and _has_output(reply):
         yield {
             "type": "response.output_item.added",
             "output_index": 0,
-            "item": _output_item(asked, reply, "in_progress"),
+            "item": _output_item(request, reply, "in_progress"),
         }
-        yield from _call_events(reply) if reply.call else _text_events(asked, reply)
-        yield {"type": "response.output_item.done", "output_index": 0, "item": _output_item(asked, reply)}
-    whole = _response(asked, answer)
+        yield from _call_events(reply) if reply.call else _text_events(request, reply)
+        yield {"type": "response.output_item.done", "output_index": 0, "item": _output_item(request, reply)}
+    whole = _response(request, response)
     yield {"type": f"response.{whole['status']}", "response": whole}
 
 
 def _call_events(reply: ReplyChoice) -> Iterator[Data]:
     where = {"item_id": "fc_0", "output_index": 0}
-    for portion in stream_chunks(reply.tokens):
-        yield {"type": "response.function_call_arguments.delta", **where, "delta": joined_text(portion)}
+    for chunk in stream_chunks(reply.tokens):
+        yield {"type": "response.function_call_arguments.delta", **where, "delta": joined_text(chunk)}
     name, arguments = reply.call or ("", "")
     yield {"type": "response.function_call_arguments.done", **where, "name": name, "arguments": arguments}
 
 
-def _text_events(asked: JudgeRequest, reply: ReplyChoice) -> Iterator[Data]:
+def _text_events(request: JudgeRequest, reply: ReplyChoice) -> Iterator[Data]:
     where = {"item_id": "msg_0", "output_index": 0, "content_index": 0}
-    yield {"type": "response.content_part.added", **where, "part": _output_part(asked, reply, begun=True)}
+    yield {"type": "response.content_part.added", **where, "part": _output_part(request, reply, started=True)}
     if reply.refusal is not None:
         yield {"type": "response.refusal.delta", **where, "delta": reply.refusal}
         yield {"type": "response.refusal.done", **where, "refusal": reply.refusal}
     else:
-        for portion in stream_chunks(reply.tokens):
-            shown = _output_logprobs(asked, portion)
-            yield {"type": "response.output_text.delta", **where, "delta": joined_text(portion), "logprobs": shown}
-        shown = _output_logprobs(asked, reply.tokens)
+        for chunk in stream_chunks(reply.tokens):
+            shown = _output_logprobs(request, chunk)
+            yield {"type": "response.output_text.delta", **where, "delta": joined_text(chunk), "logprobs": shown}
+        shown = _output_logprobs(request, reply.tokens)
         yield {"type": "response.output_text.done", **where, "text": reply.text, "logprobs": shown}
-    yield {"type": "response.content_part.done", **where, "part": _output_part(asked, reply)}
+    yield {"type": "response.content_part.done", **where, "part": _output_part(request, reply)}
 
 
 def _responses_usage(usage: TokenCounts) -> Data:
