@@ -1,7 +1,7 @@
-"""Stands for the program ``letta`` in tests: takes its arguments, talks to its server, prints its events.
+"""Replaces the program ``letta`` in tests: takes its arguments, calls its server, prints its events.
 
-``LETTA_FAKE`` in the environment tells it to fail in one of the ways of `WAYS`; ``LETTA_FAKE_LOG`` names a file
-that gets a line of JSON with what it was called with.
+The environment variable ``LETTA_FAKE`` selects one of the `FAILURES`; ``LETTA_FAKE_LOG`` names a file
+that gets a line of JSON with the arguments of the call.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def ask(path: str, data: Mapping[str, Any]) -> Any:
         return json.load(answer)
 
 
-def tell(**event: Any) -> None:
+def emit(**event: Any) -> None:
     sys.stdout.write(json.dumps(event) + "\n")
     sys.stdout.flush()
 
 
 def hang() -> None:
-    """Never ends, and neither does a child in a session of its own; their ids are in the log's folder."""
+    """Never end, and start a child that never ends in a session of its own; both process ids are in the log's folder."""
     log = os.environ.get("LETTA_FAKE_LOG")
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
     if log is not None:
@@ -45,7 +45,7 @@ def hang() -> None:
 
 def crash() -> None:
     sys.stderr.write("the engine room is on fire\n")
-    tell(type="error", message="no credits left", stop_reason="error")
+    emit(type="error", message="no credits left", stop_reason="error")
     sys.exit(1)
 
 
@@ -55,24 +55,24 @@ def garbage() -> None:
 
 
 def long_line() -> None:
-    """A line without an end."""
+    """Print a line without end."""
     while True:
         sys.stdout.write("x" * 1_000_000)
 
 
 def leak() -> None:
-    """Says what it was let in with."""
+    """Print the API key."""
     sys.exit(f"the key is {os.environ.get('LETTA_API_KEY')}")
 
 
-WAYS: Mapping[str, Callable[[], None]] = {
+FAILURES: Mapping[str, Callable[[], None]] = {
     "hang": hang,
     "crash": crash,
     "garbage": garbage,
     "long-line": long_line,
     "leak": leak,
 }
-"""They come before the agent is made; with ``late-`` before their names, after its first event."""
+"""Ways to fail before the agent is created; with the prefix ``late-``, after its first event."""
 
 
 def main() -> None:
@@ -82,33 +82,33 @@ def main() -> None:
     parser.add_argument("--model")
     parser.add_argument("--output-format", required=True)
     parser.add_argument("-p", action="store_true", required=True)
-    asked, _ = parser.parse_known_args()
+    args, _ = parser.parse_known_args()
     prompt = sys.stdin.read()
     log = os.environ.get("LETTA_FAKE_LOG")
-    told = {"argv": sys.argv[1:], "prompt": prompt, "cwd": str(Path.cwd())}
-    told["env"] = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    call = {"argv": sys.argv[1:], "prompt": prompt, "cwd": str(Path.cwd())}
+    call["env"] = {name: os.environ[name] for name in _KEPT if name in os.environ}
     if log is not None:
         with Path(log).open("a") as file:
-            file.write(json.dumps(told) + "\n")
-    way = os.environ.get("LETTA_FAKE", "")
-    if way == "crash-once":
+            file.write(json.dumps(call) + "\n")
+    failure = os.environ.get("LETTA_FAKE", "")
+    if failure == "crash-once":
         once = Path(os.environ["LETTA_FAKE_ONCE"])
         if not once.exists():
             once.touch()
             crash()
-    elif way in WAYS:
-        WAYS[way]()
-    agent = asked.agent or ask("/v1/agents", {"name": "letta-code", "model": asked.model})["id"]
-    tell(type="system", subtype="init", session_id="s-1", agent_id=agent, model=asked.model, tools=["Bash", "Read"])
-    if way.startswith("late-"):
+    elif failure in FAILURES:
+        FAILURES[failure]()
+    agent = args.agent or ask("/v1/agents", {"name": "letta-code", "model": args.model})["id"]
+    emit(type="system", subtype="init", session_id="s-1", agent_id=agent, model=args.model, tools=["Bash", "Read"])
+    if failure.startswith("late-"):
         ask(f"/v1/agents/{agent}/messages", {"messages": [{"role": "user", "content": prompt}]})
-        WAYS[way.removeprefix("late-")]()
+        FAILURES[failure.removeprefix("late-")]()
     answer = ask(f"/v1/agents/{agent}/messages", {"messages": [{"role": "user", "content": prompt}]})
     sys.stdout.write("\nan update is available\n")
     for message in answer["messages"]:
-        tell(type="message", **message)
-    subtype = "error" if way == "error-result" else "success"
-    tell(type="result", subtype=subtype, agent_id=agent, result="done", usage=answer["usage"], num_turns=1)
+        emit(type="message", **message)
+    subtype = "error" if failure == "error-result" else "success"
+    emit(type="result", subtype=subtype, agent_id=agent, result="done", usage=answer["usage"], num_turns=1)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A letta server that keeps its agents in memory and answers in the real one's shapes, or fails when told to.
+"""A letta server that stores its agents in memory and answers in the formats of the real one, or fails on request.
 
     async with LettaStub() as letta:
         letta.fail("send", 500)
@@ -25,14 +25,14 @@ from aiohttp import BodyPartReader, web
 
 Message = dict[str, Any]
 Failure = int | bytes | Literal["hang", "cut", "drop"]
-"""A status; a body that is answered with 200; no answer at all; half an answer; a closed connection."""
+"""A status; the body of a 200; ``hang``: no response; ``cut``: half a response; ``drop``: a closed connection."""
 Operation = Literal["import", "create", "update", "state", "delete", "send", "list"]
 
 _DATE = "2026-01-05T09:00:00+00:00"
 
 
 class LettaRequest(NamedTuple):
-    """A request as it came; ``data`` is its JSON, or the fields of its form."""
+    """A request as received; ``data`` is its JSON, or the fields of its form."""
 
     operation: Operation
     method: str
@@ -74,11 +74,11 @@ class StubAgent:
 
 
 Behaviour = Callable[[StubAgent, str], list[Message]]
-"""What an agent does about a text: messages without ``id`` and ``date``."""
+"""The messages with which an agent answers a text, without ``id`` and ``date``."""
 
 
 def looks_it_up(agent: StubAgent, text: str) -> list[Message]:
-    """Thinks, searches its memory, answers, and remembers the text in its block ``human``."""
+    """Reason, search the memory, answer, and store the text in the block ``human``."""
     call = {"name": "conversation_search", "arguments": json.dumps({"query": text}), "tool_call_id": "call-1"}
     agent.blocks["human"] = text
     return [
@@ -98,11 +98,11 @@ def looks_it_up(agent: StubAgent, text: str) -> list[Message]:
 
 
 def submits(arguments: Mapping[str, Any] | str, tool: str = "submit_grade") -> Behaviour:
-    """A judge that calls its tool with these arguments, whatever it is asked."""
-    told = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    """The behaviour of a judge that calls its tool with these arguments for every text."""
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
 
     def behave(_: StubAgent, __: str) -> list[Message]:
-        call = {"name": tool, "arguments": told, "tool_call_id": "call-1"}
+        call = {"name": tool, "arguments": text, "tool_call_id": "call-1"}
         returned = {"name": tool, "tool_return": "submitted", "status": "success", "tool_call_id": "call-1"}
         return [
             {"message_type": "reasoning_message", "reasoning": "Let me see.", "source": "reasoner_model"},
@@ -125,11 +125,11 @@ USAGE: Mapping[str, Any] = {
     "step_count": 2,
     "run_ids": None,
 }
-"""What an agent of the stub uses for one message."""
+"""The usage that the stub reports for one message."""
 
 
 class LettaStub:
-    """Serves on 127.0.0.1. ``asked`` keeps all requests, ``agents`` those that are there."""
+    """Serves on 127.0.0.1. ``requests`` has all requests, ``agents`` the agents that exist."""
 
     def __init__(self, behaviour: Behaviour = looks_it_up, *, key: str | None = None, port: int = 0) -> None:
         self.behaviour = behaviour
@@ -139,25 +139,25 @@ class LettaStub:
         self._numbers = count(1)
         self.url = ""
         self.agents: dict[str, StubAgent] = {}
-        self.asked: list[LettaRequest] = []
+        self.requests: list[LettaRequest] = []
         self.stop_reason = "end_turn"
         self.usage: Mapping[str, Any] | None = USAGE
         self.page = 200
-        """The most messages of a page, whatever was asked for."""
+        """The maximum number of messages of a page, whatever limit is requested."""
 
     def fail(self, operation: Operation, *failures: Failure) -> None:
         """Fail the next requests for an operation, one after the other."""
         self._failures.setdefault(operation, deque()).extend(failures)
 
     def add_agent(self, **fields: Any) -> StubAgent:
-        """An agent that is there already."""
+        """Add an agent without a request."""
         agent = StubAgent(f"agent-{next(self._numbers)}", **fields)
         self.agents[agent.id] = agent
         return agent
 
     def operations(self) -> list[Operation]:
-        """What was asked for, in order."""
-        return [asked.operation for asked in self.asked]
+        """The operations of all requests, in order."""
+        return [one.operation for one in self.requests]
 
     async def __aenter__(self) -> Self:
         app = web.Application()
@@ -190,7 +190,7 @@ class LettaStub:
     ) -> Callable[[web.Request], Any]:
         async def handle(request: web.Request) -> web.StreamResponse:
             data = await _data(request)
-            self.asked.append(
+            self.requests.append(
                 LettaRequest(operation, request.method, request.path, dict(request.query), dict(request.headers), data)
             )
             if self._key is not None and request.headers.get("Authorization") != f"Bearer {self._key}":
@@ -234,7 +234,7 @@ class LettaStub:
     def _send(self, request: web.Request, data: Any) -> web.Response:
         agent = self.agents[request.match_info["agent"]]
         text = "\n".join(str(message["content"]) for message in data["messages"])
-        # all that the model says in one step is parts of one message
+        # the server stores what the model returns in one step as parts of one message
         answer = [self._dated(message) for message in self.behaviour(agent, text)]
         agent.messages += [self._dated({"message_type": "user_message", "content": text}), *answer]
         stop = {"message_type": "stop_reason", "stop_reason": self.stop_reason}
@@ -281,7 +281,7 @@ async def _fail(request: web.Request, failure: Failure) -> web.StreamResponse:
 
 
 def install_letta(folder: Path) -> Path:
-    """Put a program ``letta`` into the folder, which is to stand on the PATH; see `letta_cli`."""
+    """Write a program ``letta`` into the folder, which the caller puts on the PATH; see `letta_cli`."""
     program = folder / "letta"
     source = Path(__file__).with_name("letta_cli.py")
     program.write_text(f'#!/bin/sh\nexec {quote(sys.executable)} -I {quote(str(source))} "$@"\n')

@@ -113,7 +113,7 @@ def test_a_sample_gets_an_agent_from_the_file_and_asks_it(suite: Path) -> None:
     )
     assert response.latency_ms is not None
     assert response.latency_ms > 0
-    assert [(asked.method, asked.path, dict(asked.query), asked.data) for asked in letta.asked] == [
+    assert [(asked.method, asked.path, dict(asked.query), asked.data) for asked in letta.requests] == [
         (
             "POST",
             "/v1/agents/import",
@@ -134,7 +134,7 @@ def test_a_sample_gets_an_agent_from_the_file_and_asks_it(suite: Path) -> None:
         ),
         ("GET", "/v1/agents/agent-1", {"include": "agent.blocks"}, None),
     ]
-    assert {(asked.headers["Authorization"], asked.headers["X-Project-Id"]) for asked in letta.asked} == {
+    assert {(asked.headers["Authorization"], asked.headers["X-Project-Id"]) for asked in letta.requests} == {
         (f"Bearer {KEY}", "p-1")
     }
 
@@ -188,7 +188,7 @@ def test_an_id_cannot_reach_another_path() -> None:
                 "letta_agent", {"base_url": letta.url, "agent_id": hostile}, context=context(environment={})
             ) as target:
                 response = await target.respond(Sample(id=1, input="x"))
-            return response, letta.asked[0].operation
+            return response, letta.requests[0].operation
 
     response, operation = asyncio.run(run())
     assert operation == "send"
@@ -695,7 +695,7 @@ def from_script(suite: Path, name: str, *, asked: str = "Where?", **config: Any)
 def test_a_factory_makes_the_agent_of_a_sample(with_client: Path) -> None:
     response, letta = from_script(with_client, "made")
     assert response.text == "You said: Where?"
-    assert [asked.data for asked in letta.asked if asked.operation == "create"] == [
+    assert [asked.data for asked in letta.requests if asked.operation == "create"] == [
         {"name": "made", "memory_blocks": [{"label": "human", "value": "Ann"}]}
     ]
     assert letta.operations() == ["create", "send", "state", "delete"]

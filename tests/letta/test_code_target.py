@@ -123,7 +123,7 @@ def test_the_program_gets_the_prompt_and_the_server_tells_what_it_did(place: Pla
             "env": {"LETTA_BASE_URL": letta.url, "LETTA_API_KEY": KEY},
         }
     ]
-    read = [(asked.method, asked.path, dict(asked.query)) for asked in letta.asked if asked.method == "GET"]
+    read = [(asked.method, asked.path, dict(asked.query)) for asked in letta.requests if asked.method == "GET"]
     assert read == [
         ("GET", "/v1/agents/agent-1/messages", {"limit": "200", "order": "asc"}),
         ("GET", "/v1/agents/agent-1/messages", {"limit": "200", "order": "asc", "after": "message-5"}),

@@ -56,7 +56,7 @@ class Judging(NamedTuple):
     @property
     def prompt(self) -> str:
         """What the judge was last sent."""
-        sent = [asked.data for asked in self.letta.asked if asked.operation == "send"]
+        sent = [asked.data for asked in self.letta.requests if asked.operation == "send"]
         return str(sent[-1]["messages"][0]["content"])
 
 
@@ -136,7 +136,7 @@ class TestTheExchange:
     def test_an_agent_is_made_from_the_file_for_the_case_and_deleted_after_it(self, suite: Path) -> None:
         letta = ask(suite).letta
         assert letta.operations() == ["import", "send", "delete"]
-        assert letta.asked[0].data["file"] == json.dumps(FILE)
+        assert letta.requests[0].data["file"] == json.dumps(FILE)
         assert letta.agents == {}
 
     def test_an_agent_that_was_there_is_asked_and_stays(self, suite: Path) -> None:
@@ -191,7 +191,7 @@ class TestTheExchange:
 
     def test_the_key_and_the_project_come_from_the_environment(self, suite: Path) -> None:
         letta = ask(suite, key=KEY, environment={"LETTA_API_KEY": KEY, "LETTA_PROJECT_ID": "p-1"}).letta
-        assert {(asked.headers["Authorization"], asked.headers["X-Project-Id"]) for asked in letta.asked} == {
+        assert {(asked.headers["Authorization"], asked.headers["X-Project-Id"]) for asked in letta.requests} == {
             (f"Bearer {KEY}", "p-1")
         }
 
