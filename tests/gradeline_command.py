@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, overload
 
 COMMAND = str(Path(sys.executable).with_name("gradeline"))
-_COMMAND_LINE = ("commands", "running", "runs", "summary", "listing", "exporting", "comparing")
+_COMMAND_LINE = ("commands", "execute", "run", "show", "export", "compare")
 _MODULES = (
     *(f"gradeline.cli.{name}" for name in _COMMAND_LINE),
     *("gradeline.engine.event_loop", "gradeline.store.sqlite", "gradeline.store.writer", "gradeline.targets.command"),

@@ -20,7 +20,7 @@ import pytest
 
 from gradeline import GradeResult, Sample, Suite, arun_suite, compare, grader, plan, run_suite, trend
 from gradeline.api import CaseProgress, ManyComparison, RunGroup, RunResult
-from gradeline.api.frames import COLUMNS
+from gradeline.api.results import COLUMNS
 from gradeline.engine.orchestrate import resume_run
 from gradeline.errors import ConfigError, Problem, StoreError
 from gradeline.store import InMemoryStorage, SqliteStorage, open_storage
@@ -270,12 +270,12 @@ class TestTheSuiteObject:
         (folder / "graders.py").write_text(GRADERS)
         (folder / "cases.jsonl").write_text('{"input": "France"}\n{"inptu": "Spain"}\n')
         (problem,) = suite.validate()
-        assert (problem.line, problem.path, problem.message) == (2, "input", "is required: what the agent is asked")
+        assert (problem.line, problem.path, problem.message) == (2, "input", "is required: the message to the agent")
 
     def test_validate_of_a_suite_in_python(self) -> None:
         assert Suite.from_dict(given()).validate() == []
         (problem,) = Suite.from_dict(given(dataset=[{"id": 1}])).validate()
-        assert str(problem) == "dataset[0].input: is required: what the agent is asked"
+        assert str(problem) == "dataset[0].input: is required: the message to the agent"
 
 
 class TestOptions:
@@ -299,14 +299,14 @@ class TestOptions:
             budget=-5,
             overrides={"gate": {1, 2}},
         ) == [
-            Problem("limit", "expected a whole number from 0 on, got -1"),
-            Problem("repeats", "expected a whole number from 1 on, got True"),
-            Problem("concurrency", "expected a whole number from 1 on, got 0"),
-            Problem("seed", "expected a whole number, got 'x'"),
-            Problem("samples", "expected texts, got 2.5"),
-            Problem("tags", "expected texts, got 3.0"),
+            Problem("limit", "expected an integer of at least 0, got -1"),
+            Problem("repeats", "expected an integer of at least 1, got True"),
+            Problem("concurrency", "expected an integer of at least 1, got 0"),
+            Problem("seed", "expected an integer, got 'x'"),
+            Problem("samples", "expected strings, got 2.5"),
+            Problem("tags", "expected strings, got 3.0"),
             Problem("overrides", "$: {1, 2} is a set; use strings, numbers, true/false, lists and mappings"),
-            Problem("budget.cost", "expected float > 0.0, got -5"),
+            Problem("budget.cost", "expected a number above 0, got -5"),
         ]
 
     def test_faults_speak_of_the_options_and_not_of_the_command_line(self) -> None:

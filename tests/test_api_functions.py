@@ -14,7 +14,7 @@ import pytest
 
 from gradeline import Grader, GradeResult, Sample, extractor, grader, graders, run_suite
 from gradeline.api import RunResult
-from gradeline.api.code import code_fingerprint
+from gradeline.api.callables import code_fingerprint
 from gradeline.errors import ConfigError, Problem
 from gradeline.letta.graders import ContainsGrader
 from gradeline.model import GradeContext
@@ -193,7 +193,7 @@ class TestFunctionsInASuite:
             (lambda: _UnshownError(), "bad_reply", "graders.odd returned <_UnshownError> (_UnshownError); return Grad"),
             (lambda: _raise(_Base("left")), "_Base", "left"),
             (lambda: _raise(asyncio.CancelledError("left")), "CancelledError", "left"),
-            (lambda: _raise(_UnshownError()), "_UnshownError", "<_UnshownError whose message cannot be shown>"),
+            (lambda: _raise(_UnshownError()), "_UnshownError", "<message cannot be shown>"),
             (lambda: GradeResult("why", 0.5), "ValueError", "grader 'graders.odd' (test_api_functions.py:"),  # type: ignore[arg-type]
             (lambda: GradeResult(0.5, passed=1), "ValueError", "grader 'graders.odd' (test_api_functions.py:"),  # type: ignore[arg-type]
             (lambda: GradeResult(0.5, None, {"a": {1}}), "bad_reply", "graders.odd returned a GradeResult whose metada"),
@@ -385,7 +385,7 @@ class TestFunctionsInASuite:
         (found,) = problems(given(graders={"mine": contains, "theirs": {"kind": "tool", "function": "contains"}}))
         assert found.path == "graders.theirs.function"
         assert found.message.startswith(
-            "'contains' is the name of a built-in grader, and a given function is marked @grader with the same name"
+            "'contains' is the name of a built-in grader, and a function of the suite is marked @grader with the same name"
         )
         assert f"at {__file__}:" in found.message
         result = in_memory(graders={"mine": contains, "theirs": {"kind": "contains"}})
@@ -416,7 +416,7 @@ class TestFunctionsInASuite:
             )
         ) == [
             Problem("dataset[0].input", "{1} is a set; use strings, numbers, true/false, lists and mappings"),
-            Problem("target.isolation", "a function that is given runs in this process; leave it out"),
+            Problem("target.isolation", "a function object runs in this process; leave it out"),
             Problem("graders.a", f"{_qualified('unmarked')!r} is not marked; put @grader above its def"),
             Problem("graders.b", f"{_qualified('taken')!r} is marked @extractor; a grader is marked @grader"),
             Problem("x", "nan is not a finite number; leave it out or use null"),
@@ -428,7 +428,7 @@ class TestFunctionsInASuite:
 
     def test_a_row_that_is_wrong_is_named(self) -> None:
         assert problems(given(dataset=[{"input": "a"}, {"inptu": "b"}])) == [
-            Problem("dataset[1].input", "is required: what the agent is asked")
+            Problem("dataset[1].input", "is required: the message to the agent")
         ]
 
 

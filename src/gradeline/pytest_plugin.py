@@ -14,7 +14,7 @@ import pytest
 
 if TYPE_CHECKING:
     from gradeline.api import RunResult, RunSuiteOptions, Suite
-    from gradeline.api.stores import OpenStore
+    from gradeline.api.results import OpenStore
     from gradeline.model import Record, Sample, Storage
 
 Undecided = Literal["fail", "pass"]
@@ -170,7 +170,7 @@ def _wanted_store(config: pytest.Config) -> str | None:
 
 
 def _session_store(config: pytest.Config) -> Storage:
-    from gradeline.api.stores import OpenStore
+    from gradeline.api.results import OpenStore
 
     if _store_key not in config.stash:
         config.stash[_store_key] = OpenStore(_wanted_store(config))

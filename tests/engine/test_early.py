@@ -12,7 +12,7 @@ import pytest
 
 from gradeline.engine import orchestrate
 from gradeline.engine.comparison import compare
-from gradeline.engine.conclude import conclude
+from gradeline.engine.aggregate import conclude
 from gradeline.engine.early_stopping import LookMonitor, ShuffledSamples
 from gradeline.engine.execute import Stop
 from gradeline.engine.grade import Graded
@@ -160,7 +160,7 @@ def test_resume_all_asks_the_rest_and_the_verdict_over_all_cases_replaces_the_ot
     storage: SqliteStorage, tmp_path: Path
 ) -> None:
     early = early_of(against_baseline(storage, tmp_path, WORSE))
-    whole = resume(storage, "new", whole=True)
+    whole = resume(storage, "new", all_cases=True)
     report = whole.report
     assert (report.run.status, sum(report.summary.responses.values()), report.run.total) == ("completed", CASES, CASES)
     assert (
@@ -176,7 +176,7 @@ def test_resume_all_that_is_refused_leaves_the_run_as_it_ended(storage: SqliteSt
     before = against_baseline(storage, tmp_path, WORSE).report.run
     suite(tmp_path, WORSE, graders={"right": {"kind": "exact_match"}})
     with pytest.raises(ConfigError, match="changed since the run began"):
-        resume(storage, "new", whole=True)
+        resume(storage, "new", all_cases=True)
     assert storage.find_run("new") == before
 
 
@@ -186,7 +186,7 @@ def test_a_regrade_of_a_stopped_run_has_no_other_cases_to_ask(storage: SqliteSto
     assert (again.early, again.calls_saved) == (parent.early, 0)
     reason = f"grades the answers of the run {parent.id}; finish that with: gradeline resume {parent.id} --all"
     with pytest.raises(ConfigError, match=reason):
-        resume(storage, "again", whole=True)
+        resume(storage, "again", all_cases=True)
     assert storage.find_run("again") == again
 
 

@@ -122,7 +122,7 @@ class TestARun:
 
     def test_no_more_calls_than_asked_for_are_in_flight(self, storage: Storage) -> None:
         agent = Agent(seconds=0.005)
-        run(storage, task(storage, agent, 60, pace=CallLimits(7)))
+        run(storage, task(storage, agent, 60, limits=CallLimits(7)))
         assert agent.most_at_once == 7
 
     def test_calls_keep_to_their_rate(self, storage: Storage) -> None:
@@ -133,7 +133,7 @@ class TestARun:
                 starts.append(time.monotonic())
                 return await super().respond(sample)
 
-        run(storage, task(storage, Timed(), 9, pace=CallLimits(rate=Rate(3, 0.1))))
+        run(storage, task(storage, Timed(), 9, limits=CallLimits(rate=Rate(3, 0.1))))
         assert all(later - earlier >= 0.099 for earlier, later in zip(starts, starts[3:], strict=False))
 
     def test_progress_is_told_case_by_case(self, storage: Storage) -> None:
@@ -152,7 +152,7 @@ class TestGoingOn:
 
     def test_a_stopped_run_keeps_what_was_in_flight_and_goes_on(self, storage: Storage) -> None:
         agent = Agent(seconds=0.002)
-        order = task(storage, agent, 200, pace=CallLimits(4))
+        order = task(storage, agent, 200, limits=CallLimits(4))
 
         async def stopped() -> ExecutionResult:
             stop = Stop()
@@ -254,25 +254,25 @@ class Priced(Agent):
 class TestBudgets:
     def test_calls_are_counted_exactly_and_the_rest_comes_with_the_next_budget(self, storage: Storage) -> None:
         agent = Agent()
-        order = task(storage, agent, 20, pace=CallLimits(budget=RunBudget(calls=7)))
+        order = task(storage, agent, 20, limits=CallLimits(budget=RunBudget(calls=7)))
         first = run(storage, order)
         assert (first.run.status, first.stopped) == ("cancelled", "the budget of 7 calls is spent")
         assert sum(agent.calls.values()) == 7
         again = run(storage, order)
         assert sum(agent.calls.values()) == 7
         assert again.stopped == "the budget of 7 calls is spent"
-        rest = run(storage, order._replace(pace=CallLimits(budget=RunBudget(calls=20))))
+        rest = run(storage, order._replace(limits=CallLimits(budget=RunBudget(calls=20))))
         assert (rest.run.status, sum(agent.calls.values())) == ("completed", 20)
 
     def test_what_was_paid_ends_it_too(self, storage: Storage) -> None:
         agent = Priced()
-        result = run(storage, task(storage, agent, 20, pace=CallLimits(1, budget=RunBudget(cost=2.0))))
+        result = run(storage, task(storage, agent, 20, limits=CallLimits(1, budget=RunBudget(cost=2.0))))
         assert result.stopped == "the budget of 2 is spent: 2 after 4 calls"
         assert sum(agent.calls.values()) == 4
 
     def test_a_limit_on_the_cost_stops_a_run_whose_answers_have_no_known_cost(self, storage: Storage) -> None:
         agent = Agent()
-        result = run(storage, task(storage, agent, 20, pace=CallLimits(1, budget=RunBudget(cost=0.001))))
+        result = run(storage, task(storage, agent, 20, limits=CallLimits(1, budget=RunBudget(cost=0.001))))
         assert result.stopped is not None
         assert result.stopped.startswith("no cost is known for the calls of the agent, so that the budget of 0.001")
         assert sum(agent.calls.values()) == 1
@@ -285,7 +285,7 @@ class TestBudgets:
                 found = await super().respond(sample)
                 return found if sum(self.calls.values()) % 2 else Response(text=found.text)
 
-        order = task(storage, Mixed(), 6, pace=CallLimits(1, budget=RunBudget(cost=100)))
+        order = task(storage, Mixed(), 6, limits=CallLimits(1, budget=RunBudget(cost=100)))
         assert run(storage, order).run.status == "completed"
         assert len([message for message in caplog.messages if "do not count towards the budget of 100" in message]) == 1
 
@@ -294,8 +294,8 @@ class TestTheCache:
     def test_a_question_that_was_answered_is_not_asked_again(self, storage: Storage) -> None:
         agent = Agent()
         cached = CallLimits(cache=True)
-        run(storage, task(storage, agent, 10, repeats=2, pace=cached))
-        again = run(storage, task(storage, agent, 10, repeats=2, pace=cached))
+        run(storage, task(storage, agent, 10, repeats=2, limits=cached))
+        again = run(storage, task(storage, agent, 10, repeats=2, limits=cached))
         assert sum(agent.calls.values()) == 20
         assert again.summary.responses["success"] == 20
         run(storage, task(storage, agent, 10, repeats=2))
@@ -303,21 +303,21 @@ class TestTheCache:
 
     def test_a_failed_call_is_asked_again(self, storage: Storage) -> None:
         cached = CallLimits(cache=True)
-        run(storage, task(storage, Agent(fails=lambda sample: sample.id == 3), 10, pace=cached))
+        run(storage, task(storage, Agent(fails=lambda sample: sample.id == 3), 10, limits=cached))
         mended = Agent()
-        run(storage, task(storage, mended, 10, pace=cached))
+        run(storage, task(storage, mended, 10, limits=cached))
         assert mended.calls == {"3": 1}
 
 
 class TestFailFast:
     def test_it_ends_at_the_first_case_that_does_not_pass(self, storage: Storage) -> None:
         agent = Agent()
-        result = run(storage, task(storage, agent, 200, pace=CallLimits(1), fail_fast=True))
+        result = run(storage, task(storage, agent, 200, limits=CallLimits(1), fail_fast=True))
         assert result.stopped == "fail-fast: case '0': exact is fail"
         assert sum(agent.calls.values()) < 200
 
     def test_a_failed_call_counts(self, storage: Storage) -> None:
-        order = task(storage, Agent(fails=lambda _: True), 200, pace=CallLimits(1), fail_fast=True)
+        order = task(storage, Agent(fails=lambda _: True), 200, limits=CallLimits(1), fail_fast=True)
         assert run(storage, order).stopped == "fail-fast: case '0': the call failed (status)"
 
 

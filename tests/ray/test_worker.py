@@ -13,7 +13,7 @@ from typing import Any
 from gradeline.engine.execute import Stop
 from gradeline.engine.lifecycle import ExecutedCases, ExecutionResult, run_under_lock
 from gradeline.engine.orchestrate import RunRequest, run_suite
-from gradeline.engine.ownership import RunLock
+from gradeline.engine.lifecycle import RunLock
 from gradeline.engine.pipeline import RunTask
 from gradeline.engine.plan import Work
 from gradeline.engine.prepare import PreparedRun
@@ -56,10 +56,10 @@ class InHand:
     async def __call__(
         self, storage: Storage, prepared: PreparedRun, task: RunTask, stop: Stop | None = None
     ) -> ExecutionResult:
-        async def work_through(keeper: RunLock, run: Run, stop: Stop) -> ExecutedCases:
+        async def work_through(lock: RunLock, run: Run, stop: Stop) -> ExecutedCases:
             planned = list(task._replace(run=run).plan(storage))
             chunks = [Chunk(n, tuple(planned[n : n + CHUNK])) for n in range(0, len(planned), CHUNK)]
-            job = RunJob.of(prepared, task, run, self._store, keeper.writer_elsewhere(), shipped=False)
+            job = RunJob.of(prepared, task, run, self._store, lock.remote_writer(), shipped=False)
             worker = ChunkWorker(job._replace(policy=self._policy), SHARE)
             assert not (await worker.open()).problems
             working = [asyncio.create_task(worker.work(chunk)) for chunk in chunks]

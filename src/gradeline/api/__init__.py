@@ -1,11 +1,10 @@
-"""Suites from Python: run them, look at what came of it, compare.
+"""The Python API: run suites, read results, compare runs.
 
-The short names are in `gradeline` itself; here are the classes of what they take and give back.
+The functions are in `gradeline` itself; here are also the classes of their arguments and results.
 """
 
-from gradeline.api.comparing import compare
+from gradeline.api.comparing import compare, plan, trend
 from gradeline.api.options import CaseProgress, RunSuiteOptions
-from gradeline.api.planning import plan, trend
 from gradeline.api.results import RunGroup, RunResult
 from gradeline.api.suites import Suite, arun_suite, run_suite
 from gradeline.engine.comparison import Comparison

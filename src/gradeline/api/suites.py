@@ -3,44 +3,44 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from functools import partial
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, Unpack
 
-from gradeline.api.given import GivenSuite, read_given
 from gradeline.api.options import (
     CaseProgress,
     Overrides,
     RunSuiteOptions,
     check_names,
-    in_python_terms,
-    override_texts,
+    override_strings,
     run_request,
+    with_python_names,
 )
-from gradeline.api.results import RunGroup, RunResult
-from gradeline.api.stores import OpenStore
-from gradeline.api.threads import wait_for
+from gradeline.api.results import OpenStore, RunGroup, RunResult
+from gradeline.api.suite_data import SuiteData, separate_functions
 from gradeline.engine import orchestrate
+from gradeline.engine.components import InProcessCode
 from gradeline.engine.definition import RunOptions, command
-from gradeline.engine.execute import Stop
-from gradeline.engine.orchestrate import INTERRUPTED_REASON, RunObserver, RunRequest, SuiteOutcome
+from gradeline.engine.event_loop import wait_for
+from gradeline.engine.execute import INTERRUPTED_REASON, Stop
+from gradeline.engine.orchestrate import RunObserver, RunRequest, SuiteOutcome
 from gradeline.engine.plan import CompletedCase, LookReport, ProgressCallback, ProgressCount
-from gradeline.engine.prepare import PreparedRun, placed_problems, prepare, read_with_code
+from gradeline.engine.prepare import PreparedRun, prepare
+from gradeline.engine.validation import placed_problems, read_with_code
 from gradeline.errors import ConfigError
 from gradeline.model import Run, Storage
 from gradeline.suite import spec
-from gradeline.suite.places import SuiteProblem
+from gradeline.suite.problems import SuiteProblem
 from gradeline.suite.read import read_suite
 
 _log = logging.getLogger("gradeline")
 
 
 class Suite:
-    """What to ask, whom, and how to grade it. `load` makes one of a file, `from_dict` one of data and functions."""
+    """Cases, a target and graders. `load` reads a suite file, `from_dict` takes data and functions."""
 
-    def __init__(self, source: Path | GivenSuite, overrides: tuple[str, ...] = ()) -> None:
+    def __init__(self, source: Path | SuiteData, overrides: tuple[str, ...] = ()) -> None:
         self._source = source
         self._overrides = overrides
         self._spec = self._read()
@@ -48,7 +48,7 @@ class Suite:
     @classmethod
     def load(cls, path: str | Path, overrides: Overrides = ()) -> Self:
         """Read a suite file; `ConfigError` names everything that is wrong in it with file, line and column."""
-        return cls(Path(path), override_texts(overrides))
+        return cls(Path(path), override_strings(overrides))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], folder: str | Path | None = None, overrides: Overrides = ()) -> Self:
@@ -57,7 +57,7 @@ class Suite:
         The dataset may be a list of mappings or of `Sample`. The target may be a function; graders may be functions
         marked with ``@grader`` and `Grader` objects. These run in this process, without isolation.
         """
-        return cls(read_given(data, folder), override_texts(overrides))
+        return cls(separate_functions(data, folder), override_strings(overrides))
 
     @property
     def name(self) -> str:
@@ -69,7 +69,7 @@ class Suite:
 
     @property
     def file(self) -> Path | None:
-        """None where the suite was not read from one."""
+        """The suite file, if there is one."""
         return self._spec.file if isinstance(self._source, Path) else None
 
     @property
@@ -79,11 +79,11 @@ class Suite:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What has no effect, and the like."""
+        """Warnings, such as options without effect."""
         return self._spec.warnings
 
     def validate(self) -> list[SuiteProblem]:
-        """Everything that would keep the suite from running, found without calling its agent; a file is read anew."""
+        """All problems that keep the suite from running, found without calling its agent; a file is read again."""
         return wait_for(lambda _: self._problems())
 
     def run(self, **options: Unpack[RunSuiteOptions]) -> RunResult:
@@ -100,11 +100,16 @@ class Suite:
     def _with(self, overrides: tuple[str, ...]) -> Suite:
         return Suite(self._source, (*self._overrides, *overrides)) if overrides else self
 
-    async def _run(self, storage: Storage, order: RunRequest, watcher: RunObserver) -> SuiteOutcome:
-        order = order._replace(suite=self._spec.file, choice=order.choice._replace(overrides=self._overrides))
-        if isinstance(self._source, Path):
-            return await orchestrate.run_suite(storage, order, watcher)
-        return await _run_given(storage, self._source, order, watcher)
+    @property
+    def _in_process(self) -> InProcessCode | None:
+        return None if isinstance(self._source, Path) else self._source.in_process
+
+    async def _run(self, storage: Storage, request: RunRequest, observer: RunObserver) -> SuiteOutcome:
+        suite = await read_with_code(self._read)
+        observer.warn_all(suite.warnings)
+        options = request.options._replace(overrides=self._overrides)
+        request = request._replace(suite=suite, options=options, in_process=self._in_process)
+        return await orchestrate.run_suite(storage, request, observer)
 
     def _read(self) -> spec.Suite:
         try:
@@ -112,15 +117,14 @@ class Suite:
                 return read_suite(self._source, self._overrides)
             return self._source.read(self._overrides)
         except ConfigError as error:
-            raise in_python_terms(error) from None
+            raise with_python_names(error) from None
 
     async def _problems(self) -> list[SuiteProblem]:
         suite: spec.Suite | None = None
         try:
             suite = await read_with_code(self._read)
-            choice = RunOptions(model=next(iter(suite.target.models), None))
-            given = None if isinstance(self._source, Path) else self._source
-            async with _prepared(suite, choice, given) as prepared:
+            options = RunOptions(model=next(iter(suite.target.models), None))
+            async with prepare(suite, options, in_process=self._in_process) as prepared:
                 for _ in prepared.samples():
                     pass
         except ConfigError as error:
@@ -129,28 +133,28 @@ class Suite:
 
 
 def run_suite(suite: str | Path | Suite | Mapping[str, Any], **options: Unpack[RunSuiteOptions]) -> RunResult:
-    """Run a suite against its agent, grade the answers, and store everything.
+    """Run a suite against its agent, grade the responses, and store everything.
 
     A suite is a path, a `Suite`, or a mapping (see `Suite.from_dict`). With several models the result is a
     `RunGroup`. Works inside a running event loop too, which it blocks: there, await `arun_suite`.
 
-    Raises `ConfigError` where the suite or an option is wrong; what agents and graders do wrong is in the records.
-    The first `KeyboardInterrupt` finishes and stores what is in flight, a second ends at once; either way the run
-    of a suite file goes on with ``gradeline resume``.
+    Raises `ConfigError` if the suite or an option is invalid; failures of agents and graders are in the records.
+    The first `KeyboardInterrupt` finishes the calls in flight, a second stops now; either way ``gradeline resume``
+    continues the run of a suite file.
     """
     check_names("run_suite", options)
     return wait_for(lambda stop: _run(suite, options, stop))
 
 
 async def arun_suite(suite: str | Path | Suite | Mapping[str, Any], **options: Unpack[RunSuiteOptions]) -> RunResult:
-    """`run_suite` in the running event loop. Cancelled, the run of a suite file goes on with ``gradeline resume``."""
+    """`run_suite` in the running event loop. After a cancellation ``gradeline resume`` continues the run of a file."""
     check_names("arun_suite", options)
     return await _run(suite, options, Stop())
 
 
 async def _run(suite: str | Path | Suite | Mapping[str, Any], options: RunSuiteOptions, stop: Stop) -> RunResult:
-    order = run_request(options)
-    wanted = await read_with_code(lambda: as_suite(suite, options.get("folder"), order.choice.overrides))
+    request = run_request(options)
+    wanted = await read_with_code(lambda: as_suite(suite, options.get("folder"), request.options.overrides))
     baseline = options.get("baseline")
     store = options.get("store")
     if store is None and isinstance(baseline, RunResult):
@@ -158,27 +162,27 @@ async def _run(suite: str | Path | Suite | Mapping[str, Any], options: RunSuiteO
     opened = OpenStore(store)
     begun: list[Run] = []
     named = str(store) if isinstance(store, str | Path) else None
-    watcher = RunObserver(_log.warning, lambda prepared, run: _watched(options, begun, prepared, run), stop, named)
+    observer = RunObserver(_log.warning, lambda prepared, run: _watched(options, begun, prepared, run), stop, named)
     try:
-        done = await wanted._run(opened.storage, order, watcher)
+        done = await wanted._run(opened.storage, request, observer)
         _write_output(done)
     except BaseException as error:
         opened.close()
         if isinstance(error, ConfigError):
-            raise in_python_terms(error) from None
-        if begun and opened.lasts and wanted.file is not None:
+            raise with_python_names(error) from None
+        if begun and opened.is_durable and wanted.file is not None:
             error.add_note(f"continue with: {command('resume', begun[-1].id, named)}")
         raise
-    if stop.reason == INTERRUPTED_REASON:  # the caller is told by an exception, and gets no result
+    if stop.reason == INTERRUPTED_REASON:  # the caller gets an exception and no result
         opened.close()
-        if begun and opened.lasts and wanted.file is not None:
+        if begun and opened.is_durable and wanted.file is not None:
             _log.warning("interrupted; continue with: %s", command("resume", begun[-1].id, named))
     results = [RunResult(ran, opened) for ran in done.runs]
     return results[0] if len(results) == 1 else RunGroup(results, opened)
 
 
 def _write_output(done: SuiteOutcome) -> None:
-    """Letta's files, where the suite wants them."""
+    """Write letta-evals result files, if the suite names a folder."""
     if done.suite.output is not None:
         from gradeline.letta.result_files import LettaRun, write_letta_layout  # few suites do
 
@@ -190,7 +194,7 @@ def as_suite(
     folder: str | Path | None = None,
     overrides: tuple[str, ...] = (),
 ) -> Suite:
-    """The suite that is meant."""
+    """The suite as an object."""
     if isinstance(suite, Mapping):
         return Suite.from_dict(suite, folder, overrides)
     if folder is not None:
@@ -205,8 +209,8 @@ def as_suite(
 @contextmanager
 def _watched(options: RunSuiteOptions, begun: list[Run], prepared: PreparedRun, run: Run) -> Iterator[ProgressCallback]:
     begun.append(run)
-    tell = options.get("on_progress")
-    if tell is None:
+    callback = options.get("on_progress")
+    if callback is None:
         yield lambda _: None
         return
     total, done = prepared.expected(run), 0
@@ -217,24 +221,6 @@ def _watched(options: RunSuiteOptions, begun: list[Run], prepared: PreparedRun, 
             return  # cases done by Ray workers, which are reported in numbers only, or a look
         done += 1
         grades = {key: one.grade for key, one in case.graded.items()}
-        tell(CaseProgress(run, done, total, case.planned.key.case, case.planned.key.repeat, case.response, grades))
+        callback(CaseProgress(run, done, total, case.planned.key.case, case.planned.key.repeat, case.response, grades))
 
     yield advance
-
-
-@asynccontextmanager
-async def _prepared(
-    suite: spec.Suite, choice: RunOptions, given: GivenSuite | None, storage: Storage | None = None
-) -> AsyncIterator[PreparedRun]:
-    """A suite made ready, the objects that were given for it included."""
-    async with prepare(suite if given is None else given.with_placeholders(suite), choice, storage) as prepared:
-        yield prepared if given is None else given.filled(prepared, suite)
-
-
-async def _run_given(storage: Storage, given: GivenSuite, order: RunRequest, watcher: RunObserver) -> SuiteOutcome:
-    suite = given.read(order.choice.overrides)
-    for warning in suite.warnings:
-        watcher.warn(warning)
-    complete = partial(given.filled, suite=suite)
-    order = order._replace(suite=given.with_placeholders(suite), complete=complete)
-    return await orchestrate.run_suite(storage, order, watcher)

@@ -22,11 +22,10 @@ from gradeline.cli.options import CliSettings
 from gradeline.cli.show import print_report
 from gradeline.cli.terminal import print_message
 from gradeline.engine import orchestrate
-from gradeline.engine.conclude import conclude, worst_of
+from gradeline.engine.aggregate import conclude, worst_of
 from gradeline.engine.definition import RunDefinition, RunOptions, how_to_continue
-from gradeline.engine.execute import Stop
+from gradeline.engine.execute import INTERRUPTED_REASON, Stop
 from gradeline.engine.orchestrate import (
-    INTERRUPTED_REASON,
     Engine,
     RunObserver,
     RunOutcome,
@@ -35,7 +34,8 @@ from gradeline.engine.orchestrate import (
     local_engine,
 )
 from gradeline.engine.plan import ProgressCallback
-from gradeline.engine.prepare import placed_problems, prepare, read_with_code
+from gradeline.engine.prepare import prepare
+from gradeline.engine.validation import placed_problems, read_with_code
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import Run, Storage
 from gradeline.suite.read import read_suite
@@ -52,7 +52,7 @@ async def check_suite(path: Path, warnings: list[str], overrides: tuple[str, ...
     try:
         suite = await read_with_code(lambda: read_suite(path, overrides))
         warnings.extend(suite.warnings)
-        async with prepare(suite, RunOptions(model=next(iter(suite.target.models), None)), set_up=False) as prepared:
+        async with prepare(suite, RunOptions(model=next(iter(suite.target.models), None))) as prepared:
             prepared.require_cases()
             for _ in prepared.samples():
                 pass
@@ -65,15 +65,15 @@ async def check_suite(path: Path, warnings: list[str], overrides: tuple[str, ...
     return []
 
 
-async def run_suite(settings: CliSettings, storage: Storage, order: RunRequest, engine: Engine = local_engine) -> int:
+async def run_suite(settings: CliSettings, storage: Storage, request: RunRequest, engine: Engine = local_engine) -> int:
     """Run a suite, once per model, and print the reports; returns the exit code."""
-    output = order.choice.output
+    output = request.options.output
     if output is not None:
         try:
             Path(output).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(Problem("--output", f"cannot create the folder {output}: {error.strerror}")) from None
-    done = await orchestrate.run_suite(storage, order, observer(settings, storage), engine)
+    done = await orchestrate.run_suite(storage, request, observer(settings, storage), engine)
     _write_output(storage, done)
     return print_runs(settings, storage, done.runs)
 
@@ -82,15 +82,15 @@ async def resume_run(
     settings: CliSettings,
     storage: Storage,
     wanted: str,
-    choice: RunOptions,
+    options: RunOptions,
     engine: Engine,
     *,
     allow_changed: bool,
-    whole: bool,
+    all_cases: bool,
 ) -> int:
     observing = observer(settings, storage)
     ran = await orchestrate.resume_run(
-        storage, wanted, choice, observing, allow_changed=allow_changed, whole=whole, engine=engine
+        storage, wanted, options, observing, allow_changed=allow_changed, all_cases=all_cases, engine=engine
     )
     done = await orchestrate.run_remaining_models(storage, ran, observing, engine)
     _write_output(storage, done)
@@ -100,7 +100,7 @@ async def resume_run(
 def _write_output(storage: Storage, done: SuiteOutcome) -> None:
     """Write letta-evals result files of all runs of the group, if the run or the suite names a folder."""
     run = done.runs[0].report.run
-    folder = RunDefinition.of(run).choice.output or done.suite.output
+    folder = RunDefinition.of(run).options.output or done.suite.output
     if folder is None:
         return
     from gradeline.letta.result_files import LettaRun, write_letta_layout  # few runs need it
@@ -115,11 +115,13 @@ async def regrade_run(
     storage: Storage,
     wanted: str,
     path: Path | None,
-    choice: RunOptions,
+    options: RunOptions,
     name: str | None,
     engine: Engine,
 ) -> int:
-    ran = await orchestrate.regrade_run(storage, wanted, path, choice, name, observer(settings, storage), engine=engine)
+    ran = await orchestrate.regrade_run(
+        storage, wanted, path, options, name, observer(settings, storage), engine=engine
+    )
     return print_runs(settings, storage, [ran])
 
 
@@ -131,8 +133,8 @@ async def demo_runs(settings: CliSettings, storage: Storage) -> tuple[Run, Run]:
 
     suite = Path(str(files("gradeline.demo"))) / "agent_suite.yaml"
     async with DemoAgent() as agent:
-        choice = RunOptions(overrides=(f"target.url={agent.url}/evaluate",))
-        done = await orchestrate.run_suite(storage, RunRequest(suite, choice), observer(settings, storage))
+        options = RunOptions(overrides=(f"target.url={agent.url}/evaluate",))
+        done = await orchestrate.run_suite(storage, RunRequest(suite, options), observer(settings, storage))
     print_runs(settings, storage, done.runs)
     small, large = (ran.report.run for ran in done.runs)
     return small, large

@@ -21,7 +21,7 @@ from gradeline.cli.options import (
 
 if TYPE_CHECKING:
     from gradeline.engine.definition import RunBudget
-    from gradeline.engine.pairwise import Pair, PairOrder, Side
+    from gradeline.engine.pairwise import Pair, PairRequest, Side
     from gradeline.model import Storage
 
 _OFFLINE = ("exact-match", "embedding")
@@ -100,16 +100,16 @@ def pair(
     from gradeline.cli.stores import open_store
     from gradeline.engine import event_loop
     from gradeline.engine.definition import RunOptions
-    from gradeline.engine.pairwise import PairOrder
+    from gradeline.engine.pairwise import PairRequest
 
     settings = current_settings()
     sides = (_side("baseline", baseline, baseline_run), _side("candidate", candidate, candidate_run))
     choice = RunOptions(
         limit=limit, tags=tags, concurrency=concurrency, overrides=overrides, budget=budget, prices=prices
     )
-    order = PairOrder(suite, *sides, choice, judge, name, again)
+    request = PairRequest(suite, *sides, choice, judge, name, again)
     with open_store(settings) as storage:
-        return event_loop.run(_pair(settings, storage, order, record=not no_ledger))
+        return event_loop.run(_pair(settings, storage, request, record=not no_ledger))
 
 
 def _side(name: str, model: str | None, run: str | None) -> Side:
@@ -120,15 +120,15 @@ def _side(name: str, model: str | None, run: str | None) -> Side:
     return Side(model, run)
 
 
-async def _pair(settings: CliSettings, storage: Storage, order: PairOrder, *, record: bool) -> int:
+async def _pair(settings: CliSettings, storage: Storage, request: PairRequest, *, record: bool) -> int:
     from gradeline.cli import execute
-    from gradeline.engine.orchestrate import INTERRUPTED_REASON
+    from gradeline.engine.execute import INTERRUPTED_REASON
     from gradeline.engine.pairwise import pair_runs
     from gradeline.ledger.judged_runs import record_run
 
-    pair = await pair_runs(storage, order, execute.observer(settings, storage, together=True))
+    pair = await pair_runs(storage, request, execute.observer(settings, storage, together=True))
     if pair.judged is None or pair.stopped is not None:
-        click.echo(f"{pair.stopped}; continue with: {_resume_command(order, pair)}", err=True)
+        click.echo(f"{pair.stopped}; continue with: {_resume_command(request, pair)}", err=True)
         code = 130 if pair.stopped == INTERRUPTED_REASON else _stopped_code(pair)
         if settings.json:
             data = {"stopped": pair.stopped} if pair.judged is None else pair.judged.to_data()
@@ -152,14 +152,14 @@ def _stopped_code(pair: Pair) -> int:
     return 4 if "failed" in (pair.baseline.status, pair.candidate.status) else 3
 
 
-def _resume_command(order: PairOrder, pair: Pair) -> str:
+def _resume_command(request: PairRequest, pair: Pair) -> str:
     import shlex
 
-    words = ["gradeline", "pair", str(order.suite), "--baseline-run", pair.baseline.id]
+    words = ["gradeline", "pair", str(request.suite), "--baseline-run", pair.baseline.id]
     words += ["--candidate-run", pair.candidate.id]
-    if order.judge is not None:
-        judge = json.loads(order.judge)
+    if request.judge is not None:
+        judge = json.loads(request.judge)
         words += ["--judge", f"{judge['provider']}:{judge['model']}" if judge["judge"] == "llm" else judge["judge"]]
-    for override in order.choice.overrides:
+    for override in request.options.overrides:
         words += ["--set", override]
     return shlex.join(words)

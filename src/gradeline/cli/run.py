@@ -112,16 +112,16 @@ def run(**options: Any) -> int:
     settings = current_settings()
     cached: Path | None = options.pop("cached")
     chosen = {key: options.pop(key) for key in RunOptions._fields if key in options}
-    choice = RunOptions(**chosen, cached=None if cached is None else str(cached.resolve()))
+    run_options = RunOptions(**chosen, cached=None if cached is None else str(cached.resolve()))
     engine_choice = EngineChoice(**{key: options.pop(key) for key in EngineChoice._fields})
-    order = RunRequest(options.pop("suite"), choice, **options)
+    request = RunRequest(options.pop("suite"), run_options, **options)
     with open_engine(settings, engine_choice) as engine, open_store(settings) as storage:
-        return event_loop.run(run_suite(settings, storage, order, engine))
+        return event_loop.run(run_suite(settings, storage, request, engine))
 
 
 @click.command()
 @run_argument
-@click.option("--all", "whole", is_flag=True, help="Also run the cases that an early stop skipped.")
+@click.option("--all", "all_cases", is_flag=True, help="Also run the cases that an early stop skipped.")
 @click.option("--allow-changed", is_flag=True, help="Resume although the suite or its graders changed.")
 @concurrency_option
 @budget_option
@@ -130,7 +130,7 @@ def run(**options: Any) -> int:
 @global_options
 def resume(
     run_name: str,
-    whole: bool,
+    all_cases: bool,
     allow_changed: bool,
     concurrency: int | None,
     budget: RunBudget | None,
@@ -148,10 +148,10 @@ def resume(
     from gradeline.engine.definition import RunOptions
 
     settings = current_settings()
-    choice = RunOptions(concurrency=concurrency, budget=budget, prices=prices)
+    options = RunOptions(concurrency=concurrency, budget=budget, prices=prices)
     with open_engine(settings, EngineChoice(**engine_choice)) as engine, open_store(settings, "existing") as storage:
         return event_loop.run(
-            resume_run(settings, storage, run_name, choice, engine, allow_changed=allow_changed, whole=whole)
+            resume_run(settings, storage, run_name, options, engine, allow_changed=allow_changed, all_cases=all_cases)
         )
 
 
@@ -180,6 +180,6 @@ def regrade(
     from gradeline.engine.definition import RunOptions
 
     settings = current_settings()
-    choice = RunOptions(graders=graders, overrides=overrides, prices=prices)
+    options = RunOptions(graders=graders, overrides=overrides, prices=prices)
     with open_engine(settings, EngineChoice(**engine_choice)) as engine, open_store(settings, "existing") as storage:
-        return event_loop.run(regrade_run(settings, storage, run_name, suite, choice, name, engine))
+        return event_loop.run(regrade_run(settings, storage, run_name, suite, options, name, engine))

@@ -1,4 +1,4 @@
-"""The parts of a run, built from the specifications of its suite: graders, target, user code, prices."""
+"""The components of a run, built from its suite: graders, target, user code, prices, and what they may access."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 from msgspec.structs import replace
 
 from gradeline import extractors, graders, targets
-from gradeline.engine.access import guard_grader, is_plugin_grader
 from gradeline.engine.definition import RunOptions
 from gradeline.engine.grade import Baseline, GraderUse, UserExtractor, UserGrader, UserReward
 from gradeline.errors import ConfigError, MissingDataError, Problem
 from gradeline.graders.base import AdaptedGrader
+from gradeline.graders.registry import ALIASES as GRADER_ALIASES
 from gradeline.model import (
     Extractor,
     GraderProtocol,
@@ -26,13 +26,14 @@ from gradeline.model import (
     quote,
     sample_digest,
 )
-from gradeline.model.resources import Resources
+from gradeline.model.resources import EgressPolicy, Resources
+from gradeline.model.secrets import SecretSet
 from gradeline.suite.spec import GraderSpec, Suite, TargetSpec
 from gradeline.targets.base import DeclaredTarget, TargetContext
-from gradeline.targets.registry import guarded_code
-from gradeline.usercode.agent_factories import ROLE as FACTORY
+from gradeline.targets.registry import guard_methods, guarded_code
+from gradeline.usercode.agent_factories import AGENT_FACTORY
 from gradeline.usercode.loader import TARGET, CodeRequest, CodeSpec, FunctionEntry, LoadError, ReservedName, load
-from gradeline.usercode.pools import WorkerPools
+from gradeline.usercode.pools import CodeRunner
 from gradeline.usercode.process_control import target_memory_limit
 
 if TYPE_CHECKING:
@@ -43,6 +44,70 @@ LETTA = frozenset({"letta_agent", "letta_code"})
 
 LoadedCode = Mapping[tuple[str, str], FunctionEntry]
 """What the workers loaded, by role and reference."""
+
+MAX_CONCURRENCY = 10_000
+"""Maximum calls in flight of a run that a person starts; a service has the maximum that its operator sets."""
+
+
+class WorkerObserver(NamedTuple):
+    """Callbacks for incidents of a run, in this process and in those of a cluster."""
+
+    worker_died: Callable[[str], None] = lambda _: None
+    """Called with the reason when a worker process or a Ray worker (``ray_worker``) ended unexpectedly."""
+    address_refused: Callable[[], None] = lambda: None
+    """Called when the egress policy of another process refused an address; that of this one counts by itself."""
+
+
+class Access(NamedTuple):
+    """The keys and addresses that a run may use."""
+
+    environment: Mapping[str, str] | None = None
+    """The environment variables; None: those of this process, and the ``.env`` file next to the suite."""
+    policy: EgressPolicy | None = None
+    """Which addresses agents, models and plugins may reach; None: any."""
+    secrets: SecretSet | None = None
+    """The secrets whose markers are in the suite and in the environment."""
+    max_concurrency: int = MAX_CONCURRENCY
+    """Maximum calls in flight that a run may request."""
+    observer: WorkerObserver = WorkerObserver()
+
+
+UNRESTRICTED = Access()
+
+
+class RecordingEnvironment(Mapping[str, str]):
+    """Environment variables that record which of them were read: a worker on another node needs no others."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+        self._read: set[str] = set()
+
+    def __getitem__(self, name: str) -> str:
+        self._read.add(name)
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self._read.update(self._values)
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def read(self) -> dict[str, str]:
+        return {name: self._values[name] for name in self._read if name in self._values}
+
+
+class InProcessCode(Protocol):
+    """Functions and graders that a caller passed as objects: they run in this process, and no file names them."""
+
+    def __contains__(self, code: tuple[str, str]) -> bool:
+        """True for a role and a reference that were passed."""
+
+    def fingerprint(self, role: str, reference: str) -> str: ...
+
+    def runner(self, workers: CodeRunner) -> CodeRunner:
+        """Runs this code, and any other in ``workers``."""
 
 
 def baseline_responses(storage: Storage, run_id: str) -> Baseline:
@@ -64,27 +129,31 @@ def baseline_responses(storage: Storage, run_id: str) -> Baseline:
     return answer
 
 
-def is_loaded(spec: GraderSpec, loaded: LoadedCode) -> bool:
-    """Whether the code that a grader needs could be loaded."""
+def is_loaded(spec: GraderSpec, loaded: LoadedCode, in_process: InProcessCode | None = None) -> bool:
+    """True if the code that a grader needs could be loaded."""
     own = [("grader", spec.function)] if spec.function is not None else []
     if spec.extractor not in extractors.registry:
         own.append(("extractor", spec.extractor))
-    return all(one in loaded for one in own)
+    return all(one in loaded or (in_process is not None and one in in_process) for one in own)
 
 
 def build_target(
     suite: Suite,
     spec: TargetSpec,
-    pool: WorkerPools,
+    pool: CodeRunner,
     loaded: LoadedCode,
     storage: Storage | None,
     resources: Resources,
+    in_process: InProcessCode | None = None,
 ) -> DeclaredTarget[Any] | None:
-    """The target, not opened yet; None where its code could not be loaded."""
+    """The target, not opened yet; None if its code could not be loaded."""
     function = str(spec.config.get("function"))
-    if spec.kind == "python" and spec.config.get("isolation") != "none" and (TARGET, function) not in loaded:
+    if spec.kind == "python" and in_process is not None and (TARGET, function) in in_process:
+        context = TargetContext(resources, pool=pool, code=in_process.fingerprint(TARGET, function))
+    elif spec.kind == "python" and spec.config.get("isolation") != "none" and (TARGET, function) not in loaded:
         return None
-    context = _target_context(suite, spec, pool, loaded, storage, resources)
+    else:
+        context = _target_context(suite, spec, pool, loaded, storage, resources)
     return targets.create(spec.kind, _target_config(suite, spec), spec.secrets, context)
 
 
@@ -131,9 +200,15 @@ def target_spec(suite: Suite, options: RunOptions) -> TargetSpec:
     return TargetSpec(kind=suite.target.kind, config=config, secrets=suite.target.secrets)
 
 
-def code_spec(suite: Suite, chosen: list[GraderSpec], target: TargetSpec) -> CodeSpec | None:
-    """The user code that the workers load; None where there is none."""
-    wanted = [CodeRequest("grader", spec.function, spec.memory) for spec in chosen if spec.function is not None]
+def code_spec(
+    suite: Suite, chosen: list[GraderSpec], target: TargetSpec, in_process: InProcessCode | None = None
+) -> CodeSpec | None:
+    """The user code that the workers load; None if there is none."""
+    wanted = [
+        CodeRequest("grader", spec.function, spec.memory)
+        for spec in chosen
+        if spec.function is not None and (in_process is None or ("grader", spec.function) not in in_process)
+    ]
     wanted += [
         CodeRequest("extractor", spec.extractor, spec.memory)
         for spec in chosen
@@ -148,7 +223,7 @@ def code_spec(suite: Suite, chosen: list[GraderSpec], target: TargetSpec) -> Cod
         if target.config.get("isolation") != "none":
             wanted.append(CodeRequest(TARGET, function, target_memory_limit(target.config.get("memory"))))
     if target.kind in LETTA and target.config.get("agent_script") is not None:
-        wanted.append(CodeRequest(FACTORY, str(target.config["agent_script"])))
+        wanted.append(CodeRequest(AGENT_FACTORY, str(target.config["agent_script"])))
     if not wanted and suite.setup is None:
         return None
     keys = {spec.key for spec in chosen}
@@ -160,9 +235,13 @@ def code_spec(suite: Suite, chosen: list[GraderSpec], target: TargetSpec) -> Cod
     return CodeSpec(str(suite.folder), tuple(wanted), suite.setup, exclude, reserved)
 
 
-def build_grader_use(spec: GraderSpec, loaded: LoadedCode, resources: Resources) -> GraderUse:
+def build_grader_use(
+    spec: GraderSpec, loaded: LoadedCode, resources: Resources, in_process: InProcessCode | None = None
+) -> GraderUse:
     grader: GraderProtocol | UserGrader
-    if spec.function is not None:
+    if spec.function is not None and in_process is not None and ("grader", spec.function) in in_process:
+        grader = UserGrader(spec.function, in_process.fingerprint("grader", spec.function), spec.timeout)
+    elif spec.function is not None:
         grader = UserGrader(
             spec.function, loaded["grader", spec.function].fingerprint, spec.timeout, memory=spec.memory
         )
@@ -197,7 +276,7 @@ def build_reward_use(suite: Suite, function: str, loaded: LoadedCode) -> GraderU
 def _target_context(
     suite: Suite,
     spec: TargetSpec,
-    pool: WorkerPools,
+    pool: CodeRunner,
     loaded: LoadedCode,
     storage: Storage | None,
     resources: Resources,
@@ -212,7 +291,7 @@ def _target_context(
             return context._replace(function=here, code=code)
         return context._replace(pool=pool, code=loaded[TARGET, function].fingerprint)
     if spec.kind in LETTA:
-        factory = loaded.get((FACTORY, str(config.get("agent_script"))))
+        factory = loaded.get((AGENT_FACTORY, str(config.get("agent_script"))))
         code = "" if factory is None else factory.fingerprint
         return context._replace(pool=pool, code=code, cleanup=suite.cleanup)
     if spec.kind == "replay" and config.get("run") and storage is not None:
@@ -273,3 +352,14 @@ def _exits_as_exceptions() -> Iterator[None]:
 def _stored_responses(storage: Storage, wanted: str) -> Callable[[Sample], Any]:
     run = storage.find_run(wanted)
     return lambda sample: storage.get_response(ResponseKey(run.id, sample.case_key, 0))
+
+
+def is_plugin_grader(kind: str) -> bool:
+    return not graders.registry.is_builtin(GRADER_ALIASES.get(kind, kind))
+
+
+def guard_grader(grader: object, policy: EgressPolicy | None, kind: str) -> None:
+    """Apply the egress policy to the sockets of a plugin's grader; a refused connection is an error of that grade."""
+    if policy is None or not is_plugin_grader(kind):
+        return
+    guard_methods(grader, policy, ("grade",), ("agrade",) if hasattr(grader, "agrade") else ())

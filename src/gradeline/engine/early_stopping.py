@@ -8,6 +8,7 @@ from hashlib import blake2b
 from itertools import chain
 from mmap import ACCESS_READ, mmap
 from secrets import randbelow
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -29,6 +30,7 @@ from gradeline.model import (
     sample_digest,
     to_json,
 )
+from gradeline.suite.spec import Suite
 from gradeline.verdict.early_stopping import (
     FEWEST_CASES,
     LookResult,
@@ -49,6 +51,38 @@ _READS = 100
 
 _Scores = tuple[RepeatScores, ...]
 """Of one (case, repeat), or of one case: the tries of each watched grader."""
+
+
+def with_baseline_gate(suite: Suite, baseline: Run) -> Suite:
+    """The suite with a gate that no grader is worse than in the baseline, in addition to its own."""
+    own_gate = suite.shown.get("gate")
+    gate: dict[str, Any] = {"kind": "regression", "baseline": baseline.id}
+    if isinstance(own_gate, dict):
+        own = own_gate if "kind" in own_gate else {**own_gate, "kind": "simple"}
+        gate = {"kind": "logical", "operator": "and", "conditions": [own, gate]}
+    return replace(suite, shown={**suite.shown, "gate": gate})
+
+
+def with_early_stopping(suite: Suite) -> Suite:
+    """The suite with a gate that stops early; `ConfigError` if the gate compares with no run."""
+    gate = _gate_with_early_stopping(suite.shown.get("gate"))
+    if gate is None:
+        reason = "needs a run to compare with: name one with --baseline RUN, or give the suite a regression gate"
+        raise ConfigError(Problem(STOP_EARLY, reason))
+    return replace(suite, shown={**suite.shown, "gate": gate})
+
+
+def _gate_with_early_stopping(gate: object) -> dict[str, Any] | None:
+    """The gate with every regression gate in it set to stop early; None if it has none."""
+    if not isinstance(gate, dict):
+        return None
+    if gate.get("kind") == "regression":
+        return {**gate, "stop_early": True}
+    conditions = gate.get("conditions")
+    changed = list(map(_gate_with_early_stopping, conditions)) if isinstance(conditions, list) else []
+    if not any(changed):
+        return None
+    return {**gate, "conditions": [new or old for new, old in zip(changed, conditions or (), strict=True)]}
 
 
 class ShuffledSamples:
@@ -350,7 +384,7 @@ def early_stopping(storage: Storage, task: RunTask, stop: Stop | None) -> Iterat
     Both are as they were where the run does not end early.
     """
     run, early = task.run, task.run.early
-    if early is None or early.obstacle is not None or not task.asking:
+    if early is None or early.obstacle is not None or not task.calls_agent:
         yield task, stop
         return
     with ExitStack() as stack:

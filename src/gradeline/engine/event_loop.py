@@ -1,29 +1,21 @@
-"""The event loop of a run: it takes up a few answers at a time.
-
-asyncio takes all that is ready into one turn, and all of it goes through each step together: where a hundred answers
-come at once, the first is stored and its place asked again only when the last has been read. The agent waits for that,
-and as the next hundred are asked together, it does so again and again. A few at a time are read, stored and asked
-again while the others wait in their sockets, and soon the answers come one after the other. The sockets are looked at
-only when that is done: each step takes a turn of the loop, and more answers in between would only make it longer.
-"""
+"""The event loop of a run, and calls between code with and without an event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import math
-import os
-import selectors
-import sys
+import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import copy_context
-from typing import Any, TypeVar
+from threading import Thread
+from typing import Any, NamedTuple, TypeVar
+
+from gradeline.engine.execute import INTERRUPTED_REASON, Stop
+
+_log = logging.getLogger("gradeline")
 
 T = TypeVar("T")
-
-AT_ONCE = 6
-UNLOOKED = 8
-"""Turns that may pass without a look at the sockets, while there is something to do."""
 
 
 class RunLoop(asyncio.SelectorEventLoop):
@@ -35,64 +27,14 @@ class RunLoop(asyncio.SelectorEventLoop):
         return super().run_in_executor(executor, func, *args)
 
 
-if sys.platform == "linux":
-    import select
-
-    class FewAtOnce(selectors.EpollSelector):
-        """Tells of a few sockets that are ready; the kernel goes round them, so that each has its turn.
-
-        Where the loop does not wait (``timeout`` is 0: something is to be done) most turns pass without a look.
-        """
-
-        def __init__(self) -> None:
-            super().__init__()
-            self._few = select.epoll.fromfd(os.dup(self.fileno()))
-            self._unlooked = 0
-
-        def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-            if timeout == 0 and self._unlooked < UNLOOKED:
-                self._unlooked += 1
-                return []
-            self._unlooked = 0
-            # as its base: whole milliseconds, rounded up, so that nothing wakes before its time
-            seconds = -1.0 if timeout is None else math.ceil(max(timeout, 0.0) * 1e3) * 1e-3
-            try:
-                found = self._few.poll(seconds, AT_ONCE)
-            except InterruptedError:
-                return []
-            keys = self.get_map()
-            ready = []
-            for descriptor, event in found:
-                key = keys.get(descriptor)
-                if key is not None:
-                    write = selectors.EVENT_WRITE if event & ~select.EPOLLIN else 0
-                    read = selectors.EVENT_READ if event & ~select.EPOLLOUT else 0
-                    ready.append((key, (read | write) & key.events))
-            return ready
-
-        def close(self) -> None:
-            self._few.close()
-            super().close()
-
-    def new_event_loop() -> asyncio.AbstractEventLoop:
-        """An event loop for runs."""
-        return RunLoop(FewAtOnce())
-
-else:
-
-    def new_event_loop() -> asyncio.AbstractEventLoop:
-        """An event loop for runs."""
-        return RunLoop()
-
-
 INTERRUPTED_TASKS_S = 2.0
-"""How long tasks may take to clean up after Ctrl-C."""
+"""Seconds that tasks may take to clean up after Ctrl-C."""
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """As `asyncio.run`, but Ctrl-C prints no traceback of the task that it happened to interrupt, nor waits for one
+    """As `asyncio.run`, but Ctrl-C prints no traceback of the task that it interrupts, and does not wait for a task
     that cannot end."""
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=RunLoop) as runner:
         loop = runner.get_loop()
         loop.set_exception_handler(_report)
         try:
@@ -111,3 +53,83 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """An interrupt in a task also ends the loop, which raises it in the caller: the task need not report it."""
     if not isinstance(context.get("exception"), KeyboardInterrupt):
         loop.default_exception_handler(context)
+
+
+class _Running(NamedTuple):
+    loop: asyncio.AbstractEventLoop
+    task: asyncio.Task[object]
+    stop: Stop
+
+    def finish(self) -> None:
+        self.loop.call_soon_threadsafe(self.stop.set, INTERRUPTED_REASON)
+        _log.warning("interrupted: calls in flight are finished; interrupt again to stop now")
+
+    def cancel(self) -> None:
+        self.loop.call_soon_threadsafe(self.task.cancel)
+
+
+def wait_for(work: Callable[[Stop], Coroutine[object, object, T]]) -> T:
+    """The value of a coroutine, which runs in a thread with its own event loop, so that any code can call this.
+
+    The first `KeyboardInterrupt` sets the stop, the second cancels the coroutine; it is raised when that has ended.
+    """
+    outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+    started: concurrent.futures.Future[_Running] = concurrent.futures.Future()
+
+    async def main() -> T:
+        stop = Stop()
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine that runs is in a task
+        started.set_result(_Running(asyncio.get_running_loop(), task, stop))
+        return await work(stop)
+
+    def run_main() -> None:
+        try:
+            value = run(main())
+        except BaseException as error:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(value)
+
+    _start_thread(run_main)
+    try:
+        concurrent.futures.wait([outcome])
+    except KeyboardInterrupt:
+        running = started.result()
+        for interrupt in (running.finish, running.cancel):
+            with suppress(KeyboardInterrupt):
+                with suppress(RuntimeError):  # it has ended meanwhile
+                    interrupt()
+                concurrent.futures.wait([outcome])
+                break
+        raise
+    return outcome.result()
+
+
+async def call_in_thread(function: Callable[[], T]) -> T:
+    """The value of a function that may block. A cancelled call is not waited for: its thread ends with the process."""
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[T] = loop.create_future()
+
+    def call() -> None:
+        try:
+            value = function()
+        except BaseException as error:
+            # neither can be the exception of a future: a coroutine takes both for an order to end
+            ends = isinstance(error, StopIteration | GeneratorExit)
+            reported = RuntimeError(f"{type(error).__name__}: {error}") if ends else error
+            settle(lambda: outcome.set_exception(reported))
+        else:
+            settle(lambda: outcome.set_result(value))
+
+    def settle(set_outcome: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nothing waits any more
+            loop.call_soon_threadsafe(lambda: None if outcome.done() else set_outcome())
+
+    _start_thread(call)
+    return await outcome
+
+
+def _start_thread(function: Callable[[], None]) -> None:
+    """A daemon thread: a function that hangs must not keep the process from ending."""
+    Thread(target=copy_context().run, args=(function,), name="gradeline", daemon=True).start()

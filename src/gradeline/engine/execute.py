@@ -19,9 +19,12 @@ from gradeline.model import ErrorInfo, Response, Sample, Storage, Target, Usage
 from gradeline.model.context import copy_sample, is_own_class
 from gradeline.model.protocols import StoreWriter
 
+INTERRUPTED_REASON = "interrupted"
+"""The reason of a run that a person interrupted."""
+
 
 class Stop:
-    """Whether a run is to end, and why. The first reason is the one that counts."""
+    """Tells a run to end, and why. Only the first reason counts."""
 
     def __init__(self, outer: Stop | None = None) -> None:
         """``outer`` ends this run and others; what ends this run ends those too, except where it is decided."""
@@ -285,9 +288,9 @@ class CallSlots:
         self.breaker = breaker or ConnectionBreaker()
 
     @classmethod
-    def of(cls, pace: CallLimits) -> Self:
-        turns = None if pace.rate is None else LocalRateLimiter(pace.rate)
-        return cls(pace.concurrency, turns, ConnectionBreaker(pace.connection_failures))
+    def of(cls, limits: CallLimits) -> Self:
+        turns = None if limits.rate is None else LocalRateLimiter(limits.rate)
+        return cls(limits.concurrency, turns, ConnectionBreaker(limits.connection_failures))
 
 
 class Executor:

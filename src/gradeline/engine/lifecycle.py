@@ -1,4 +1,4 @@
-"""What every run goes through, wherever its cases are worked on: taken, planned, worked through, ended."""
+"""The life of a run in one process: it is claimed, its cases are executed and graded, and its end is stored."""
 
 from __future__ import annotations
 
@@ -8,17 +8,97 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
+from threading import Event, Thread
 from time import perf_counter
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from gradeline.engine.aggregate import Summary, summarise
 from gradeline.engine.execute import Stop
-from gradeline.engine.ownership import ProcessLock, RunLock
 from gradeline.engine.pipeline import Pipeline, RunTask
 from gradeline.engine.plan import Work
-from gradeline.errors import Outcome, StoreError
+from gradeline.errors import ConfigError, Outcome, Problem, StoreError
 from gradeline.failpoints import failpoint
 from gradeline.model import Counts, Run, Storage
+from gradeline.model.protocols import StoreWriter
+from gradeline.store.database import SharedStorage
+from gradeline.store.leases import HEARTBEAT_S, this_process, write_heartbeat
+
+WriterFactory: TypeAlias = "Callable[[Storage], StoreWriter]"
+"""Creates the writer for the rows of one run; it can be sent to other processes."""
+
+
+class RunLock(Protocol):
+    """Claims a run, so that one process works on it."""
+
+    def begin(self) -> Run:
+        """Claim the run; `ConfigError` if another process has it."""
+
+    def writer(self) -> StoreWriter:
+        """Writes the rows of the run."""
+
+    def remote_writer(self) -> WriterFactory:
+        """Writes them from another process, as long as the claim holds."""
+
+    def end(self, cause: BaseException | None = None, **changes: Any) -> Run:
+        """Release the run with these fields changed; ``cause`` is the error that ended it."""
+
+
+class ProcessLock:
+    """Claims a run for this process as long as that lives."""
+
+    def __init__(self, storage: Storage, run: Run) -> None:
+        self._storage = storage
+        self._run = run
+        self._heartbeat: _Heartbeat | None = None
+
+    def begin(self) -> Run:
+        me, wanted = this_process(), self._run
+        run = self._storage.claim_run(wanted.id, me, wanted.owner) or self._storage.claim_run(wanted.id, me, me)
+        if run is None:
+            raise ConfigError(Problem(wanted.id, "was taken by another process at this very moment; it runs there"))
+        if isinstance(self._storage, SharedStorage):
+            self._heartbeat = _Heartbeat(self._storage, run.id)
+        return run
+
+    def writer(self) -> StoreWriter:
+        return self._storage.writer()
+
+    def remote_writer(self) -> WriterFactory:
+        return partial(_writer_for_owner, run=self._run.id, owner=this_process())
+
+    def end(self, cause: BaseException | None = None, **changes: Any) -> Run:  # noqa: ARG002 - the changes have it
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        return self._storage.update_run(self._run.id, **changes)
+
+
+class _Heartbeat:
+    """Writes that this process lives, for readers on other hosts. In a thread: user code may block the event loop."""
+
+    def __init__(self, storage: SharedStorage, run: str) -> None:
+        self._database = storage.database
+        self._run = run
+        self._stopped = Event()
+        self._thread = Thread(target=self._beat, name="gradeline-heartbeat", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._stopped.wait(HEARTBEAT_S):
+            with suppress(StoreError):  # the run's own rows report what is wrong with the store
+                self._database.transact(lambda transaction: write_heartbeat(transaction.run, self._run))
+
+
+def _writer_for_owner(storage: Storage, *, run: str, owner: str) -> StoreWriter:
+    found = storage.get_run(run)
+    if found is None or found.owner != owner:
+        raise ConfigError(Problem(run, "is worked on by another process now"))
+    return storage.writer()
+
 
 Phase = Literal["initialise", "execute", "grade", "aggregate"]
 
@@ -26,9 +106,9 @@ _log = logging.getLogger("gradeline.run")
 
 
 class ExecutedCases(NamedTuple):
-    """What was done of a run, and how many seconds passed from the first to the last of it.
+    """The number of cases by the work they needed, and the seconds from the first to the last.
 
-    None: the cases were worked on elsewhere, and only the whole is known.
+    The seconds are None if other processes did the work, which report only the whole.
     """
 
     done: Counter[Work]
@@ -41,23 +121,23 @@ def log_initialised(run: Run, seconds: float) -> None:
     _log_phase(run, "initialise", {"graders": len(run.graders)}, seconds)
 
 
-def log_worked(run: Run, worked: ExecutedCases, counts: Counts, seconds: float) -> None:
-    """All cases are executed and graded, or the run was stopped. ``seconds`` is what both took together."""
+def log_executed(run: Run, executed: ExecutedCases, counts: Counts, seconds: float) -> None:
+    """All cases are executed and graded, or the run was stopped. ``seconds`` is the time of both together."""
     failed = sum(number for status, number in counts.responses.items() if status != "success")
-    executed = {
-        "called": worked.done[Work.RERUN],
-        "reused": worked.done[Work.REUSE] + worked.done[Work.REGRADE],
+    figures = {
+        "called": executed.done[Work.RERUN],
+        "reused": executed.done[Work.REUSE] + executed.done[Work.REGRADE],
         "failed": failed,
     }
-    _log_phase(run, "execute", executed, seconds if worked.execute_s is None else worked.execute_s)
+    _log_phase(run, "execute", figures, seconds if executed.execute_s is None else executed.execute_s)
     outcomes: Counter[str] = Counter({outcome.value: 0 for outcome in Outcome})
     for column in counts.graders.values():
         outcomes.update(column.outcomes)
-    _log_phase(run, "grade", outcomes, seconds if worked.grade_s is None else worked.grade_s)
+    _log_phase(run, "grade", outcomes, seconds if executed.grade_s is None else executed.grade_s)
 
 
 def log_aggregated(run: Run, counts: Counts, seconds: float) -> None:
-    """The run is ended and summed up."""
+    """The run has ended and is summarised."""
     figures = {"responses": sum(counts.responses.values()), "graders": len(run.graders)}
     _log_phase(run, "aggregate", figures, seconds, run.status)
 
@@ -74,7 +154,7 @@ def _log_phase(run: Run, phase: Phase, figures: Mapping[str, int], seconds: floa
 
 
 ExecuteCases: TypeAlias = "Callable[[RunLock, Run, Stop], Awaitable[ExecutedCases]]"
-"""Does what is missing of a run, and counts what it did; all of that is stored when it returns."""
+"""Executes and grades what is missing of a run; all of it is stored when this returns."""
 
 
 class ExecutionResult(NamedTuple):
@@ -83,64 +163,62 @@ class ExecutionResult(NamedTuple):
     run: Run
     summary: Summary
     work: dict[Work, int]
-    """How many cases were reused, regraded and rerun."""
+    """Number of cases by the work they needed."""
     stopped: str | None = None
     """Why it ended early."""
 
 
-async def run_under_lock(
-    storage: Storage, task: RunTask, stop: Stop | None, work_through: ExecuteCases
-) -> ExecutionResult:
-    """Take the run, work through it, and say how it ended."""
+async def run_under_lock(storage: Storage, task: RunTask, stop: Stop | None, execute: ExecuteCases) -> ExecutionResult:
+    """Claim the run, execute its cases, and store how it ended."""
     started = perf_counter()
-    keeper = task.keeper or ProcessLock(storage, task.run)
-    run = keeper.begin()
-    begun = perf_counter()
-    log_initialised(run, task.prepared_s + begun - started)
+    lock = task.lock or ProcessLock(storage, task.run)
+    run = lock.begin()
+    claimed = perf_counter()
+    log_initialised(run, task.prepared_s + claimed - started)
     failpoint("run-saved")
     stop = stop or Stop()
     try:
-        worked = await work_through(keeper, run, stop)
+        executed = await execute(lock, run, stop)
     except BaseException as error:
         cause = error
-        while isinstance(cause, BaseExceptionGroup):  # the first fault ended the others
+        while isinstance(cause, BaseExceptionGroup):  # the first error ended the others
             cause = cause.exceptions[0]
         interrupted = isinstance(cause, asyncio.CancelledError | KeyboardInterrupt)
         status = "cancelled" if interrupted else "failed"
-        with suppress(StoreError):  # most likely the cause itself, which is told
-            keeper.end(cause, status=status, error_message=f"{type(cause).__name__}: {cause}"[:2000])
+        with suppress(StoreError):  # most likely the cause itself, which is raised
+            lock.end(cause, status=status, error_message=f"{type(cause).__name__}: {cause}"[:2000])
         raise cause from None
     failpoint("run-ending")
-    done, ended = worked.done, perf_counter()
+    done, ended = executed.done, perf_counter()
     if stop.reason is None or stop.decided:
         early = run.early if task.looks is None else task.looks.last()
-        # of a run that was decided before, only the cases up to then are gone through again
+        # if the comparison was decided before, only the cases up to there are counted in ``done``
         total = sum(storage.counts(run.id).responses.values()) if stop.decided else done.total()
-        run = keeper.end(status="completed", total=total, completed_at=now(), early=early)
+        run = lock.end(status="completed", total=total, completed_at=now(), early=early)
     else:
-        run = keeper.end(status="failed" if stop.failed else "cancelled", error_message=stop.reason[:2000])
+        run = lock.end(status="failed" if stop.failed else "cancelled", error_message=stop.reason[:2000])
     failpoint("run-ended")
     counts = storage.counts(run.id)
-    log_worked(run, worked, counts, ended - begun)
+    log_executed(run, executed, counts, ended - claimed)
     summary = summarise(run, counts)
     log_aggregated(run, counts, perf_counter() - ended)
     return ExecutionResult(run, summary, dict(done), None if stop.decided else stop.reason)
 
 
 def now() -> str:
-    """The time as records have it."""
+    """The current time, as records store it."""
     return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 async def run_local(storage: Storage, task: RunTask, stop: Stop | None = None) -> ExecutionResult:
-    """Do what is missing of a run. ``stop`` ends it early: what is in flight is finished and stored."""
+    """Execute what is missing of a run in this process. ``stop`` ends it early: calls in flight are finished."""
 
-    async def work_through(keeper: RunLock, run: Run, stop: Stop) -> ExecutedCases:
-        taken = task._replace(run=run, before=storage.counts(run.id))
-        planned = taken.plan(storage)
-        async with keeper.writer() as writer:
-            pipeline = Pipeline(storage, writer, taken, stop)
-            await pipeline.work_through(planned)
+    async def execute(lock: RunLock, run: Run, stop: Stop) -> ExecutedCases:
+        claimed = task._replace(run=run, before=storage.counts(run.id))
+        planned = claimed.plan(storage)
+        async with lock.writer() as writer:
+            pipeline = Pipeline(storage, writer, claimed, stop)
+            await pipeline.execute(planned)
         return ExecutedCases(pipeline.done, pipeline.clock.execute_s, pipeline.clock.grade_s)
 
-    return await run_under_lock(storage, task, stop, work_through)
+    return await run_under_lock(storage, task, stop, execute)

@@ -1,33 +1,35 @@
-"""Running suites whole: a run for each model, what is left of a run, or a run's answers graded anew."""
+"""Plans runs and executes them. All callers use the same two steps: a `RunSpec` is planned, then executed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from gradeline.engine.conclude import INTERRUPTED, RunReport, conclude, worst_of
-from gradeline.engine.definition import RunDefinition, RunOptions, command, how_to_continue
+from gradeline.engine.aggregate import INTERRUPTED, RunReport, conclude, worst_of
+from gradeline.engine.components import UNRESTRICTED, Access, InProcessCode
+from gradeline.engine.definition import Rules, RunDefinition, RunOptions, command, how_to_continue
 from gradeline.engine.early_stopping import (
-    STOP_EARLY,
-    ShuffledSamples,
     early_stopping,
     include_all_cases,
     obstacle_warning,
     plan_looks,
     stops_early,
+    with_baseline_gate,
+    with_early_stopping,
     with_seed,
 )
-from gradeline.engine.execute import Stop
-from gradeline.engine.lifecycle import ExecutionResult, run_local
+from gradeline.engine.execute import INTERRUPTED_REASON, Stop
+from gradeline.engine.lifecycle import ExecutionResult, RunLock, run_local
 from gradeline.engine.pipeline import RunTask
 from gradeline.engine.plan import ProgressCallback
-from gradeline.engine.prepare import PreparedRun, prepare, read_with_code
+from gradeline.engine.prepare import PreparedRun, ReadSamples, prepare
+from gradeline.engine.validation import read_with_code
 from gradeline.errors import ConfigError, Outcome, Problem
-from gradeline.model import Run, RunGrader, Sample, Storage
+from gradeline.model import Run, RunGrader, Sample, Storage, sample_digest
 from gradeline.store.leases import this_process
 from gradeline.store.rows import new_run_id
 from gradeline.suite.clusters import cluster_warnings
@@ -35,30 +37,58 @@ from gradeline.suite.read import read_suite
 from gradeline.suite.spec import Suite
 from gradeline.suite.stored import stored_suite
 
-INTERRUPTED_REASON = "interrupted"
+_NO_OPTIONS = RunOptions()
 
 
 class RunRequest(NamedTuple):
-    """A suite to be run, and how."""
+    """A suite to run, and how."""
 
     suite: Path | Suite
-    """A file, or what was read already."""
-    choice: RunOptions = RunOptions()
+    options: RunOptions = _NO_OPTIONS
     name: str | None = None
     seed: int | None = None
     failed_of: str | None = None
-    """A run: its cases that did not pass are run."""
+    """Run only the cases that did not pass in this run."""
     baseline: str | None = None
-    """A run that this one must not be worse than."""
+    """Require that the run is not worse than this run."""
     stop_early: bool = False
-    """End as soon as the cases so far decide that."""
+    """End as soon as the comparison with the baseline is decided."""
     fail_fast: bool = False
-    complete: Callable[[PreparedRun], PreparedRun] = lambda prepared: prepared
-    """Adds to what was made ready what stands in no file."""
+    in_process: InProcessCode | None = None
+    """Functions and graders of a suite written in Python."""
+    document: dict[str, Any] | None = None
+    """The suite as data, to be stored with its runs, if it has no file."""
+    samples: Sequence[Sample] | None = None
+    """The cases, if they are not in the suite."""
+
+
+class RunSpec(NamedTuple):
+    """A planned run: its row in the store, and what `execute_run` needs to execute it."""
+
+    run: Run
+    prepared: PreparedRun
+    resources: AsyncExitStack
+    """What planning opened; closed when the run has been executed or its plan is dropped."""
+    is_stored: bool = False
+    """False: `execute_run` stores the run first."""
+    changes: Mapping[str, Any] = {}
+    """Fields of a stored run that change before it is executed."""
+    samples: ReadSamples | None = None
+    """Reads the cases, if they are not in the suite's dataset."""
+    clustered: ReadSamples | None = None
+    """Cases with stored responses, whose clusters are stored too."""
+    retry_failed: bool = True
+    fail_fast: bool = False
+
+    def task(self, run: Run) -> RunTask:
+        task = self.prepared.task(run)._replace(retry_failed=self.retry_failed, fail_fast=self.fail_fast)
+        if run.parent is not None:
+            task = task._replace(retry_failed=False, calls_agent=False)
+        return task if self.samples is None else task._replace(samples=self.samples)
 
 
 class Engine(Protocol):
-    """Where the cases of runs are worked on."""
+    """Executes the cases of a run: in this process, or on a cluster."""
 
     async def __call__(
         self, storage: Storage, prepared: PreparedRun, task: RunTask, stop: Stop | None = None
@@ -67,7 +97,7 @@ class Engine(Protocol):
 
 async def local_engine(
     storage: Storage,
-    prepared: PreparedRun,  # noqa: ARG001 - all that is needed of it is in the task
+    prepared: PreparedRun,  # noqa: ARG001 - the task has all that this engine needs
     task: RunTask,
     stop: Stop | None = None,
 ) -> ExecutionResult:
@@ -75,29 +105,32 @@ async def local_engine(
 
 
 class RunObserver(NamedTuple):
-    """Who is told what happens, and may end it."""
+    """Callbacks for warnings and progress, and a way to stop."""
 
     warn: Callable[[str], None] = lambda _: None
     progress: Callable[[PreparedRun, Run], AbstractContextManager[ProgressCallback]] = lambda *_: nullcontext(
         lambda _: None
     )
-    """Called for each run; what it gives is told of each case."""
+    """Called for each run; the callback that it returns is called for each case."""
     stop: Stop | None = None
     store: str | None = None
-    """The store as the caller named it, for the commands in messages."""
+    """The store as the user wrote it, for the commands in messages."""
 
     @property
     def failed(self) -> bool:
-        """A fault that a person must fix ended the run."""
+        """True if the run was stopped by a problem that a person must fix."""
         return self.stop is not None and self.stop.failed
+
+    def warn_all(self, warnings: Iterable[str]) -> None:
+        for warning in warnings:
+            self.warn(warning)
 
 
 NO_OBSERVER = RunObserver()
-_WHOLE = RunOptions()
 
 
 class RunOutcome(NamedTuple):
-    """A run that was worked on."""
+    """The report of an executed run."""
 
     report: RunReport
     stopped: str | None = None
@@ -114,7 +147,7 @@ class RunOutcome(NamedTuple):
 
 
 class SuiteOutcome(NamedTuple):
-    """What came of a suite: a run, or one for each model."""
+    """The outcome of a suite: one run, or one for each model."""
 
     suite: Suite
     runs: list[RunOutcome]
@@ -124,92 +157,307 @@ class SuiteOutcome(NamedTuple):
         return worst_of([ran.exit_code for ran in self.runs])
 
 
-async def run_suite(
-    storage: Storage, order: RunRequest, watcher: RunObserver = NO_OBSERVER, engine: Engine = local_engine
-) -> SuiteOutcome:
-    """One run, or one for each model, which are a group."""
-    suite = order.suite if isinstance(order.suite, Suite) else await _read(order.suite, order.choice, watcher)
+@asynccontextmanager
+async def plan_runs(
+    storage: Storage, request: RunRequest, observer: RunObserver = NO_OBSERVER, access: Access = UNRESTRICTED
+) -> AsyncIterator[list[RunSpec]]:
+    """The runs of a suite: one, or one for each model, as a group. Nothing is stored and nothing is called.
+
+    A context manager, because planning has to load user code and to open the target (`prepare` says why): a run that
+    is executed inside the block uses them, and for any other run they are closed at its end.
+    """
+    suite, options = request.suite, request.options
+    if not isinstance(suite, Suite):
+        suite = await _read(suite, options, observer)
     baselines: dict[str, str] = {}
-    if order.baseline is not None:
-        baseline = storage.find_run(order.baseline)
+    if request.baseline is not None:
+        baseline = storage.find_run(request.baseline)
         suite = with_baseline_gate(suite, baseline)
         baselines = {spec.key: baseline.id for spec in suite.graders if not spec.config.get("baseline")}
-    if order.stop_early:
+    if request.stop_early:
         suite = with_early_stopping(suite)
-    choice = order.choice
-    if order.failed_of is not None:
-        choice = choice._replace(samples=_not_passed(storage, storage.find_run(order.failed_of)))
-    models: tuple[str | None, ...] = choice.models or _cached_models(choice) or suite.target.models or (None,)
-    order = order._replace(choice=choice._replace(models=tuple(model for model in models if model is not None)))
+    if request.failed_of is not None:
+        options = options._replace(samples=_not_passed(storage, storage.find_run(request.failed_of)))
+    models: tuple[str | None, ...] = options.models or _cached_models(options) or suite.target.models or (None,)
+    options = options._replace(models=tuple(model for model in models if model is not None))
+    request = request._replace(suite=suite, options=options)
     group = new_run_id() if len(models) > 1 else None
-    return SuiteOutcome(suite, await _run_models(storage, suite, order, models, group, baselines, watcher, engine))
+    async with _plan_models(storage, suite, request, models, group, baselines, observer, access) as specs:
+        yield specs
 
 
-async def _run_models(
+@asynccontextmanager
+async def _plan_models(
     storage: Storage,
     suite: Suite,
-    order: RunRequest,
+    request: RunRequest,
     models: Sequence[str | None],
     group: str | None,
     baselines: Mapping[str, str],
-    watcher: RunObserver,
-    engine: Engine,
-) -> list[RunOutcome]:
-    """One run for each model, until somebody ends it."""
-    watcher = watcher._replace(stop=watcher.stop or Stop())
-    done: list[RunOutcome] = []
-    for model in models:
-        async with prepare(suite, order.choice._replace(model=model), storage, baselines=baselines) as prepared:
-            prepared = order.complete(prepared)
-            prepared.require_cases()
-            warnings = tuple(prepared.warnings())
-            _pass_on(warnings, watcher)
-            name = order.name or suite.name
+    observer: RunObserver,
+    access: Access = UNRESTRICTED,
+    rules: Rules | None = None,
+) -> AsyncIterator[list[RunSpec]]:
+    """A new run for each model; ``rules`` override those of the suite."""
+    async with AsyncExitStack() as stack:
+        specs: list[RunSpec] = []
+        for model in models:
+            resources = await stack.enter_async_context(AsyncExitStack())
+            preparing = prepare(
+                suite,
+                request.options._replace(model=model),
+                storage,
+                baselines=baselines,
+                access=access,
+                in_process=request.in_process,
+                code=specs[0].prepared.code if specs else None,
+            )
+            prepared = await resources.enter_async_context(preparing)
+            if rules is not None:
+                prepared = prepared._replace(rules=rules)
+            name = request.name or suite.name
             name = name if group is None else f"{name} [{model}]"
-            new = prepared.new_run(name, seed=order.seed, group=group, warnings=warnings)
-            with ExitStack() as stack:
-                samples = None
-                if stops_early(new):
-                    new = with_seed(new)
-                    samples = stack.enter_context(closing(ShuffledSamples(prepared.samples(), new.seed or 0)))
-                    new = plan_looks(storage, new, samples.digests)
-                    obstacle = obstacle_warning(new)
-                    if obstacle is not None:
-                        watcher.warn(obstacle)
-                        samples = None
-                run = _saved(storage, new)
-                fail_fast = order.fail_fast
-                done.append(
-                    await _execute(storage, prepared, run, watcher, engine, fail_fast=fail_fast, samples=samples)
-                )
-        if done[-1].stopped == INTERRUPTED_REASON or watcher.failed:
+            run, samples = _new_run(storage, prepared, request, name, group, observer)
+            specs.append(RunSpec(run, prepared, resources, samples=samples, fail_fast=request.fail_fast))
+        yield specs
+
+
+def _new_run(
+    storage: Storage, prepared: PreparedRun, request: RunRequest, name: str, group: str | None, observer: RunObserver
+) -> tuple[Run, ReadSamples | None]:
+    """The row of a new run, and what reads its cases if they are not in the dataset."""
+    samples: ReadSamples | None = None
+    if request.samples is None:
+        prepared.require_cases()
+    else:
+        rows = request.samples
+        samples = lambda: rows  # noqa: E731
+    warnings = tuple(prepared.warnings(samples))
+    observer.warn_all(warnings)
+    document = request.document
+    if document is not None and (request.baseline is not None or request.stop_early):
+        document = {**document, "gate": prepared.suite.shown["gate"]}
+    new = prepared.new_run(name, seed=request.seed, group=group, warnings=warnings, document=document)
+    total = None if request.samples is None else len(request.samples) * new.repeats
+    run = msgspec.structs.replace(new, id=new_run_id(), total=total)
+    if stops_early(run):
+        digests = {sample.case_key: sample_digest(sample) for sample in (samples or prepared.samples)()}
+        run = plan_looks(storage, with_seed(run), digests)
+        obstacle = obstacle_warning(run)
+        if obstacle is not None:
+            observer.warn(obstacle)
+    return run, samples
+
+
+@asynccontextmanager
+async def plan_stored_run(
+    storage: Storage,
+    run: Run,
+    suite: Suite,
+    options: RunOptions,
+    access: Access = UNRESTRICTED,
+    *,
+    retry_failed: bool = True,
+) -> AsyncIterator[RunSpec]:
+    """What is missing of a stored run, whose suite and options may have changed."""
+    definition = RunDefinition.of(run)
+    parent = storage.get_run(run.parent) if run.parent else None
+    samples: ReadSamples | None = None
+    if parent is not None:
+        regraded = parent
+        samples = lambda: answered_samples(storage, regraded)  # noqa: E731
+    elif definition.document is not None:
+        samples = lambda: storage.samples(run.id)  # noqa: E731
+    calls_agent, baselines = run.parent is None, definition.baselines
+    async with AsyncExitStack() as resources:
+        preparing = prepare(suite, options, storage, calls_agent=calls_agent, baselines=baselines, access=access)
+        prepared = await resources.enter_async_context(preparing)
+        yield RunSpec(run, prepared, resources, is_stored=True, samples=samples, retry_failed=retry_failed)
+
+
+@asynccontextmanager
+async def plan_resume(
+    storage: Storage,
+    name: str,
+    options: RunOptions = _NO_OPTIONS,
+    observer: RunObserver = NO_OBSERVER,
+    *,
+    allow_changed: bool = False,
+    all_cases: bool = False,
+) -> AsyncIterator[RunSpec]:
+    """What is missing of a run that was stopped. Of the options only budget, prices and concurrency are used.
+
+    ``all_cases`` also runs the cases that an early stop left out; no look decides the run any more.
+    """
+    run = storage.find_run(name)
+    if run.status == "running":
+        raise ConfigError(Problem(run.id, f"is still running, in process {run.owner}; end that first"))
+    definition = RunDefinition.of(run)
+    stored = definition.options
+    suite = suite_of_run(definition)
+    if suite.digest != run.suite_digest and not allow_changed:
+        raise ConfigError(Problem(str(suite.file), f"changed since the run began; {_ways_out(run, observer)}"))
+    merged = stored._replace(
+        budget=options.budget or stored.budget,
+        concurrency=options.concurrency or stored.concurrency,
+        prices=options.prices or stored.prices,
+    )
+    changes: dict[str, Any] = {}
+    if all_cases:
+        whole = include_all_cases(run)
+        changes = {} if whole == run else {"early": whole.early, "total": whole.total}
+    async with plan_stored_run(storage, run, suite, merged) as spec:
+        prepared = spec.prepared
+        observer.warn_all(prepared.notes)
+        changed = _changed(run, prepared)
+        if changed and not allow_changed:
+            raise ConfigError(
+                Problem(run.id, f"{', '.join(changed)} changed since the run began; {_ways_out(run, observer)}")
+            )
+        if allow_changed:
+            changes |= _current_state(run, prepared, observer, definition.document)
+            if run.parent is None and definition.document is None:
+                spec = spec._replace(clustered=prepared.samples)
+        yield spec._replace(changes=changes)
+
+
+@asynccontextmanager
+async def plan_regrade(
+    storage: Storage,
+    parent: Run,
+    suite: Suite,
+    options: RunOptions,
+    name: str | None = None,
+    observer: RunObserver = NO_OBSERVER,
+    baselines: Mapping[str, str] | None = None,
+    document: dict[str, Any] | None = None,
+    access: Access = UNRESTRICTED,
+) -> AsyncIterator[RunSpec]:
+    """A new run that grades the stored responses of another; the agent is not called.
+
+    ``baselines`` are the runs to compare with, by grader. ``document`` is the suite as data, if it has no file.
+    """
+
+    def samples() -> Iterator[Sample]:
+        return answered_samples(storage, parent)
+
+    async with AsyncExitStack() as resources:
+        preparing = prepare(suite, options, storage, calls_agent=False, baselines=baselines, access=access)
+        prepared = await resources.enter_async_context(preparing)
+        cluster = suite.cluster
+        warnings = list(prepared.notes)
+        if cluster is not None:
+            warnings += cluster_warnings(cluster.of_cases(samples()), cluster)
+        observer.warn_all(warnings)
+        new = prepared.new_run(name, parent=parent.id, warnings=warnings, document=document)
+        # its responses are those of the parent's looks, so these decide it too
+        run = msgspec.structs.replace(new, id=new_run_id(), early=parent.early)
+        clustered = None if cluster is None else lambda: cluster.of_cases(samples())
+        yield RunSpec(run, prepared, resources, samples=samples, clustered=clustered)
+
+
+async def execute_run(
+    storage: Storage,
+    spec: RunSpec,
+    lock: RunLock | None = None,
+    observer: RunObserver = NO_OBSERVER,
+    engine: Engine = local_engine,
+) -> ExecutionResult:
+    """Execute a planned run to its end. ``lock`` claims it; None: for this process."""
+    prepared = spec.prepared
+    async with spec.resources:
+        await prepared.start()
+        run = _store(storage, spec)
+        with observer.progress(prepared, run) as advance:
+            task = spec.task(run)._replace(lock=lock, on_progress=advance)
+            try:
+                with early_stopping(storage, task, observer.stop) as (task, stop):
+                    return await engine(storage, prepared, task, stop)
+            except ConfigError:
+                observer.warn(f"when this is fixed, {how_to_continue(run.id, storage, observer.store)}")
+                raise
+
+
+def _store(storage: Storage, spec: RunSpec) -> Run:
+    """Store the run, if it is new, or its changes.
+
+    A new run belongs to this process: if that dies before the run begins, the run is interrupted and not pending.
+    """
+    run = spec.run
+    if not spec.is_stored:
+        run = msgspec.structs.replace(run, owner=this_process())
+        storage.save_run(run)
+    elif spec.changes:
+        run = storage.update_run(run.id, **spec.changes)
+    if spec.clustered is not None:
+        storage.put_clusters(run.id, ((one.case_key, one.cluster) for one in spec.clustered() if one.cluster))
+    return run
+
+
+async def _execute_and_report(storage: Storage, spec: RunSpec, observer: RunObserver, engine: Engine) -> RunOutcome:
+    result = await execute_run(storage, spec, None, observer, engine)
+    if not sum(result.work.values()) and result.stopped is None:
+        raise ConfigError(Problem(str(spec.prepared.suite.dataset), "holds no case to run"))
+    return RunOutcome(conclude(storage, result.run), result.stopped)
+
+
+async def _execute_all(
+    storage: Storage, specs: Sequence[RunSpec], observer: RunObserver, engine: Engine
+) -> list[RunOutcome]:
+    """Execute the runs one after the other, until one is interrupted or fails."""
+    observer = observer._replace(stop=observer.stop or Stop())
+    done: list[RunOutcome] = []
+    for spec in specs:
+        done.append(await _execute_and_report(storage, spec, observer, engine))
+        if done[-1].stopped == INTERRUPTED_REASON or observer.failed:
             break
     return done
 
 
-async def run_remaining_models(storage: Storage, ran: RunOutcome, watcher: RunObserver, engine: Engine) -> SuiteOutcome:
-    """A run that was resumed, then those of the models of its group that were not come to."""
-    run = ran.report.run
+async def run_suite(
+    storage: Storage, request: RunRequest, observer: RunObserver = NO_OBSERVER, engine: Engine = local_engine
+) -> SuiteOutcome:
+    """Plan and execute the runs of a suite."""
+    async with plan_runs(storage, request, observer) as specs:
+        return SuiteOutcome(specs[0].prepared.suite, await _execute_all(storage, specs, observer, engine))
+
+
+async def resume_run(
+    storage: Storage,
+    name: str,
+    options: RunOptions = _NO_OPTIONS,
+    observer: RunObserver = NO_OBSERVER,
+    *,
+    allow_changed: bool = False,
+    all_cases: bool = False,
+    engine: Engine = local_engine,
+) -> RunOutcome:
+    """Plan and execute what is missing of a run."""
+    async with plan_resume(storage, name, options, observer, allow_changed=allow_changed, all_cases=all_cases) as spec:
+        return await _execute_and_report(storage, spec, observer, engine)
+
+
+async def run_remaining_models(
+    storage: Storage, resumed: RunOutcome, observer: RunObserver, engine: Engine
+) -> SuiteOutcome:
+    """The run that was resumed, then new runs of the models of its group that were not reached."""
+    run = resumed.report.run
     definition = RunDefinition.of(run)
-    suite, kept = suite_of_run(definition), definition.choice
-    begun = {RunDefinition.of(one).choice.model for one in runs_in_group(storage, run)}
-    missing = [model for model in kept.models if model not in begun]
-    if run.group is None or not missing or ran.stopped == INTERRUPTED_REASON or watcher.failed:
-        return SuiteOutcome(suite, [ran])
-    order = RunRequest(
-        suite,
-        kept,
-        run.name.removesuffix(f" [{kept.model}]"),
-        run.seed,
-        complete=lambda prepared: prepared._replace(rules=definition.rules),
-    )
-    others = await _run_models(storage, suite, order, missing, run.group, definition.baselines, watcher, engine)
-    return SuiteOutcome(suite, [ran, *others])
+    suite, options = suite_of_run(definition), definition.options
+    begun = {RunDefinition.of(one).options.model for one in runs_in_group(storage, run)}
+    missing = [model for model in options.models if model not in begun]
+    if run.group is None or not missing or resumed.stopped == INTERRUPTED_REASON or observer.failed:
+        return SuiteOutcome(suite, [resumed])
+    request = RunRequest(suite, options, run.name.removesuffix(f" [{options.model}]"), run.seed)
+    async with _plan_models(
+        storage, suite, request, missing, run.group, definition.baselines, observer, rules=definition.rules
+    ) as specs:
+        return SuiteOutcome(suite, [resumed, *await _execute_all(storage, specs, observer, engine)])
 
 
 def runs_in_group(storage: Storage, run: Run) -> list[Run]:
-    """The runs of all models that this one is run with, the first model's first; where it is alone, that is all."""
-    models = RunDefinition.of(run).choice.models
+    """All runs of the run's group, that of the first model first; only the run itself if it has no group."""
+    models = RunDefinition.of(run).options.models
     if run.group is None or not models:
         return [run]
     found: list[Run] = []
@@ -218,178 +466,61 @@ def runs_in_group(storage: Storage, run: Run) -> list[Run]:
         for one in page:
             if one.group == run.group:
                 found.append(one)
-                if RunDefinition.of(one).choice.model == models[0]:
+                if RunDefinition.of(one).options.model == models[0]:
                     return found[::-1]
         before = page[-1].id
     return found[::-1]
 
 
-async def resume_run(
-    storage: Storage,
-    wanted: str,
-    choice: RunOptions = _WHOLE,
-    watcher: RunObserver = NO_OBSERVER,
-    *,
-    allow_changed: bool = False,
-    whole: bool = False,
-    engine: Engine = local_engine,
-) -> RunOutcome:
-    """Resume a run. Of the choice only budget, prices and concurrency may be others than they were.
-
-    With ``whole`` a run that may end early asks all its cases, and no look decides it any more.
-    """
-    run = storage.find_run(wanted)
-    if run.status == "running":
-        raise ConfigError(Problem(run.id, f"is still running, in process {run.owner}; end that first"))
-    definition = RunDefinition.of(run)
-    kept = definition.choice
-    suite = suite_of_run(definition)
-    if suite.digest != run.suite_digest and not allow_changed:
-        raise ConfigError(Problem(str(suite.file), f"changed since the run began; {_ways_out(run, watcher)}"))
-    chosen = kept._replace(
-        budget=choice.budget or kept.budget,
-        concurrency=choice.concurrency or kept.concurrency,
-        prices=choice.prices or kept.prices,
-    )
-    continued = include_all_cases(run) if whole else run
-    asking = run.parent is None
-    async with prepare(suite, chosen, storage, asking=asking, baselines=definition.baselines) as prepared:
-        _pass_on(prepared.notes, watcher)
-        changed = _changed(run, prepared)
-        if changed and not allow_changed:
-            raise ConfigError(
-                Problem(run.id, f"{', '.join(changed)} changed since the run began; {_ways_out(run, watcher)}")
-            )
-        if continued != run:
-            run = storage.update_run(run.id, early=continued.early, total=continued.total)
-        if allow_changed:
-            run = _as_it_is_now(storage, run, prepared, watcher, definition.document)
-            if run.parent is None and definition.document is None:
-                _keep_clusters(storage, run, prepared.samples())
-        if definition.document is not None and asking:
-            return await _execute(storage, prepared, run, watcher, engine, samples=lambda: storage.samples(run.id))
-        parent = storage.get_run(run.parent) if run.parent else None
-        return await _execute(storage, prepared, run, watcher, engine, parent)
-
-
 async def regrade_run(
     storage: Storage,
-    wanted: str,
+    parent_name: str,
     path: Path | None = None,
-    choice: RunOptions = _WHOLE,
+    options: RunOptions = _NO_OPTIONS,
     name: str | None = None,
-    watcher: RunObserver = NO_OBSERVER,
+    observer: RunObserver = NO_OBSERVER,
     baselines: Mapping[str, str] | None = None,
     engine: Engine = local_engine,
 ) -> RunOutcome:
-    """A new run that grades a run's answers, by its suite as it is now or by another.
-
-    ``baselines`` says by grader which runs are compared with, where that is not as it was.
-    """
-    parent = storage.find_run(wanted)
+    """Plan and execute a run that grades the responses of another, by its suite as it is now or by that at ``path``."""
+    parent = storage.find_run(parent_name)
     definition = RunDefinition.of(parent) if parent.definition or path is None else RunDefinition("", RunOptions())
-    kept = definition.choice
-    overrides = choice.overrides or kept.overrides
-    if path is None and definition.document is not None:
+    stored = definition.options
+    overrides = options.overrides or stored.overrides
+    document = definition.document if path is None else None
+    if document is not None:
         suite = suite_of_run(definition, overrides)
     else:
-        suite = await _read(path or Path(definition.suite), choice._replace(overrides=overrides), watcher)
-    prices = choice.prices or kept.prices
-    chosen = choice._replace(repeats=parent.repeats, model=kept.model, cached=kept.cached, prices=prices)
+        suite = await _read(path or Path(definition.suite), options._replace(overrides=overrides), observer)
+    prices = options.prices or stored.prices
+    merged = options._replace(repeats=parent.repeats, model=stored.model, cached=stored.cached, prices=prices)
     compared = {**definition.baselines, **(baselines or {})}
-    async with prepare(suite, chosen, storage, asking=False, baselines=compared) as prepared:
-        warnings = tuple(regrade_warnings(storage, prepared, parent))
-        _pass_on(warnings, watcher)
-        new = prepared.new_run(name, parent=parent.id, warnings=warnings)
-        # its answers are those of the parent's looks, so it is judged by them
-        new = msgspec.structs.replace(new, early=parent.early)
-        if path is None and definition.document is not None:
-            new = msgspec.structs.replace(new, definition=prepared.definition(definition.document))
-        cluster = suite.cluster
-        run = _saved(storage, new)
-        if cluster is not None:
-            _keep_clusters(storage, run, cluster.of_cases(answered_samples(storage, parent)))
-        return await _execute(storage, prepared, run, watcher, engine, parent)
-
-
-def regrade_warnings(storage: Storage, prepared: PreparedRun, parent: Run) -> Iterator[str]:
-    """What a person should know before a run's answers are graded again; `ConfigError` as `PreparedRun.warnings`."""
-    yield from prepared.notes
-    cluster = prepared.suite.cluster
-    if cluster is not None:
-        yield from cluster_warnings(cluster.of_cases(answered_samples(storage, parent)), cluster)
-
-
-def _keep_clusters(storage: Storage, run: Run, samples: Iterable[Sample]) -> None:
-    """Store the clusters of cases whose answers are stored already; others come with their answers."""
-    storage.put_clusters(run.id, ((sample.case_key, sample.cluster) for sample in samples if sample.cluster))
-
-
-def _saved(storage: Storage, new: Run) -> Run:
-    """The run, stored as this process's: one that dies before it begins the run leaves it interrupted, not pending."""
-    run = msgspec.structs.replace(new, owner=this_process())
-    return msgspec.structs.replace(run, id=storage.save_run(run))
+    async with plan_regrade(storage, parent, suite, merged, name, observer, compared, document) as spec:
+        return await _execute_and_report(storage, spec, observer, engine)
 
 
 def suite_of_run(definition: RunDefinition, overrides: tuple[str, ...] | None = None) -> Suite:
-    """The suite that a run is of, from its file or as the run keeps it."""
-    chosen = definition.choice.overrides if overrides is None else overrides
+    """The suite of a run, from its file or from the document that the run stores."""
+    chosen = definition.options.overrides if overrides is None else overrides
     if definition.document is not None:
         return stored_suite(definition.document, chosen)
     return read_suite(Path(definition.suite), chosen)
 
 
-async def _read(path: Path, choice: RunOptions, watcher: RunObserver) -> Suite:
-    suite = await read_with_code(lambda: read_suite(path, choice.overrides))
-    _pass_on(suite.warnings, watcher)
+async def _read(path: Path, options: RunOptions, observer: RunObserver) -> Suite:
+    suite = await read_with_code(lambda: read_suite(path, options.overrides))
+    observer.warn_all(suite.warnings)
     return suite
 
 
-def _pass_on(warnings: Iterable[str], watcher: RunObserver) -> None:
-    for warning in warnings:
-        watcher.warn(warning)
-
-
-async def _execute(
-    storage: Storage,
-    prepared: PreparedRun,
-    run: Run,
-    watcher: RunObserver,
-    engine: Engine,
-    parent: Run | None = None,
-    *,
-    fail_fast: bool = False,
-    samples: Callable[[], Iterator[Sample]] | None = None,
-) -> RunOutcome:
-    """Work on a run to its end; with a parent, only what that has answered is graded.
-
-    ``samples`` gives the cases, where they are not the suite's.
-    """
-    with watcher.progress(prepared, run) as advance:
-        task = prepared.task(run)._replace(on_progress=advance, fail_fast=fail_fast)
-        if parent is not None:
-            task = task._replace(samples=lambda: answered_samples(storage, parent), retry_failed=False, asking=False)
-        elif samples is not None:
-            task = task._replace(samples=samples)
-        try:
-            with early_stopping(storage, task, watcher.stop) as (task, stop):
-                result = await engine(storage, prepared, task, stop)
-        except ConfigError:
-            watcher.warn(f"when this is fixed, {how_to_continue(run.id, storage, watcher.store)}")
-            raise
-    if not sum(result.work.values()) and result.stopped is None:
-        raise ConfigError(Problem(str(prepared.suite.dataset), "holds no case to run"))
-    return RunOutcome(conclude(storage, result.run), result.stopped)
-
-
-def _ways_out(run: Run, watcher: RunObserver) -> str:
-    regrade = command("regrade", run.id, watcher.store)
-    resume = command("resume", run.id, watcher.store, "--allow-changed")
+def _ways_out(run: Run, observer: RunObserver) -> str:
+    regrade = command("regrade", run.id, observer.store)
+    resume = command("resume", run.id, observer.store, "--allow-changed")
     return f"start a new run, grade the stored responses with: {regrade}, or continue all the same with: {resume}"
 
 
 def _changed(run: Run, prepared: PreparedRun) -> list[str]:
-    """What is not as it was when the run began: code can change where the suite's text does not."""
+    """What differs from the begin of the run: code can change although the text of the suite does not."""
     now = prepared.run_graders()
     target = [] if prepared.target.fingerprint == run.target.get("fingerprint") else ["the target"]
     return target + [key for key in {**run.graders, **now} if _fingerprint(now, key) != _fingerprint(run.graders, key)]
@@ -399,30 +530,29 @@ def _fingerprint(graders: Mapping[str, RunGrader], key: str) -> str | None:
     return graders[key].fingerprint if key in graders else None
 
 
-def _as_it_is_now(
-    storage: Storage, run: Run, prepared: PreparedRun, watcher: RunObserver, document: dict[str, Any] | None
-) -> Run:
-    """The run with what it goes on with; that its answers come from two targets stays with it."""
+def _current_state(
+    run: Run, prepared: PreparedRun, observer: RunObserver, document: dict[str, Any] | None
+) -> dict[str, Any]:
+    """The fields of a run that continues with a changed suite; it keeps the fingerprints of its earlier targets."""
     target, before = prepared.described_target(), run.target.get("fingerprint")
     if before not in (None, target["fingerprint"]):
-        watcher.warn("the target changed; this run holds answers of both")
+        observer.warn("the target changed; this run holds answers of both")
         target["earlier_fingerprints"] = [*run.target.get("earlier_fingerprints", []), before]
-    return storage.update_run(
-        run.id,
-        suite_digest=prepared.suite.digest,
-        graders=prepared.run_graders(),
-        target=target,
-        definition=prepared.definition(document),
-    )
+    return {
+        "suite_digest": prepared.suite.digest,
+        "graders": prepared.run_graders(),
+        "target": target,
+        "definition": prepared.definition(document),
+    }
 
 
 def answered_samples(storage: Storage, parent: Run) -> Iterator[Sample]:
-    """The cases that a run has answers to."""
+    """The cases of a run that have a stored response."""
     return (record.sample for record in storage.records(parent.id) if record.repeat == 0)
 
 
 def _not_passed(storage: Storage, run: Run) -> tuple[str, ...]:
-    """The cases of a run that did not pass: a failed call, an error and a fail alike."""
+    """The cases of a run that did not pass: failed calls, errors and fails."""
     cases = {
         one.case: None
         for one in storage.measures(run.id)
@@ -433,41 +563,9 @@ def _not_passed(storage: Storage, run: Run) -> tuple[str, ...]:
     return tuple(cases)
 
 
-def with_baseline_gate(suite: Suite, baseline: Run) -> Suite:
-    """The suite with a gate that no grader is worse than in the baseline, in addition to its own."""
-    given = suite.shown.get("gate")
-    gate: dict[str, Any] = {"kind": "regression", "baseline": baseline.id}
-    if isinstance(given, dict):
-        own = given if "kind" in given else {**given, "kind": "simple"}
-        gate = {"kind": "logical", "operator": "and", "conditions": [own, gate]}
-    return msgspec.structs.replace(suite, shown={**suite.shown, "gate": gate})
-
-
-def with_early_stopping(suite: Suite) -> Suite:
-    """The suite with a gate that is decided as early as it can be; `ConfigError` where it compares with no run."""
-    gate = _ending_early(suite.shown.get("gate"))
-    if gate is None:
-        reason = "needs a run to compare with: name one with --baseline RUN, or give the suite a regression gate"
-        raise ConfigError(Problem(STOP_EARLY, reason))
-    return msgspec.structs.replace(suite, shown={**suite.shown, "gate": gate})
-
-
-def _ending_early(gate: object) -> dict[str, Any] | None:
-    """The gate with every regression gate in it set to end early; None where there is none in it."""
-    if not isinstance(gate, dict):
-        return None
-    if gate.get("kind") == "regression":
-        return {**gate, "stop_early": True}
-    conditions = gate.get("conditions")
-    changed = list(map(_ending_early, conditions)) if isinstance(conditions, list) else []
-    if not any(changed):
-        return None
-    return {**gate, "conditions": [new or old for new, old in zip(changed, conditions or (), strict=True)]}
-
-
-def _cached_models(choice: RunOptions) -> tuple[str, ...]:
-    if choice.cached is None:
+def _cached_models(options: RunOptions) -> tuple[str, ...]:
+    if options.cached is None:
         return ()
     from gradeline.letta.cache import models_in  # few runs read letta's results
 
-    return tuple(models_in(Path(choice.cached)))
+    return tuple(models_in(Path(options.cached)))

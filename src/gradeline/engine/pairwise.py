@@ -1,7 +1,7 @@
-"""Paired runs: a candidate's answers beside a baseline's to the same cases, and a judge's word on each pair.
+"""Paired runs: a judge compares the responses of a candidate and of a baseline to the same cases.
 
-Three runs come of it, each durable and resumable by itself: the baseline's answers, the candidate's, and a run that
-judges the candidate's answers beside the baseline's. What is there already is not done again.
+There are three runs, each stored and resumable by itself: that of the baseline, that of the candidate, and one that
+grades the candidate's responses against the baseline's. What is stored already is not done again.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import asyncio
 from pathlib import Path
 from typing import NamedTuple
 
+from gradeline.engine.aggregate import conclude
 from gradeline.engine.components import needs_baseline
-from gradeline.engine.conclude import conclude
 from gradeline.engine.definition import RunDefinition, RunOptions
 from gradeline.engine.execute import Stop
 from gradeline.engine.orchestrate import (
@@ -23,7 +23,7 @@ from gradeline.engine.orchestrate import (
     resume_run,
     run_suite,
 )
-from gradeline.engine.prepare import read_with_code
+from gradeline.engine.validation import read_with_code
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import Run, Storage
 from gradeline.suite.read import read_suite
@@ -35,29 +35,29 @@ JUDGE = "pair"
 
 
 class Side(NamedTuple):
-    """Who answers: a model that is asked now, or a run whose answers are stored (and finished where it is not)."""
+    """A model to run, or a stored run, which is resumed if it is not complete."""
 
     model: str | None = None
     run: str | None = None
 
 
-class PairOrder(NamedTuple):
-    """Whom to compare, on what, and who judges."""
+class PairRequest(NamedTuple):
+    """The two sides to compare, the cases, and the judge."""
 
     suite: Path
     baseline: Side
     candidate: Side
-    choice: RunOptions = RunOptions()
-    """What of the suite is asked, and how."""
+    options: RunOptions = RunOptions()
+    """Which cases of the suite are run, and how."""
     judge: str | None = None
-    """A grader as YAML, used instead of those of the suite that compare."""
+    """A grader as YAML, used instead of the suite's pairwise graders."""
     name: str | None = None
     again: bool = False
-    """Judge anew what the same judge has judged already."""
+    """Judge again although the same judge has judged this pair."""
 
 
 class Pair(NamedTuple):
-    """Two runs and what a judge said of them; no judgement where they were stopped before it."""
+    """Two runs and the run that judges them; None if they were stopped before."""
 
     baseline: Run
     candidate: Run
@@ -65,44 +65,44 @@ class Pair(NamedTuple):
     stopped: str | None = None
 
 
-async def pair_runs(storage: Storage, order: PairOrder, watcher: RunObserver = NO_OBSERVER) -> Pair:
-    """Ask both sides at the same time what is not answered yet, then judge every pair."""
-    overrides = _overrides(order)
-    suite = await read_with_code(lambda: read_suite(order.suite, overrides))
+async def pair_runs(storage: Storage, request: PairRequest, observer: RunObserver = NO_OBSERVER) -> Pair:
+    """Run both sides at the same time, then judge every pair."""
+    overrides = _overrides(request)
+    suite = await read_with_code(lambda: read_suite(request.suite, overrides))
     for warning in suite.warnings:
-        watcher.warn(warning)
-    keys = _comparing(suite, order)
-    watcher = watcher._replace(stop=watcher.stop or Stop())
-    baseline, candidate = await _answered(storage, order, overrides, watcher)
+        observer.warn(warning)
+    keys = _comparing(suite, request)
+    observer = observer._replace(stop=observer.stop or Stop())
+    baseline, candidate = await _answered(storage, request, overrides, observer)
     stopped = baseline.stopped or candidate.stopped
     pair = Pair(baseline.report.run, candidate.report.run, stopped=stopped)
     if stopped is not None:
         return pair
-    judged = await _judged(storage, order, pair, keys, suite, watcher)
+    judged = await _judged(storage, request, pair, keys, suite, observer)
     return pair._replace(judged=judged, stopped=judged.stopped)
 
 
-def _overrides(order: PairOrder) -> tuple[str, ...]:
-    given = order.choice.overrides
-    return given if order.judge is None else (*given, f"graders.{JUDGE}={order.judge}")
+def _overrides(request: PairRequest) -> tuple[str, ...]:
+    given = request.options.overrides
+    return given if request.judge is None else (*given, f"graders.{JUDGE}={request.judge}")
 
 
-def _comparing(suite: Suite, order: PairOrder) -> tuple[str, ...]:
+def _comparing(suite: Suite, request: PairRequest) -> tuple[str, ...]:
     """The graders that judge the pairs."""
-    if order.judge is not None:
+    if request.judge is not None:
         return (JUDGE,)
     keys = tuple(spec.key for spec in suite.graders if needs_baseline(spec))
     if not keys:
         reason = "has no grader that compares with a baseline; add one of kind pairwise, or name a judge with --judge"
-        raise ConfigError(Problem(str(order.suite), reason))
+        raise ConfigError(Problem(str(request.suite), reason))
     return keys
 
 
 async def _answered(
-    storage: Storage, order: PairOrder, overrides: tuple[str, ...], watcher: RunObserver
+    storage: Storage, request: PairRequest, overrides: tuple[str, ...], observer: RunObserver
 ) -> tuple[RunOutcome, RunOutcome]:
-    sides = (order.baseline, order.candidate)
-    work = [_side(storage, order, side, overrides, watcher) for side in sides]
+    sides = (request.baseline, request.candidate)
+    work = [_side(storage, request, side, overrides, observer) for side in sides]
     done = await asyncio.gather(*work, return_exceptions=True)
     for one in done:
         if isinstance(one, BaseException):
@@ -112,52 +112,52 @@ async def _answered(
 
 
 async def _side(
-    storage: Storage, order: PairOrder, side: Side, overrides: tuple[str, ...], watcher: RunObserver
+    storage: Storage, request: PairRequest, side: Side, overrides: tuple[str, ...], observer: RunObserver
 ) -> RunOutcome:
     try:
         if side.run is not None:
-            return await _stored(storage, side.run, order.choice, watcher)
-        choice = order.choice._replace(overrides=overrides, comparing=False)
+            return await _stored(storage, side.run, request.options, observer)
+        options = request.options._replace(overrides=overrides, comparing=False)
         models = (side.model,) if side.model is not None else ()
-        name = None if order.name is None else f"{order.name} [{side.model}]"
-        ran = await run_suite(storage, RunRequest(order.suite, choice._replace(models=models), name), watcher)
+        name = None if request.name is None else f"{request.name} [{side.model}]"
+        ran = await run_suite(storage, RunRequest(request.suite, options._replace(models=models), name), observer)
         return ran.runs[0]
     except BaseException as error:
-        if watcher.stop is not None:
-            watcher.stop.set(str(error) or type(error).__name__)  # the other side finishes what it has in flight
+        if observer.stop is not None:
+            observer.stop.set(str(error) or type(error).__name__)  # the other side finishes its calls in flight
         raise
 
 
-async def _stored(storage: Storage, name: str, choice: RunOptions, watcher: RunObserver) -> RunOutcome:
+async def _stored(storage: Storage, name: str, options: RunOptions, observer: RunObserver) -> RunOutcome:
     run = storage.find_run(name)
     if run.status == "completed" or run.definition is None:
         return RunOutcome(conclude(storage, run))
-    return await resume_run(storage, run.id, choice, watcher)
+    return await resume_run(storage, run.id, options, observer)
 
 
 async def _judged(
-    storage: Storage, order: PairOrder, pair: Pair, keys: tuple[str, ...], suite: Suite, watcher: RunObserver
+    storage: Storage, request: PairRequest, pair: Pair, keys: tuple[str, ...], suite: Suite, observer: RunObserver
 ) -> RunOutcome:
     baselines = dict.fromkeys(keys, pair.baseline.id)
-    overrides = _overrides(order)
+    overrides = _overrides(request)
     if suite.gate is not None and not set(graders_of(suite.gate, suite.columns)) <= set(keys):
-        overrides = (*overrides, "gate=")  # it looks at graders that this run does not have
-    choice = RunOptions(
+        overrides = (*overrides, "gate=")  # it uses graders that this run does not have
+    options = RunOptions(
         graders=keys,
         overrides=overrides,
-        concurrency=order.choice.concurrency,
-        budget=order.choice.budget,
-        prices=order.choice.prices,
+        concurrency=request.options.concurrency,
+        budget=request.options.budget,
+        prices=request.options.prices,
     )
-    found = None if order.again else _begun(storage, pair, choice, baselines)
+    found = None if request.again else _begun(storage, pair, options, baselines)
     if found is not None:
-        return await resume_run(storage, found.id, order.choice, watcher)
-    name = order.name or f"{suite.name} [{_named(pair.candidate)} against {_named(pair.baseline)}]"
-    return await regrade_run(storage, pair.candidate.id, order.suite, choice, name, watcher, baselines)
+        return await resume_run(storage, found.id, request.options, observer)
+    name = request.name or f"{suite.name} [{_named(pair.candidate)} against {_named(pair.baseline)}]"
+    return await regrade_run(storage, pair.candidate.id, request.suite, options, name, observer, baselines)
 
 
-def _begun(storage: Storage, pair: Pair, choice: RunOptions, baselines: dict[str, str]) -> Run | None:
-    """The run that judges the same pair in the same way, where it was begun before."""
+def _begun(storage: Storage, pair: Pair, options: RunOptions, baselines: dict[str, str]) -> Run | None:
+    """The run that judges the same pair in the same way, if there is one."""
     before: str | None = None
     while runs := storage.list_runs(before=before):
         for run in runs:
@@ -165,7 +165,9 @@ def _begun(storage: Storage, pair: Pair, choice: RunOptions, baselines: dict[str
                 return None
             if run.parent == pair.candidate.id and run.definition is not None:
                 definition = RunDefinition.of(run)
-                same = definition.choice.overrides == choice.overrides and definition.choice.graders == choice.graders
+                same = (
+                    definition.options.overrides == options.overrides and definition.options.graders == options.graders
+                )
                 if same and definition.baselines == baselines and run.suite_digest == _digest(definition):
                     return run
         before = runs[-1].id
@@ -174,7 +176,7 @@ def _begun(storage: Storage, pair: Pair, choice: RunOptions, baselines: dict[str
 
 def _digest(definition: RunDefinition) -> str | None:
     try:
-        return read_suite(Path(definition.suite), definition.choice.overrides).digest
+        return read_suite(Path(definition.suite), definition.options.overrides).digest
     except ConfigError:
         return None
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from gradeline.engine.definition import FAIL_FAST, RunBudget
 from gradeline.engine.execute import AGENT, CallLimits, CallSlots, Executor, Spending, Stop
 from gradeline.engine.grade import CaseRefusedError, Graded, GraderUse, Grading, storable
-from gradeline.engine.ownership import RunLock
 from gradeline.engine.plan import CompletedCase, Planned, ProgressCallback, Work, plan
 from gradeline.errors import ConfigError, Outcome, ProviderRefusedError, StoreError
 from gradeline.failpoints import failpoint
@@ -28,6 +27,7 @@ from gradeline.usercode.pools import CodeRunner
 
 if TYPE_CHECKING:
     from gradeline.adapters.costs import Price
+    from gradeline.engine.lifecycle import RunLock
 
 _log = logging.getLogger("gradeline")
 
@@ -63,19 +63,19 @@ class RunTask(NamedTuple):
     """Gives the cases in the order of the dataset, each time anew."""
     target: Target
     graders: tuple[GraderUse, ...]
-    pace: CallLimits = CallLimits()
+    limits: CallLimits = CallLimits()
     pool: CodeRunner | None = None
     retry_failed: bool = True
     """Ask again where the call failed."""
-    asking: bool = True
+    calls_agent: bool = True
     """False: what was not answered is left out; a regrade never asks."""
     fail_fast: bool = False
     """End at the first case that does not pass."""
     on_progress: ProgressCallback = lambda _: None
     looks: LooksTaken | None = None
     """The looks that may end it before all cases are asked."""
-    keeper: RunLock | None = None
-    """None: the run is kept for this process."""
+    lock: RunLock | None = None
+    """None: the run is claimed for this process."""
     before: Counts | None = None
     """What the run held when this process took it."""
     slots: CallSlots | None = None
@@ -95,9 +95,9 @@ class RunTask(NamedTuple):
             self.fingerprints,
             storage.keys_of(run.id),
             retry_failed=self.retry_failed,
-            asking=self.asking_graders,
+            model_graders=self.model_graders,
         )
-        return planned if self.asking else (one for one in planned if one.work is not Work.RERUN)
+        return planned if self.calls_agent else (one for one in planned if one.work is not Work.RERUN)
 
     @property
     def fingerprints(self) -> dict[str, str]:
@@ -114,7 +114,7 @@ class RunTask(NamedTuple):
         return found
 
     @property
-    def asking_graders(self) -> set[str]:
+    def model_graders(self) -> set[str]:
         """The graders that ask models."""
         return {use.key for use in self.graders if isinstance(use.grader, AsyncGrader)}
 
@@ -126,9 +126,9 @@ class Pipeline:
         self._storage = storage
         self._writer = writer
         spending = spent_before(storage, task)
-        slots = task.slots or CallSlots.of(task.pace)
+        slots = task.slots or CallSlots.of(task.limits)
         self._executor = Executor(
-            task.target, storage, writer, slots, spending, stop, cache=task.pace.cache, price=task.price
+            task.target, storage, writer, slots, spending, stop, cache=task.limits.cache, price=task.price
         )
         self._grading = Grading(task.graders, task.pool)
         self._task = task
@@ -141,7 +141,7 @@ class Pipeline:
         if task.refusable_judges or isinstance(task.target, Refusable):
             resume_access(task, storage.counts(task.run.id))
 
-    async def work_through(self, planned: Iterator[Planned]) -> None:
+    async def execute(self, planned: Iterator[Planned]) -> None:
         """Do all that is planned, or what of it is done when the run is to end; all of that is then stored.
 
         Raises `ConfigError` for a case that a person must fix. A provider that refuses the caller ends the run as any
@@ -153,7 +153,7 @@ class Pipeline:
             await asyncio.sleep(0)
             # calls that begin together end together, and keep each other waiting ever after (see `event_loop`)
             apart = _TURNS_APART if self._executor.asking else 0
-            for _ in range(self._task.pace.concurrency + beyond - 1):
+            for _ in range(self._task.limits.concurrency + beyond - 1):
                 for _ in range(apart):
                     await asyncio.sleep(0)
                 group.create_task(self._work(planned))
@@ -275,9 +275,9 @@ def _graded(counts: Counts, key: str, *outcomes: str) -> int:
     return 0 if found is None else sum(found.outcomes[outcome] for outcome in outcomes)
 
 
-def paid_parts(target: Target, graders: Iterable[GraderUse], *, asking: bool = True) -> dict[str, bool | None]:
+def paid_parts(target: Target, graders: Iterable[GraderUse], *, calls_agent: bool = True) -> dict[str, bool | None]:
     """All that is paid, by its name: whether its price is known; None where only the answers can show it."""
-    pricing = getattr(target, "pricing", "reported") if asking else "free"
+    pricing = getattr(target, "pricing", "reported") if calls_agent else "free"
     agent = {} if pricing == "free" else {AGENT: {"priced": True, "unpriced": False}.get(pricing)}
     return agent | {use.key: not unpriced_of(use) for use in graders if isinstance(use.grader, AsyncGrader)}
 
@@ -290,7 +290,7 @@ def unpriced_of(use: GraderUse) -> tuple[str, ...]:
 
 def spent_before(storage: Storage, task: RunTask) -> Spending:
     """The run's budget, and what of it earlier calls have spent."""
-    budget = task.pace.budget
+    budget = task.limits.budget
     if budget == RunBudget():
         return Spending(budget)
     calls, cost, unknown = 0, 0.0, 0
@@ -299,7 +299,7 @@ def spent_before(storage: Storage, task: RunTask) -> Spending:
         cost += measure.cost or 0.0
         cost += sum(grade.cost or 0.0 for grade in measure.grades.values())
         unknown += measure.cost is None and measure.status == "success"
-    parts = paid_parts(task.target, task.graders, asking=task.asking)
+    parts = paid_parts(task.target, task.graders, calls_agent=task.calls_agent)
     if unknown and budget.cost is not None and AGENT in parts:
         _log.warning("no cost is known for %d stored answers: they do not count towards the budget", unknown)
     priced = [name for name, known in parts.items() if known]

@@ -45,7 +45,7 @@ def plan(
     stored: Iterable[StoredKey] = (),
     *,
     retry_failed: bool = True,
-    asking: Collection[str] = (),
+    model_graders: Collection[str] = (),
 ) -> Iterator[Planned]:
     """Goes through cases and repeats in order, beside what the store has of them in the same order.
 
@@ -64,7 +64,9 @@ def plan(
                 yield Planned(key, sample, position, Work.RERUN, NOT_ANSWERED, everyone)
                 continue
             known = next(there, None)
-            yield planned_for(key, sample, position, graders, found, retry_failed=retry_failed, asking=asking)
+            yield planned_for(
+                key, sample, position, graders, found, retry_failed=retry_failed, model_graders=model_graders
+            )
 
 
 def planned_for(
@@ -75,7 +77,7 @@ def planned_for(
     found: StoredKey | None,
     *,
     retry_failed: bool = True,
-    asking: Collection[str] = (),
+    model_graders: Collection[str] = (),
 ) -> Planned:
     """What one (case, repeat) needs beside what the store has of it."""
     if found is None:
@@ -86,7 +88,7 @@ def planned_for(
         return Planned(key, sample, position, Work.RERUN, f"its call ended in {found.status}", tuple(graders))
     if is_by_turn(sample):
         graders = {name: by_turn_fingerprint(print_) for name, print_ in graders.items()}
-    again = found.errors.intersection(asking)
+    again = found.errors.intersection(model_graders)
     missing = tuple(name for name, print_ in graders.items() if found.fingerprints.get(name) != print_ or name in again)
     if not missing:
         return Planned(key, sample, position, Work.REUSE, "answered and graded", ())

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypedDict
 import msgspec
 from msgspec import Struct
 
-from gradeline.engine.aggregate import Summary
+from gradeline.engine.aggregate import Summary, measured_summary
 from gradeline.engine.comparison import (
     NOT_COMPARABLE,
     Overlap,
@@ -20,7 +20,6 @@ from gradeline.engine.comparison import (
     read_scores,
     run_warnings,
 )
-from gradeline.engine.conclude import measured_summary
 from gradeline.engine.definition import Rules, command, run_data
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import Run, Storage, quote

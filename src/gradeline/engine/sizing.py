@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from gradeline import graders
 from gradeline.adapters.costs import Price, assumed_prices, flat_price
+from gradeline.engine.aggregate import measured_summary
 from gradeline.engine.comparison import is_same_grader, overlap, paired_scores, read_scores
-from gradeline.engine.conclude import measured_summary
 from gradeline.engine.definition import Rules, RunOptions, requested_concurrency
 from gradeline.engine.trend import runs_of_suite
 from gradeline.errors import ConfigError, Problem

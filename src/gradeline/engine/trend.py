@@ -9,9 +9,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from gradeline.engine.aggregate import GraderSummary
+from gradeline.engine.aggregate import GraderSummary, measured_summary
 from gradeline.engine.comparison import target_differences
-from gradeline.engine.conclude import measured_summary
 from gradeline.engine.definition import Rules, run_data
 from gradeline.engine.ranking import all_runs
 from gradeline.errors import ConfigError, Problem, closest_match

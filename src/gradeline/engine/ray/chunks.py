@@ -68,7 +68,7 @@ def replanned(chunk: Chunk, task: RunTask, storage: Storage) -> Iterator[Planned
             task.fingerprints,
             stored.get(one.key[1:]),
             retry_failed=task.retry_failed,
-            asking=task.asking_graders,
+            model_graders=task.model_graders,
         )
 
 
@@ -185,7 +185,7 @@ def chunk_limit(task: RunTask, workers: int) -> int:
     if task.looks is None or task.run.early is None:
         return MOST
     look = task.run.early.of * task.run.repeats / LOOKS
-    return ceil(max(look, task.pace.concurrency) / (workers * LANES))
+    return ceil(max(look, task.limits.concurrency) / (workers * LANES))
 
 
 def shares(concurrency: int, workers: int) -> Sequence[int]:

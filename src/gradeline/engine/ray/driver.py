@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from gradeline.engine.access import WorkerObserver
+from gradeline.engine.components import WorkerObserver
 from gradeline.engine.execute import RUN, Spending, Stop
-from gradeline.engine.lifecycle import ExecutedCases, ExecutionResult, run_under_lock
-from gradeline.engine.ownership import RunLock
+from gradeline.engine.lifecycle import ExecutedCases, ExecutionResult, RunLock, run_under_lock
 from gradeline.engine.pipeline import RunTask, spent_before
 from gradeline.engine.plan import CompletedCase, Planned, Work
 from gradeline.engine.prepare import PreparedRun
@@ -101,9 +100,9 @@ class RayEngine:
         """Do what is missing of a run, as `run_local` does."""
         cluster = self.join(prepared.suite.folder if self._address is not None else None)
 
-        async def work_through(keeper: RunLock, run: Run, stop: Stop) -> ExecutedCases:
+        async def work_through(lock: RunLock, run: Run, stop: Stop) -> ExecutedCases:
             taken = task._replace(run=run, before=storage.counts(run.id))
-            job = RunJob.of(prepared, taken, run, self._store, keeper.writer_elsewhere(), shipped=cluster.shipped)
+            job = RunJob.of(prepared, taken, run, self._store, lock.remote_writer(), shipped=cluster.shipped)
             with self._part() as workers:
                 lessor = self._lessor(run, task)
                 async with WorkerGroup(
@@ -115,8 +114,8 @@ class RayEngine:
 
     def _lessor(self, run: Run, task: RunTask) -> ActorCallLeases | None:
         """One for all who call this agent so often, whatever run they belong to; kept beyond the run's end."""
-        rate = task.pace.rate
-        if rate is None or not task.asking:
+        rate = task.limits.rate
+        if rate is None or not task.calls_agent:
             return None
         place = run.target.get("url") or run.target.get("base_url") or run.target.get("fingerprint")
         name = f"rate-{digest_of(f'{place} {rate.calls} {rate.per}')}"
@@ -170,11 +169,11 @@ class WorkerGroup:
         self._stop = stop
         self._tell = tell
         self._observer = observer
-        self._shares = shares(task.pace.concurrency, workers)
+        self._shares = shares(task.limits.concurrency, workers)
         self._spending: Spending = spent_before(storage, task)
         number = len(self._shares)
         limit = chunk_limit(task, number)
-        self._chunks = ChunkQueue(task.plan(storage), self._take_note, number, task.pace.concurrency, limit)
+        self._chunks = ChunkQueue(task.plan(storage), self._take_note, number, task.limits.concurrency, limit)
         self._done: Counter[Work] = Counter()
         self._crew: list[Any] = []
         self._lessor = lessor

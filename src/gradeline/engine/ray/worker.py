@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import msgspec
 
 from gradeline import __version__
-from gradeline.engine.access import Access, WorkerObserver
+from gradeline.engine.components import Access, WorkerObserver
 from gradeline.engine.definition import RunBudget, RunOptions
 from gradeline.engine.execute import CallSlots, ConnectionBreaker, Stop
-from gradeline.engine.ownership import WriterFactory
+from gradeline.engine.lifecycle import WriterFactory
 from gradeline.engine.pipeline import Pipeline, RunTask
 from gradeline.engine.plan import CompletedCase, LookReport, Planned, ProgressCount
 from gradeline.engine.prepare import PreparedRun, prepare
@@ -40,7 +40,7 @@ class RunJob(NamedTuple):
 
     run: Run
     suite: Suite
-    choice: RunOptions
+    options: RunOptions
     baselines: Mapping[str, str]
     store: str
     """Its URL."""
@@ -52,7 +52,7 @@ class RunJob(NamedTuple):
     shipped: bool
     """Whether the suite's folder was sent to the node, and is the current one there."""
     retry_failed: bool
-    asking: bool
+    calls_agent: bool
     fail_fast: bool
     open_writer: WriterFactory
     target: str
@@ -67,12 +67,12 @@ class RunJob(NamedTuple):
         cls, prepared: PreparedRun, task: RunTask, run: Run, store: str, open_writer: WriterFactory, *, shipped: bool
     ) -> Self:
         """What there is to do of a run. The dataset is not in it: cases come with the chunks."""
-        environment = prepared.environment.asked
+        environment = prepared.environment.read
         used = {*environment.values(), *prepared.suite.target.secrets}
         return cls(
             run=run,
             suite=msgspec.structs.replace(prepared.suite, dataset=[]),
-            choice=prepared.choice,
+            options=prepared.options,
             baselines=dict(prepared.baselines),
             store=store,
             environment=environment,
@@ -80,7 +80,7 @@ class RunJob(NamedTuple):
             secrets=None if prepared.secrets is None else prepared.secrets.limited_to(used),
             shipped=shipped,
             retry_failed=task.retry_failed,
-            asking=task.asking,
+            calls_agent=task.calls_agent,
             fail_fast=task.fail_fast,
             open_writer=open_writer,
             target=prepared.target.fingerprint,
@@ -154,14 +154,14 @@ class ChunkWorker:
                 " every node"
             )
             return opened._replace(problems=(Problem(opened.node, reason),))
-        pace = prepared.pace()._replace(concurrency=self._share, rate=None, budget=RunBudget())
+        limits = prepared.call_limits()._replace(concurrency=self._share, rate=None, budget=RunBudget())
         turns = None if self._lessor is None else LeasedRateLimiter(self._lessor)
-        slots = CallSlots(self._share, turns, ConnectionBreaker(pace.connection_failures))
+        slots = CallSlots(self._share, turns, ConnectionBreaker(limits.connection_failures))
         self._task = prepared.task(job.run)._replace(
-            pace=pace,
+            limits=limits,
             slots=slots,
             retry_failed=job.retry_failed,
-            asking=job.asking,
+            calls_agent=job.calls_agent,
             fail_fast=job.fail_fast,
             on_progress=self._advance,
             before=job.before,
@@ -201,7 +201,7 @@ class ChunkWorker:
             planned: Iterator[Planned] = replanned(chunk, task, storage) if chunk.tries else iter(chunk.planned)
             async with self._job.open_writer(storage) as writer:
                 pipeline = Pipeline(storage, writer, task, stop)
-                await pipeline.work_through(_telling(planned, last_taken))
+                await pipeline.execute(_telling(planned, last_taken))
             done = done._replace(work=dict(pipeline.done))
             return done._replace(refused=stop.reason) if stop.failed else done._replace(stopped=stop.reason)
         except ConfigError as error:
@@ -254,12 +254,11 @@ class ChunkWorker:
         policy = None if job.policy is None else ReportingPolicy(job.policy, self._refused)
         preparing = prepare(
             suite,
-            job.choice._replace(concurrency=self._share),
+            job.options._replace(concurrency=self._share),
             storage,
-            set_up=False,  # once was enough
-            asking=job.asking,
+            calls_agent=job.calls_agent,
             baselines=job.baselines,
-            outside=Access(job.environment, policy, job.secrets, observer=WorkerObserver(self._died)),
+            access=Access(job.environment, policy, job.secrets, observer=WorkerObserver(self._died)),
         )
         return await self._stack.enter_async_context(preparing)
 
