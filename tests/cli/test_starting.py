@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import jsonschema_rs
 import pytest
 
+from gradeline.cli.init import TARGETS, starter_files
 from gradeline.suite.document import parse_document
 from gradeline.suite.read import read_suite
 from gradeline.suite.schema import schema_text, suite_schema
-from gradeline.suite.starter import TARGETS, starter_files
 from gradeline_command import COMMAND, run_command
 
 VALIDATOR = jsonschema_rs.validator_for(suite_schema())
@@ -125,8 +125,8 @@ class TestInit:
         ("folder", "message"),
         [
             ("file", "gradeline: file: is a file; name a folder\n"),
-            ("file/below", "gradeline: file/below/suite.yaml: cannot be written: Not a directory; name a place"),
-            ("/proc/evals", "gradeline: /proc/evals/suite.yaml: cannot be written: No such file or directory; name"),
+            ("file/below", "gradeline: file/below/suite.yaml: cannot write: Not a directory; choose another"),
+            ("/proc/evals", "gradeline: /proc/evals/suite.yaml: cannot write: No such file or directory; choose"),
         ],
     )
     def test_where_it_cannot_write_it_says_so(self, tmp_path: Path, folder: str, message: str) -> None:
@@ -223,8 +223,8 @@ class TestSchema:
 @pytest.mark.parametrize("arguments", [["--help"], ["init", "--help"], ["schema", "--help"]])
 def test_help_loads_no_grader(arguments: list[str]) -> None:
     script = (
-        "import contextlib, io, sys\nfrom gradeline.cli import run\n"
-        f"with contextlib.redirect_stdout(io.StringIO()):\n    assert run({arguments!r}) == 0\n"
+        "import contextlib, io, sys\nfrom gradeline.cli import run_cli\n"
+        f"with contextlib.redirect_stdout(io.StringIO()):\n    assert run_cli({arguments!r}) == 0\n"
         "print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)

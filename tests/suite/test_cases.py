@@ -1,59 +1,35 @@
+"""Names of cases are told apart, however they are counted."""
+
 from __future__ import annotations
 
-from pathlib import Path
+import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gradeline.errors import ConfigError
-from gradeline.model import Sample
-from gradeline.suite.cases import read_cases
+from gradeline.suite.cases import CaseKeySet
 
-
-def write(tmp_path: Path, text: str, name: str = "cases.jsonl") -> Path:
-    path = tmp_path / name
-    path.write_text(text)
-    return path
-
-
-def test_a_case_is_a_sample_with_its_submission(tmp_path: Path) -> None:
-    path = write(tmp_path, '{"input": "q", "ground_truth": 4, "submission": "4", "x": 1}\n\n{"submission": ""}\n')
-    assert list(read_cases(path)) == [
-        (Sample(id=0, input="q", ground_truth="4", metadata={"x": 1}), "4"),
-        (Sample(id=1, input=""), ""),
-    ]
+_PARTS = st.tuples(
+    st.sampled_from(["", "a", "a1-", "case-", "²", "٣"]),
+    st.sampled_from(["", "0", "1", "2", "3", "9", "10", "11", "00", "01", "٣", "9" * 30]),
+)
 
 
-def test_cases_are_read_as_they_are_asked_for(tmp_path: Path) -> None:
-    cases = read_cases(write(tmp_path, '{"submission": "a"}\nbroken'))
-    assert next(cases)[1] == "a"
-    with pytest.raises(ConfigError, match=r"cases\.jsonl:2: not JSON"):
-        next(cases)
+@given(st.lists(_PARTS.map("".join), max_size=60))
+def test_it_is_a_set(keys: list[str]) -> None:
+    names, seen = CaseKeySet(), set[str]()
+    for key in keys:
+        assert names.add(key) == (key not in seen)
+        seen.add(key)
 
 
-def test_the_faults_of_the_sample_and_of_the_submission_come_together(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
-        list(read_cases(write(tmp_path, '{"submission": 3, "ground_truth": {}, "tags": "x"}')))
-    assert [problem.path.rpartition(": ")[2] for problem in caught.value.problems] == [
-        "submission",
-        "ground_truth",
-        "tags",
-    ]
-
-
-def test_a_submission_must_be_there_though_the_sample_is_sound(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="1: submission: must be the text to grade, got None"):
-        list(read_cases(write(tmp_path, '{"input": "q"}')))
-
-
-def test_every_kind_of_dataset_can_hold_cases(tmp_path: Path) -> None:
-    path = write(tmp_path, "submission,ground_truth\n4,4\n", "cases.csv")
-    assert list(read_cases(path)) == [(Sample(id=0, input="", ground_truth="4"), "4")]
-
-
-def test_a_file_of_another_ending_is_jsonl(tmp_path: Path) -> None:
-    assert len(list(read_cases(write(tmp_path, '{"submission": "a"}', "cases.txt")))) == 1
-
-
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none\.jsonl: no such file"):
-        next(read_cases(tmp_path / "none.jsonl"))
+@pytest.mark.parametrize("form", ["{}", "case-{}", "q_2_{}"])
+@pytest.mark.parametrize("first", [0, 1, 1000])
+def test_names_that_count_up_take_no_room(form: str, first: int) -> None:
+    names = CaseKeySet()
+    empty = sys.getsizeof(names._slots)
+    assert all(names.add(form.format(number)) for number in range(first, first + 5_000))
+    assert not names.add(form.format(first + 17))
+    assert names.add(form.format("other"))
+    assert sys.getsizeof(names._slots) == empty

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from gradeline.errors import ConfigError
 from gradeline.model import Sample, to_json
+from gradeline.suite.cases import DatasetError
 from gradeline.suite.dataset import open_dataset
 from gradeline.suite.document import parse_document
-from gradeline.suite.samples import DatasetError
 
 
 @pytest.fixture
@@ -158,7 +158,9 @@ class TestRows:
     def test_an_inline_row_has_its_place_in_the_suite(self) -> None:
         document = parse_document(b"dataset:\n  - input: a\n  - input: b\n    tags: x\n", "suite.yaml")
         rows = document.data["dataset"]
-        assert problem(rows, place_of=document.place).startswith("suite.yaml:4:11: dataset[1].tags: expected a list")
+        assert problem(rows, position_of=document.position).startswith(
+            "suite.yaml:4:11: dataset[1].tags: expected a list"
+        )
 
 
 class TestChoosing:
@@ -223,7 +225,7 @@ class TestJsonl:
         with pytest.raises(ConfigError) as caught:
             list(open_dataset(path))
         assert isinstance(caught.value, DatasetError)
-        assert caught.value.placed[0][:4] == (str(path), 2, 0, "input")
+        assert caught.value.suite_problems[0][:4] == (str(path), 2, 0, "input")
 
 
 class TestCsv:

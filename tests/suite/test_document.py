@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from gradeline.errors import ConfigError, Problem
 from gradeline.suite import document as module
-from gradeline.suite.document import DocumentError, Place, SuiteProblem, parse_document, read_document
+from gradeline.suite.document import Document, override, parse_document, read_document
+from gradeline.suite.problems import DocumentError, SourcePosition, SuiteProblem
+from gradeline.suite.read import read_suite
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -27,7 +29,7 @@ def read(text: str, file: str = "suite.yaml") -> Any:
 def problems(text: str | bytes, file: str = "suite.yaml") -> list[str]:
     with pytest.raises(DocumentError) as caught:
         parse_document(text.encode() if isinstance(text, str) else text, file)
-    return [str(problem) for problem in caught.value.placed]
+    return [str(problem) for problem in caught.value.suite_problems]
 
 
 def problem(text: str | bytes, file: str = "suite.yaml") -> str:
@@ -174,7 +176,7 @@ class TestPlaces:
     def test_a_path_has_the_place_of_its_value_or_its_nearest_parent(
         self, path: tuple[str | int, ...], line: int, column: int
     ) -> None:
-        assert parse_document(self.TEXT.encode(), "s.yaml").place(path) == Place("s.yaml", line, column)
+        assert parse_document(self.TEXT.encode(), "s.yaml").position(path) == SourcePosition("s.yaml", line, column)
 
     def test_a_problem_says_where_it_is(self) -> None:
         found = parse_document(self.TEXT.encode(), "s.yaml").problem(("graders", "exact", "list", 0), "is odd")
@@ -183,8 +185,8 @@ class TestPlaces:
 
     def test_an_alias_stands_where_it_is_used_and_its_content_where_it_is_written(self) -> None:
         document = parse_document(b"a: &x\n  b: 1\nc: *x\nd:\n  <<: *x", "s.yaml")
-        assert document.place(("c",)) == Place("s.yaml", 3, 4)
-        assert document.place(("c", "b")) == document.place(("d", "b")) == Place("s.yaml", 2, 6)
+        assert document.position(("c",)) == SourcePosition("s.yaml", 3, 4)
+        assert document.position(("c", "b")) == document.position(("d", "b")) == SourcePosition("s.yaml", 2, 6)
 
     @given(st.dictionaries(st.text(), json_values, min_size=1, max_size=5))
     def test_any_json_reads_back_equal_with_every_line_right(self, tree: dict[str, Any]) -> None:
@@ -193,7 +195,7 @@ class TestPlaces:
         assert document.data == tree
         lines = text.split("\n")
         for path, value in leaves(tree):
-            place = document.place(path)
+            place = document.position(path)
             assert lines[place.line - 1][place.column - 1 :].startswith(
                 json.dumps(value, ensure_ascii=len(tree) % 2 == 0)
             )
@@ -221,7 +223,7 @@ class TestFiles:
         path.write_bytes(b"\xef\xbb\xbfname: \xc3\xa4\r\nb: 1\r\n")
         document = read_document(path)
         assert document.data == {"name": "ä", "b": 1}
-        assert document.place(("b",)) == Place(str(path), 2, 4)
+        assert document.position(("b",)) == SourcePosition(str(path), 2, 4)
         assert len(document.digest) == 64
 
     def test_a_file_that_cannot_be_read_says_so(self, tmp_path: Path) -> None:
@@ -282,10 +284,14 @@ class TestFaults:
     def test_all_that_one_pass_finds_is_reported(self) -> None:
         with pytest.raises(DocumentError) as caught:
             parse_document(b"a: .nan\nb: !x 1\na: 2\nc: {\n", "s.yaml")
-        assert [(problem.line, problem.path) for problem in caught.value.placed[:3]] == [(1, "a"), (2, "b"), (3, "a")]
-        assert "not YAML" in caught.value.placed[3].message
+        assert [(problem.line, problem.path) for problem in caught.value.suite_problems[:3]] == [
+            (1, "a"),
+            (2, "b"),
+            (3, "a"),
+        ]
+        assert "not YAML" in caught.value.suite_problems[3].message
         assert isinstance(caught.value, ConfigError)
-        assert caught.value.problems[0] == Problem("s.yaml:1:4: a", caught.value.placed[0].message)
+        assert caught.value.problems[0] == Problem("s.yaml:1:4: a", caught.value.suite_problems[0].message)
 
     def test_the_list_of_problems_ends(self) -> None:
         found = problems("a: 1\n" * 10_000)
@@ -337,3 +343,78 @@ class TestJson:
 
     def test_an_empty_file_is_no_document(self) -> None:
         assert problem(" \n", "a.json") == "a.json: is empty"
+
+
+SUITE = """\
+name: short
+dataset: [{input: q}]
+target: {kind: http, url: "http://127.0.0.1:9000"}
+graders: {exact: {kind: string-match}}
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "suite.yaml"
+    file.write_text(SUITE)
+    return file
+
+
+@pytest.fixture
+def document(path: Path) -> Document:
+    return read_document(path)
+
+
+def test_values_are_yaml_and_stand_where_they_are_told(document: Document) -> None:
+    data = override(
+        document,
+        ["target.url=http://other:1/x?a=b", "graders.exact.case_sensitive=false", "max_samples=3", "dataset[0].id=a"],
+    ).data
+    assert data["target"]["url"] == "http://other:1/x?a=b"
+    assert data["graders"]["exact"] == {"kind": "string-match", "case_sensitive": False}
+    assert data["max_samples"] == 3
+    assert data["dataset"] == [{"input": "q", "id": "a"}]
+    assert document.data["dataset"] == [{"input": "q"}]
+
+
+def test_the_last_word_counts_and_nothing_is_null(document: Document) -> None:
+    data = override(document, ["target.timeout=1", "target.timeout=2", "gate="]).data
+    assert (data["target"]["timeout"], data["gate"]) == (2, None)
+
+
+def test_what_stands_over_it_makes_another_suite(document: Document) -> None:
+    digests = {override(document, settings).digest for settings in ([], ["max_samples=1"], ["max_samples=2"])}
+    assert len(digests) == 3
+
+
+def test_an_unknown_key_is_refused_as_in_the_file(path: Path) -> None:
+    with pytest.raises(DocumentError, match=r"target\.urll: unknown"):
+        read_suite(path, ["target.urll=http://x"])
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("max_samples", "write key=value"),
+        ("=3", "write key=value"),
+        ("a..b=3", "write key=value"),
+        ("name.x=3", "name is 'short', which has no keys"),
+        ("dataset[4].id=3", r"dataset has no item \[4\]"),
+        ("name=[", "not YAML"),
+        ("target.headers.authorization=Bearer abc", "may be a secret; export it and write"),
+        ("target.api_key=sk-123", "may be a secret"),
+    ],
+)
+def test_a_wrong_setting_says_what_to_write(document: Document, setting: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        override(document, [setting])
+    assert "sk-123" not in str(caught.value)
+    assert "abc" not in str(caught.value)
+
+
+def test_a_secret_by_its_name_in_the_environment_is_taken(document: Document) -> None:
+    assert override(document, ["target.api_key=${KEY}"]).data["target"]["api_key"] == "${KEY}"
+
+
+def test_a_word_that_only_sounds_secret_elsewhere_is_taken(document: Document) -> None:
+    assert override(document, ["gate.metric_key=exact"]).data["gate"] == {"metric_key": "exact"}

@@ -11,7 +11,7 @@ from gradeline.suite.environment import DotEnv, Substituted, read_dotenv, read_e
 
 def fill(text: str, environment: dict[str, str]) -> Substituted:
     document = parse_document(text.encode(), "suite.yaml")
-    return substitute(document.data["target"], environment, document.place, ("target",))
+    return substitute(document.data["target"], environment, document.position, ("target",))
 
 
 def problem(value: str, environment: dict[str, str] | None = None) -> str:
@@ -46,7 +46,7 @@ class TestSubstitution:
 
     def test_keys_are_left_alone_and_the_tree_is_not_changed(self) -> None:
         tree: dict[str, Any] = {"${X}": "${X}"}
-        assert substitute(tree, {"X": "v"}, parse_document(b"a: 1", "s").place).tree == {"${X}": "v"}
+        assert substitute(tree, {"X": "v"}, parse_document(b"a: 1", "s").position).tree == {"${X}": "v"}
         assert tree == {"${X}": "${X}"}
 
     def test_an_empty_variable_is_set_and_no_secret(self) -> None:

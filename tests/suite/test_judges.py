@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gradeline.judges.model_judge import NOT_MENTIONED
-from gradeline.suite.places import DocumentError
+from gradeline.suite.problems import DocumentError
 from gradeline.suite.read import read_suite
 from gradeline.suite.spec import GraderSpec, Suite
 
@@ -31,7 +31,7 @@ def read(folder: Path, graders: str, head: str = HEAD) -> Suite:
 def faults(folder: Path, graders: str) -> list[str]:
     with pytest.raises(DocumentError) as caught:
         read(folder, graders)
-    return [str(problem).removeprefix(f"{folder}/suite.yaml:") for problem in caught.value.placed]
+    return [str(problem).removeprefix(f"{folder}/suite.yaml:") for problem in caught.value.suite_problems]
 
 
 def warnings(folder: Path, graders: str) -> list[str]:
@@ -125,7 +125,7 @@ def test_a_suite_that_relies_on_lettas_default_model_is_told_what_to_write(folde
     (folder / "suite.yaml").write_text("name: letta\ndataset: cases.jsonl\n" + text)
     with pytest.raises(DocumentError) as caught:
         read_suite(folder / "suite.yaml")
-    assert [problem.message for problem in caught.value.placed] == [UNNAMED]
+    assert [problem.message for problem in caught.value.suite_problems] == [UNNAMED]
     assert read_suite(folder / "suite.yaml", ("graders.quality.model=gpt-6-luna",)).graders[0].kind == "model_judge"
 
 
@@ -230,7 +230,7 @@ class TestAgentsAsJudges:
         key = "sk-let-0123456789"
         with pytest.raises(DocumentError) as caught:
             read(folder, "  a: {kind: letta_judge, prompt: x, agent_id: a}\n", LETTA.replace("${MY_KEY}", key))
-        assert [str(problem).removeprefix(f"{folder}/suite.yaml:") for problem in caught.value.placed] == [
+        assert [str(problem).removeprefix(f"{folder}/suite.yaml:") for problem in caught.value.suite_problems] == [
             "5:6: graders.a.api_key_env: a judge's key is read from a variable, but the target's key is in the suite;"
             " write api_key: ${LETTA_API_KEY} there, and export it"
         ]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gradeline.suite.letta_dialects import rewrite_gate, rewrite_suite
-from gradeline.suite.places import DocumentError
+from gradeline.suite.problems import DocumentError
 from gradeline.suite.read import read_suite
 from gradeline.suite.spec import Suite
 from gradeline.verdict import LogicalGate, SimpleGate, WeightedGate
@@ -163,4 +163,4 @@ def test_a_fault_has_the_position_and_the_name_of_the_file(tmp_path: Path, gate:
     )
     with pytest.raises(DocumentError) as caught:
         read_suite(tmp_path / "suite.yaml")
-    assert [str(problem).partition("suite.yaml:")[2] for problem in caught.value.placed] == faults
+    assert [str(problem).partition("suite.yaml:")[2] for problem in caught.value.suite_problems] == faults

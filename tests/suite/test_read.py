@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gradeline.suite.places import DocumentError
+from gradeline.suite.problems import DocumentError
 from gradeline.suite.read import read_suite
 from gradeline.suite.spec import GraderSpec
 
@@ -51,7 +51,7 @@ def suite(folder: Path, text: str = SUITE) -> Any:
 def faults(folder: Path, text: str) -> list[str]:
     with pytest.raises(DocumentError) as caught:
         suite(folder, text)
-    return [str(problem).removeprefix(f"{folder}/") for problem in caught.value.placed]
+    return [str(problem).removeprefix(f"{folder}/") for problem in caught.value.suite_problems]
 
 
 @pytest.mark.parametrize(

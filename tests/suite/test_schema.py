@@ -15,16 +15,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gradeline import extractors, graders, targets
+from gradeline.cli.init import TARGETS, starter_files
 from gradeline.graders import Grader
 from gradeline.model import Config, Response, Sample, described
+from gradeline.suite.cases import DatasetError
 from gradeline.suite.dataset import open_dataset
 from gradeline.suite.declaration import GraderEntry, SuiteFile, TargetEntry, keys_of
 from gradeline.suite.document import read_document
-from gradeline.suite.places import DocumentError
+from gradeline.suite.problems import DocumentError
 from gradeline.suite.read import read_suite
-from gradeline.suite.samples import DatasetError
 from gradeline.suite.schema import DIALECT, schema_text, suite_schema
-from gradeline.suite.starter import TARGETS, starter_files
 from gradeline.targets import DeclaredTarget, TargetConfig
 from gradeline.verdict import read_gate
 

@@ -9,7 +9,147 @@ import click
 
 from gradeline.cli.options import current_settings, global_options
 from gradeline.errors import ConfigError, Problem
-from gradeline.suite.starter import AGENT, SCHEMA, SUITE, TARGETS, starter_files
+
+SUITE = "suite.yaml"
+SCHEMA = "suite.schema.json"
+AGENT = "python -m gradeline.demo.agent --port 9000"
+"""Starts the agent that the suite for ``http`` asks."""
+
+_HEAD = f"""\
+# yaml-language-server: $schema={SCHEMA}
+# The line above tells your editor what may stand here. Delete the # before an option to use it.
+
+name: capitals
+#description: Whether the agent knows its capitals.
+
+# The cases, one JSON object a line; .csv, .json and .yaml files work too.
+dataset: cases.jsonl
+#max_samples: 2           # the first two cases alone
+#sample_tags: [europe]    # the cases with this tag alone
+
+"""
+
+_PYTHON = """\
+# The agent that is asked: a Python function. Other kinds are http, command and replay.
+target:
+  kind: python
+  function: agent.py:answer   # called with the input's text, gives back the answer's text
+  #timeout: 60                # seconds for one call
+"""
+
+_HTTP = f"""\
+# The agent that is asked: anything that answers over HTTP. Other kinds are python, command and replay.
+# A small agent to try the suite with: {AGENT}
+target:
+  kind: http
+  url: http://127.0.0.1:9000/evaluate
+  request: {{input: "{{{{input}}}}"}}   # the body that is sent; {{{{id}}}} and {{{{metadata.x}}}} are known too
+  response: {{output: response}}    # where the text is in the answer's JSON, as a JMESPath
+  #headers: {{Authorization: "Bearer ${{AGENT_KEY}}"}}   # from the environment, or from .env beside this file
+  #timeout: 60                    # seconds for one question, retries included
+"""
+
+_COMMAND = """\
+# The agent that is asked: a program. Other kinds are http, python and replay.
+target:
+  kind: command
+  # The program and its arguments: it reads the input, and what it prints is the answer. sed only stands for yours.
+  command: [sed, "s/.*France.*/Paris/; s/.*Spain.*/Madrid/; s/.*Peru.*/Lima/"]
+  #timeout: 60   # seconds for one case
+"""
+
+_REPLAY = """\
+# No agent is asked: answers that it gave before are graded. Other kinds are http, python and command.
+target:
+  kind: replay
+  responses: answers.jsonl   # one {"id": …, "text": …} a line, the id of the case and the answer to it
+"""
+
+_TAIL = """\
+
+# What grades an answer, under names of your choice. "gradeline graders" lists the kinds and their options.
+graders:
+  right:
+    kind: string-match     # compares with the ground_truth of the case
+    mode: contains
+    #case_sensitive: true
+  rules:
+    kind: custom-rules     # what must hold of every answer
+    rules:
+      - {condition: not_contains, value: as an AI}
+      - {condition: word_count_max, value: 50}
+      #- {condition: starts_with, value: The capital}
+  brief:
+    kind: tool             # your own Python code
+    function: graders.py:brief
+  #similar: {kind: similarity, threshold: 0.5, extractor: first_assistant}
+
+# What a run must reach. It ends with exit code 0 if it does, with 1 if not, and with 3 if too little was graded.
+gate:
+  kind: simple
+  metric_key: right
+  aggregation: accuracy    # the share of the cases that pass; avg_score is the mean of their scores
+  op: gte
+  value: 0.75
+
+#repeats: 3               # ask each case three times
+#concurrency: 4           # calls at once
+#coverage_floor: 0.9      # the share of the cases that must have a score; by default 0.95
+"""
+
+_CASES = """\
+{"id": "france", "input": "What is the capital of France?", "ground_truth": "Paris", "tags": ["europe"]}
+{"id": "spain", "input": "What is the capital of Spain?", "ground_truth": "Madrid", "tags": ["europe"]}
+{"id": "peru", "input": "What is the capital of Peru?", "ground_truth": "Lima", "metadata": {"max_words": 8}}
+{"id": "kenya", "input": "What is the capital of Kenya?", "ground_truth": "Nairobi"}
+"""
+
+_AGENT = '''\
+"""The agent that suite.yaml asks; call your own one here."""
+
+CAPITALS = {"France": "Paris", "Spain": "Madrid", "Peru": "Lima"}
+
+
+def answer(text: str) -> str:
+    country = text.rstrip("?").split()[-1]
+    if country not in CAPITALS:
+        return "I do not know."
+    return f"The capital of {country} is {CAPITALS[country]}."
+'''
+
+_GRADERS = '''\
+"""Graders of your own, each with a score from 0 to 1 and a reason."""
+
+from gradeline import GradeResult, Sample, grader
+
+
+@grader
+def brief(sample: Sample, submission: str) -> GradeResult:
+    words = len(submission.split())
+    most = sample.metadata.get("max_words", 20)
+    return GradeResult(score=1.0 if words <= most else 0.0, rationale=f"{words} words, {most} at most")
+'''
+
+_ANSWERS = """\
+{"id": "france", "text": "The capital of France is Paris."}
+{"id": "spain", "text": "The capital of Spain is Madrid."}
+{"id": "peru", "text": "The capital of Peru is Lima."}
+{"id": "kenya", "text": "I do not know."}
+"""
+
+_TARGETS: dict[str, tuple[str, dict[str, str]]] = {
+    "python": (_PYTHON, {"agent.py": _AGENT}),
+    "http": (_HTTP, {}),
+    "command": (_COMMAND, {}),
+    "replay": (_REPLAY, {"answers.jsonl": _ANSWERS}),
+}
+TARGETS = tuple(_TARGETS)
+
+
+def starter_files(target: str) -> dict[str, str]:
+    """The files of a suite for this kind of target, by name; the schema is not among them."""
+    block, beside = _TARGETS[target]
+    return {SUITE: _HEAD + block + _TAIL, "cases.jsonl": _CASES, "graders.py": _GRADERS, **beside}
 
 
 @click.command()

@@ -29,7 +29,7 @@ from gradeline.service.test_cases import CaseFilter, TestCases
 from gradeline.suite.clusters import ClusterPath
 from gradeline.suite.dataset import open_dataset
 from gradeline.suite.declaration import SuiteFile, default_of
-from gradeline.suite.letta_dialects import spellings, target_kind
+from gradeline.suite.letta_dialects import key_names, target_kind
 from gradeline.suite.stored import with_variables
 from gradeline.targets.registry import is_plugin
 
@@ -99,10 +99,10 @@ class SuiteBuilder:
         check_graders(document["graders"], self._egress, self._secrets, caller)
         for key, value in (("repeats", request.repeats), ("concurrency", request.concurrency)):
             if value is not None:
-                for name in spellings("suite", key):
+                for name in key_names("suite", key):
                     document.pop(name, None)
                 document[key] = value
-        if document.keys().isdisjoint(spellings("suite", "concurrency")):
+        if document.keys().isdisjoint(key_names("suite", "concurrency")):
             usual = int(default_of(SuiteFile, "concurrency"))
             if usual > self._settings.max_concurrency:
                 document["concurrency"] = self._settings.max_concurrency
@@ -335,7 +335,7 @@ def config_error(error: ConfigError, lead: str = "") -> ServiceError:
 
     Options of the command line are replaced by the corresponding fields of a request.
     """
-    placed = getattr(error, "placed", None)
+    placed = getattr(error, "suite_problems", None)
     faults = [(each.path, each.message) for each in placed] if placed else [tuple(each) for each in error.problems]
     errors = [_field_error(path, message, lead) for path, message in faults]
     first, _ = faults[0]

@@ -17,13 +17,11 @@ from msgspec.structs import replace
 from gradeline.errors import DataError, Problem
 from gradeline.model import Sample, canonical_json, clean_data, quote
 from gradeline.parsing.json_text import NotJsonError, parse_json
-from gradeline.suite.case_keys import CaseKeys
-from gradeline.suite.case_rubrics import CaseRubrics
+from gradeline.suite.cases import CaseKeySet, CaseRubrics, DatasetError, Row, plain_sample, read_sample
 from gradeline.suite.clusters import ClusterPath
 from gradeline.suite.document import read_document
-from gradeline.suite.letta_dialects import CASE_VARIABLES, spellings
-from gradeline.suite.places import DocumentError, KeyPath, Place, PlaceOf, SuiteProblem, problem_at
-from gradeline.suite.samples import DatasetError, Row, plain_sample, read_sample
+from gradeline.suite.letta_dialects import CASE_VARIABLES, json_spellings
+from gradeline.suite.problems import DocumentError, KeyPath, PositionOf, SourcePosition, SuiteProblem, problem_at
 
 _MAX_TEXT = 10_000_000
 _MAX_ROW = 6 * _MAX_TEXT + 1_000_000
@@ -65,7 +63,7 @@ class Dataset(Iterator[Sample]):
         return next(self._samples)
 
     def _read(self, tags: frozenset[str], limit: int) -> Iterator[Sample]:
-        seen = CaseKeys()
+        seen = CaseKeySet()
         given = 0
         for row in self._rows:
             plain = row.sample
@@ -92,7 +90,7 @@ def open_dataset(
     *,
     tags: Collection[str] = (),
     limit: int = 0,
-    place_of: PlaceOf | None = None,
+    position_of: PositionOf | None = None,
     path: KeyPath = ("dataset",),
     folder: Path | None = None,
     cluster: ClusterPath | None = None,
@@ -100,12 +98,12 @@ def open_dataset(
     """Open a file by its ending, or a list that stands in the suite itself.
 
     Only samples with ALL ``tags`` are given, then at most ``limit`` (0: no limit). ``path`` and
-    ``place_of`` say where an inline list stands. ``folder`` is the suite's: with it, the text of a file that
+    ``position_of`` say where an inline list stands. ``folder`` is the suite's: with it, the text of a file that
     a case's ``rubric_path`` names becomes the case's rubric. ``cluster`` says where a case names its cluster.
     `DatasetError` comes now when there is nothing
     to read, and at the row when a row is wrong.
     """
-    return Dataset(RowReader(source, place_of=place_of, path=path), tags, limit, folder, cluster)
+    return Dataset(RowReader(source, position_of=position_of, path=path), tags, limit, folder, cluster)
 
 
 class RowReader:
@@ -115,7 +113,7 @@ class RowReader:
         self,
         source: Path | Sequence[object],
         *,
-        place_of: PlaceOf | None = None,
+        position_of: PositionOf | None = None,
         path: KeyPath = ("dataset",),
         otherwise: str | None = None,
     ) -> None:
@@ -127,7 +125,7 @@ class RowReader:
         if isinstance(source, Path):
             self._rows = self._reader(source, otherwise)(source)
         else:
-            self._rows = self._read_list(source, place_of or (lambda _: Place("")), path)
+            self._rows = self._read_list(source, position_of or (lambda _: SourcePosition("")), path)
 
     def __iter__(self) -> Iterator[Row]:
         return self._rows
@@ -162,9 +160,9 @@ class RowReader:
             raise DatasetError(_of_file(path, "is a folder; give a file"))
         return reader
 
-    def _read_list(self, rows: Sequence[object], place_of: PlaceOf, path: KeyPath) -> Generator[Row, None, None]:
+    def _read_list(self, rows: Sequence[object], position_of: PositionOf, path: KeyPath) -> Generator[Row, None, None]:
         for index, data in enumerate(rows):
-            row = _cleaned(Row(index, data, (*path, index), place_of))
+            row = _cleaned(Row(index, data, (*path, index), position_of))
             self._hash.update(canonical_json(row.data) + b"\n")
             yield row
 
@@ -172,23 +170,23 @@ class RowReader:
         try:
             document = read_document(path, top="list")
         except DocumentError as error:
-            raise DatasetError(error.placed) from None
+            raise DatasetError(error.suite_problems) from None
         self._whole = document.digest
         for index, data in enumerate(document.data):
-            yield _cleaned(Row(index, data, (index,), document.place))
+            yield _cleaned(Row(index, data, (index,), document.position))
 
     def _read_jsonl(self, path: Path) -> Generator[Row, None, None]:
         index = 0
         for number, line in self._raw_lines(path):
-            place_of = _at(path, number)
+            position_of = _at(path, number)
             sample = plain_sample(line)
             if sample is not None:
-                yield Row(index, None, (), place_of, sample)
+                yield Row(index, None, (), position_of, sample)
                 index += 1
                 continue
-            text = _decoded(line, place_of(())).strip()
+            text = _decoded(line, position_of(())).strip()
             if text:
-                yield _parsed(text, index, place_of)
+                yield _parsed(text, index, position_of)
                 index += 1
 
     def _read_csv(self, path: Path) -> Generator[Row, None, None]:
@@ -198,23 +196,23 @@ class RowReader:
         header: list[str] = []
         index = 0
         while True:
-            place_of = _at(path, reader.line_num + 1)
+            position_of = _at(path, reader.line_num + 1)
             try:
                 cells = next(reader, None)
             except csv.Error as error:
-                raise DatasetError(problem_at(place_of(()), (), f"not CSV: {error}")) from None
+                raise DatasetError(problem_at(position_of(()), (), f"not CSV: {error}")) from None
             if cells is None:
                 return
             if not any(cells):
                 continue
             if not header:
-                header = _header(cells, place_of(()))
+                header = _header(cells, position_of(()))
                 continue
-            yield self._csv_row(header, cells, index, place_of)
+            yield self._csv_row(header, cells, index, position_of)
             index += 1
 
-    def _csv_row(self, header: list[str], cells: list[str], index: int, place_of: PlaceOf) -> Row:
-        row = Row(index, None, (), place_of)
+    def _csv_row(self, header: list[str], cells: list[str], index: int, position_of: PositionOf) -> Row:
+        row = Row(index, None, (), position_of)
         if len(cells) != len(header):
             reason = f"has {len(cells)} cells where the header names {len(header)}; put a text with commas in quotes"
             raise DatasetError(row.problem(reason))
@@ -231,7 +229,7 @@ class RowReader:
         listed = text.startswith("[") and text.endswith("]")
         if name == "tags":
             return _json_or_text(text) if listed else [tag.strip() for tag in text.split(",") if tag.strip()]
-        if listed and name in (*spellings("case", "input"), "ground_truth"):
+        if listed and name in (*json_spellings("case", "input"), "ground_truth"):
             value = _json_or_text(text)
             if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
                 return value
@@ -241,12 +239,12 @@ class RowReader:
     def _read_json(self, path: Path) -> Generator[Row, None, None]:
         with _opened(path) as file:
             for index, (number, raw) in enumerate(_array_items(self._chunks(file), str(path))):
-                place_of = _at(path, number)
-                yield _parsed(_decoded(raw, place_of(())), index, place_of)
+                position_of = _at(path, number)
+                yield _parsed(_decoded(raw, position_of(())), index, position_of)
 
     def _lines(self, path: Path) -> Iterator[tuple[int, str]]:
         for number, line in self._raw_lines(path):
-            yield number, _decoded(line, Place(str(path), number))
+            yield number, _decoded(line, SourcePosition(str(path), number))
 
     def _raw_lines(self, path: Path) -> Iterator[tuple[int, bytes]]:
         for number, line in enumerate(_split(path), 1):
@@ -277,7 +275,7 @@ def _split(path: Path) -> Iterator[bytes]:
             begun.append(first)
             size += len(first)
             if size > _MAX_ROW:
-                raise DatasetError(problem_at(Place(str(path), number), (), _too_long()))
+                raise DatasetError(problem_at(SourcePosition(str(path), number), (), _too_long()))
             if others:
                 yield b"".join((*begun, b"\n"))
                 *whole, last = others  # a line within a block is never too long
@@ -295,11 +293,11 @@ def _written(file: BinaryIO) -> tuple[int, int]:
 
 
 def _of_file(path: Path, message: str) -> SuiteProblem:
-    return problem_at(Place(str(path)), (), message)
+    return problem_at(SourcePosition(str(path)), (), message)
 
 
-def _at(path: Path, line: int) -> PlaceOf:
-    return lambda _: Place(str(path), line)
+def _at(path: Path, line: int) -> PositionOf:
+    return lambda _: SourcePosition(str(path), line)
 
 
 @contextmanager
@@ -311,7 +309,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         raise DatasetError(_of_file(path, f"cannot be read: {error.strerror}")) from None
 
 
-def _decoded(raw: bytes, place: Place) -> str:
+def _decoded(raw: bytes, place: SourcePosition) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
@@ -323,8 +321,8 @@ def _too_long() -> str:
     return f"holds a text of more than {_MAX_TEXT:,} characters; leave it out, or split it into turns"
 
 
-def _parsed(text: str, index: int, place_of: PlaceOf) -> Row:
-    row = Row(index, None, (), place_of)
+def _parsed(text: str, index: int, position_of: PositionOf) -> Row:
+    row = Row(index, None, (), position_of)
     try:
         data = parse_json(text)
     except NotJsonError as error:
@@ -357,7 +355,7 @@ def _json_or_text(text: str) -> Any:
         return text
 
 
-def _header(cells: list[str], place: Place) -> list[str]:
+def _header(cells: list[str], place: SourcePosition) -> list[str]:
     names = [cell.strip() for cell in cells]
     twice = next((name for index, name in enumerate(names) if name and name in names[:index]), None)
     if twice is not None:
@@ -439,3 +437,31 @@ def _array_items(chunks: Iterator[bytes], file: str) -> Iterator[tuple[int, byte
         if not refill():
             return
     raise error("not JSON: something stands behind the list", take(len(held))[0])
+
+
+def read_cases(path: Path) -> Iterator[tuple[Sample, str]]:
+    """Samples and their submissions, read as they are asked for.
+
+    A row is a dataset's with a ``submission`` beside; only that is required. A file with an
+    ending that no dataset has is read as JSONL. `ConfigError` names file and line.
+    """
+    seen = CaseKeySet()
+    for row in RowReader(path, otherwise=".jsonl"):
+        yield _read_case(row, seen)
+
+
+def _read_case(row: Row, seen: CaseKeySet) -> tuple[Sample, str]:
+    if not isinstance(row.data, dict):
+        raise DatasetError(row.problem(f'expected {{"input": …, "submission": …}}, got {quote(row.data)}'))
+    rest = dict(row.data)
+    submission = rest.pop("submission", None)
+    faults = []
+    if not isinstance(submission, str):
+        faults.append(row.problem(f"must be the text to grade, got {quote(submission)}", "submission"))
+    try:
+        sample = read_sample(replace(row, data=rest), seen, needs_input=False)
+    except DatasetError as error:
+        raise DatasetError([*faults, *error.suite_problems]) from None
+    if faults:
+        raise DatasetError(faults)
+    return sample, str(submission)

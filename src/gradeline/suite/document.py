@@ -1,28 +1,31 @@
-"""YAML and JSON files as plain data, with the place of every value and every fault told at once.
+"""YAML and JSON files as plain data, with the position of every value and all faults reported at once.
 
-Scalars follow the core schema of YAML 1.2, so ``no`` stays a text and ``012`` is twelve.
+Scalars follow the core schema of YAML 1.2, so ``no`` is a string and ``012`` is twelve.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from gradeline.errors import ConfigError, Problem
 from gradeline.model import quote
-from gradeline.suite.jsonfeed import JsonFeed
-from gradeline.suite.places import (
+from gradeline.model.secrets import contains_secret
+from gradeline.suite.document_tree import JsonParser, Node, TreeBuilder, child, plain
+from gradeline.suite.problems import (
     DocumentError,
     KeyPath,
-    Place,
+    SourcePosition,
     SuiteProblem,
+    file_error,
     problem_at,
-    whole_file,
+    show_path,
 )
-from gradeline.suite.tree import Node, TreeBuilder, child, plain
 
 if TYPE_CHECKING:
     import yaml
@@ -47,7 +50,7 @@ class Document:
     """SHA-256 of the file's bytes."""
     _root: Node = field(repr=False, compare=False)
 
-    def place(self, path: KeyPath = ()) -> Place:
+    def position(self, path: KeyPath = ()) -> SourcePosition:
         """Where the value at ``path`` stands; where nothing stands there, its nearest parent."""
         node = self._root
         for step in path:
@@ -55,11 +58,11 @@ class Document:
             if below is None:
                 break
             node = below
-        return Place(self.file, node.line, node.column)
+        return SourcePosition(self.file, node.line, node.column)
 
     def problem(self, path: KeyPath, message: str) -> SuiteProblem:
         """A problem of the value at ``path``."""
-        return problem_at(self.place(path), path, message)
+        return problem_at(self.position(path), path, message)
 
 
 def read_document(path: Path, *, top: Top = "mapping") -> Document:
@@ -68,22 +71,22 @@ def read_document(path: Path, *, top: Top = "mapping") -> Document:
         with path.open("rb") as file:
             raw = file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
-        raise whole_file(str(path), "no such file") from None
+        raise file_error(str(path), "no such file") from None
     except OSError as error:
-        raise whole_file(str(path), f"cannot be read: {error.strerror}") from None
+        raise file_error(str(path), f"cannot be read: {error.strerror}") from None
     return parse_document(raw, str(path), top=top)
 
 
 def parse_document(raw: bytes, file: str, *, top: Top = "mapping") -> Document:
     """Like `read_document`, for bytes at hand; a ``file`` that ends in ``.json`` is read as JSON."""
     if len(raw) > _MAX_BYTES:
-        raise whole_file(file, f"is larger than {_MAX_BYTES // 1_000_000} MB; large datasets belong in a .jsonl file")
+        raise file_error(file, f"is larger than {_MAX_BYTES // 1_000_000} MB; large datasets belong in a .jsonl file")
     text = decode(raw, file)
     builder = TreeBuilder(file)
     if file.lower().endswith(".json"):
-        JsonFeed(text, builder).run()
+        JsonParser(text, builder).run()
     else:
-        _feed_yaml(text, builder)
+        _parse_yaml(text, builder)
     root = builder.finish()
     _check_top(root, file, top)
     return Document(file, plain(root), sha256(raw).hexdigest(), root)
@@ -92,7 +95,7 @@ def parse_document(raw: bytes, file: str, *, top: Top = "mapping") -> Document:
 def decode(raw: bytes, file: str) -> str:
     """UTF-8 with or without a BOM, or `DocumentError` with the place of the first bad byte."""
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in raw[:4]:
-        raise whole_file(file, "is UTF-16 or UTF-32; save it as UTF-8")
+        raise file_error(file, "is UTF-16 or UTF-32; save it as UTF-8")
     raw = raw.removeprefix(b"\xef\xbb\xbf")
     try:
         return raw.decode()
@@ -117,7 +120,7 @@ _NOT_YAML = "[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd
 _SPACES = dict.fromkeys(map(ord, "\t\n\r"))
 
 
-def _feed_yaml(text: str, builder: TreeBuilder) -> None:
+def _parse_yaml(text: str, builder: TreeBuilder) -> None:
     import yaml  # 10 ms, which a suite in JSON need not pay
 
     # most files hold nothing but what can be printed, and the pattern is dear to compile
@@ -131,7 +134,7 @@ def _feed_yaml(text: str, builder: TreeBuilder) -> None:
         builder.fail(1, 1, f"more than {_MAX_DIRECTIVES} %TAG directives; tags are not supported, leave them out")
     try:
         loader = _LOADER or getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        _feed_events(yaml.parse(text, Loader=loader), builder)
+        _build_from_events(yaml.parse(text, Loader=loader), builder)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
@@ -140,7 +143,7 @@ def _feed_yaml(text: str, builder: TreeBuilder) -> None:
         builder.fail(0, 0, f"not YAML: {error}")
 
 
-def _feed_events(events: Iterable[Any], builder: TreeBuilder) -> None:
+def _build_from_events(events: Iterable[Any], builder: TreeBuilder) -> None:
     import yaml  # loaded by now
 
     documents = 0
@@ -185,3 +188,55 @@ def _explain(error: yaml.MarkedYAMLError, text: str, line: int, column: int) -> 
     else:
         hint = "check the indentation, quotes and brackets here and above"
     return f"{reason}; {hint}"
+
+
+_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+_PATH = re.compile(r"[^.\[\]]+(?:\.[^.\[\]]+|\[\d+\])*")
+
+
+def override(document: Document, settings: Sequence[str]) -> Document:
+    """The document with these values in it. What it means is checked as if it stood in the file."""
+    if not settings:
+        return document
+    data = deepcopy(document.data)
+    for setting in settings:
+        _put(data, setting)
+    digest = sha256("\0".join((document.digest, *settings)).encode()).hexdigest()
+    return replace(document, data=data, digest=digest)
+
+
+def _put(data: Any, setting: str) -> None:
+    name, separator, text = setting.partition("=")
+    name = name.strip()
+    if not separator or not _PATH.fullmatch(name):
+        raise _wrong(setting, "write key=value, such as target.url=http://localhost:9000 or graders.exact.timeout=2")
+    steps: KeyPath = tuple(word or int(index) for word, index in _STEP.findall(name))
+    value = _value(setting, text)
+    if steps[0] == "target" and contains_secret(value, str(steps[-1])):
+        # a run keeps what it was told, and so would the store
+        raise ConfigError(Problem("--set", f"{name} may be a secret; export it and write {name}='${{NAME}}'"))
+    inside = data
+    for depth, step in enumerate(steps):
+        place = show_path(steps[:depth]) or "the suite"
+        if isinstance(step, int):
+            if not isinstance(inside, list) or step >= len(inside):
+                raise _wrong(setting, f"{place} has no item [{step}]")
+        elif not isinstance(inside, dict):
+            raise _wrong(setting, f"{place} is {quote(inside)}, which has no keys")
+        if depth == len(steps) - 1:
+            inside[step] = value
+        elif isinstance(step, str):
+            inside = inside.setdefault(step, {})
+        else:
+            inside = inside[step]
+
+
+def _value(setting: str, text: str) -> Any:
+    try:
+        return parse_document(text.encode(), "--set", top="any").data if text.strip() else None
+    except DocumentError as error:
+        raise _wrong(setting, error.suite_problems[0].message) from None
+
+
+def _wrong(setting: str, message: str) -> ConfigError:
+    return ConfigError(Problem("--set", f"{quote(setting)}: {message}"))

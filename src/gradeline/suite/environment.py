@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from gradeline.errors import closest_match
 from gradeline.suite.document import decode
-from gradeline.suite.places import DocumentError, KeyPath, Place, PlaceOf, SuiteProblem, problem_at
+from gradeline.suite.problems import DocumentError, KeyPath, PositionOf, SourcePosition, SuiteProblem, problem_at
 
 _REFERENCE = re.compile(r"(?P<escape>\$\$(?=\{))|\$\{(?P<name>[^{}]*+)(?P<end>\}?)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+")
@@ -32,27 +32,29 @@ class DotEnv(NamedTuple):
     problems: list[SuiteProblem]
 
 
-def substitute(tree: object, environment: Mapping[str, str], place_of: PlaceOf, path: KeyPath = ()) -> Substituted:
+def substitute(
+    tree: object, environment: Mapping[str, str], position_of: PositionOf, path: KeyPath = ()
+) -> Substituted:
     """Fill in ``${NAME}`` in every text of the tree; keys are left alone and ``$${X}`` becomes ``${X}``.
 
-    ``path`` is where the tree stands in its document; ``place_of`` is asked with whole paths. A
+    ``path`` is where the tree stands in its document; ``position_of`` is asked with whole paths. A
     faulty reference stays as it is written.
     """
     found = Substituted(None, set(), [])
-    return found._replace(tree=_walk(tree, environment, place_of, path, found))
+    return found._replace(tree=_walk(tree, environment, position_of, path, found))
 
 
 def _walk(
     value: object,
     environment: Mapping[str, str],
-    place_of: PlaceOf,
+    position_of: PositionOf,
     path: KeyPath,
     found: Substituted,
 ) -> object:
     if isinstance(value, dict):
-        return {key: _walk(item, environment, place_of, (*path, key), found) for key, item in value.items()}
+        return {key: _walk(item, environment, position_of, (*path, key), found) for key, item in value.items()}
     if isinstance(value, list):
-        return [_walk(item, environment, place_of, (*path, index), found) for index, item in enumerate(value)]
+        return [_walk(item, environment, position_of, (*path, index), found) for index, item in enumerate(value)]
     if not isinstance(value, str) or "${" not in value:
         return value
 
@@ -61,7 +63,7 @@ def _walk(
             return "$"
         fault = _fault(match, environment)
         if fault:
-            found.problems.append(problem_at(place_of(path), path, fault))
+            found.problems.append(problem_at(position_of(path), path, fault))
             return match[0]
         text = environment[match["name"]]
         if text:
@@ -122,7 +124,7 @@ def read_dotenv(folder: Path) -> DotEnv:
     try:
         text = decode(path.read_bytes(), str(path)).replace("\r\n", "\n")
     except DocumentError as error:
-        return DotEnv({}, list(error.placed))
+        return DotEnv({}, list(error.suite_problems))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return DotEnv({}, [])
     except OSError as error:
@@ -138,7 +140,7 @@ def read_dotenv(folder: Path) -> DotEnv:
             at = assignment.end()
         else:
             # The line is not quoted: it may well hold half a secret.
-            place = Place(str(path), text.count("\n", 0, at) + 1, start - at + 1)
+            place = SourcePosition(str(path), text.count("\n", 0, at) + 1, start - at + 1)
             found.problems.append(problem_at(place, (), "is not NAME=value; the line is not read"))
             line = _LINE.match(text, at)
             at = line.end() if line else len(text)

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 from gradeline.errors import closest_match
 from gradeline.model import quote
-from gradeline.suite.places import KeyPath
+from gradeline.suite.problems import KeyPath
 
 Section = Literal["suite", "target", "gate", "case"]
 
@@ -72,7 +72,7 @@ def aliases_of(section: Section) -> Iterator[Alias]:
     return (alias for alias in ALIASES if alias.section == section)
 
 
-def spellings(section: Section, key: str) -> tuple[str, ...]:
+def json_spellings(section: Section, key: str) -> tuple[str, ...]:
     """The key and its aliases."""
     return (key, *(alias.spelling for alias in aliases_of(section) if alias.key == key))
 

@@ -29,7 +29,7 @@ from gradeline.suite.declaration import (
     default_of,
     keys_of,
 )
-from gradeline.suite.document import Document, read_document
+from gradeline.suite.document import Document, override, read_document
 from gradeline.suite.environment import read_environment, substitute
 from gradeline.suite.letta_dialects import (
     AGENT_JUDGE,
@@ -38,8 +38,7 @@ from gradeline.suite.letta_dialects import (
     judge_connection,
     rewrite_suite,
 )
-from gradeline.suite.override import override
-from gradeline.suite.places import DocumentError, KeyPath, Place, SuiteProblem, show_path
+from gradeline.suite.problems import DocumentError, KeyPath, SourcePosition, SuiteProblem, show_path
 from gradeline.suite.spec import CodeReference, GraderSpec, Suite, TargetSpec
 from gradeline.usercode.decorators import Mark, MarkedFunctionInFile, find_marked_functions, name_conflict
 from gradeline.usercode.process_control import GRADER_MEMORY, parse_size
@@ -61,7 +60,7 @@ class SuiteFileError(DocumentError):
         self.references = tuple(references)
 
     def without_lines(self) -> SuiteFileError:
-        return SuiteFileError(super().without_lines().placed, self.folder, map(without_line, self.references))
+        return SuiteFileError(super().without_lines().suite_problems, self.folder, map(without_line, self.references))
 
 
 def without_line(reference: CodeReference) -> CodeReference:
@@ -161,8 +160,8 @@ class _Reader:
         if warning not in self._warnings:
             self._warnings.append(warning)
 
-    def _position(self, path: KeyPath) -> Place:
-        return self._document.place(self._rewritten.written(path))
+    def _position(self, path: KeyPath) -> SourcePosition:
+        return self._document.position(self._rewritten.written(path))
 
     def _take(self, found: Iterable[Problem], prefix: KeyPath) -> None:
         """Report problems whose paths start after ``prefix``."""

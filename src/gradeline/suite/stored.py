@@ -10,9 +10,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from gradeline.errors import ConfigError, Problem
-from gradeline.suite.document import parse_document
-from gradeline.suite.override import override
-from gradeline.suite.places import DocumentError
+from gradeline.suite.document import override, parse_document
+from gradeline.suite.problems import DocumentError
 from gradeline.suite.read import suite_of, without_line
 from gradeline.suite.spec import Suite
 
