@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gradeline.engine.conclude import conclude
+from gradeline.engine.aggregate import conclude
 from gradeline.engine.definition import RunOptions
 from gradeline.engine.grade import Grading
 from gradeline.engine.lifecycle import run_local
@@ -173,7 +173,7 @@ async def queued(stuff: Material) -> float:
 
 async def whole(storage: SqliteStorage, prepared: PreparedRun) -> float:
     async def stage(samples: int) -> None:
-        chosen = prepared._replace(choice=RunOptions(limit=samples))
+        chosen = prepared._replace(options=RunOptions(limit=samples))
         new = chosen.new_run("profile")
         run = msgspec.structs.replace(new, id=storage.save_run(new))
         await run_local(storage, chosen.task(run))
@@ -284,10 +284,10 @@ def floors(folder: Path) -> dict[str, float]:
 
 MEANINGS = {
     "read": "the dataset's line checked, its case's name seen for the first time",
-    "plan": "reused, regraded or asked; with the reason",
+    "plan": "reused, regraded or rerun, with the reason",
     "ask": "the agent's function, the clock, the answer made safe to store",
     "encode response": "sample and response as JSON, the sample's digest",
-    "queue": "a place in the queue, and being told of the commit",
+    "queue": "a place in the queue, and waiting for the commit",
     "commit": "the rows in their tables and indexes, counted, the log written and synced",
     "grade": "the extractor, the grader, its reason and time",
     "encode grade": "the grade as JSON, its score in whole units",

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from counting_agent import Call, CountingAgent
 
-from gradeline.engine.conclude import conclude
+from gradeline.engine.aggregate import conclude
 from gradeline.errors import Outcome
 from gradeline.model import Counts, GraderCounts, Record, Run, Storage
 from gradeline.store import open_storage

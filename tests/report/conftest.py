@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gradeline.engine.conclude import RunReport, conclude
+from gradeline.engine.aggregate import RunReport, conclude
 from gradeline.errors import Fault, Outcome
 from gradeline.model import ErrorInfo, Grade, GradeKey, Response, ResponseKey, Run, RunGrader, Sample
 from gradeline.store import InMemoryStorage

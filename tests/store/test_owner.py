@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gradeline.engine import ownership
-from gradeline.engine.ownership import ProcessLock
+from gradeline.engine import lifecycle
+from gradeline.engine.lifecycle import ProcessLock
 from gradeline.model import Run
 from gradeline.store import InMemoryStorage, PostgresStorage, SqliteStorage, open_storage
 from gradeline.store.database import SharedStorage
@@ -107,7 +107,7 @@ class TestHeartbeat:
     def test_it_is_written_again_and_again_while_a_run_is_kept(
         self, store: SharedStorage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(ownership, "HEARTBEAT_S", 0.01)
+        monkeypatch.setattr(lifecycle, "HEARTBEAT_S", 0.01)
         held = ProcessLock(store, Run(id=saved(store, "pending", None), name="n", suite="s"))
         run = held.begin()
         for _ in range(2):

@@ -10,7 +10,7 @@ from typing import IO
 
 from gradeline import __version__
 from gradeline.engine.aggregate import GraderSummary
-from gradeline.engine.conclude import RunReport
+from gradeline.engine.aggregate import RunReport
 from gradeline.report.formatting import (
     MISSING,
     case_count,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import IO
 
-from gradeline.engine.conclude import RunReport
+from gradeline.engine.aggregate import RunReport
 from gradeline.errors import Outcome
 from gradeline.report.formatting import reasons, truncate, visible
 from gradeline.report.table import ResultRow, result_rows

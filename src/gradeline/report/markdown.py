@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from gradeline.engine.aggregate import GraderSummary
-from gradeline.engine.conclude import RunReport
+from gradeline.engine.aggregate import RunReport
 from gradeline.report.formatting import (
     MISSING,
     case_count,

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from gradeline.engine.definition import RunDefinition, RunOptions, command
@@ -18,7 +18,7 @@ from gradeline.engine.orchestrate import RunRequest, plan_regrade, plan_runs
 from gradeline.engine.prepare import PreparedRun
 from gradeline.errors import ConfigError
 from gradeline.model import Run, Sample, quote
-from gradeline.rest_types import Evaluation
+from gradeline.rest_types import Evaluation, EvaluationPage
 from gradeline.service.audit import Recorder, unrecorded
 from gradeline.service.auth import Caller
 from gradeline.service.claimed_run import CANCELLED
@@ -62,17 +62,6 @@ class RunStorage(Struct, frozen=True):
     rows: int
     estimated_bytes: int
     """Its values without indexes and the database's overhead, as `gradeline store usage` shows them."""
-
-
-class EvaluationPage(Struct, frozen=True, kw_only=True):
-    """A part of the list of evaluations, the newest first."""
-
-    evaluations: list[Evaluation]
-    count: int
-    total: int
-    total_is_capped: bool | UnsetType = UNSET
-    """True: there are more than ``total``; they were not counted."""
-    next_cursor: str | None = None
 
 
 class _AnotherWasFasterError(Exception):
