@@ -15,10 +15,10 @@ from gradeline.model import Sample, clean_text, quote, read_struct
 from gradeline.model.text import scalar_text
 from gradeline.suite.clusters import cluster_name
 from gradeline.suite.declaration import CaseEntry, keys_of
-from gradeline.suite.letta_dialects import CASE_VARIABLES, case_spelling, case_variables, json_spellings
+from gradeline.suite.letta_dialects import CASE_VARIABLES, case_spelling, case_variables, key_names
 from gradeline.suite.problems import KeyPath, PositionOf, SourceError, SuiteProblem, problem_at
 
-_SPELLINGS = frozenset((*json_spellings("case", "input"), *json_spellings("case", "id")))
+_SPELLINGS = frozenset((*key_names("case", "input"), *key_names("case", "id")))
 _NOT_METADATA = frozenset(keys_of(CaseEntry)) - _SPELLINGS
 
 

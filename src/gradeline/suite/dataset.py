@@ -20,7 +20,7 @@ from gradeline.parsing.json_text import NotJsonError, parse_json
 from gradeline.suite.cases import CaseKeySet, CaseRubrics, DatasetError, Row, plain_sample, read_sample
 from gradeline.suite.clusters import ClusterPath
 from gradeline.suite.document import read_document
-from gradeline.suite.letta_dialects import CASE_VARIABLES, json_spellings
+from gradeline.suite.letta_dialects import CASE_VARIABLES, key_names
 from gradeline.suite.problems import DocumentError, KeyPath, PositionOf, SourcePosition, SuiteProblem, problem_at
 
 _MAX_TEXT = 10_000_000
@@ -229,7 +229,7 @@ class RowReader:
         listed = text.startswith("[") and text.endswith("]")
         if name == "tags":
             return _json_or_text(text) if listed else [tag.strip() for tag in text.split(",") if tag.strip()]
-        if listed and name in (*json_spellings("case", "input"), "ground_truth"):
+        if listed and name in (*key_names("case", "input"), "ground_truth"):
             value = _json_or_text(text)
             if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
                 return value

@@ -1,7 +1,7 @@
 """The suite file, declared once: every key with its type, default, bounds and description.
 
 The reader, the JSON Schema, the reference in the docs and `default_of` derive from these structs. The options of each
-kind of grader, extractor, target and gate are declared with that kind, and letta-evals' json_spellings in `letta_dialects`.
+kind of grader, extractor, target and gate are declared with that kind, and letta-evals' spellings in `letta_dialects`.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def aliases_of(section: Section) -> Iterator[Alias]:
     return (alias for alias in ALIASES if alias.section == section)
 
 
-def json_spellings(section: Section, key: str) -> tuple[str, ...]:
+def key_names(section: Section, key: str) -> tuple[str, ...]:
     """The key and its aliases."""
     return (key, *(alias.spelling for alias in aliases_of(section) if alias.key == key))
 

@@ -37,7 +37,7 @@ from gradeline.suite.letta_dialects import (
     Alias,
     Section,
     aliases_of,
-    json_spellings,
+    key_names,
 )
 from gradeline.verdict import gate_schema
 
@@ -194,7 +194,7 @@ def _target(definitions: _Definitions) -> Schema:
     for alias, name in TARGET_KINDS.items():
         kinds.append(known[name]._replace(name=alias, description=f"Another name of {name}."))
     schema = _by_kind(definitions, "target", kinds, declared_keys(TargetEntry, "target"))
-    for models in json_spellings("target", "models"):
+    for models in key_names("target", "models"):
         several = _has(models, {"type": "array", "minItems": 1})
         schema["allOf"].append({"if": several, "then": {"properties": {"model": _NULL}}})
     return schema
@@ -361,7 +361,7 @@ def _case() -> Schema:
     return {
         "description": "A case; unknown keys become metadata.",
         **schema,
-        "anyOf": [_has(name, _FILLED) for name in json_spellings("case", "input")],
+        "anyOf": [_has(name, _FILLED) for name in key_names("case", "input")],
     }
 
 
