@@ -10,7 +10,7 @@ import "./styles.css";
 const MAX_RETRIES = 3;
 
 /** Retries only errors that may pass, after the delay the service asks for. */
-export function createQueryClient(): QueryClient {
+function createQueryClient(): QueryClient {
   return new QueryClient({
     defaultOptions: {
       queries: {

@@ -9,7 +9,7 @@ import type {
   Grader,
   GraderChoice,
   GraderDefinition,
-  GraderPage,
+  GraderCollection,
   Histograms,
   Label,
   NewEvaluation,
@@ -61,7 +61,7 @@ export const api = {
     }),
   exportCasesUrl: (format: "jsonl" | "csv") => apiUrl("test-cases/export", { format }),
 
-  graders: (signal?: AbortSignal) => get<GraderPage>("graders", {}, signal),
+  graders: (signal?: AbortSignal) => get<GraderCollection>("graders", {}, signal),
   grader: (id: string, signal?: AbortSignal) => get<Grader>(`graders/${encode(id)}`, {}, signal),
 
   runs: (query: Query, signal?: AbortSignal) => get<EvaluationPage>("evaluations", query, signal),

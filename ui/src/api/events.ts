@@ -40,7 +40,7 @@ export class EventParser {
 
 export type Connection = "connecting" | "live" | "polling" | "ended";
 
-export interface FollowOptions {
+interface FollowOptions {
   url: string;
   /** Id of the last event already received. */
   lastId?: string | null;
@@ -54,7 +54,7 @@ export interface FollowOptions {
   pause?: (ms: number, signal: AbortSignal) => Promise<void>;
 }
 
-export const POLL_MS = 5_000;
+const POLL_MS = 5_000;
 const FIRST_PAUSE_MS = 500;
 const FAILURES_BEFORE_POLLING = 2;
 const FINAL_STATUSES = new Set([401, 403, 404]);

@@ -4,7 +4,7 @@ import type { JsonObject } from "./types.ts";
 
 export type Query = Record<string, string | number | boolean | null | undefined>;
 
-export interface RequestOptions {
+interface RequestOptions {
   query?: Query;
   /** Sent as JSON; a `Blob` is sent unchanged, with its own type. */
   body?: unknown;

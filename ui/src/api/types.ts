@@ -45,7 +45,7 @@ export type Progress = Schemas["Progress"];
 /** A grader's id, optionally with a name and options. */
 export type GraderChoice = string | { id: string; name?: string; config?: JsonObject };
 
-export interface GateVerdict {
+interface GateVerdict {
   result: string;
   reasons: string[];
 }
@@ -124,7 +124,7 @@ export type ResultPage = Omit<Schemas["ResultPage"], "results"> & { results: Res
 export type Comparison = Schemas["Compared"];
 
 export type Grader = Omit<Schemas["GraderInfo"], "config_schema"> & { config_schema: Schema };
-export type GraderPage = Omit<Schemas["GraderList"], "graders"> & { graders: Grader[] };
+export type GraderCollection = Omit<Schemas["GraderList"], "graders"> & { graders: Grader[] };
 
 /** The part of a grader that a person writes. */
 export interface GraderDefinition {

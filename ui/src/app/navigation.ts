@@ -1,5 +1,5 @@
 /** The pages in the main navigation, in order. */
-export interface NavItem {
+interface NavItem {
   path: string;
   title: string;
   /** For the command palette. */

@@ -50,7 +50,7 @@ export const router = createHashRouter([
 ]);
 
 /** Shown when a page throws; the other pages still work. */
-export function RouteError() {
+function RouteError() {
   const error = useRouteError();
   return (
     <main className="mx-auto flex max-w-xl flex-col gap-3 p-6">
@@ -63,7 +63,7 @@ export function RouteError() {
   );
 }
 
-export function NotFound() {
+function NotFound() {
   return (
     <div className="flex flex-col gap-3 p-6">
       <h1 className="text-xl font-semibold">Page not found</h1>

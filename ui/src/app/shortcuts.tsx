@@ -1,7 +1,7 @@
 import { useEffect, useRef } from "react";
 import { Dialog } from "../components/Dialog.tsx";
 
-export type Shortcuts = Record<string, () => void>;
+type Shortcuts = Record<string, () => void>;
 
 /**
  * The name of a key press: `j`, `/`, `?`, `Escape`, `mod+k`. With Alt there is none, so the browser's own shortcuts

@@ -6,7 +6,7 @@ const KEY = "gradeline.theme";
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const listeners = new Set<() => void>();
 
-export function currentTheme(): Theme {
+function currentTheme(): Theme {
   const stored = localStorage.getItem(KEY);
   return stored === "light" || stored === "dark" ? stored : "system";
 }

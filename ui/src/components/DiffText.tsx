@@ -2,12 +2,12 @@ import { diffChars, diffWordsWithSpace } from "diff";
 import { useMemo } from "react";
 import { SafeText } from "./SafeText.tsx";
 
-export interface DiffPart {
+interface DiffPart {
   kind: "same" | "added" | "removed";
   text: string;
 }
 
-export interface Diff {
+interface Diff {
   parts: DiffPart[];
   /** The texts differ too much for a word diff in reasonable time. */
   tooLong: boolean;

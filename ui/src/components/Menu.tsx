@@ -2,7 +2,7 @@ import * as Radix from "@radix-ui/react-dropdown-menu";
 import type { ReactNode } from "react";
 import { buttonClass } from "./Button.tsx";
 
-export interface MenuItem {
+interface MenuItem {
   label: string;
   href?: string;
   onSelect?: () => void;

@@ -9,7 +9,7 @@ export type FormField = {
   initial: Json | undefined;
 } & FieldInput;
 
-export type FieldInput =
+type FieldInput =
   | { kind: "switch" }
   | { kind: "choice"; choices: string[] }
   | { kind: "number"; whole: boolean; min?: number; max?: number }

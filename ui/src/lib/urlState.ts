@@ -3,7 +3,7 @@ import { useSearchParams } from "react-router";
 
 /** State in the URL: shared by links, kept by reloads, undone by "back". */
 
-export interface Codec<T> {
+interface Codec<T> {
   /** Used if the parameter is absent or invalid. */
   initial: T;
   read: (text: string) => T | undefined;
@@ -50,7 +50,7 @@ export const range = (): Codec<Range | null> => ({
 });
 
 // oxlint-disable-next-line typescript/no-explicit-any -- each codec has its own type; `StateOf` keeps them apart
-export type Spec = Record<string, Codec<any>>;
+type Spec = Record<string, Codec<any>>;
 export type StateOf<S extends Spec> = { [K in keyof S]: S[K] extends Codec<infer T> ? T : never };
 
 export function readState<S extends Spec>(spec: S, params: URLSearchParams): StateOf<S> {

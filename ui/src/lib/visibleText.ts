@@ -1,6 +1,6 @@
 /** Makes invisible and direction-changing characters of untrusted text visible by name. */
 
-export type Piece = { kind: "text"; text: string } | { kind: "mark"; name: string; title: string };
+type Piece = { kind: "text"; text: string } | { kind: "mark"; name: string; title: string };
 
 const CONTROLS =
   "NUL SOH STX ETX EOT ENQ ACK BEL BS HT LF VT FF CR SO SI DLE DC1 DC2 DC3 DC4 NAK SYN ETB CAN EM SUB ESC FS GS RS US".split(

@@ -133,7 +133,7 @@ interface Props {
   onTag: (tag: string) => void;
 }
 
-export function CaseTable({ cases, selected, onSelect, onOpen, onTag }: Props) {
+function CaseTable({ cases, selected, onSelect, onOpen, onTag }: Props) {
   const chosen = new Set(selected);
   const all = cases.every((one) => chosen.has(one.id));
   const toggleAll = () => {

@@ -1,6 +1,6 @@
 /** Parses a file of test cases in the browser for a preview; the server validates it again. */
 
-export interface CaseRow {
+interface CaseRow {
   line: number;
   input: string;
   expected_output: string;

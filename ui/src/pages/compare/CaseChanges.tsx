@@ -78,7 +78,7 @@ export function CaseChanges({ comparison, cases, state, onChange }: Props) {
         </p>
       )}
       {cases.length > 0 ? (
-        <CaseList comparison={comparison} cases={cases} state={state} onChange={onChange} />
+        <CaseChangeTable comparison={comparison} cases={cases} state={state} onChange={onChange} />
       ) : (
         <EmptyState
           title="No matching cases"
@@ -89,7 +89,7 @@ export function CaseChanges({ comparison, cases, state, onChange }: Props) {
   );
 }
 
-function CaseList({ comparison, cases, state, onChange }: Props) {
+function CaseChangeTable({ comparison, cases, state, onChange }: Props) {
   const scroller = useRef<HTMLDivElement>(null);
   const narrow = useMediaQuery("(max-width: 760px)");
   const wide = useMediaQuery("(min-width: 1100px)");

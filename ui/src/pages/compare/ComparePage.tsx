@@ -194,7 +194,7 @@ interface RunChooserProps {
   onChoose: (id: string) => void;
 }
 
-export function RunChooser({ label, help, runs, chosen, current, onChoose }: RunChooserProps) {
+function RunChooser({ label, help, runs, chosen, current, onChoose }: RunChooserProps) {
   const listed = current && !runs.some((run) => run.id === current.id) ? [current, ...runs] : runs;
   const unknown = chosen !== "" && !listed.some((run) => run.id === chosen);
   return (
@@ -212,7 +212,7 @@ export function RunChooser({ label, help, runs, chosen, current, onChoose }: Run
   );
 }
 
-export function runTitle(run: Evaluation | undefined): string {
+function runTitle(run: Evaluation | undefined): string {
   return run === undefined ? "run" : visibleText(run.name || run.id.slice(0, 8));
 }
 
@@ -224,7 +224,7 @@ interface ComparabilityNoticeProps {
 }
 
 /** Shows if the runs are comparable; if not, the comparison is hidden until the user forces it. */
-export function ComparabilityNotice({ comparison, runs, forced, onChange }: ComparabilityNoticeProps) {
+function ComparabilityNotice({ comparison, runs, forced, onChange }: ComparabilityNoticeProps) {
   const { comparable, reasons } = comparison.comparability;
   const unfinished = runs.some((run) => run !== undefined && isInProgress(run.status));
   return (

@@ -171,7 +171,7 @@ interface DifferenceBarProps {
 }
 
 /** A paired difference with its interval; left of the dashed line the loss exceeds the margin. */
-export function DifferenceBar({ result, limit, margin, label }: DifferenceBarProps) {
+function DifferenceBar({ result, limit, margin, label }: DifferenceBarProps) {
   const { difference, low, high, decision } = result;
   if (difference === null) return <span className="text-muted">no paired cases</span>;
   const at = (value: number) => Math.min(WIDTH - 1, Math.max(1, ((value + limit) / (2 * limit)) * WIDTH));
@@ -204,7 +204,7 @@ export function DifferenceBar({ result, limit, margin, label }: DifferenceBarPro
 }
 
 /** The limit of an axis that contains all intervals. */
-export function axisLimit(differences: readonly Difference[]): number {
+function axisLimit(differences: readonly Difference[]): number {
   const ends = differences.flatMap((one) => [one.low, one.high, one.difference]).filter((end) => end !== null);
   const most = Math.max(0.05, ...ends.map(Math.abs));
   return Math.min(1, most * 1.08);

@@ -61,7 +61,7 @@ function describeBins(bins: readonly PairedBin[]): string {
     .join("; ");
 }
 
-export interface PairedBin {
+interface PairedBin {
   low: number;
   high: number;
   baseline: number;
@@ -86,7 +86,7 @@ export function binPairedScores(cases: readonly CaseChange[], grader: string): P
   }));
 }
 
-export interface ScoreBin {
+interface ScoreBin {
   low: number;
   /** Exclusive, except in the last bin. */
   high: number;

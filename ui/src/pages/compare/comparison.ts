@@ -81,7 +81,7 @@ export function countsFor(comparison: Comparison, grader: string): Counts {
 }
 
 export type Difference = Comparison["graders"][string];
-export type Decision = Difference["decision"];
+type Decision = Difference["decision"];
 
 export const DECISION_LABELS: Record<Decision, { label: string; tone: Tone }> = {
   better: { label: "Better", tone: "good" },

@@ -39,7 +39,7 @@ export interface Draft {
 /** The service's limit for a test call. */
 const MAX_TRY_S = 60;
 
-export const DEFAULT_REQUEST = '{\n  "input": "{{input}}"\n}';
+const DEFAULT_REQUEST = '{\n  "input": "{{input}}"\n}';
 export const DEFAULT_MAPPING: Mapping = {
   method: "POST",
   headers: "{}",
@@ -77,9 +77,9 @@ export function graderChoices(chosen: readonly ChosenGrader[], graders: readonly
   });
 }
 
-export type ParsedJson = { value: Json; problem: null } | { value: null; problem: string };
+type ParsedJson = { value: Json; problem: null } | { value: null; problem: string };
 
-export function parseJson(text: string): ParsedJson {
+function parseJson(text: string): ParsedJson {
   try {
     return { value: JSON.parse(text) as Json, problem: null };
   } catch (error) {

@@ -5,7 +5,7 @@ import type { ChosenGrader } from "./draft.ts";
 
 const MAX_ALIASES = 100;
 
-export type ParsedSuite = { suite: JsonObject; problem: null } | { suite: null; problem: string };
+type ParsedSuite = { suite: JsonObject; problem: null } | { suite: null; problem: string };
 
 /** Parses YAML 1.2 or JSON; duplicate keys are errors, as in the service. */
 export function parseSuite(text: string): ParsedSuite {

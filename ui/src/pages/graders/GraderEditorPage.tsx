@@ -103,7 +103,7 @@ class VersionConflictError extends Error {
 }
 
 /** The definition on the left, a preview on real responses on the right. */
-export function GraderEditor({ before, first, kinds, preview, onPreview }: Props) {
+function GraderEditor({ before, first, kinds, preview, onPreview }: Props) {
   const [draft, setDraft] = useState(first);
   const [submitted, setSubmitted] = useState(false);
   const kind = kinds.find((one) => one.id === draft.type);
@@ -199,7 +199,7 @@ export function GraderEditor({ before, first, kinds, preview, onPreview }: Props
         </section>
         <PreviewPanel
           grader={isValid ? { definition: { ...definition, name: definition.name || "new" } } : null}
-          costly={kind !== undefined && callsModel(kind)}
+          callsModel={kind !== undefined && callsModel(kind)}
           state={preview}
           onChange={onPreview}
         />

@@ -240,7 +240,7 @@ function TryGrader({
       </section>
       <PreviewPanel
         grader={isValid ? { id: grader.id, config } : null}
-        costly={callsModel(grader)}
+        callsModel={callsModel(grader)}
         state={state}
         onChange={onChange}
       />

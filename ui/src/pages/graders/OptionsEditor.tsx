@@ -96,13 +96,13 @@ export function parseObject(text: string): [JsonObject, null] | [null, string] {
   }
 }
 
-export interface Template {
+interface Template {
   title: string;
   config: JsonObject;
 }
 
 /** Example options by grader kind. */
-export const TEMPLATES: Record<string, readonly Template[] | undefined> = {
+const TEMPLATES: Record<string, readonly Template[] | undefined> = {
   "custom-rules": [
     { title: "Contains the expected output", config: { rules: [{ condition: "contains", value: "$expected" }] } },
     {

@@ -17,13 +17,13 @@ interface Props {
   /** Null while the definition is invalid. */
   grader: PreviewGrader | null;
   /** Grading calls a model: only on request. */
-  costly: boolean;
+  callsModel: boolean;
   state: PreviewState;
   onChange: ChangePreview;
 }
 
 /** Grades a stored response or typed text; nothing is stored. */
-export function PreviewPanel({ grader, costly, state, onChange }: Props) {
+export function PreviewPanel({ grader, callsModel, state, onChange }: Props) {
   const { runs, run, samples, loading, error } = useRunSamples(state.run);
   const at = Math.min(state.at, Math.max(0, samples.length - 1));
   const sample = samples[at];
@@ -50,7 +50,7 @@ export function PreviewPanel({ grader, costly, state, onChange }: Props) {
       </div>
       {error && <ErrorNotice error={error} />}
       {ownText ? (
-        <TextPreview grader={grader} costly={costly} />
+        <TextPreview grader={grader} costly={callsModel} />
       ) : (
         <>
           <div className="flex flex-wrap items-center gap-2">
@@ -87,7 +87,7 @@ export function PreviewPanel({ grader, costly, state, onChange }: Props) {
           </div>
           {loading && <Loading what="Loading results" />}
           {sample && <SampleTexts sample={sample} />}
-          {sample && <PreviewResult grader={grader} costly={costly} subject={storedResult(run, sample)} />}
+          {sample && <PreviewResult grader={grader} costly={callsModel} subject={storedResult(run, sample)} />}
           {!loading && samples.length === 0 && <p className="text-sm text-muted">This run has no responses.</p>}
           {samples.length > 1 && (
             <BatchPreview
@@ -234,7 +234,7 @@ const NO_RUNS: readonly Evaluation[] = [];
 const NO_RESULTS: readonly Result[] = [];
 
 /** Results to preview a grader on, from the given run or else the latest run with results. */
-export function useRunSamples(run: string) {
+function useRunSamples(run: string) {
   const runs = useQuery({
     queryKey: ["runs", "latest", RUNS],
     queryFn: ({ signal }) => api.runs({ limit: RUNS }, signal),

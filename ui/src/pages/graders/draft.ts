@@ -84,7 +84,7 @@ export function configProblems(problems: Readonly<Record<string, string>>): Reco
   return Object.fromEntries(mine.map(([path, problem]) => [path.slice("config.".length), problem]));
 }
 
-export interface DraftChange {
+interface DraftChange {
   changed: boolean;
   /** It measures something else, so earlier grades are no longer comparable. */
   meaning: boolean;

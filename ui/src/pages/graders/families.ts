@@ -1,7 +1,7 @@
 import type { Grader } from "../../api/types.ts";
 import { integer, oneOf, type StateOf, text } from "../../lib/urlState.ts";
 
-export const RULES = "custom-rules";
+const RULES = "custom-rules";
 
 /** True if grading calls a model, which takes time and may cost money. */
 export function callsModel(grader: Pick<Grader, "config_schema">): boolean {
@@ -38,7 +38,7 @@ export const LIST_STATE = {
 };
 
 /** What a preview grades: the run, and which of its results; `texts` for words of one's own. */
-export const PREVIEW_STATE = { run: text(), at: integer(0), from: oneOf(["run", "text"] as const, "run") };
+const PREVIEW_STATE = { run: text(), at: integer(0), from: oneOf(["run", "text"] as const, "run") };
 
 export const GRADER_STATE = {
   ...PREVIEW_STATE,

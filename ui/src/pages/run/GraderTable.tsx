@@ -169,7 +169,7 @@ const WIDTH = 120;
 const HEIGHT = 14;
 
 /** A rate as a bar with its interval as a whisker. */
-export function IntervalBar({ figure, label }: { figure: Estimate; label: string }) {
+function IntervalBar({ figure, label }: { figure: Estimate; label: string }) {
   const { value, low, high } = figure;
   const description = `${label}: ${formatRate(figure)}`;
   if (value === null) return <span className="text-muted">–</span>;

@@ -171,7 +171,7 @@ export function LabelForm({ label, save, onDone, onCancel }: LabelFormProps) {
   );
 }
 
-export interface LabelDraft {
+interface LabelDraft {
   verdict: LabelVerdict | "";
   reason: string;
   /** As typed; may be empty. */
@@ -185,7 +185,7 @@ export function labelDraftFrom(label: Label | undefined): LabelDraft {
   return { verdict: label.verdict, reason: label.reason, score: label.score === null ? "" : String(label.score) };
 }
 
-export type LabelProblems = Partial<Record<keyof LabelDraft, string>>;
+type LabelProblems = Partial<Record<keyof LabelDraft, string>>;
 
 /** The label to save, or messages by field. */
 export function validateLabel(

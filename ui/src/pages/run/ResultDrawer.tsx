@@ -12,7 +12,7 @@ import { JsonBlock, SafeText, TextBlock } from "../../components/SafeText.tsx";
 import { Tabs } from "../../components/Tabs.tsx";
 import { formatCost, formatCount, formatDuration } from "../../lib/format.ts";
 import { visibleText } from "../../lib/visibleText.ts";
-import { CaseHistory } from "./CaseHistory.tsx";
+import { HistoryTab } from "./HistoryTab.tsx";
 import { GraderCard } from "./GraderCard.tsx";
 import { LabelPanel } from "./LabelPanel.tsx";
 import type { ChangeRun, RunState } from "./state.ts";
@@ -86,7 +86,7 @@ function Detail({
           label: "Trajectory",
           content: <TrajectoryView trajectory={detail.response.trajectory} />,
         },
-        { value: "history", label: "History", content: <CaseHistory detail={detail} run={run} /> },
+        { value: "history", label: "History", content: <HistoryTab detail={detail} run={run} /> },
         { value: "raw", label: "Raw", content: <JsonBlock value={detail} label="The result as JSON" /> },
       ]}
     />

@@ -166,11 +166,11 @@ function Grid({ run, graders, rows, state, onChange }: Props) {
   );
 }
 
-export const features = tableFeatures({ columnVisibilityFeature });
+const features = tableFeatures({ columnVisibilityFeature });
 const helper = createColumnHelper<typeof features, Result>();
 
 /** The columns of the grid: the case, the response, and one per grader. */
-export function columnsFor(graders: readonly string[], repeated: boolean) {
+function columnsFor(graders: readonly string[], repeated: boolean) {
   return helper.columns([
     helper.display({
       id: "input",
@@ -199,7 +199,7 @@ export function columnsFor(graders: readonly string[], repeated: boolean) {
 }
 
 /** Column widths for CSS grid. */
-export function widthOf(id: string): string {
+function widthOf(id: string): string {
   if (id === "input") return "minmax(9rem, 2fr)";
   if (id === "response") return "minmax(9rem, 3fr)";
   if (id === "expected") return "minmax(7rem, 2fr)";

@@ -149,7 +149,7 @@ async function copySuite(id: string): Promise<void> {
 }
 
 /** Grades the responses of a run with other graders, as a new run. */
-export function RegradeDialog({ run, open, onClose }: { run: Evaluation; open: boolean; onClose: () => void }) {
+function RegradeDialog({ run, open, onClose }: { run: Evaluation; open: boolean; onClose: () => void }) {
   return (
     <Dialog
       open={open}

@@ -147,7 +147,7 @@ function Fact({ term, text }: { term: string; text: string }) {
 }
 
 /** Shows responses and, within them, grades. */
-export function ProgressBar({ progress }: { progress: Progress }) {
+function ProgressBar({ progress }: { progress: Progress }) {
   const total = progress.total ?? 0;
   const answered = share(progress.answered, total);
   const graded = share(progress.graded, total);

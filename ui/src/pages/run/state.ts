@@ -1,7 +1,7 @@
 import type { Outcome, ResponseStatus } from "../../api/types.ts";
 import { oneOf, range, type StateOf, text } from "../../lib/urlState.ts";
 
-export const TABS = ["result", "trajectory", "history", "raw"] as const;
+const TABS = ["result", "trajectory", "history", "raw"] as const;
 
 /** The state of the page in the URL. */
 export const RUN_STATE = {

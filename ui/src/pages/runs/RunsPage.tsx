@@ -225,7 +225,7 @@ function elapsedText(run: Evaluation): string {
 const MAX_RATES = 3;
 
 /** Pass rate and number of scores per grader; a grader without scores has no rate, which is not 0 %. */
-export function PassRates({ run }: { run: Evaluation }) {
+function PassRates({ run }: { run: Evaluation }) {
   const rates = Object.entries(run.pass_rates ?? {});
   if (rates.every(([, figure]) => figure.scored === 0)) return <span className="text-muted">–</span>;
   return (

@@ -123,7 +123,7 @@ export function SecretForm({ secret, taken, save, onDone, onCancel }: Props) {
 }
 
 /** The fields of the form as typed. */
-export interface SecretDraft {
+interface SecretDraft {
   name: string;
   value: string;
   hosts: string;
@@ -134,7 +134,7 @@ export interface SecretDraft {
   keys: string;
 }
 
-export type SecretProblems = Partial<Record<keyof SecretDraft, string>>;
+type SecretProblems = Partial<Record<keyof SecretDraft, string>>;
 
 const MIN_VALUE = 8;
 const EMPTY: SecretDraft = { name: "", value: "", hosts: "", scheme: "https", place: "header", run: false, keys: "" };

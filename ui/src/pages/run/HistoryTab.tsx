@@ -10,7 +10,7 @@ import { formatAgo, formatCount, formatScore } from "../../lib/format.ts";
 const MAX_RUNS = 10;
 
 /** The same case in other runs, and replaced responses of this run. */
-export function CaseHistory({ detail, run }: { detail: ResultDetail; run: Evaluation }) {
+export function HistoryTab({ detail, run }: { detail: ResultDetail; run: Evaluation }) {
   return (
     <div className="flex flex-col gap-5">
       <OtherRuns detail={detail} run={run} />
