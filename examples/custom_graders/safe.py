@@ -3,7 +3,7 @@ from letta_evals.models import GradeResult, Sample
 
 
 def complex_calculation(submission: str) -> float:
-    """The share in a text like "3/4"."""
+    """The value of a fraction such as "3/4"."""
     reached, possible = submission.split("/")
     return int(reached) / int(possible)
 

@@ -474,7 +474,7 @@ class TestFunctionSignature:
 
 
 FOUND = GradeResult(1.0, "Found 'Paris'")
-NOT_FOUND = GradeResult(0.0, "'Paris' is not there")
+NOT_FOUND = GradeResult(0.0, "'Paris' not found")
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ import pytest
 from gradeline.errors import ConfigError
 from gradeline.model import Message, Response, Sample, ToolCall, Trajectory, Usage
 from gradeline.targets import create
-from gradeline.usercode.loader import TARGET, CodeSpec, CodeRequest, load
-from gradeline.usercode.process_control import target_memory_limit
+from gradeline.usercode.loader import TARGET, CodeRequest, CodeSpec, load
 from gradeline.usercode.pool import WorkerPool
 from gradeline.usercode.pools import WorkerPools
+from gradeline.usercode.process_control import target_memory_limit
 from target_context import context
 
 SOURCE = """

@@ -1,6 +1,6 @@
-"""Stand-ins for ``letta_evals``, ``letta_client`` and ``llm_connect``: code written for them runs without them.
+"""Stand-ins for ``letta_evals``, ``letta_client`` and ``llm_connect``: code for them runs without them.
 
-Nothing is put in place before `install` is called, and a real package that is installed always wins.
+They are importable after `install` is called. A real package that is installed always has priority.
 """
 
 from gradeline.compat.stand_ins import install, uninstall

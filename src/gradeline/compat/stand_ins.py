@@ -1,4 +1,4 @@
-"""Modules that are made up when they are imported, their names looked up in `TABLES` when they are used."""
+"""An import hook that creates stand-in modules; their names are resolved with `TABLES` when they are first used."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any
 DISTRIBUTIONS: Mapping[str, str | None] = MappingProxyType(
     {"letta_evals": "letta-evals", "letta_client": "'letta-client>=1,<2'", "llm_connect": None}
 )
-"""The packages that have stand-ins, with the argument of ``pip install`` for the real ones; None: in no known index."""
+"""The packages with stand-ins, and the argument of ``pip install`` for the real ones; None: not on a package index."""
 
 
 def _resolve(reference: str) -> Any:
-    """What ``module:attribute`` refers to."""
+    """Import ``module:attribute``."""
     home, _, attribute = reference.partition(":")
     return getattr(import_module(home), attribute)
 
 
 def _from(home: str, names: str) -> dict[str, str]:
-    """Import strings by name; ``Usage=LettaUsage`` is ``Usage`` here and ``LettaUsage`` in its home."""
+    """Import strings by name; ``Usage=LettaUsage`` makes ``LettaUsage`` of the module available as ``Usage``."""
     pairs = (name.partition("=") for name in names.split())
     return {name: f"{home}:{attribute or name}" for name, _, attribute in pairs}
 
@@ -87,16 +87,16 @@ TABLES: Mapping[str, Mapping[str, str]] = MappingProxyType(
 ARGUMENTS: Mapping[str, str] = MappingProxyType(
     _from(_EVALS, "trajectory_and_state reward_context reward_of suite_spec")
 )
-"""How user code for letta-evals gets its arguments and how its results are read, for those that run it."""
+"""The functions that build the arguments of user code for letta-evals, and read its results."""
 
 
 def argument_function(name: str) -> Any:
-    """A function of `ARGUMENTS`, imported when it is first needed."""
+    """A function of `ARGUMENTS`, imported on first use."""
     return _resolve(ARGUMENTS[name])
 
 
 class StandInModule(ModuleType):
-    """A module whose attributes are its table's names and its submodules, each imported when first used."""
+    """A module whose attributes are the names of its table and its submodules, each imported on first use."""
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
@@ -114,7 +114,7 @@ class StandInModule(ModuleType):
 
 
 class StandInFinder(MetaPathFinder, Loader):
-    """Finds the modules of `TABLES`. It stands last, so it is asked only for what is not installed."""
+    """Finds the modules of `TABLES`. It is the last finder, so it is used only for packages that are not installed."""
 
     def find_spec(
         self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None, /
@@ -125,8 +125,8 @@ class StandInFinder(MetaPathFinder, Loader):
         if inner and not isinstance(sys.modules.get(package), StandInModule):
             return None
         if fullname in TABLES:
-            # All are packages: only then does "from m import unknown" end up here, where the
-            # message is ours, and not in the interpreter's "cannot import name (unknown location)".
+            # All are packages: "from m import unknown" then calls this finder, which has a better message than
+            # the interpreter's "cannot import name (unknown location)".
             return ModuleSpec(fullname, self, origin="gradeline.compat", is_package=True)
         parent, _, name = fullname.rpartition(".")
         # An error that names fullname would be swallowed by "from m import unknown".
@@ -140,13 +140,13 @@ class StandInFinder(MetaPathFinder, Loader):
 
 
 def install() -> None:
-    """Make the stand-ins importable in this process, behind everything that is really installed."""
+    """Make the stand-ins importable in this process; installed packages have priority."""
     if not any(isinstance(finder, StandInFinder) for finder in sys.meta_path):
         sys.meta_path.append(StandInFinder())
 
 
 def uninstall() -> None:
-    """Undo `install` and forget the stand-ins that were imported; what was taken from them stays in use."""
+    """Undo `install` and remove the stand-in modules; names that were imported from them stay usable."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, StandInFinder)]
     for name in [name for name, module in sys.modules.items() if isinstance(module, StandInModule)]:
         del sys.modules[name]

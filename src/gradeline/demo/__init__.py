@@ -1,4 +1,4 @@
-"""A small dataset with the answers of a demo agent, graded by every family of grader."""
+"""A small dataset with the responses of a demo agent, graded by every family of graders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gradeline.usercode.pool import WorkerPool
 
 
 class DemoCase(msgspec.Struct, frozen=True):
-    """A sample, what the demo agent gave back, and the graders that look at it."""
+    """A sample, the response of the demo agent, and the graders for it."""
 
     sample: Sample
     response: Response
@@ -34,7 +34,7 @@ def demo_cases() -> list[DemoCase]:
 
 
 def grade_custom_demo() -> list[Record]:
-    """Grades a few cases with the demo's custom graders, in worker processes."""
+    """Grade a few cases with the demo's custom graders, in worker processes."""
     return asyncio.run(_grade_custom())
 
 
@@ -51,7 +51,7 @@ async def _grade_custom() -> list[Record]:
 
 
 def grade_demo() -> Iterator[Record]:
-    """Grades the dataset, one record a case."""
+    """Grade the dataset: one record for each case."""
     for case in demo_cases():
         submissions: dict[str, str] = {}
         grades = {}

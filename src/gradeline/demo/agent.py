@@ -1,9 +1,9 @@
-"""The built-in demo agent: a small HTTP service that answers, remembers, uses a tool, and can be wrong.
+"""The built-in demo agent: a small HTTP service with a memory and a tool, which gives some wrong answers.
 
     python -m gradeline.demo.agent --port 9000
 
-``POST /evaluate`` takes ``{"input": …}`` and, where given, ``"model"`` (``small`` knows less than
-``large``) and ``"session"``; it answers ``{"response": …, "session": …, "tool_calls": …, "usage": …}``.
+``POST /evaluate`` takes ``{"input": …}`` and optionally ``"model"`` (``small`` knows less than
+``large``) and ``"session"``; it returns ``{"response": …, "session": …, "tool_calls": …, "usage": …}``.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ _NAME = re.compile(r"my name is (\w+)", re.IGNORECASE)
 
 
 class AgentAnswer(NamedTuple):
-    """What the agent says, and the tools it called on the way."""
+    """The agent's text, and the tools that it called."""
 
     text: str
     tool_calls: tuple[dict[str, Any], ...] = ()
 
 
 def answer(question: str, model: str = "large", memory: dict[str, str] | None = None) -> AgentAnswer:
-    """The agent itself; ``memory`` is what it keeps of a conversation."""
-    kept = {} if memory is None else memory
-    if told := _NAME.search(question):
-        kept["name"] = told[1]
-        return AgentAnswer(f"Nice to meet you, {told[1]}.")
+    """The agent itself; ``memory`` holds what it knows from the conversation."""
+    known = {} if memory is None else memory
+    if name := _NAME.search(question):
+        known["name"] = name[1]
+        return AgentAnswer(f"Nice to meet you, {name[1]}.")
     if "my name" in question.lower():
-        return AgentAnswer(f"Your name is {kept['name']}." if "name" in kept else "You have not told me your name.")
-    if asked := _SUM.search(question):
-        return _calculated(*asked.groups())
+        return AgentAnswer(f"Your name is {known['name']}." if "name" in known else "You have not told me your name.")
+    if terms := _SUM.search(question):
+        return _calculated(*terms.groups())
     if country := _COUNTRY.search(question):
         return AgentAnswer(_capital(country[1], model))
     return AgentAnswer("I do not know.")
@@ -110,25 +110,25 @@ class DemoAgent:
     async def _evaluate(self, request: web.Request) -> web.Response:
         self.calls += 1
         try:
-            asked = await request.json()
+            body = await request.json()
         except ValueError:
-            return web.json_response({"error": "the body is no JSON"}, status=400)
-        question = asked.get("input") if isinstance(asked, dict) else None
+            return web.json_response({"error": "the body is not JSON"}, status=400)
+        question = body.get("input") if isinstance(body, dict) else None
         if not isinstance(question, str):
             return web.json_response({"error": 'send {"input": "…"}'}, status=400)
-        model = asked.get("model") or "large"
+        model = body.get("model") or "large"
         if model not in _PRICES:
-            return web.json_response({"error": f"no model {model!r}; there are {', '.join(_PRICES)}"}, status=400)
-        session = str(asked.get("session") or uuid4().hex)
-        said = answer(question, model, self._memory(session))
-        tokens = {"input_tokens": len(question.split()), "output_tokens": len(said.text.split())}
+            return web.json_response({"error": f"unknown model {model!r}; use one of {', '.join(_PRICES)}"}, status=400)
+        session = str(body.get("session") or uuid4().hex)
+        reply = answer(question, model, self._memory(session))
+        tokens = {"input_tokens": len(question.split()), "output_tokens": len(reply.text.split())}
         usage = {**tokens, "cost": round(sum(tokens.values()) * _PRICES[model], 6)}
         return web.json_response(
-            {"response": said.text, "session": session, "tool_calls": said.tool_calls, "usage": usage}
+            {"response": reply.text, "session": session, "tool_calls": reply.tool_calls, "usage": usage}
         )
 
     def _memory(self, session: str) -> dict[str, str]:
-        """What is kept of a session; the oldest are forgotten."""
+        """The memory of a session; the oldest sessions are deleted."""
         memory = self._memories.setdefault(session, {})
         self._memories.move_to_end(session)
         while len(self._memories) > _SESSIONS:
@@ -138,14 +138,14 @@ class DemoAgent:
 
 async def _serve(port: int) -> None:
     async with DemoAgent(port) as agent:
-        sys.stdout.write(f"the demo agent listens on {agent.url}/evaluate (Ctrl-C ends it)\n")
+        sys.stdout.write(f"the demo agent listens on {agent.url}/evaluate (stop it with Ctrl-C)\n")
         sys.stdout.flush()
         await asyncio.Event().wait()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m gradeline.demo.agent", description="Serve the demo agent.")
-    parser.add_argument("--port", type=int, default=9000, help="9000; 0 takes any free port")
+    parser.add_argument("--port", type=int, default=9000, help="port (default 9000; 0: any free port)")
     with contextlib.suppress(KeyboardInterrupt):
         try:
             asyncio.run(_serve(parser.parse_args().port))

@@ -348,14 +348,14 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The mean score by the log-probabilities; None where these were not requested."""
     causes: tuple[str, ...]
     shape: str
-    """How it was rendered: ``plain``, or one of the odd shapes."""
+    """The shape of the reply: ``plain``, or one of the `SHAPES`."""
     choice: int = 0
     sighting: int = 0
     call: int = 0
 
 
 class Question(NamedTuple):
-    """A request understood."""
+    """A request, the answers in its prompt and the form of its reply."""
 
     request: JudgeRequest
     prompt: ParsedPrompt
