@@ -18,12 +18,11 @@ from gradeline.engine.event_loop import call_in_thread
 from gradeline.errors import AgentError, DataError, grade_policy
 from gradeline.model import ErrorInfo, GradeContext, GraderProtocol, clean_data, fingerprint
 from gradeline.model.context import copy_context, copy_sample, is_own_class
-from gradeline.model.grade import is_field_error
+from gradeline.model.grade import grader_error, is_field_error
 from gradeline.model.secrets import is_secret_name
 from gradeline.usercode.function_calls import (
     Conversation,
     TargetFunction,
-    grader_error,
     validated_grade,
     with_grader_location,
 )

@@ -27,6 +27,7 @@ from gradeline.model import (
     Storage,
 )
 from gradeline.model.grade import PASS_SCORE
+from gradeline.model.response import known_cost
 from gradeline.model.run import OrderCounts, TurnRule
 from gradeline.stats import Interval, percentile, score_sums_interval, wilson
 from gradeline.verdict import (
@@ -160,6 +161,42 @@ class Summary(msgspec.Struct, frozen=True):
     """The clusters of the cases that were asked; None where no case has one."""
 
 
+class RunCost(NamedTuple):
+    """What a run cost so far. A sum is None if no cost is known: unknown is not free."""
+
+    calls: int = 0
+    agent: float | None = None
+    judges: float | None = None
+    unknown: int = 0
+    """Successful calls of the agent without a known cost."""
+
+    def plus(self, page: Columns) -> RunCost:
+        """With the cost of some records; this is the only place that adds up the costs of a stored run."""
+        responses, grades = page
+        unknown = responses.costs.count(None)
+        if unknown and responses.statuses.count("success") < len(responses.statuses):
+            called = zip(responses.statuses, responses.costs, strict=True)
+            unknown = sum(status == "success" and cost is None for status, cost in called)
+        return RunCost(
+            self.calls + len(responses.statuses),
+            known_cost((self.agent, *responses.costs)),
+            known_cost((self.judges, *grades.costs)),
+            self.unknown + unknown,
+        )
+
+    @property
+    def total(self) -> float:
+        return known_cost((self.agent, self.judges)) or 0.0
+
+
+def run_cost(storage: Storage, run: str) -> RunCost:
+    """What a stored run cost so far."""
+    cost = RunCost()
+    for page in storage.columns(run, named=False):
+        cost = cost.plus(page)
+    return cost
+
+
 class Measured(NamedTuple):
     """What only the rows themselves tell: each grader's scores, how long the agent took, what it cost."""
 
@@ -168,11 +205,7 @@ class Measured(NamedTuple):
     self_reported: Counter[str]
     passes: dict[str, array[int]]
     """Of each score whether it passes, as 0 or 1."""
-    cost: float | None
-    """What the agent's answers cost: the sum of what is known; None where nothing is."""
-    judge_cost: float | None
-    cost_unknown: int
-    """Answers whose cost is unknown."""
+    cost: RunCost
     clusters: int | None = None
     """The clusters of the cases that were asked; None where no case has one."""
 
@@ -188,24 +221,17 @@ def measure(
     columns = _Scores(run, clusters)
     failed = 0
     count = 0
-    cost: float | None = None
-    judge_cost: float | None = None
-    unknown = 0
-    for responses, grades in pages:
+    cost = RunCost()
+    for page in pages:
+        responses, grades = page
+        cost = cost.plus(page)
         count += len(responses.statuses)
         if responses.statuses.count("success") == len(responses.statuses):
             latencies.extend(_known(responses.latencies_ms))
-            unknown += responses.costs.count(None)
         else:
             answered = zip(responses.statuses, responses.latencies_ms, strict=True)
             latencies.extend([ms for status, ms in answered if status == "success" and ms is not None])
             failed += sum(status != "success" for status in responses.statuses)
-            unknown += sum(
-                status == "success" and one is None
-                for status, one in zip(responses.statuses, responses.costs, strict=True)
-            )
-        cost = _added(cost, responses.costs)
-        judge_cost = _added(judge_cost, grades.costs)
         columns.add(responses, grades)
     if not columns.grouped:
         columns.count_passes(counts)
@@ -216,8 +242,6 @@ def measure(
         columns.self_reported,
         columns.passes,
         cost,
-        judge_cost,
-        unknown,
         len(set(columns.clusters)) if clusters else None,
     )
 
@@ -297,13 +321,6 @@ def _known(values: Sequence[float | None]) -> Sequence[float]:
     return [value for value in values if value is not None]
 
 
-def _added(total: float | None, costs: Sequence[float | None]) -> float | None:
-    """The sum of what is known; None where nothing is."""
-    if costs.count(None) == len(costs):
-        return total
-    return sum(_known(costs), total or 0.0)
-
-
 def complete(summary: Summary, measured: Measured) -> Summary:
     """The summary with what the records tell beside the counts."""
     columns = {
@@ -316,8 +333,8 @@ def complete(summary: Summary, measured: Measured) -> Summary:
         summary,
         graders=columns,
         latency_ms=measured.latencies.summary(),
-        cost={"agent": measured.cost, "judge": measured.judge_cost},
-        cost_unknown=measured.cost_unknown,
+        cost={"agent": measured.cost.agent, "judge": measured.cost.judges},
+        cost_unknown=measured.cost.unknown,
         clusters=measured.clusters,
     )
 

@@ -31,13 +31,12 @@ from gradeline.errors import (
     Outcome,
     Problem,
     ProviderRefusedError,
-    grade_policy,
 )
 from gradeline.extractors import DeclaredExtractor
 from gradeline.extractors import create as create_extractor
 from gradeline.graders import DeclaredGrader, run_async_grader, run_grader
 from gradeline.graders.base import DEFAULT_EXTRACTOR
-from gradeline.graders.grading import EMPTY_SUBMISSION, error_grade, result_grade
+from gradeline.graders.grading import EMPTY_SUBMISSION, error_grade, result_grade, skipped_grade
 from gradeline.model import (
     AsyncGrader,
     ErrorInfo,
@@ -250,7 +249,7 @@ class Grading:
                     done[use.key] = one.result()
                 except ProviderRefusedError as error:
                     refusal = error.problems
-                    done[use.key] = Graded(None, _refused(use, str(error)))
+                    done[use.key] = Graded(None, _error(use, error))
             if refusal:
                 raise CaseRefusedError(refusal, done)
             done |= unasked.result()
@@ -465,12 +464,7 @@ def _empty(use: GraderUse) -> Grade:
 
 
 def _skipped(use: GraderUse) -> Grade:
-    return Grade(use.grader.kind, use.grader.fingerprint, Outcome.SKIPPED)
-
-
-def _refused(use: GraderUse, reason: str) -> Grade:
-    info = ErrorInfo("refused", clean_text(reason).text, grade_policy("refused").fault)
-    return error_grade(use.grader.kind, use.grader.fingerprint, info)
+    return skipped_grade(use.grader.kind, use.grader.fingerprint)
 
 
 def _error(use: GraderUse, error: Exception) -> Grade:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
+from gradeline.engine.aggregate import run_cost
 from gradeline.engine.definition import FAIL_FAST, RunBudget
 from gradeline.engine.execute import AGENT, CallLimits, CallSlots, Executor, Spending, Stop
 from gradeline.engine.grade import CaseRefusedError, Graded, GraderUse, Grading, storable
@@ -293,17 +294,12 @@ def spent_before(storage: Storage, task: RunTask) -> Spending:
     budget = task.limits.budget
     if budget == RunBudget():
         return Spending(budget)
-    calls, cost, unknown = 0, 0.0, 0
-    for measure in storage.measures(task.run.id):
-        calls += 1
-        cost += measure.cost or 0.0
-        cost += sum(grade.cost or 0.0 for grade in measure.grades.values())
-        unknown += measure.cost is None and measure.status == "success"
+    cost = run_cost(storage, task.run.id)
     parts = paid_parts(task.target, task.graders, calls_agent=task.calls_agent)
-    if unknown and budget.cost is not None and AGENT in parts:
-        _log.warning("no cost is known for %d stored answers: they do not count towards the budget", unknown)
+    if cost.unknown and budget.cost is not None and AGENT in parts:
+        _log.warning("no cost is known for %d stored answers: they do not count towards the budget", cost.unknown)
     priced = [name for name, known in parts.items() if known]
-    return Spending(budget, calls, cost, priced, [name for name, known in parts.items() if known is False])
+    return Spending(budget, cost.calls, cost.total, priced, [name for name, known in parts.items() if known is False])
 
 
 class PhaseClock:

@@ -12,6 +12,7 @@ from gradeline.engine.conversations import by_turn_fingerprint, is_by_turn
 from gradeline.engine.grade import Graded
 from gradeline.errors import Outcome
 from gradeline.model import Response, ResponseKey, Sample, StoredKey, sample_digest
+from gradeline.model.response import known_cost
 
 
 class Work(StrEnum):
@@ -121,25 +122,21 @@ class ProgressCount(NamedTuple):
     def of(cls, case: CompletedCase) -> ProgressCount:
         if case.response is None:
             return cls(done=1, reused=1)
-        costs = [
-            usage.cost
-            for usage in (case.response.usage, *(one.grade.usage for one in case.graded.values()))
-            if usage is not None and usage.cost is not None
-        ]
+        usages = (case.response.usage, *(one.grade.usage for one in case.graded.values()))
+        cost = known_cost(None if usage is None else usage.cost for usage in usages)
         outcomes = {one.grade.outcome for one in case.graded.values()}
         error = case.response.error is not None or Outcome.ERROR in outcomes
         failed = not error and Outcome.FAIL in outcomes
-        return cls(1, 0, int(failed), int(error), sum(costs) if costs else None)
+        return cls(1, 0, int(failed), int(error), cost)
 
     def plus(self, other: ProgressCount) -> ProgressCount:
         """Of both."""
-        costs = [cost for cost in (self.cost, other.cost) if cost is not None]
         return ProgressCount(
             self.done + other.done,
             self.reused + other.reused,
             self.failed + other.failed,
             self.errors + other.errors,
-            sum(costs) if costs else None,
+            known_cost((self.cost, other.cost)),
         )
 
 

@@ -48,7 +48,7 @@ from gradeline.model import (
 )
 from gradeline.model.resources import EgressPolicy, Resources
 from gradeline.model.secrets import SecretSet
-from gradeline.suite.clusters import LOOKED_AT, cluster_warnings, near_duplicate_warning
+from gradeline.suite.clusters import COMPARED_CASES, cluster_warnings, near_duplicate_warning
 from gradeline.suite.dataset import open_dataset
 from gradeline.suite.environment import read_environment
 from gradeline.suite.spec import GraderSpec, Suite
@@ -237,7 +237,7 @@ class PreparedRun(NamedTuple):
             samples = self.samples
         if self.suite.cluster is None:
             with suppress(ConfigError):  # the run itself reports an invalid row, with its place
-                first = list(islice(samples(), LOOKED_AT))
+                first = list(islice(samples(), COMPARED_CASES))
                 warning = near_duplicate_warning(first)
                 if warning is not None:
                     yield warning

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gradeline.errors import BadReplyError, ConfigError, DataError, GraderError, Outcome, TooLargeError, grade_policy
+from gradeline.errors import BadReplyError, ConfigError, GraderError, Outcome, TooLargeError, grade_policy
 from gradeline.graders.base import DeclaredGrader, as_result, as_text
 from gradeline.graders.registry import create
 from gradeline.model import (
@@ -24,7 +24,8 @@ from gradeline.model import (
     clean_text,
 )
 from gradeline.model.context import copy_context, is_own_class
-from gradeline.model.text import exception_text, is_clean, quote_typed, user_traceback
+from gradeline.model.grade import grader_error
+from gradeline.model.text import is_clean, quote_typed
 
 NO_SCORE = "no_score"
 """Error type of a `GradeResult` without a score."""
@@ -40,7 +41,7 @@ def run_grader(
     ``needs_isolation``. A failed agent call is ``skipped``; an empty answer of a successful call scores 0.0.
     """
     if ctx.response is not None and ctx.response.error is not None:
-        return Grade(grader.kind, grader.fingerprint, Outcome.SKIPPED)
+        return skipped_grade(grader.kind, grader.fingerprint)
     started = perf_counter()
     try:
         if grader.reads_submission and not ctx.submission:
@@ -69,7 +70,7 @@ async def run_async_grader(grader: AsyncGrader, ctx: GradeContext, *, pass_thres
     Raises only `ConfigError`: no case can be graded until the configuration is fixed.
     """
     if ctx.response is not None and ctx.response.error is not None:
-        return Grade(grader.kind, grader.fingerprint, Outcome.SKIPPED)
+        return skipped_grade(grader.kind, grader.fingerprint)
     started = perf_counter()
     usage: Usage | None = None
     try:
@@ -165,8 +166,8 @@ def error_grade(
 ) -> Grade:
     """The grade of a grader that failed, or whose input could not be prepared.
 
-    The error type is that of a `GraderError`, else the class name; `gradeline.errors.grade_policy` says whose fault it
-    is. A `GraderError` also provides rationale and metadata.
+    This is the only place that turns an exception into an outcome; `gradeline.model.grade.grader_error` gives its
+    type. A `GraderError` also provides rationale and metadata.
     """
     details = error if isinstance(error, GraderError) else GraderError()
     return Grade(
@@ -175,24 +176,13 @@ def error_grade(
         Outcome.ERROR,
         rationale=None if details.rationale is None else clean_text(details.rationale).text,
         metadata=clean_data(dict(details.metadata), "metadata") if details.metadata else {},
-        error=error if isinstance(error, ErrorInfo) else error_info(error),
+        error=error if isinstance(error, ErrorInfo) else grader_error(error),
         latency_ms=latency_ms,
         output=output,
         usage=usage,
     )
 
 
-def error_info(error: BaseException) -> ErrorInfo:
-    """An exception as a record stores it; a failing ``__str__`` is tolerated."""
-    if isinstance(error, GraderError):
-        error_type, with_traceback = error.type, False
-    elif isinstance(error, DataError):
-        error_type, with_traceback = "bad_reply", False
-    else:
-        error_type, with_traceback = type(error).__name__, True
-    return ErrorInfo(
-        clean_text(error_type).text,
-        clean_text(exception_text(error)).text,
-        grade_policy(error_type).fault,
-        user_traceback(error) if with_traceback else None,
-    )
+def skipped_grade(kind: str, fingerprint: str) -> Grade:
+    """The grade of a failed call: there is nothing to grade."""
+    return Grade(kind, fingerprint, Outcome.SKIPPED)

@@ -23,6 +23,7 @@ from gradeline.graders import default_extractor
 from gradeline.letta.cache import DEFAULT_MODEL, segment
 from gradeline.letta.results import REWARD, letta_result, letta_sample
 from gradeline.model import Record, Run, Sample
+from gradeline.model.response import known_cost
 from gradeline.stats import percentile
 
 _TOKENS = ("prompt_tokens", "completion_tokens", "cached_input_tokens")
@@ -63,7 +64,7 @@ class ResultTotals:
         usage = result.get("usage", {})
         self._tokens.update({name: usage[name] for name in _TOKENS if name in usage})
         if "cost" in usage:
-            self._cost = (self._cost or 0.0) + usage["cost"]
+            self._cost = known_cost((self._cost, usage["cost"]))
         elif usage:
             self.cost_missing += 1
         for key, grade in record.grades.items():
@@ -81,8 +82,7 @@ class ResultTotals:
             whole._categories.update(one._categories)
             whole._exceptions.update(one._exceptions)
             whole._tokens.update(one._tokens)
-            if one._cost is not None:
-                whole._cost = (whole._cost or 0.0) + one._cost
+            whole._cost = known_cost((whole._cost, one._cost))
             whole._totals += one._totals
             whole._target += one._target
         return whole

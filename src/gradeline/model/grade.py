@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf, isfinite
 from numbers import Real
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gradeline.errors import Fault, Outcome
+from gradeline.errors import DataError, Fault, GraderError, Outcome, ProviderRefusedError, grade_policy
 from gradeline.model.response import ErrorInfo, Usage
-from gradeline.model.text import quote, quote_typed
+from gradeline.model.text import clean_text, exception_text, quote, quote_typed, user_traceback
 
 PASS_SCORE = 0.5
 """Default pass threshold."""
@@ -220,3 +220,25 @@ class Grade(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
 
 
 __all__ = ["PASS_SCORE", "ErrorInfo", "Fault", "Grade", "GradeResult", "Outcome", "valid_score"]
+
+
+ERROR_TYPES: Mapping[type[BaseException], str] = MappingProxyType(
+    {ProviderRefusedError: "refused", DataError: "bad_reply"}
+)
+"""The error type of each exception that may end a grader; a `GraderError` has its own, any other its class name."""
+_MAX_MESSAGE = 10_000
+
+
+def grader_error(error: BaseException) -> ErrorInfo:
+    """An exception of a grader or extractor as a record stores it, with a traceback if it is of the user's code."""
+    if isinstance(error, GraderError):
+        known: str | None = error.type
+    else:
+        known = next((name for kind, name in ERROR_TYPES.items() if isinstance(error, kind)), None)
+    error_type = type(error).__name__ if known is None else known
+    return ErrorInfo(
+        clean_text(error_type).text,
+        clean_text(exception_text(error)[:_MAX_MESSAGE]).text,
+        grade_policy(error_type).fault,
+        user_traceback(error) if known is None else None,
+    )

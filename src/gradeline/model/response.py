@@ -46,6 +46,12 @@ def usage_of_calls(parts: Iterable[Usage | None]) -> Usage | None:
     return None if total == Usage() else total
 
 
+def known_cost(costs: Iterable[float | None]) -> float | None:
+    """The sum of the known costs; None if no cost is known. A run reports this sum and the number of unknown costs."""
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if known else None
+
+
 def _total(parts: Sequence[_Number | None]) -> _Number | None:
     known = [part for part in parts if part is not None]
     return sum(known) if len(known) == len(parts) else None

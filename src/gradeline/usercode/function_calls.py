@@ -16,9 +16,7 @@ from gradeline.errors import (
     AgentError,
     BadReplyError,
     DataError,
-    GraderError,
     closest_match,
-    grade_policy,
     response_policy,
 )
 from gradeline.model import ErrorInfo, GradeResult, Response, Sample, Trajectory, Usage, clean_data, clean_text
@@ -371,14 +369,3 @@ def _definition_of(function: object) -> str:
         return ""
     file, line = definition_location(function)
     return f"{Path(file).name}:{line}"
-
-
-def grader_error(error: BaseException) -> ErrorInfo:
-    """An exception of a grader or extractor as a record stores it."""
-    error_type = error.type if isinstance(error, GraderError) else type(error).__name__
-    return ErrorInfo(
-        clean_text(error_type).text,
-        clean_text(exception_text(error)[:10_000]).text,
-        grade_policy(error_type).fault,
-        None if isinstance(error, GraderError) else user_traceback(error),
-    )

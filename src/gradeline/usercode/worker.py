@@ -27,9 +27,10 @@ from gradeline.model import (
     quote,
 )
 from gradeline.model.context import copy_response, copy_sample
+from gradeline.model.grade import grader_error
 from gradeline.parsing.isolation import trust_process
 from gradeline.usercode import protocol
-from gradeline.usercode.function_calls import Conversation, TargetFunction, call_grader, grader_error, validated_grade
+from gradeline.usercode.function_calls import Conversation, TargetFunction, call_grader, validated_grade
 from gradeline.usercode.loader import TARGET, CodeSpec, LoadedFunctions, Manifest, load
 from gradeline.usercode.output import OutputFile
 from gradeline.usercode.process_control import limit_worker
