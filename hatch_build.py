@@ -1,4 +1,4 @@
-"""Builds the web interface into wheels and source archives; who installs either needs no Node."""
+"""Builds the web interface into wheels and source archives, so that installing them does not require Node."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ _PAGE = Path("src/gradeline/web/index.html")
 
 
 class WebInterfaceHook(BuildHookInterface[Any]):
-    """An editable install has no page of its own: `make ui` builds it where the service looks for it."""
+    """Builds the web interface, except for editable installs, which use the output of `make ui`."""
 
     def dependencies(self) -> list[str]:
-        """Node as a wheel, where there is none on the PATH."""
-        maker = self._maker()
-        return [] if maker is None or maker.tools() is not None else [maker.NODE_WHEEL]
+        """Node as a wheel, if there is none on the PATH."""
+        ui_make = self._load_ui_make()
+        return [] if ui_make is None or ui_make.find_node() is not None else [ui_make.NODE_WHEEL]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 - the hook's signature
-        """Build it, unless it is there already: a source archive carries it."""
+        """Build the web interface; a source archive already contains it."""
         if version == "editable":
             return
-        maker = self._maker()
-        if maker is not None:
-            maker.npm("run", "build")
+        ui_make = self._load_ui_make()
+        if ui_make is not None:
+            ui_make.npm("run", "build")
         if not (Path(self.root) / _PAGE).is_file():
             raise SystemExit(f"{_PAGE} is missing: this is neither a checkout nor a source archive of gradeline")
 
-    def _maker(self) -> ModuleType | None:
+    def _load_ui_make(self) -> ModuleType | None:
         path = Path(self.root) / "ui" / "make.py"
         spec = spec_from_file_location("gradeline_ui_make", path) if path.is_file() else None
         if spec is None or spec.loader is None:

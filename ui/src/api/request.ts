@@ -19,7 +19,7 @@ export function apiUrl(path: string, query: Query = {}): string {
   return `api/${path}${text && `?${text}`}`;
 }
 
-/** Sends a request and returns the data of the envelope, or throws an `ApiFailure`. */
+/** Sends a request and returns the data of the envelope, or throws an `ApiError`. */
 export async function request<T>(method: string, path: string, options: RequestOptions = {}): Promise<T> {
   const response = await send(method, path, options);
   if (response.status === 204) return undefined as T;

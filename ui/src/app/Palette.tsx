@@ -4,7 +4,7 @@ import { useNavigate } from "react-router";
 import { api } from "../api/client.ts";
 import { useSession } from "../api/session.ts";
 import { Dialog } from "../components/Dialog.tsx";
-import { visibleText } from "../lib/visibleText.ts";
+import { runTitle } from "../lib/run.ts";
 import { navItemsFor } from "./navigation.ts";
 import { chooseTheme } from "./theme.ts";
 
@@ -97,7 +97,7 @@ function useCommands(): Command[] {
     }));
     const recent = (runs.data?.evaluations ?? []).map((run) => ({
       id: run.id,
-      title: `Run: ${visibleText(run.name ?? run.id)} (${run.status})`,
+      title: `Run: ${runTitle(run)} (${run.status})`,
       keywords: run.id,
       run: () => navigate(`/runs/${encodeURIComponent(run.id)}`),
     }));

@@ -4,8 +4,7 @@ import { Dialog } from "../components/Dialog.tsx";
 type Shortcuts = Record<string, () => void>;
 
 /**
- * The name of a key press: `j`, `/`, `?`, `Escape`, `mod+k`. With Alt there is none, so the browser's own shortcuts
- * keep working.
+ * The name of a key press: `j`, `/`, `?`, `Escape`, `mod+k`. Null with Alt, which is left to the browser.
  */
 export function keyName(event: Pick<KeyboardEvent, "key" | "ctrlKey" | "metaKey" | "altKey">): string | null {
   if ((event.ctrlKey || event.metaKey) && !event.altKey) return `mod+${event.key.toLowerCase()}`;

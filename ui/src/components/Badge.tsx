@@ -1,5 +1,6 @@
 import type { ReactNode } from "react";
-import type { Outcome, ResponseStatus, RunStatus } from "../api/types.ts";
+import type { Outcome, ResponseStatus, RunStatus, Score } from "../api/types.ts";
+import { formatScore } from "../lib/format.ts";
 import { visibleText } from "../lib/visibleText.ts";
 
 const TONES = {
@@ -59,6 +60,12 @@ export function OutcomeBadge({ outcome, score }: { outcome: Outcome; score?: str
       {score !== undefined && <span className="sr-only">{label}</span>}
     </Badge>
   );
+}
+
+/** The score of a grade, or its outcome if it has none. */
+export function ScoreBadge({ grade }: { grade: Pick<Score, "score_status" | "score_value"> }) {
+  const { score_status: outcome, score_value: value } = grade;
+  return <OutcomeBadge outcome={outcome} score={value === null ? outcome : formatScore(value)} />;
 }
 
 const RESPONSE_TONES: Record<ResponseStatus, Tone> = { success: "good", error: "open", timeout: "open" };

@@ -54,6 +54,19 @@ export function Dialog({ open, onClose, title, description, children, side = fal
   );
 }
 
+/** A titled part of a drawer. */
+export function DialogSection({ title, aside, children }: { title: string; aside?: ReactNode; children: ReactNode }) {
+  return (
+    <section className="min-w-0">
+      <h3 className="mb-1 flex flex-wrap items-center justify-between gap-2 text-sm font-semibold">
+        {title}
+        {aside}
+      </h3>
+      {children}
+    </section>
+  );
+}
+
 /** A dialog that asks for confirmation. */
 export function ConfirmDialog(props: {
   open: boolean;

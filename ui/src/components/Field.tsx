@@ -15,7 +15,7 @@ interface Props {
   }>;
 }
 
-/** A checkbox with its label beside it. */
+/** A checkbox with its label next to it. */
 export function CheckboxField({
   label,
   help,

@@ -1,6 +1,7 @@
 import type { ServerEvent } from "../api/events.ts";
 import type { Evaluation, Json, Progress, RunStatus, Summary } from "../api/types.ts";
 import { formatCount, formatPercent, formatRate, pluralize } from "./format.ts";
+import { visibleText } from "./visibleText.ts";
 
 const STATUSES: readonly string[] = ["pending", "running", "completed", "failed", "cancelled", "interrupted"];
 
@@ -53,6 +54,11 @@ function parseRecord(text: string): Record<string, Json> | null {
   } catch {
     return null;
   }
+}
+
+/** The name of a run, or the start of its id; safe for attributes and options. */
+export function runTitle(run: Evaluation): string {
+  return visibleText(run.name || run.id.slice(0, 8));
 }
 
 /** A short description of the run's target. */

@@ -1,16 +1,15 @@
 import { useQuery } from "@tanstack/react-query";
-import type { ReactNode } from "react";
 import { Link } from "react-router";
 import { resultId, resultIn } from "../../api/client.ts";
 import type { Comparison, ResultDetail } from "../../api/types.ts";
 import { useShortcuts } from "../../app/shortcuts.tsx";
-import { OutcomeBadge, ResponseBadge } from "../../components/Badge.tsx";
+import { ResponseBadge, ScoreBadge } from "../../components/Badge.tsx";
 import { Button } from "../../components/Button.tsx";
-import { Dialog } from "../../components/Dialog.tsx";
+import { Dialog, DialogSection } from "../../components/Dialog.tsx";
 import { DiffText } from "../../components/DiffText.tsx";
 import { ErrorNotice, Loading } from "../../components/Notice.tsx";
 import { SafeText, TextBlock } from "../../components/SafeText.tsx";
-import { formatCount, formatDuration, formatScore } from "../../lib/format.ts";
+import { formatCount, formatDuration } from "../../lib/format.ts";
 import { visibleText } from "../../lib/visibleText.ts";
 import { ChangeBadge } from "./CaseChanges.tsx";
 import { type CaseChange, changeFor, type ChangeState, type CompareState } from "./comparison.ts";
@@ -94,13 +93,13 @@ function BothSides({ comparison, state, onChange }: Omit<Props, "cases" | "repea
   const diffed = state.view === "diff" && texts.before !== null && texts.after !== null;
   return (
     <div className="flex flex-col gap-4">
-      <Part title="Input">
+      <DialogSection title="Input">
         <TextBlock text={either.test_case_input} label="Input" />
-      </Part>
+      </DialogSection>
       {either.test_case_expected !== null && (
-        <Part title="Expected output">
+        <DialogSection title="Expected output">
           <TextBlock text={either.test_case_expected} label="Expected output" />
-        </Part>
+        </DialogSection>
       )}
       {texts.before !== null && texts.after !== null && (
         <label className="flex items-center gap-1.5 text-sm">
@@ -114,9 +113,9 @@ function BothSides({ comparison, state, onChange }: Omit<Props, "cases" | "repea
       )}
       {diffed && texts.before === texts.after && <p className="text-sm text-muted">Both responses are identical.</p>}
       {diffed && texts.before !== null && texts.after !== null && (
-        <Part title="Changes from baseline to candidate">
+        <DialogSection title="Changes from baseline to candidate">
           <DiffText before={texts.before} after={texts.after} label="Changes from baseline to candidate" />
-        </Part>
+        </DialogSection>
       )}
       <div className="grid gap-4 lg:grid-cols-2">
         <Side title="Baseline" run={comparison.baseline_id} detail={before.data} withText={!diffed} />
@@ -139,14 +138,14 @@ function Side({
 }) {
   if (detail === null) {
     return (
-      <Part title={title}>
+      <DialogSection title={title}>
         <p className="text-sm text-muted">This case is not in this run. A missing case does not count as passed.</p>
-      </Part>
+      </DialogSection>
     );
   }
   const link = `/runs/${encodeURIComponent(run)}?row=${encodeURIComponent(detail.result_id)}`;
   return (
-    <Part
+    <DialogSection
       title={title}
       aside={
         <Link
@@ -172,10 +171,7 @@ function Side({
       <ul className="mt-2 flex flex-col gap-1 text-sm">
         {detail.scores.map((score) => (
           <li key={score.grader_id} className="flex flex-wrap items-baseline gap-2">
-            <OutcomeBadge
-              outcome={score.score_status}
-              score={score.score_value === null ? score.score_status : formatScore(score.score_value)}
-            />
+            <ScoreBadge grade={score} />
             <span className="font-medium">
               <SafeText text={score.grader_id} />
             </span>
@@ -183,18 +179,6 @@ function Side({
           </li>
         ))}
       </ul>
-    </Part>
-  );
-}
-
-function Part({ title, aside, children }: { title: string; aside?: ReactNode; children: ReactNode }) {
-  return (
-    <section className="min-w-0">
-      <h3 className="mb-1 flex flex-wrap items-center justify-between gap-2 text-sm font-semibold">
-        {title}
-        {aside}
-      </h3>
-      {children}
-    </section>
+    </DialogSection>
   );
 }

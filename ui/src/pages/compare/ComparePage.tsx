@@ -10,7 +10,7 @@ import { SafeText } from "../../components/SafeText.tsx";
 import { toast } from "../../components/toast.tsx";
 import { formatAgo, formatCount } from "../../lib/format.ts";
 import { usePageTitle } from "../../lib/hooks.ts";
-import { isInProgress } from "../../lib/run.ts";
+import { isInProgress, runTitle } from "../../lib/run.ts";
 import { useUrlState } from "../../lib/urlState.ts";
 import { visibleText } from "../../lib/visibleText.ts";
 import { CaseChanges } from "./CaseChanges.tsx";
@@ -151,7 +151,10 @@ function ComparisonResult({ state, onChange, baseline, candidate }: ComparisonRe
   if (found.error) return <ErrorNotice error={found.error} onRetry={() => void found.refetch()} />;
   if (found.isPending) return <Loading what="Comparing" />;
   const comparison = found.data;
-  const names = { baseline: runTitle(baseline), candidate: runTitle(candidate) };
+  const names = {
+    baseline: baseline ? runTitle(baseline) : "baseline",
+    candidate: candidate ? runTitle(candidate) : "candidate",
+  };
   const repeats = Math.max(baseline?.repeats ?? 1, candidate?.repeats ?? 1);
   return (
     <>
@@ -210,10 +213,6 @@ function RunChooser({ label, help, runs, chosen, current, onChoose }: RunChooser
       </select>
     </Field>
   );
-}
-
-function runTitle(run: Evaluation | undefined): string {
-  return run === undefined ? "run" : visibleText(run.name || run.id.slice(0, 8));
 }
 
 interface ComparabilityNoticeProps {

@@ -7,7 +7,7 @@ import { newIdempotencyKey } from "../../api/request.ts";
 import { Button } from "../../components/Button.tsx";
 import { CheckboxField, Field } from "../../components/Field.tsx";
 import { ErrorNotice } from "../../components/Notice.tsx";
-import { visibleText } from "../../lib/visibleText.ts";
+import { runTitle } from "../../lib/run.ts";
 import { AgentForm } from "./AgentForm.tsx";
 import { CaseChooser } from "./CaseChooser.tsx";
 import { agentKey, type Draft, runRequest, stopsEarly, validateDraft } from "./draft.ts";
@@ -182,7 +182,7 @@ function RunOptions({ draft, onChange, problems }: RunOptionsProps) {
           <option value="">No baseline</option>
           {runs.data?.evaluations.map((run) => (
             <option key={run.id} value={run.id}>
-              {visibleText(run.name ?? run.id)} · {run.id.slice(0, 8)}
+              {runTitle(run)} · {run.id.slice(0, 8)}
             </option>
           ))}
         </select>

@@ -12,7 +12,7 @@ export interface ChosenGrader {
 /** Request and response format of the agent, as typed. */
 export interface Mapping {
   method: string;
-  /** JSON texts. */
+  /** JSON, as text. */
   headers: string;
   request: string;
   /** JMESPath expressions; empty to detect. */

@@ -20,8 +20,8 @@ export function parseSuite(text: string): ParsedSuite {
 }
 
 /**
- * The graders of a run's suite with their options, as the form has them; null where the suite does not tell. Cases are not
- * read: there may be very many of them.
+ * The graders of a suite with their options, for the form; null if there are none. The dataset is not parsed, as it may
+ * be very large.
  */
 export function gradersInSuite(suite: string, known: readonly Grader[]): ChosenGrader[] | null {
   const head = suite.split(/^dataset:/m)[0] ?? "";

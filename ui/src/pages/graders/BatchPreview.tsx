@@ -1,11 +1,11 @@
 import { useMutation } from "@tanstack/react-query";
 import { graderApi } from "../../api/client.ts";
 import type { Outcome, PreviewGrader, Result, Score } from "../../api/types.ts";
-import { OutcomeBadge } from "../../components/Badge.tsx";
+import { ScoreBadge } from "../../components/Badge.tsx";
 import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/Notice.tsx";
 import { SafeText } from "../../components/SafeText.tsx";
-import { formatCount, formatScore } from "../../lib/format.ts";
+import { formatCount } from "../../lib/format.ts";
 
 const MAX_PREVIEWS = 10;
 const BATCH_SIZE = 4;
@@ -44,10 +44,7 @@ export function BatchPreview({ grader, run, samples, onOpen }: Props) {
                   className="flex w-full items-baseline gap-2 rounded px-1 py-1 text-start hover:bg-raised"
                   onClick={() => onOpen(index)}
                 >
-                  <OutcomeBadge
-                    outcome={graded.score_status}
-                    score={graded.score_value === null ? graded.score_status : formatScore(graded.score_value)}
-                  />
+                  <ScoreBadge grade={graded} />
                   <SafeText text={(sample.agent_response ?? "").slice(0, 200)} className="line-clamp-1" />
                 </button>
               </li>

@@ -8,7 +8,7 @@ import { ErrorNotice, Loading } from "../../components/Notice.tsx";
 import { TextBlock } from "../../components/SafeText.tsx";
 import { formatAgo, formatCount } from "../../lib/format.ts";
 import { useDebounced } from "../../lib/hooks.ts";
-import { visibleText } from "../../lib/visibleText.ts";
+import { runTitle } from "../../lib/run.ts";
 import { GraderCard } from "../run/GraderCard.tsx";
 import { BatchPreview } from "./BatchPreview.tsx";
 import type { ChangePreview, PreviewState } from "./families.ts";
@@ -62,8 +62,7 @@ export function PreviewPanel({ grader, callsModel, state, onChange }: Props) {
             >
               {runs.map((one) => (
                 <option key={one.id} value={one.id}>
-                  {visibleText(one.name || one.id.slice(0, 8))} · {formatCount(one.result_count)} results ·{" "}
-                  {formatAgo(one.started_at)}
+                  {runTitle(one)} · {formatCount(one.result_count)} results · {formatAgo(one.started_at)}
                 </option>
               ))}
             </select>

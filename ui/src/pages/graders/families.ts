@@ -37,7 +37,7 @@ export const LIST_STATE = {
   own: oneOf(["on", "off"] as const, "off"),
 };
 
-/** What a preview grades: the run, and which of its results; `texts` for words of one's own. */
+/** What a preview grades: a result of a run by its index `at`, or typed text. */
 const PREVIEW_STATE = { run: text(), at: integer(0), from: oneOf(["run", "text"] as const, "run") };
 
 export const GRADER_STATE = {

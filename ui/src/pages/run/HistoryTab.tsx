@@ -2,10 +2,10 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 import { api } from "../../api/client.ts";
 import type { CaseRun, Evaluation, ResultDetail } from "../../api/types.ts";
-import { OutcomeBadge, ResponseBadge } from "../../components/Badge.tsx";
+import { ResponseBadge, ScoreBadge } from "../../components/Badge.tsx";
 import { ErrorNotice, Loading } from "../../components/Notice.tsx";
 import { SafeText, TextBlock } from "../../components/SafeText.tsx";
-import { formatAgo, formatCount, formatScore } from "../../lib/format.ts";
+import { formatAgo, formatCount } from "../../lib/format.ts";
 
 const MAX_RUNS = 10;
 
@@ -67,10 +67,7 @@ function OtherRuns({ detail, run }: { detail: ResultDetail; run: Evaluation }) {
                   <span className="flex flex-wrap gap-1">
                     {result.scores.map((score) => (
                       <span key={score.grader_id} title={score.grader_name}>
-                        <OutcomeBadge
-                          outcome={score.score_status}
-                          score={score.score_value === null ? score.score_status : formatScore(score.score_value)}
-                        />
+                        <ScoreBadge grade={score} />
                       </span>
                     ))}
                   </span>

@@ -1,11 +1,11 @@
 import { useQuery } from "@tanstack/react-query";
-import { Fragment, type ReactNode } from "react";
+import { Fragment } from "react";
 import { api } from "../../api/client.ts";
 import type { Evaluation, ResultDetail } from "../../api/types.ts";
 import { useShortcuts } from "../../app/shortcuts.tsx";
 import { ResponseBadge } from "../../components/Badge.tsx";
 import { Button } from "../../components/Button.tsx";
-import { Dialog } from "../../components/Dialog.tsx";
+import { Dialog, DialogSection } from "../../components/Dialog.tsx";
 import { DiffText } from "../../components/DiffText.tsx";
 import { ErrorNotice, Loading } from "../../components/Notice.tsx";
 import { JsonBlock, SafeText, TextBlock } from "../../components/SafeText.tsx";
@@ -100,20 +100,20 @@ function Overview({ detail, state, onChange }: { detail: ResultDetail; state: Ru
   const diffed = state.diff === "on" && comparable;
   return (
     <div className="flex flex-col gap-4">
-      <Section title="Input">
+      <DialogSection title="Input">
         <TextBlock text={detail.test_case_input} label="Input" />
-      </Section>
+      </DialogSection>
       <div className={diffed ? "" : "grid gap-4 lg:grid-cols-2"}>
         {!diffed && (
-          <Section title="Expected output">
+          <DialogSection title="Expected output">
             {expected === null ? (
               <p className="text-sm text-muted">This case has no expected output.</p>
             ) : (
               <TextBlock text={expected} label="Expected output" />
             )}
-          </Section>
+          </DialogSection>
         )}
-        <Section
+        <DialogSection
           title={diffed ? "Response compared with expected output" : "Response"}
           aside={
             comparable && (
@@ -144,19 +144,19 @@ function Overview({ detail, state, onChange }: { detail: ResultDetail; state: Ru
               ` · ${formatCount(response.usage.input_tokens)} tokens in, ${formatCount(response.usage.output_tokens)} out · ${formatCost(response.usage.cost)}`}
             {response.cleaned && " · characters that cannot be stored were replaced"}
           </p>
-        </Section>
+        </DialogSection>
       </div>
       {response.error?.traceback && (
-        <Section title="Traceback">
+        <DialogSection title="Traceback">
           <TextBlock text={response.error.traceback} label="Traceback of the agent's code" />
-        </Section>
+        </DialogSection>
       )}
       {response.output && (
-        <Section title="Output">
+        <DialogSection title="Output">
           <TextBlock text={response.output} label="Output printed by the agent's code" />
-        </Section>
+        </DialogSection>
       )}
-      <Section title="Graders">
+      <DialogSection title="Graders">
         <div className="flex flex-col gap-2">
           {detail.scores.map((score) => (
             <Fragment key={`${detail.result_id} ${score.grader_id}`}>
@@ -170,7 +170,7 @@ function Overview({ detail, state, onChange }: { detail: ResultDetail; state: Ru
           ))}
           {detail.scores.length === 0 && <p className="text-sm text-muted">Not graded yet.</p>}
         </div>
-      </Section>
+      </DialogSection>
     </div>
   );
 }
@@ -178,16 +178,4 @@ function Overview({ detail, state, onChange }: { detail: ResultDetail; state: Ru
 /** The submission, unless it is the response text itself. */
 function ifDifferent(submission: string | undefined, answer: string | null): string | undefined {
   return submission === answer ? undefined : submission;
-}
-
-function Section({ title, aside, children }: { title: string; aside?: ReactNode; children: ReactNode }) {
-  return (
-    <section className="min-w-0">
-      <h3 className="mb-1 flex flex-wrap items-center justify-between gap-2 text-sm font-semibold">
-        {title}
-        {aside}
-      </h3>
-      {children}
-    </section>
-  );
 }

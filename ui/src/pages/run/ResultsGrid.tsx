@@ -3,11 +3,11 @@ import { useVirtualizer } from "@tanstack/react-virtual";
 import { useEffect, useMemo, useRef, useState } from "react";
 import type { Evaluation, Result, Score } from "../../api/types.ts";
 import { useShortcuts } from "../../app/shortcuts.tsx";
-import { OutcomeBadge, ResponseBadge } from "../../components/Badge.tsx";
+import { ResponseBadge, ScoreBadge } from "../../components/Badge.tsx";
 import { Button } from "../../components/Button.tsx";
 import { EmptyState } from "../../components/Notice.tsx";
 import { SafeText } from "../../components/SafeText.tsx";
-import { formatDuration, formatScore } from "../../lib/format.ts";
+import { formatDuration } from "../../lib/format.ts";
 import { useLocalStorage, useMediaQuery } from "../../lib/hooks.ts";
 import { isInProgress } from "../../lib/run.ts";
 import { visibleText } from "../../lib/visibleText.ts";
@@ -225,12 +225,11 @@ function ResponseCell({ result }: { result: Result }) {
   );
 }
 
-function GradeCell({ score: given }: { score: Score | undefined }) {
-  if (given === undefined) return <span className="text-muted">…</span>;
-  const shown = given.score_value === null ? given.score_status : formatScore(given.score_value);
+function GradeCell({ score }: { score: Score | undefined }) {
+  if (score === undefined) return <span className="text-muted">…</span>;
   return (
-    <span title={visibleText(given.rationale ?? given.error_message ?? "")}>
-      <OutcomeBadge outcome={given.score_status} score={shown} />
+    <span title={visibleText(score.rationale ?? score.error_message ?? "")}>
+      <ScoreBadge grade={score} />
     </span>
   );
 }

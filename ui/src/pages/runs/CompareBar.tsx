@@ -2,7 +2,7 @@ import { useQueries } from "@tanstack/react-query";
 import { api } from "../../api/client.ts";
 import type { Evaluation } from "../../api/types.ts";
 import { Button, LinkButton } from "../../components/Button.tsx";
-import { visibleText } from "../../lib/visibleText.ts";
+import { runTitle } from "../../lib/run.ts";
 
 interface Props {
   chosen: readonly string[];
@@ -35,7 +35,7 @@ export function CompareBar({ chosen, listed, onClear }: Props) {
         <b className="num">
           {chosen.length} of {PAIR}
         </b>{" "}
-        selected: {known.map((run) => visibleText(run.name || run.id.slice(0, 8))).join(" and ")}
+        selected: {known.map(runTitle).join(" and ")}
         {lost && <span className="text-warn"> One of them no longer exists.</span>}
       </span>
       {first && second ? (

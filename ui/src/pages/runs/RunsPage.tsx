@@ -11,9 +11,8 @@ import { SafeText } from "../../components/SafeText.tsx";
 import { SearchBox } from "../../components/SearchBox.tsx";
 import { formatAgo, formatCount, formatDateTime, formatElapsed, formatPercent, formatRate } from "../../lib/format.ts";
 import { usePageTitle } from "../../lib/hooks.ts";
-import { graderNames, isInProgress, targetName } from "../../lib/run.ts";
+import { graderNames, isInProgress, targetName, runTitle } from "../../lib/run.ts";
 import { integer, list, oneOf, text, useUrlState } from "../../lib/urlState.ts";
-import { visibleText } from "../../lib/visibleText.ts";
 import { CompareBar, PAIR, toggleRun } from "./CompareBar.tsx";
 
 const SIZE = 50;
@@ -175,7 +174,7 @@ function RunRow({ run, chosen, onToggle }: { run: Evaluation } & RunSelection) {
           <input
             type="checkbox"
             className="size-4"
-            aria-label={`Select ${visibleText(run.name || run.id.slice(0, 8))} for comparison`}
+            aria-label={`Select ${runTitle(run)} for comparison`}
             checked={isChosen}
             disabled={full}
             onChange={() => onToggle(run.id)}
