@@ -143,7 +143,7 @@ def test_a_refused_key_ends_the_run_and_a_right_one_resumes_it(folder: Path, pro
     run = ("run", "suite.yaml", "--model", "large", "--concurrency", "1")
     ran = gradeline(folder, *run, MODEL_KEY="sk-wrong-0123456789")
     assert (ran.code, len(provider.asked)) == (4, 1)
-    assert "refused it: 'Incorrect API key provided.' (HTTP 401); check the key, and what it may be used for" in ran.err
+    assert "refused it: 'Incorrect API key provided.' (HTTP 401); check the key and its permissions" in ran.err
     assert "sk-wrong" not in ran.err + ran.out
     resumed = gradeline(folder, "resume", "latest", "--json", MODEL_KEY=KEY)
     assert (resumed.code, resumed.json["summary"]["graders"]["right"]["mean"]) == (0, 1.0)

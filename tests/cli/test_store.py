@@ -105,7 +105,7 @@ def test_faults_end_with_one_and_are_named(store: str, tmp_path: Path) -> None:
     change(store, "UPDATE {}case_totals SET live = 9")
     ran = run(tmp_path, "check", "--store", store)
     assert ran.code == 1
-    assert ran.out.splitlines()[0] == "fault: case_totals has 9, and there are 2 rows"
+    assert ran.out.splitlines()[0] == "fault: case_totals has 9, but there are 2 rows"
     assert "1 faults in" in ran.out
 
 

@@ -426,7 +426,7 @@ class TestResources:
             (
                 "api_key_env",
                 "anthropic:claude needs a key; put a valid key into ANTHROPIC_API_KEY, in the environment or in .env"
-                " beside the suite",
+                " next to the suite",
             ),
         ]
 

@@ -324,7 +324,7 @@ class TestFaults:
     def test_every_faulty_line_is_named_at_once(self, tmp_path: Path) -> None:
         suite(tmp_path)
         faulty = [
-            ('{"sample_id": 1', "is no JSON"),
+            ('{"sample_id": 1', "is not JSON"),
             ("[]", "expected an object, got []"),
             ('{"trajectory": []}', "it has neither sample_id nor sample.id"),
             ('{"sample_id": true}', "it has neither sample_id nor"),

@@ -230,7 +230,7 @@ class TestRepliesWithoutAGrade:
             ({"score": 1.7, "rationale": "great"}, "has score 1.7, which is outside 0.0 to 1.0"),
             ({"score": "0.5"}, 'has score "0.5", which is not a JSON number from 0.0 to 1.0'),
             ({"score": True}, "has score true, which is not a JSON number"),
-            ('{"score": NaN}', "has NaN, which JSON does not have"),
+            ('{"score": NaN}', "has NaN, which is not JSON"),
             ("score=1", "holds no JSON object"),
             ("", "holds no JSON object"),
         ],

@@ -62,13 +62,13 @@ def test_a_sound_store_has_no_faults_and_its_rows_are_counted(store: SharedStora
 @pytest.mark.parametrize(
     ("statement", "fault"),
     [
-        ("DELETE FROM grades WHERE case_key = 'case-3'", r"grade_counts has 6 for '\w+', 'exact', 'pass', and there are 5 rows"),
+        ("DELETE FROM grades WHERE case_key = 'case-3'", r"grade_counts has 6 for '\w+', 'exact', 'pass', but there are 5 rows"),
         ("DELETE FROM samples WHERE case_key = 'case-2'", r"has a response to 'case-2' without its case"),
         ("UPDATE response_history SET run = 'lost' WHERE case_key = 'case-1' AND run IN (SELECT min(id) FROM runs WHERE name LIKE 'run%')", r"response_history has rows of the run 'lost'"),
         ("DELETE FROM responses WHERE case_key = 'case-4'", r"a grade of 'exact' without a response to 'case-4', repeat 0"),
         ("UPDATE responses SET response = '{\"text\":' WHERE case_key = 'case-5'", r"responses, run '\w+', case_key 'case-5', repeat 0: not a stored Response"),
-        ("DELETE FROM observations WHERE idempotency_key = 'k1'", r"observation_cases has 5 for 'f', 'b', 'exact', and there are 4 rows"),
-        ("UPDATE case_totals SET live = 7", r"case_totals has 7, and there are 2 rows"),
+        ("DELETE FROM observations WHERE idempotency_key = 'k1'", r"observation_cases has 5 for 'f', 'b', 'exact', but there are 4 rows"),
+        ("UPDATE case_totals SET live = 7", r"case_totals has 7, but there are 2 rows"),
     ],
 )  # fmt: skip
 def test_each_kind_of_damage_is_named(store: SharedStorage, url: str, statement: str, fault: str) -> None:

@@ -174,17 +174,17 @@ def test_a_copy_that_differs_is_not_stored(
 INTERRUPTED = """
 import os, signal, sys
 from gradeline.service.service import PARTS
-from gradeline.store import copying, open_storage
+from gradeline.store import backup, open_storage
 
-insert = copying._insert
+insert = backup._insert
 
 def killed(transaction, table, rows):
     if table.name == "grades":
         os.kill(os.getpid(), signal.SIGKILL)
     insert(transaction, table, rows)
 
-copying._insert = killed
-copying.copy_store(open_storage(sys.argv[1]).database, open_storage(sys.argv[2]).database, PARTS)
+backup._insert = killed
+backup.copy_store(open_storage(sys.argv[1]).database, open_storage(sys.argv[2]).database, PARTS)
 """
 
 
@@ -203,9 +203,9 @@ def test_a_copy_that_is_killed_leaves_an_empty_store_and_can_be_repeated(
 CTRL_C = """
 import os, signal, sys, time
 from gradeline.service.service import PARTS
-from gradeline.store import copying, open_storage
+from gradeline.store import backup, open_storage
 
-insert = copying._insert
+insert = backup._insert
 
 def interrupted(transaction, table, rows):
     if table.name == "grades":
@@ -213,9 +213,9 @@ def interrupted(transaction, table, rows):
         time.sleep(1)
     insert(transaction, table, rows)
 
-copying._insert = interrupted
+backup._insert = interrupted
 with open_storage(sys.argv[1]) as source, open_storage(sys.argv[2]) as destination:
-    copying.copy_store(source.database, destination.database, PARTS)
+    backup.copy_store(source.database, destination.database, PARTS)
 """
 
 
@@ -267,7 +267,7 @@ def test_rows_that_are_left_of_a_deleted_run_are_not_copied(urls: tuple[str, str
     source, destination = opened(urls[0]), opened(urls[1])
     # as a deletion that was killed after its first step leaves it
     if isinstance(source, SqliteStorage):
-        from gradeline.store.deletion import hide_run
+        from gradeline.store.maintenance import hide_run
 
         with source._pool.writing(foreign_keys=False) as connection:
             hide_run(connection, run)

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Sample, Storage
-from gradeline.store import PostgresStorage, Run, SqliteStorage, StoreError, deletion, open_storage
+from gradeline.store import PostgresStorage, Run, SqliteStorage, StoreError, maintenance, open_storage
 from gradeline.store.database import SharedStorage
-from gradeline.store.deletion import RECORD_TABLES
+from gradeline.store.maintenance import RECORD_TABLES
 from postgres_server import execute
 
 CASES, REPEATS = 30, 2
@@ -73,7 +73,7 @@ def rows_of(url: str, run: str) -> dict[str, int]:
 def test_a_deleted_run_leaves_nothing_and_others_as_they_were(
     store: SharedStorage, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deletion, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(maintenance, "ROWS_AT_ONCE", 7)
     run, other = filled(store), filled(store)
     before = rows_of(url, other), list(store.records(other)), store.counts(other)
     assert store.delete_run(run)
@@ -83,16 +83,16 @@ def test_a_deleted_run_leaves_nothing_and_others_as_they_were(
 
 
 def test_it_goes_in_transactions_of_a_bounded_size(store: SharedStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deletion, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(maintenance, "ROWS_AT_ONCE", 7)
     run = filled(store)
     left = [sum(rows_left(store, run))]
-    removed = deletion._remove_some
+    removed = maintenance._remove_some
 
     def noted(*arguments: object, **named: object) -> str | None:
         left.append(sum(rows_left(store, run)))
         return removed(*arguments, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(deletion, "_remove_some", noted)
+    monkeypatch.setattr(maintenance, "_remove_some", noted)
     store.delete_run(run)
     steps = [one - following for one, following in pairwise(left)]
     assert max(steps) <= 7 + REPEATS - 1
@@ -105,10 +105,10 @@ def rows_left(store: SharedStorage, run: str) -> list[int]:
 
 DELETING = """
 import os, signal, sys
-from gradeline.store import deletion, open_storage
+from gradeline.store import maintenance, open_storage
 
-deletion.ROWS_AT_ONCE = 7
-remove, left = deletion._remove_some, int(sys.argv[3])
+maintenance.ROWS_AT_ONCE = 7
+remove, left = maintenance._remove_some, int(sys.argv[3])
 
 def killed(*arguments, **named):
     global left
@@ -117,7 +117,7 @@ def killed(*arguments, **named):
     left -= 1
     return remove(*arguments, **named)
 
-deletion._remove_some = killed
+maintenance._remove_some = killed
 open_storage(sys.argv[1]).delete_run(sys.argv[2])
 """
 

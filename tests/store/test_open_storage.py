@@ -50,18 +50,18 @@ def test_memory() -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        (":memory:", "say memory://"),
-        ("sqlite:///:memory:", "say memory://"),
+        (":memory:", "write memory://"),
+        ("sqlite:///:memory:", "write memory://"),
         ("sqlite://", "needs a file: sqlite:///path"),
         (
             "sqlite://store.db",
-            "sqlite:// is no store; say sqlite:///path, a path, postgresql://host/database, or memory://",
+            "sqlite://; write sqlite:///path, a path, postgresql://host/database, or memory://",
         ),
-        ("sqlite:store.db", "names no store; say sqlite:///path"),
-        ("", "names no store; say sqlite:///path"),
-        ("mysql://me:secret@host/db", "mysql:// is no store; say sqlite:///path"),
-        ("memory://x", "memory:// is no store"),
-        ("postgresql://me:secret@host", "names no database; say postgresql://user@host:5432/database"),
+        ("sqlite:store.db", "; write sqlite:///path"),
+        ("", "; write sqlite:///path"),
+        ("mysql://me:secret@host/db", "mysql://; write sqlite:///path"),
+        ("memory://x", "invalid store memory://"),
+        ("postgresql://me:secret@host", "names no database; write postgresql://user@host:5432/database"),
         ("postgres://me:secret@host/", "names no database"),
     ],
 )

@@ -23,7 +23,7 @@ from gradeline.errors import ConfigError
 from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Sample
 from gradeline.model.observation import new_observation
 from gradeline.model.sample import TestCase
-from gradeline.store import PostgresStorage, Run, StoreError, deletion, open_storage, postgres_schema
+from gradeline.store import PostgresStorage, Run, StoreError, maintenance, open_storage, postgres_schema
 from gradeline.store.postgres_connections import PostgresConnectionPool, PostgresUrl, numbered, read_url, take_time
 from gradeline.store.postgres_records import (
     GRADE_COLUMNS,
@@ -109,13 +109,13 @@ class TestTheUrl:
     @pytest.mark.parametrize(
         ("url", "message"),
         [
-            ("postgresql://me:secret@host", "names no database; say postgresql://user@host:5432/database"),
-            ("postgresql://me:pa/secret@host/db", "cannot be read; write '@', ':'"),
-            ("postgresql://me:secret@secret@host/db", "cannot be read; write '@', ':'"),
-            ("postgresql://me:#secret@host/db", "cannot be read; write '@', ':'"),
-            ("postgresql://host:secret/db", "cannot be read; write '@', ':'"),
-            ("postgresql://host/db?secret", "cannot be read; write '@', ':'"),
-            ("postgresql://host/db?sslmode=secret", "an option in the URL of postgresql://host/db is wrong"),
+            ("postgresql://me:secret@host", "names no database; write postgresql://user@host:5432/database"),
+            ("postgresql://me:pa/secret@host/db", "cannot be parsed; write '@', ':'"),
+            ("postgresql://me:secret@secret@host/db", "cannot be parsed; write '@', ':'"),
+            ("postgresql://me:#secret@host/db", "cannot be parsed; write '@', ':'"),
+            ("postgresql://host:secret/db", "cannot be parsed; write '@', ':'"),
+            ("postgresql://host/db?secret", "cannot be parsed; write '@', ':'"),
+            ("postgresql://host/db?sslmode=secret", "invalid option in the URL of postgresql://host/db"),
         ],
     )
     def test_a_wrong_one_is_told_without_being_shown(self, url: str, message: str) -> None:
@@ -143,14 +143,14 @@ class TestTheUrl:
             open_storage(f"postgresql://me:secret@db/evals?{option}")
 
     def test_a_server_that_is_not_there(self, tmp_path: Path) -> None:
-        with pytest.raises(StoreError, match="cannot be reached; see that the server runs") as caught:
+        with pytest.raises(StoreError, match="cannot be reached; check that the server runs") as caught:
             PostgresStorage(f"postgresql://me:secret@/db?host={tmp_path}")
         assert caught.value.retryable
         assert "secret" not in str(caught.value)
 
     def test_a_database_that_is_not_there(self, postgres_url: str) -> None:
         name = postgres_url.partition("?")[0].rpartition("/")[2]
-        with pytest.raises(StoreError, match="is not there; make the database with: createdb") as caught:
+        with pytest.raises(StoreError, match="does not exist; create the database with: createdb") as caught:
             PostgresStorage(postgres_url.replace(f"/{name}", "/nowhere"))
         assert not caught.value.retryable
 
@@ -234,8 +234,8 @@ class TestTheDatabase:
             (RECORD, ("r", "c1", 0, "r"), {"samples_pkey", RESPONSES, GRADES, "runs_id_key"}),
             (SAMPLE_PAGE, ("r", 700, "c", 50), {"samples_run_position_case_key_key"}),
             ("SELECT status, count FROM response_counts WHERE run = $1", ("r",), {"response_shares_pkey"}),
-            (numbered(deletion._NEXT["grades"]), ("r", "c5", 10), {GRADES}),
-            (numbered(deletion._DELETE["responses"]), ("r", "c5", "c6"), {RESPONSES}),
+            (numbered(maintenance._NEXT["grades"]), ("r", "c5", 10), {GRADES}),
+            (numbered(maintenance._DELETE["responses"]), ("r", "c5", "c6"), {RESPONSES}),
         ],
     )
     def test_what_is_read_often_is_found_by_an_index(
@@ -366,7 +366,7 @@ class TestTheDatabase:
             "os.waitpid(child, 0); assert store.list_runs() == []\n"
         )
         done = subprocess.run([sys.executable, "-c", script, postgres_url], check=True, capture_output=True, text=True)
-        assert "was opened by the process that this one was forked from; open it anew" in done.stdout
+        assert "was opened by the parent process of this one; open it again" in done.stdout
 
     def test_an_unclosed_store_does_not_hold_up_the_end(self, postgres_url: str) -> None:
         script = (
@@ -447,7 +447,7 @@ class TestMigrations:
     def test_a_newer_store_is_refused(self, postgres_url: str) -> None:
         PostgresStorage(postgres_url).close()
         execute(postgres_url, "UPDATE gradeline.schema_version SET version = version + 1")
-        with pytest.raises(StoreError, match=r"was written by a newer gradeline .*; upgrade with"):
+        with pytest.raises(StoreError, match=r"was written by a newer gradeline, .*; upgrade with"):
             PostgresStorage(postgres_url)
 
     def test_the_schema_of_another_program_is_refused(self, postgres_url: str) -> None:
@@ -509,7 +509,7 @@ class TestALostServer:
             run = storage.save_run(Run(name="n", suite="s"))
             postgres_server.halt()
             for act in (storage.list_runs, lambda: put(storage, run, 1)):
-                with pytest.raises(StoreError, match="cannot be reached; see that the server runs") as caught:
+                with pytest.raises(StoreError, match="cannot be reached; check that the server runs") as caught:
                     act()
                 assert caught.value.retryable
             postgres_server.start()
@@ -585,7 +585,7 @@ class TestALostServer:
     def test_a_server_that_does_not_answer_in_time(self, postgres_url: str) -> None:
         with (
             PostgresStorage(postgres_url, retry_seconds=0) as store,
-            pytest.raises(StoreError, match="did not answer in time; see how busy it is") as caught,
+            pytest.raises(StoreError, match="did not answer in time; check its load") as caught,
         ):
             store._pool.write(lambda connection: connection.execute("SELECT pg_sleep(60)", timeout=0.05))
         assert caught.value.retryable
@@ -652,7 +652,7 @@ class TestAServerWithFewConnections:
     def test_whoever_finds_none_free_is_told_what_to_do(self, server: Server) -> None:
         async def act() -> None:
             others = await self._taken(server.url, 4)
-            with pytest.raises(StoreError, match=r"has no connection free; .* \?pool_size=2 in the URL") as told:
+            with pytest.raises(StoreError, match=r"has no free connection; .* \?pool_size=2 in the URL") as told:
                 await asyncio.to_thread(PostgresStorage, server.url)
             assert told.value.retryable
             await others.pop().close()

@@ -178,7 +178,7 @@ class TestMigrations:
     def test_a_newer_store_is_refused(self, path: Path) -> None:
         SqliteStorage(path).close()
         query(path, f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
-        with pytest.raises(StoreError, match=rf"{path} was written by a newer gradeline .*; upgrade with"):
+        with pytest.raises(StoreError, match=rf"{path} was written by a newer gradeline, .*; upgrade with"):
             SqliteStorage(path)
 
 

@@ -197,7 +197,7 @@ class TestRuns:
     def test_unknown_runs(self, store: Storage) -> None:
         assert (store.get_run("nope"), store.delete_run("nope")) == (None, False)
         for act in (store.update_run, store.records, store.keys_of, store.counts):
-            with pytest.raises(ConfigError, match="no run 'nope'; the store holds no runs yet"):
+            with pytest.raises(ConfigError, match="no run 'nope'; the store has no runs yet"):
                 act("nope")
 
     def test_pages_hold_every_run_once_and_the_newest_first(self, store: Storage) -> None:
@@ -254,7 +254,7 @@ class TestFindingARun:
     def test_several_are_listed(self, store: Storage, ids: list[str]) -> None:
         with pytest.raises(ConfigError, match=r"'twice' is the name of several .* bb33 \(twice\), aa22 \(twice\)"):
             store.find_run("twice")
-        with pytest.raises(ConfigError, match=r"'a' begins the id of several runs; name one by its id: aa22 .*, aa11 "):
+        with pytest.raises(ConfigError, match=r"'a' is a prefix of the IDs of several runs; use the ID of one: aa22 .*, aa11 "):
             store.find_run("a")
 
     @pytest.mark.parametrize("wanted", ["zz", "", "latest~5", "latest~", "%", "a_11"])
@@ -323,7 +323,7 @@ class TestRecords:
         for place in (0, 1, 350, 699):
             key = ResponseKey(run, everything[place].case, everything[place].repeat)
             assert list(store.records(run, after=key)) == everything[place + 1 :]
-        with pytest.raises(ConfigError, match="has no case 'nope' to go on from"):
+        with pytest.raises(ConfigError, match="has no case 'nope' to continue after"):
             store.records(run, after=ResponseKey(run, "nope"))
 
     def test_an_iterator_may_go_from_thread_to_thread(self, store: Storage) -> None:
@@ -426,7 +426,7 @@ class TestRecords:
             lambda: store.put_samples("nope", [sample(1)]),
         ]
         for act in acts:
-            with pytest.raises(StoreError, match="no run 'nope' in the store: save_run"):
+            with pytest.raises(StoreError, match="no run 'nope' in the store: call save_run"):
                 act()
         assert (store.get_sample("nope", "1"), store.get_response(ResponseKey("nope", "1"))) == (None, None)
 
@@ -723,7 +723,7 @@ class TestGroupCommit:
         gate.open.set()
         writer = Writer(gate)
         asyncio.run(writer.flush())
-        with pytest.raises(RuntimeError, match="serves the event loop of its first call"):
+        with pytest.raises(RuntimeError, match="belongs to the event loop of its first call"):
             asyncio.run(writer.flush())
 
 

@@ -17,7 +17,7 @@ import pytest
 from gradeline.errors import Outcome, StoreError
 from gradeline.model import Grade, Response, ResponseKey, Sample
 from gradeline.store.rows import RecordRow, ResponseRow
-from gradeline.store.writer import POSTED_ROWS, POSTED_SECONDS, QUICK_SECONDS, QUIET_SECONDS, Writer
+from gradeline.store.writer import IDLE_SECONDS, POSTED_ROWS, POSTED_SECONDS, QUICK_SECONDS, Writer
 
 GRADED = {"exact": ("yes", Grade("exact_match", "f", Outcome.PASS, 1.0, True))}
 
@@ -33,7 +33,7 @@ def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]
 def count_time_by_turns() -> AbstractContextManager[object]:
     """The loop's clock moves on whenever it is read: a machine that is busy makes no quiet moment."""
     ticks = count()
-    return patch.object(asyncio.get_running_loop(), "time", lambda: next(ticks) * QUIET_SECONDS / 100)
+    return patch.object(asyncio.get_running_loop(), "time", lambda: next(ticks) * IDLE_SECONDS / 100)
 
 
 class Commits:
@@ -227,7 +227,7 @@ class Here:
         self.now += self.seconds
         return [None] * len(rows)
 
-    def commit_now(self, rows: Sequence[RecordRow]) -> list[StoreError | None] | None:
+    def try_commit(self, rows: Sequence[RecordRow]) -> list[StoreError | None] | None:
         return None if self.others_write else self.commit(rows)
 
 
@@ -235,7 +235,7 @@ class Here:
 async def test_quick_commits_are_done_where_they_are_asked_for() -> None:
     here = Here()
     with patch("gradeline.store.writer.perf_counter", here.clock):
-        async with Writer(here.commit, here.commit_now) as writer:
+        async with Writer(here.commit, here.try_commit) as writer:
             for number in range(3):
                 await put(writer, str(number))
             await writer.post_grades(ResponseKey("run", "1"), GRADED)
@@ -247,7 +247,7 @@ async def test_quick_commits_are_done_where_they_are_asked_for() -> None:
 async def test_a_slow_disk_has_a_thread_until_it_is_quick_again() -> None:
     here = Here()
     with patch("gradeline.store.writer.perf_counter", here.clock):
-        async with Writer(here.commit, here.commit_now) as writer:
+        async with Writer(here.commit, here.try_commit) as writer:
             here.seconds = 2 * QUICK_SECONDS
             await put(writer, "slow")
             here.seconds = 0.0
@@ -260,7 +260,7 @@ async def test_a_slow_disk_has_a_thread_until_it_is_quick_again() -> None:
 async def test_the_loop_goes_on_while_somebody_else_writes() -> None:
     here = Here()
     here.others_write = True
-    async with Writer(here.commit, here.commit_now) as writer:
+    async with Writer(here.commit, here.try_commit) as writer:
         await put(writer, "1")
     assert here.done == ["in a thread"]
 

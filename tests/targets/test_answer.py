@@ -17,7 +17,7 @@ from gradeline.targets.answer import (
     ParsedAnswer,
     ResponseMap,
     decode,
-    is_true,
+    is_truthy,
     parse,
     response_of,
 )
@@ -83,12 +83,12 @@ def test_a_body_is_text_in_a_charset_that_is_known(body: bytes, content_type: st
 
 @pytest.mark.parametrize("value", [0, 0.0, True, "x", [None], {"a": None}])
 def test_what_jmespath_takes_for_true(value: object) -> None:
-    assert is_true(value)
+    assert is_truthy(value)
 
 
 @pytest.mark.parametrize("value", [None, False, "", [], {}])
 def test_what_jmespath_takes_for_false(value: object) -> None:
-    assert not is_true(value)
+    assert not is_truthy(value)
 
 
 def test_a_stream_of_very_many_calls_is_read_in_linear_time() -> None:

@@ -283,7 +283,7 @@ class TestTemplates:
     def test_what_a_sample_lacks_is_known_before_anything_is_sent(self) -> None:
         target = create("openai", {"model": "m", "system": "Be {{metadata.tone}}."})
         [problem] = target.problems_with(PARIS)
-        assert problem.message == ("case 'fr' has no metadata 'tone', which {{metadata.tone}} asks for; it has none")
+        assert problem.message == ("case 'fr' has no metadata 'tone', which {{metadata.tone}} requires; it has none")
         assert target.problems_with(Sample(id=1, input="x", metadata={"tone": "kind"})) == []
         [problem] = create("openai", {"model": "m"}).problems_with(Sample(id=1, input=[]))
         assert problem.message == "case '1' has an empty list; write at least one turn"
@@ -301,21 +301,21 @@ class TestTemplates:
         asked = "{{input}}, {{id}}, {{model}}, {{metadata.x}}"
         assert found == {
             "config.timeout": "expected float > 0.0, got 0",
-            "config.prompt": "a message of the user holds {{input}} already, and is the question; leave one out",
+            "config.prompt": "conflicts with the user message that contains {{input}} and so is the question; keep one of them",
             "config.messages[0].content": f"unknown placeholder {{{{x}}}}; use one of {asked}",
             "config.headers.X-Id": "{{id}} is not filled in here, only in prompt, system and messages",
             "config.params.user": "{{id}} is not filled in here, only in prompt, system and messages",
             "config.params.temperature": "temperature is an option of the target itself; write it there",
             "config.base_url": "'localhost:8000' must begin with http:// or https://; write http://localhost:8000",
             "config.tools[1].name": "there are two tools named 'a'",
-            "config.tools[2].name": "a tool has a name, got None",
+            "config.tools[2].name": "a tool needs a name, got None",
             "config.tools[2].parameters": "expected a JSON Schema, got 3",
             "config.tools[2].colour": "unknown key; a tool has name, description and parameters",
         }
 
     def test_a_prompt_that_asks_every_case_the_same_is_refused(self) -> None:
         assert problems_of(prompt="Translate {input}") == {
-            "config.prompt": "every case would be asked the same; write {{input}} where its input goes"
+            "config.prompt": "every case would get the same question; write {{input}} where its input goes"
         }
 
 
@@ -478,7 +478,7 @@ class TestHowAnAnswerEnded:
             )
         )
         assert caplog.messages == [
-            f"target {kind}, model 'm': the answer to case 'fr' ended with {remark}; it is graded as it is"
+            f"target {kind}, model 'm': the answer to case 'fr' ended with {remark}; it is graded anyway"
         ]
 
     def test_what_a_model_does_not_take_is_said_once(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -518,9 +518,9 @@ class TestFailures:
         told = Told({"error": {"message": f"Incorrect API key provided: {KEY}"}}, 401)
         assert refusal(told, api_key=KEY) == (
             "openai: api_key: URL refused it: 'Incorrect API key provided: ***' (HTTP 401);"
-            " check the key, and what it may be used for"
+            " check the key and its permissions"
         )
-        assert "no key was sent: a base_url gets none but the target's own; write api_key: ${NAME}" in refusal(told)
+        assert "no key was sent: with a base_url only the target's own key is; write api_key: ${NAME}" in refusal(told)
 
     def test_geminis_invalid_key_is_a_bad_request(self) -> None:
         details = [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}]
@@ -560,7 +560,7 @@ class TestFailures:
     )
     def test_a_used_up_account(self, kind: str, status: int, error: dict[str, Any]) -> None:
         assert refusal(Told({"type": "error", "error": error}, status), kind) == (
-            f"{kind}: the account is used up; URL says '{error['message']}' (HTTP {status}); top it up, or wait"
+            f"{kind}: the account is used up; URL answered '{error['message']}' (HTTP {status}); top it up, or wait"
         )
 
 
@@ -578,7 +578,7 @@ class TestOpening:
     def test_a_missing_key_and_a_missing_model_are_told_together(self) -> None:
         assert self.fault("gemini", {}) == (
             "gemini: "
-            "\n  model: is required: name the model that answers, or several in models"
+            "\n  model: is required: name the model, or several in models"
             "\n  api_key: gemini requires a key; set GEMINI_API_KEY or GOOGLE_API_KEY, or pass api_key"
         )
 

@@ -172,7 +172,7 @@ def test_missing_metadata_is_a_fault_of_the_case_that_can_be_known_before() -> N
     target = create("http", {"url": "http://127.0.0.1/", "request": {"x": "{{metadata.who}}"}})
     sample = Sample(id="c1", input="x", metadata={"whom": 1})
     [problem] = target.problems_with(sample)
-    assert problem.message == "case 'c1' has no metadata 'who', which {{metadata.who}} asks for; it has whom"
+    assert problem.message == "case 'c1' has no metadata 'who', which {{metadata.who}} requires; it has whom"
     assert target.problems_with(Sample(id=1, input="x", metadata={"who": None})) == []
     with pytest.raises(ConfigError):
         asyncio.run(target.respond(sample))
@@ -485,7 +485,7 @@ def test_a_trajectory_whose_messages_have_only_parts_is_refused() -> None:
     step = {"role": "model", "parts": [{"functionCall": {"name": "look"}}]}
     response, _ = talk(says({"text": "x", "all": [step]}), response={"trajectory": "all"})
     assert response.error is not None
-    assert "has parts and no content" in response.error.message
+    assert "has parts but no content" in response.error.message
 
 
 def test_a_trajectory_is_cut_into_turns_by_the_messages_of_the_user() -> None:

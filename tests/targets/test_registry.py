@@ -9,7 +9,7 @@ import pytest
 
 from gradeline.errors import RESPONSE_POLICY, AgentError, ConfigError, UnknownNameError
 from gradeline.model import Response, Sample, Target, described
-from gradeline.targets import DeclaredTarget, Rate, TargetConfig, create, registry
+from gradeline.targets import DeclaredTarget, RateLimit, TargetConfig, create, registry
 
 
 class FixedConfig(TargetConfig, frozen=True):
@@ -77,9 +77,9 @@ def test_text_is_cleaned_and_capped() -> None:
 
 def test_limits_are_plain_options_outside_the_fingerprint() -> None:
     target = FixedTarget({"concurrency": 3, "rate": {"calls": 60, "per": "minute"}})
-    assert (target.options.concurrency, target.options.rate) == (3, Rate(calls=60, per="minute"))
+    assert (target.options.concurrency, target.options.rate) == (3, RateLimit(calls=60, per="minute"))
     assert target.fingerprint == FixedTarget().fingerprint
-    assert [Rate(calls=1).seconds, Rate(calls=1, per="hour").seconds, Rate(calls=1, per=2.5).seconds] == [1, 3600, 2.5]
+    assert [RateLimit(calls=1).seconds, RateLimit(calls=1, per="hour").seconds, RateLimit(calls=1, per=2.5).seconds] == [1, 3600, 2.5]
 
 
 @pytest.mark.parametrize(

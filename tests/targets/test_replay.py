@@ -160,7 +160,7 @@ class TestResultsOfLetta:
 
     def test_refuse_another_question(self, home: Path) -> None:
         with pytest.raises(
-            ConfigError, match=r"case '1': input: the dataset asks 'Why\?', but .* 'Capital of France\?'"
+            ConfigError, match=r"case '1': input: the input of the dataset is 'Why\?', but .* 'Capital of France\?'"
         ):
             self.ask(home, Sample(id=1, input="Why?"))
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradeline.model import Sample
-from gradeline.targets.template import JsonAroundInput, Scope, fill, write_json
+from gradeline.targets.template import JsonAroundInput, PlaceholderValues, fill, write_json
 
 TEXTS = st.text(st.characters(), max_size=20)
 LEAVES = st.one_of(
@@ -24,14 +24,14 @@ TREES = st.recursive(
 
 
 def asked(tree: object, turn: str, model: str | None) -> bytes:
-    return write_json(fill(tree, Scope(Sample(id="1", input=turn), turn, model=model))).encode()
+    return write_json(fill(tree, PlaceholderValues(Sample(id="1", input=turn), turn, model=model))).encode()
 
 
 @given(tree=TREES, turn=TEXTS, model=st.one_of(st.none(), TEXTS))
 def test_json_written_around_the_input_is_that_of_the_filled_tree(tree: Any, turn: str, model: str | None) -> None:
     around = JsonAroundInput.of({"body": tree}, model)
     assert around is not None
-    assert around.written(turn) == asked({"body": tree}, turn, model)
+    assert around.fill(turn) == asked({"body": tree}, turn, model)
 
 
 @pytest.mark.parametrize("turn", ["", '"\\', "{{input}}", "\ude00 \ud83d", "\x00\u2028é😀"])
@@ -39,7 +39,7 @@ def test_any_input_is_escaped_in_its_place(turn: str) -> None:
     tree = {"whole": "{{input}}", "part": ["\ud83d{{input}}!"], "{{input}}": 1}
     around = JsonAroundInput.of(tree, None)
     assert around is not None
-    assert around.written(turn) == asked(tree, turn, None)
+    assert around.fill(turn) == asked(tree, turn, None)
 
 
 @pytest.mark.parametrize("leaf", ["{{id}}", "of {{metadata.town}}", "{{session}}", float("nan"), {1, 2}])

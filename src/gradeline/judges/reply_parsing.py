@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
@@ -19,7 +18,7 @@ from gradeline.errors import ConfigError, NeedsIsolationError, Problem, TooLarge
 from gradeline.model.llm import LLMResponse
 from gradeline.model.response import Usage
 from gradeline.model.text import clean_text, quote
-from gradeline.parsing.json_text import json_key
+from gradeline.parsing.json_text import JsonDefectError, json_key, strict_decoder
 from gradeline.parsing.patterns import Pattern, PatternError, compile_pattern, matches
 
 MAX_NOTES = 10_000
@@ -220,33 +219,8 @@ class PatternReply:
         return number
 
 
-class _FlawError(ValueError):
-    """A defect that the JSON decoder accepts: duplicate keys, NaN, infinite numbers."""
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    data = dict(pairs)
-    if len(data) < len(pairs):
-        twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise _FlawError(f"a duplicate key {quote(twice, 40)}")
-    return data
-
-
-def _no_constant(name: str) -> float:
-    raise _FlawError(f"{name}, which JSON does not have")
-
-
-def _finite(number: str) -> float:
-    value = float(number)
-    if not isfinite(value):
-        raise _FlawError(f"{quote(number, 40)}, which is too large a number")
-    return value
-
-
 # Not strict: a raw line break in the notes is unambiguous.
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_pairs, parse_constant=_no_constant, parse_float=_finite, strict=False
-)  # fmt: skip
+_DECODER = strict_decoder(strict=False)
 
 
 def _object_at(text: str, start: int) -> tuple[dict[str, Any] | None, int]:
@@ -255,8 +229,8 @@ def _object_at(text: str, start: int) -> tuple[dict[str, Any] | None, int]:
         data, end = _DECODER.raw_decode(text, start)
     except json.JSONDecodeError as error:
         return None, _end_of_prose(text, start, error)
-    except _FlawError as flaw:
-        raise _invalid(f"has {flaw}", text) from None
+    except JsonDefectError as defect:
+        raise _invalid(f"has {defect}", text) from None
     except (ValueError, RecursionError):  # an integer of thousands of digits; nesting
         raise _invalid("has a number too long or an object nested too deeply", text) from None
     if _IN_A_LIST.search(text[max(0, start - 20) : start]):

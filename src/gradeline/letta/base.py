@@ -22,8 +22,7 @@ from gradeline.model import Config, Response, Sample, Trajectory, Turn, describe
 from gradeline.model.config import Reader
 from gradeline.model.fingerprint import fingerprint
 from gradeline.model.response import Usage
-from gradeline.targets.answer_values import bad_response
-from gradeline.targets.base import HIDDEN, NetworkTarget, TargetConfig, hide, spellings
+from gradeline.targets.base import HIDDEN, NetworkTarget, TargetConfig, hide, json_spellings
 from gradeline.usercode.agent_factories import (
     AGENT_FACTORY,
     CLIENT_PACKAGE,
@@ -208,7 +207,7 @@ class LettaTarget(NetworkTarget[C]):
 
     @cached_property
     def hidden(self) -> frozenset[str]:
-        return spellings([*self.secrets, *(key for key in self.credentials if len(key) >= SHORTEST_SECRET)])
+        return json_spellings([*self.secrets, *(key for key in self.credentials if len(key) >= SHORTEST_SECRET)])
 
     @property
     def credentials(self) -> set[str]:
@@ -348,14 +347,6 @@ class LettaTarget(NetworkTarget[C]):
         made = msgspec.json.decode(result.text, type=CreatedAgent)
         attempt.agent, attempt.created = made.agent_id, True
         return msgspec.structs.replace(sample, input=made.input, extra_vars=made.extra_vars)
-
-
-def questions(sample: Sample) -> Sequence[str]:
-    """The messages of a sample, in order; `AgentError` if there are none."""
-    turns = [sample.input] if isinstance(sample.input, str) else list(sample.input)
-    if not turns:
-        raise bad_response("the sample has no message to send")
-    return turns
 
 
 def worth_repeating(error: AgentError) -> bool:

@@ -31,7 +31,7 @@ from gradeline.letta.server import ENDING, AgentFile, AgentReply, Deadline, Lett
 from gradeline.model import Config, GradeContext, GradeResult, MeteredResult, Sample, described, fingerprint, quote
 from gradeline.model.config import canonical_options
 from gradeline.model.response import Usage, total_usage
-from gradeline.targets.base import hide, spellings
+from gradeline.targets.base import hide, json_spellings
 
 if TYPE_CHECKING:
     from gradeline.adapters.transport import TransportPool
@@ -237,7 +237,7 @@ class LettaJudge(JudgeGrader[LettaJudgeConfig]):
     @cached_property
     def _hidden(self) -> frozenset[str]:
         key = self.connection.api_key or ""
-        return spellings([key] if len(key) >= SHORTEST_SECRET else [])
+        return json_spellings([key] if len(key) >= SHORTEST_SECRET else [])
 
     @cached_property
     def _transports(self) -> TransportPool:

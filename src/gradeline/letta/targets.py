@@ -11,14 +11,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from gradeline.errors import AgentError, Problem
-from gradeline.letta.base import AgentAttempt, LettaConfig, LettaTarget, questions
+from gradeline.errors import AgentError, ConfigError, Problem
+from gradeline.letta.base import AgentAttempt, LettaConfig, LettaTarget
 from gradeline.letta.server import ENDING, AgentFile, Deadline
 from gradeline.model import Message, Sample, Trajectory, clean_text, described, quote
 from gradeline.targets.answer import parse
 from gradeline.targets.answer_values import bad_response
 from gradeline.targets.base import tail
 from gradeline.targets.command import Program, run_program
+from gradeline.targets.template import input_turns
 from gradeline.usercode.process_control import exit_description
 
 _MAX_LINE = 16_000_000
@@ -170,10 +171,11 @@ class LettaCodeTarget(LettaTarget[LettaCodeConfig]):
             yield Problem("skills_dir", f"{self.folder / self.options.skills_dir} is not a folder")
 
     def problems_with(self, sample: Sample) -> list[Problem]:
-        if sample.input == []:
-            return [Problem("input", f"case {sample.case_key!r} has an empty list; write at least one turn")]
         try:
+            input_turns(sample)
             _environment(sample)
+        except ConfigError as error:
+            return list(error.problems)
         except AgentError as error:
             return [Problem("extra_vars.env", f"case {sample.case_key!r}: {error}")]
         return []
@@ -249,7 +251,7 @@ class LettaCodeTarget(LettaTarget[LettaCodeConfig]):
         ]
 
     def _prompt(self, sample: Sample) -> str:
-        return "\n".join(questions(sample)).replace("{pwd}", self._working_folder().as_posix())
+        return "\n".join(input_turns(sample)).replace("{pwd}", self._working_folder().as_posix())
 
     def _working_folder(self) -> Path:
         folder = self.folder / (self.options.working_dir or "")
@@ -369,8 +371,10 @@ class LettaAgentTarget(LettaTarget[LettaAgentConfig]):
             yield from self._file.problems()
 
     def problems_with(self, sample: Sample) -> list[Problem]:
-        if sample.input == []:
-            return [Problem("input", f"case {sample.case_key!r} has an empty list; write at least one turn")]
+        try:
+            input_turns(sample)
+        except ConfigError as error:
+            return list(error.problems)
         return []
 
     async def ask(self, sample: Sample, attempt: AgentAttempt) -> None:
@@ -378,7 +382,7 @@ class LettaAgentTarget(LettaTarget[LettaAgentConfig]):
         agent = attempt.agent or ""
         if self.model is not None:
             await self.server.set_model(agent, self.model, attempt.deadline)
-        for question in questions(sample):
+        for question in input_turns(sample):
             reply = await self.server.send(agent, question, attempt.deadline)
             turn = reply.turn
             if not turn or turn[0].role != "user":

@@ -148,7 +148,7 @@ class Storage(Protocol):
     def get_run(self, id: str) -> Run | None:  # noqa: A002 - public name
         """Get a run by its full id."""
 
-    def find_run(self, wanted: str) -> Run:
+    def find_run(self, reference: str) -> Run:
         """Find a run by id, name, unique prefix of an id, ``latest`` or ``latest~N``.
 
         `ConfigError` lists the candidates if none or several match.

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from math import isfinite
 from typing import Any, NamedTuple
 
 import msgspec
+
+from gradeline.model.text import quote
 
 # possessive, to stay linear in untrusted text
 _OPENING = re.compile(r"[ \t]*+(?P<fence>`{3,}+|~{3,}+)[ \t]*+[\w+-]*+[ \t\r]*+")
@@ -24,6 +28,10 @@ class NotJsonError(ValueError):
     """The text is not JSON; the message says why."""
 
 
+class JsonDefectError(ValueError):
+    """Valid JSON syntax with a defect: a duplicate key, NaN or a number that overflows. The message is a noun."""
+
+
 def parse_json(text: str) -> Any:
     """Parse JSON strictly: no NaN, no overflow, no integers of thousands of digits, no excessive nesting."""
     try:
@@ -34,6 +42,35 @@ def parse_json(text: str) -> Any:
         raise NotJsonError("lone surrogates are not text") from None
     except ValueError as error:
         raise NotJsonError(_reason(str(error), text)) from None
+
+
+def strict_decoder(*, strict: bool = True) -> json.JSONDecoder:
+    """A decoder that raises `JsonDefectError`. Unlike `parse_json` it accepts escapes of lone surrogates.
+
+    ``strict=False`` allows raw control characters in strings.
+    """
+    return json.JSONDecoder(
+        object_pairs_hook=_unique_keys, parse_float=_finite, parse_constant=_refuse_constant, strict=strict
+    )
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        duplicate, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise JsonDefectError(f"the duplicate key {quote(duplicate, 40)}")
+    return data
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not isfinite(value):
+        raise JsonDefectError(f"the number {quote(text, 40)}, which is too large")
+    return value
+
+
+def _refuse_constant(name: str) -> float:
+    raise JsonDefectError(f"{name}, which is not JSON")
 
 
 def parse_fenced_json(text: str) -> Any:
@@ -97,10 +134,6 @@ def _reason(message: str, text: str) -> str:
         return "it contains half of a surrogate pair" if _SURROGATE.search(text) else "it ends too early"
     reason = message.removeprefix("JSON is malformed: ")
     return reason if len(reason) <= _MAX_REASON else f"{reason[:_MAX_REASON]}…"
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
 
 
 def json_equal(left: Any, right: Any) -> bool:

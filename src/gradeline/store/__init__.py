@@ -1,6 +1,6 @@
-"""Where cases, runs, responses and grades are kept: in memory, in a SQLite file or in PostgreSQL.
+"""Stores for cases, runs, responses and grades: in memory, in a SQLite file or in PostgreSQL.
 
-Each name is imported when first used, so that naming a store loads no database.
+Each name is imported on first use, so that importing this package loads no database.
 """
 
 from __future__ import annotations
@@ -69,24 +69,24 @@ _NEEDS_EXTRA = "a PostgreSQL store needs the extra 'postgres': pip install 'grad
 
 
 def default_store() -> str:
-    """The store of a call that names none: ``GRADELINE_STORE``, else ``.gradeline/`` of the project folder."""
+    """The default store: ``GRADELINE_STORE``, or else ``.gradeline/store.db`` in the project folder."""
     return os.environ.get("GRADELINE_STORE") or str(project_folder() / ".gradeline" / "store.db")
 
 
 def project_folder() -> Path:
-    """The nearest parent folder that has a store, else the current folder."""
+    """The nearest parent folder with a store, or else the current folder."""
     here = Path.cwd()
     return next((folder for folder in (here, *here.parents) if (folder / ".gradeline").is_dir()), here)
 
 
 def open_storage(url: str | Path, *, mode: StoreMode = "create") -> Storage:
-    """The store that a URL names: ``sqlite:///path`` (a fourth slash makes it absolute), a bare path,
-    ``postgresql://user@host/database``, ``memory://``.
+    """Open a store by URL: ``sqlite:///path`` (a fourth slash makes it absolute), a bare path,
+    ``postgresql://user@host/database`` or ``memory://``.
 
-    ``mode`` "existing" and "read" create nothing: where there is no store yet, an empty one in memory takes its place.
-    "read" also opens a store that cannot be written, and writes nothing to one that can.
+    ``mode`` "existing" and "read" create nothing: without a store they open an empty one in memory. "read" also opens
+    a store without write permission, and never writes.
 
-    A wrong URL is a `ConfigError`, which never shows the URL (it may hold a password); a store that
+    An invalid URL is a `ConfigError`, whose message never contains the URL (it may hold a password); a store that
     cannot be opened is a `StoreError`.
     """
     text = str(url)
@@ -94,30 +94,30 @@ def open_storage(url: str | Path, *, mode: StoreMode = "create") -> Storage:
     if text == "memory://":
         return _empty()
     if ":memory:" in text or text in ("sqlite://", "sqlite:///"):
-        raise _wrong("a SQLite store needs a file: sqlite:///path; for a store in memory, say memory://")
+        raise _wrong("a SQLite store needs a file: sqlite:///path; for a store in memory, write memory://")
     if separator and scheme.partition("+")[0] in ("postgresql", "postgres"):
         return _postgres(text, mode)
     if separator and (scheme != "sqlite" or not rest.startswith("/")):
-        raise _wrong(f"{scheme}:// is no store; say {_SCHEMES}")
+        raise _wrong(f"invalid store {scheme}://; write {_SCHEMES}")
     if not text.strip() or (text.startswith("sqlite:") and not separator):
-        raise _wrong(f"{text!r} names no store; say {_SCHEMES}")
+        raise _wrong(f"invalid store {text!r}; write {_SCHEMES}")
     path = Path(rest[1:] if separator else text).expanduser()
     if mode != "create" and not path.exists():
         return _empty()
-    from gradeline.store.sqlite import SqliteStorage  # loaded only when it is the one
+    from gradeline.store.sqlite import SqliteStorage  # loaded only if needed
 
     return SqliteStorage(path, read_only=mode == "read")
 
 
 def _empty() -> Storage:
-    from gradeline.store.sqlite import InMemoryStorage  # loaded only when it is the one
+    from gradeline.store.sqlite import InMemoryStorage  # loaded only if needed
 
     return InMemoryStorage()
 
 
 def _postgres(url: str, mode: StoreMode) -> Storage:
     try:
-        from gradeline.store.postgres import PostgresStorage  # loaded only when it is the one
+        from gradeline.store.postgres import PostgresStorage  # loaded only if needed
         from gradeline.store.postgres_schema import NoStoreError
     except ModuleNotFoundError as error:
         if error.name != "asyncpg":

@@ -1,11 +1,11 @@
-"""Copies a whole store into another one, of the same database or of another kind, and verifies the copy.
+"""Copy a whole store into another one, of the same database or another kind, and verify the copy.
 
-The source is read in one snapshot: runs may go on in it meanwhile, and nothing in it changes. The destination is
-written in one transaction, which is committed after the rows of each table were counted and compared with the source
-by a digest. A copy that is interrupted leaves the destination as it was.
+The source is read in one snapshot: runs may continue in it, and nothing in it changes. The destination is written in
+one transaction, which is committed after the rows of each table were counted and compared with the source by a
+digest. An interrupted copy leaves the destination unchanged.
 
-Rows are copied as they are stored, encrypted secrets included. The counters that triggers keep are not copied but
-compared. Rows of deleted runs that are still to be removed are left out.
+Rows are copied as stored, encrypted secrets included. Counters that triggers maintain are not copied but compared.
+Remaining rows of deleted runs are skipped.
 """
 
 from __future__ import annotations
@@ -37,17 +37,16 @@ from gradeline.store.database import (
     quoted,
     tables_of,
 )
-from gradeline.store.deletion import RECORD_TABLES as ROWS_OF_RUNS
-from gradeline.store.maintenance import check_store
+from gradeline.store.maintenance import RECORD_TABLES, check_store
 from gradeline.store.sqlite import SqliteStorage
 
 Parts: TypeAlias = Mapping[str, Sequence[Step]]
-"""The steps of the tables that are not the store's own, by the name of their part; see `database.migrate`."""
+"""Migrations of tables that other parts of the program add, by the part's name; see `database.migrate`."""
 Progress: TypeAlias = Callable[[str, int], None]
-"""Called with a table and the number of its rows that are copied so far."""
+"""Called with a table and the number of its rows copied so far."""
 
 _FIRST = ("runs", "samples", "responses")
-"""Other tables refer to them."""
+"""Other tables reference these."""
 _INTERNAL = frozenset(
     {
         "parts",
@@ -61,7 +60,7 @@ _INTERNAL = frozenset(
     }
     | {"response_counts", "grade_counts", "response_shares", "grade_shares"}
 )
-"""Tables that the store fills by itself: versions, counters, the index of tags and what is left of deleted runs."""
+"""Tables that the store maintains itself: versions, counters, the index of tags, deleted runs."""
 _COUNTERS = {
     "response_counts": ("run", "status", "count"),
     "grade_counts": ("run", "grader", "outcome", "count", "units", "squares"),
@@ -72,35 +71,35 @@ _COUNTERS = {
     "case_totals": ("name", "live"),
     "tag_counts": ("tag", "live"),
 }
-"""Views in PostgreSQL, where the first two are concerned."""
+"""Counters and their columns. The first two are views in PostgreSQL."""
 _COUNTED_BY_ROWS = ("response_counts", "grade_counts")
-"""The counters of which SQLite has no triggers for new rows."""
+"""Counters that SQLite's triggers do not update for new rows."""
 _NOT_ZERO = {"response_counts": "count <> 0", "grade_counts": "count <> 0", "tag_counts": "live <> 0"}
 _SUMS = frozenset({"units", "squares"})
 _VALUES_AT_ONCE = 8000
-"""Values of one statement; both databases take four times as many."""
+"""Maximum values of one statement; both databases accept four times as many."""
 _ENCODER = msgspec.msgpack.Encoder()
 
 
 class TableCopy(NamedTuple):
-    """A table that was copied, or compared."""
+    """A table that was copied or compared."""
 
     name: str
     rows: int
     digest: str
-    """Of the rows, whatever their order."""
+    """Of the rows, independent of their order."""
 
 
 class Backup(NamedTuple):
-    """What a backup holds."""
+    """The tables of a backup, and faults of the source."""
 
     tables: list[TableCopy]
     faults: list[str]
-    """Of the store that was backed up; see `check_store`."""
+    """Faults of the source; see `check_store`."""
 
 
 class _Digest:
-    """Of a set of rows, in any order: the sum of the rows' digests."""
+    """Digest of a set of rows in any order: the sum of the rows' digests."""
 
     def __init__(self, table: str) -> None:
         self._table = table
@@ -117,14 +116,17 @@ class _Digest:
 
 
 class _DestinationError(Exception):
-    """An error of the destination, on its way past the source, which would take it for its own."""
+    """An error of the destination, wrapped so that the source does not handle it as its own."""
 
 
 def copy_store(
     source: Database, destination: Database, parts: Parts, *, replace: bool = False, progress: Progress | None = None
 ) -> list[TableCopy]:
-    """Copy everything; gives the tables with rows. `StoreError` where the destination holds something and is not to
-    be replaced, or where the copy differs from the source; then nothing is stored."""
+    """Copy everything and return the tables with rows.
+
+    Raises `StoreError`, and stores nothing, if the destination has rows and ``replace`` is not set, or if the copy
+    differs from the source.
+    """
     progress = progress or (lambda _, __: None)
     with _up_to_date(source, parts) as current:
         for part, _ in _parts_of(current.read):
@@ -135,8 +137,11 @@ def copy_store(
 
 
 def write_backup(source: Database, path: Path, parts: Parts, progress: Progress | None = None) -> Backup:
-    """A copy in a new SQLite file, which is a store itself. The file appears under its name when it is complete and was
-    opened and checked. A damaged file is not kept; other faults are those of the source."""
+    """Copy the store into a new SQLite file, which is itself a store.
+
+    The file gets its name once it is complete and was opened and checked. A damaged file is deleted; other faults are
+    those of the source.
+    """
     partial_path = path.with_name(f"{path.name}.partial")
     _remove_store(partial_path)
     try:
@@ -146,7 +151,7 @@ def write_backup(source: Database, path: Path, parts: Parts, progress: Progress 
         with SqliteStorage(partial_path, read_only=True) as storage:
             report = check_store(storage.database)
         if report.damaged:
-            raise StoreError(f"the backup was not kept: {'; '.join(report.faults)}")
+            raise StoreError(f"the backup was damaged and deleted: {'; '.join(report.faults)}")
         _sync(partial_path)
         partial_path.replace(path)
         _sync(path.parent)
@@ -156,7 +161,7 @@ def write_backup(source: Database, path: Path, parts: Parts, progress: Progress 
 
 
 def require_empty(transaction: Transaction, dialect: Dialect) -> None:
-    """`StoreError` where the store has rows."""
+    """Raise `StoreError` if the store has rows."""
     tables = tables_of(transaction, dialect)
     full = [name for name in tables if name not in _INTERNAL and transaction.run(f'SELECT 1 FROM "{name}" LIMIT 1')]  # noqa: S608 - our tables
     if full:
@@ -168,7 +173,7 @@ def require_empty(transaction: Transaction, dialect: Dialect) -> None:
 
 @contextmanager
 def _up_to_date(source: Database, parts: Parts) -> Iterator[Database]:
-    """The source, or a temporary copy of it where some of its tables are of an earlier version."""
+    """The source, or a migrated temporary copy if some of its tables have an earlier version."""
     found = _parts_of(source.read)
     for part, version in found:
         if part not in parts or version > len(parts[part]):
@@ -195,7 +200,7 @@ def _load(
     transaction: Transaction, *, dialect: Dialect, source: Database, replace: bool, progress: Progress
 ) -> list[TableCopy]:
     tables = tables_of(transaction, dialect)
-    if dialect.name == "postgresql":  # in SQLite the transaction is the only one that writes
+    if dialect.name == "postgresql":  # in SQLite this transaction is the only writer
         transaction.run(f"LOCK TABLE {quoted(list(tables))} IN SHARE ROW EXCLUSIVE MODE")
     if replace:
         _clear(transaction, dialect, tables)
@@ -264,24 +269,24 @@ def _digest_in(transaction: Transaction, dialect: Dialect, name: str, tables: Ma
 
 
 def _rows_of(transaction: Transaction, dialect: Dialect, table: Table) -> Iterator[list[Row]]:
-    # as a search among the runs, SQLite would begin each page at the beginning of a run
-    kept = f"EXISTS (SELECT 1 FROM runs WHERE runs.id = {table.name}.run)" if table.name in ROWS_OF_RUNS else ""  # noqa: S608 - our tables
-    for rows in pages_of(transaction, dialect, table, kept):
+    # with a join to runs instead, SQLite would start each page at the beginning of a run
+    condition = f"EXISTS (SELECT 1 FROM runs WHERE runs.id = {table.name}.run)" if table.name in RECORD_TABLES else ""  # noqa: S608 - our tables
+    for rows in pages_of(transaction, dialect, table, condition):
         yield _with_digests(transaction, table, rows) if table.name == "responses" else rows
 
 
 def _with_digests(transaction: Transaction, table: Table, rows: list[Row]) -> list[Row]:
-    """The responses with the digests of their cases, which SQLite stores of an early version did not keep."""
-    place = table.columns.index("digest")
-    if all(row[place] is not None for row in rows):
+    """The responses with the digests of their cases, which early versions of SQLite stores lack."""
+    column = table.columns.index("digest")
+    if all(row[column] is not None for row in rows):
         return rows
     run, case = table.columns.index("run"), table.columns.index("case_key")
 
     def completed(row: Row) -> Row:
-        if row[place] is not None:
+        if row[column] is not None:
             return row
         ((sample,),) = transaction.run("SELECT sample FROM samples WHERE run = ? AND case_key = ?", row[run], row[case])
-        return (*row[:place], digest_of(sample), *row[place + 1 :])
+        return (*row[:column], digest_of(sample), *row[column + 1 :])
 
     return [completed(row) for row in rows]
 
@@ -300,7 +305,7 @@ def _number(value: Value | Decimal) -> Value:
 
 
 def _comparable(rows: Iterable[Row], columns: Sequence[str]) -> Iterator[Row]:
-    """Counters of which the sums are rounded: beyond 64 bits SQLite's are not exact."""
+    """Counters with rounded sums: beyond 64 bits SQLite's are not exact."""
     sums = [column in _SUMS for column in columns]
     for row in rows:
         yield tuple(f"{value:.12g}" if is_sum else value for value, is_sum in zip(row, sums, strict=True))
@@ -311,8 +316,8 @@ def _insert(transaction: Transaction, table: Table, rows: Sequence[Row]) -> None
     at_once = max(1, _VALUES_AT_ONCE // width)
     for start in range(0, len(rows), at_once):
         chunk = rows[start : start + at_once]
-        places = ", ".join([f"({', '.join('?' * width)})"] * len(chunk))
-        statement = f'INSERT INTO "{table.name}" ({quoted(table.columns)}) VALUES {places}'  # noqa: S608 - our tables
+        values = ", ".join([f"({', '.join('?' * width)})"] * len(chunk))
+        statement = f'INSERT INTO "{table.name}" ({quoted(table.columns)}) VALUES {values}'  # noqa: S608 - our tables
         try:
             transaction.run(statement, *(value for row in chunk for value in row))
         except Exception as error:
@@ -320,7 +325,7 @@ def _insert(transaction: Transaction, table: Table, rows: Sequence[Row]) -> None
 
 
 def _clear(transaction: Transaction, dialect: Dialect, tables: Mapping[str, Table]) -> None:
-    """Delete everything, the append-only tables included. The versions of the tables stay."""
+    """Delete everything, append-only tables included, except the versions of the tables."""
     names = [name for name in tables if name not in ("parts", "schema_version", "case_totals")]
     if dialect.name == "postgresql":
         transaction.run("ALTER TABLE observations DISABLE TRIGGER USER")
@@ -339,7 +344,7 @@ def _clear(transaction: Transaction, dialect: Dialect, tables: Mapping[str, Tabl
 
 
 def _advance_sequences(transaction: Transaction) -> None:
-    """The rows brought their numbers with them; the next ones count on from there."""
+    """Continue the sequences after the copied rows."""
     columns = transaction.run(
         "SELECT CAST(table_name AS text), CAST(column_name AS text) FROM information_schema.columns"
         " WHERE table_schema = current_schema() AND column_default LIKE 'nextval(%'"
@@ -353,7 +358,7 @@ def _advance_sequences(transaction: Transaction) -> None:
 
 
 def _require_references(transaction: Transaction, dialect: Dialect) -> None:
-    """PostgreSQL has checked them by now."""
+    """Check foreign keys in SQLite; PostgreSQL has already checked them."""
     if dialect.name == "sqlite" and (rows := transaction.run("SELECT * FROM pragma_foreign_key_check LIMIT 1")):
         raise StoreError(
             f"a row of the table {rows[0][0]} refers to a row of {rows[0][2]} that the source does not have"

@@ -1,6 +1,6 @@
-"""SQL that SQLite and PostgreSQL both understand, for tables that stand hook those of runs.
+"""SQL that SQLite and PostgreSQL both understand, for tables that other parts of the program add to a store.
 
-Statements have ``?`` for their values. They keep to what both databases know: TEXT, INTEGER, BIGINT and DOUBLE
+Statements have ``?`` for their values. They use only what both databases support: TEXT, INTEGER, BIGINT and DOUBLE
 PRECISION columns, ``INSERT … ON CONFLICT``, ``RETURNING``, row values; flags are 0 and 1.
 """
 
@@ -19,29 +19,29 @@ T = TypeVar("T")
 Value: TypeAlias = str | int | float | None
 Row: TypeAlias = tuple[Any, ...]
 Step: TypeAlias = "Callable[[Transaction, Dialect], None]"
-"""One step from a version of some tables to the next; a released one is never edited."""
+"""A migration step of one part's tables; a released one is never edited."""
 
 
 class Dialect(Protocol):
-    """What the databases write differently."""
+    """Differences between the databases."""
 
     @property
     def name(self) -> Literal["sqlite", "postgresql"]: ...
 
     @property
     def serial(self) -> str:
-        """The column type of a key that counts upwards by itself."""
+        """The column type of an auto-increment key."""
 
 
 class Transaction(Protocol):
-    """Statements of which all are stored, or none."""
+    """Statements that are committed together or not at all."""
 
     def run(self, statement: str, *values: Value) -> list[Row]:
-        """Run a statement, give the rows that it gives."""
+        """Run a statement and return its rows."""
 
 
 class Database(Protocol):
-    """The database of a store. Synchronous and thread-safe; `StoreError` where it fails."""
+    """The database of a store. Synchronous and thread-safe; raises `StoreError`."""
 
     @property
     def dialect(self) -> Dialect: ...
@@ -50,18 +50,18 @@ class Database(Protocol):
         """The rows of a query."""
 
     def transact(self, work: Callable[[Transaction], T]) -> T:
-        """Do the work in one transaction, committed when this returns; an exception undoes it.
+        """Do the work in one transaction, committed when this returns; an exception rolls it back.
 
-        It may be done twice where another process was in the way, so it must change nothing but the database.
+        After a conflict with another process it is retried, so the work must change nothing but the database.
         """
 
     def snapshot(self, work: Callable[[Transaction], T]) -> T:
-        """Read in one transaction, which sees the database as it was at its beginning. Other processes may write
-        meanwhile; the work may be repeated where the connection was lost."""
+        """Read in one transaction, which sees the database as of its beginning while other processes may write. The
+        work is retried if the connection is lost."""
 
     def transact_in_bulk(self, work: Callable[[Transaction], T]) -> T:
-        """As `transact`, for work that writes a whole store: without the time limit of a statement and, in SQLite,
-        without checking references after each row."""
+        """As `transact`, for writing a whole store: without statement timeout and, in SQLite, without checking foreign
+        keys after each row."""
 
 
 def newer_version(store: object, version: int, supported: int) -> StoreError:
@@ -74,7 +74,7 @@ def newer_version(store: object, version: int, supported: int) -> StoreError:
 
 
 def migrate(database: Database, part: str, steps: Sequence[Step]) -> None:
-    """Bring the tables of one part of the program to their newest version; processes may do it at the same time."""
+    """Migrate the tables of one part of the program to the latest version; safe to run in several processes at once."""
 
     def advance(transaction: Transaction) -> None:
         transaction.run("INSERT INTO parts (name, version) VALUES (?, 0) ON CONFLICT (name) DO NOTHING", part)
@@ -89,7 +89,7 @@ def migrate(database: Database, part: str, steps: Sequence[Step]) -> None:
 
 PAGE_ROWS = 500
 PAGE_BYTES = 4_000_000
-"""A page of rows ends with the row that reaches it."""
+"""A page ends with the row that reaches this size."""
 
 _SQLITE_COLUMNS = """
     SELECT tables.name, columns.name, columns.pk
@@ -105,21 +105,21 @@ _SIZE = {"sqlite": "coalesce(length(CAST({} AS BLOB)), 0)", "postgresql": "coale
 
 
 class Table(NamedTuple):
-    """A table with what is needed to read all of it in pages."""
+    """A table with its columns and primary key."""
 
     name: str
     columns: tuple[str, ...]
-    """By name: their order differs between databases."""
+    """Sorted by name, because their order differs between databases."""
     key: tuple[str, ...]
     """The columns of its primary key, in the key's order."""
 
 
 def tables_of(transaction: Transaction, dialect: Dialect) -> dict[str, Table]:
-    """The tables of the store by name, those of the service included."""
+    """The tables of the store by name, including those of the service."""
     rows = transaction.run(_SQLITE_COLUMNS if dialect.name == "sqlite" else _POSTGRESQL_COLUMNS)
     columns: dict[str, list[tuple[str, int]]] = {}
-    for table, column, place in rows:
-        columns.setdefault(table, []).append((column, place))
+    for table, column, position in rows:
+        columns.setdefault(table, []).append((column, position))
     return {
         table: Table(
             table,
@@ -131,14 +131,14 @@ def tables_of(transaction: Transaction, dialect: Dialect) -> dict[str, Table]:
 
 
 def pages_of(transaction: Transaction, dialect: Dialect, table: Table, where: str = "") -> Iterator[list[Row]]:
-    """All rows of a table with its columns in their order, in pages of a bounded size. ``where`` is a condition."""
+    """All rows of a table in key order, in pages of bounded size. ``where`` is an SQL condition."""
     if not table.key:
         raise StoreError(f"the table {table.name} has no primary key and cannot be read in pages")
-    key_places = [table.columns.index(column) for column in table.key]
+    key_columns = [table.columns.index(column) for column in table.key]
     last: Sequence[Value] = ()
     while rows := transaction.run(_page(dialect, table, where, first=not last), *last):
         yield rows
-        last = [rows[-1][place] for place in key_places]
+        last = [rows[-1][column] for column in key_columns]
 
 
 def _page(dialect: Dialect, table: Table, where: str, *, first: bool) -> str:
@@ -147,8 +147,8 @@ def _page(dialect: Dialect, table: Table, where: str, *, first: bool) -> str:
     conditions = [where] if where else []
     if not first:
         conditions.append(f"({key}) > ({', '.join('?' * len(table.key))})")
-    chosen = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    rows = f'SELECT {columns}, {size} AS bytes FROM "{table.name}"{chosen} ORDER BY {key} LIMIT {PAGE_ROWS}'  # noqa: S608 - our tables
+    condition = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    rows = f'SELECT {columns}, {size} AS bytes FROM "{table.name}"{condition} ORDER BY {key} LIMIT {PAGE_ROWS}'  # noqa: S608 - our tables
     before = f"sum(bytes) OVER (ORDER BY {key} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before"
     return f"""
         SELECT {columns} FROM (SELECT {columns}, {before} FROM ({rows}) AS page) AS sized
@@ -156,13 +156,13 @@ def _page(dialect: Dialect, table: Table, where: str, *, first: bool) -> str:
 
 
 def quoted(columns: Sequence[str]) -> str:
-    """The columns as a statement lists them."""
+    """The columns as a quoted list for a statement."""
     return ", ".join(f'"{column}"' for column in columns)
 
 
 CommitHook: TypeAlias = Callable[[Transaction, Sequence[RecordRow]], None]
-"""Called in the transaction of each batch with the rows that it stores. What it writes is committed with them, and
-where it raises `StoreError` nothing of the batch is stored."""
+"""Called in the transaction of each batch with its rows. What it writes is committed with them; if it raises
+`StoreError`, nothing of the batch is stored."""
 
 
 @runtime_checkable
@@ -174,9 +174,9 @@ class SharedStorage(Storage, Protocol):
 
     def delete_run(
         self,
-        id: str,  # noqa: A002 - as the seed names it
+        id: str,  # noqa: A002 - part of the public protocol
         hook: Callable[[Transaction], object] | None = None,
     ) -> bool:
-        """``hook`` is called in the transaction that hides the run, where there is one."""
+        """``hook`` is called in the transaction that hides the run, if the run exists."""
 
     def writer(self, hook: CommitHook | None = None) -> StoreWriter: ...

@@ -1,9 +1,9 @@
-"""Which process owns a run, and whether it still does.
+"""Leases of runs: which process owns a run, and whether it is still alive.
 
-A run that is stored as ``running`` is running only while its owner lives. A process in the same PID namespace of this
-host is asked for directly. Any other one is judged by its heartbeat, which it writes every `HEARTBEAT_S` seconds by the
-clock of the database: after `LEASE_S` seconds without one it is gone. Readers derive the status ``interrupted`` from
-that (`observed`); it is not stored.
+A run stored as ``running`` is running only while its owner lives. A process in the same PID namespace of this host is
+checked directly. Any other process is judged by its heartbeat, which it writes every `HEARTBEAT_S` seconds by the
+clock of the database: after `LEASE_S` seconds without one it is considered dead. Readers derive the status
+``interrupted`` from that (`observed`); it is not stored.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def this_process() -> str:
 
 
 def is_alive(owner: str | None) -> bool | None:
-    """Whether that process still runs; None where it is on another host or in another container."""
+    """Whether that process still runs; None if it is on another host or in another container."""
     if not owner:
         return False
     host, pid, start = (["", "", *owner.rsplit(":", 2)])[-3:]
-    # owners of earlier versions have only the host's name
+    # earlier versions stored only the host name
     if not pid.isdecimal() or host not in (_host(), socket.gethostname()):
         return None
     try:
@@ -55,29 +55,29 @@ def is_alive(owner: str | None) -> bool | None:
 
 
 def observed(run: Run, query: Query | None) -> Run:
-    """The run with its status as it is now: ``interrupted`` where its owner is gone. Without a query there are no
-    heartbeats."""
+    """The run with its current status: ``interrupted`` if its owner is dead. Without ``query`` heartbeats are not
+    checked."""
     if run.status not in ("running", "pending") or (run.status == "pending" and run.owner is None):
         return run
     alive = is_alive(run.owner)
     if alive is None:
         silent = None if query is None else silence(query, run.id)
-        alive = silent is None or silent < LEASE_S  # without any heartbeat nothing is known
+        alive = silent is None or silent < LEASE_S  # without any heartbeat the state is unknown
     return run if alive else replace(run, status="interrupted")
 
 
 def observed_run(text: str, query: Query | None) -> Run:
-    """As `observed`, of a run as it is stored."""
+    """As `observed`, for a run in its stored form."""
     return observed(from_json(Run, text), query)
 
 
 def write_heartbeat(execute: Query, run: str) -> None:
-    """Write that the owner of the run lives."""
+    """Write a heartbeat of the run's owner."""
     execute(BEAT, run)
 
 
 def silence(query: Query, run: str) -> float | None:
-    """Seconds since the latest heartbeat of the run's owner, by the database's clock; None where there was none."""
+    """Seconds since the last heartbeat of the run's owner, by the database's clock; None without heartbeats."""
     rows = query(_LATEST, run)
     if not rows:
         return None
@@ -96,7 +96,7 @@ def _moment(text: str) -> datetime:
 
 
 def _host() -> str:
-    """Where process numbers mean the same; containers may share a host's name and not its processes."""
+    """The scope of process numbers; containers may share a host name but not a PID namespace."""
     try:
         namespace = Path("/proc/self/ns/pid").readlink().name
     except OSError:
@@ -105,7 +105,7 @@ def _host() -> str:
 
 
 def _start(pid: int) -> str:
-    """When a process began, in the kernel's own count; empty where the system does not report it, and for a zombie."""
+    """The start time of a process in the kernel's units; empty if unknown, and for a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,20 +1,22 @@
-"""Checks a whole store: the file itself, references, counters, and that every record can be read."""
+"""Check a whole store (file, references, counters, records) and measure its size."""
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from gradeline.errors import DataError
+from gradeline.errors import DataError, StoreError
 from gradeline.model.grade import Grade
 from gradeline.model.record import from_json
 from gradeline.model.response import Response
 from gradeline.model.run import Run
 from gradeline.model.sample import Sample, TestCase
 from gradeline.store.database import Database, Dialect, Row, Table, Transaction, pages_of, tables_of
-from gradeline.store.deletion import RECORD_TABLES as ROWS_OF_RUNS
+from gradeline.store.rows import parent_in_use
 
 _EXAMPLES = 5
 _RECORDS: dict[str, tuple[str, type[msgspec.Struct]]] = {
@@ -47,7 +49,7 @@ _COUNTERS = {
         "SELECT count(*) FROM test_cases WHERE deleted = 0",
     ),
 }
-"""What each counter says, and the rows that it counts."""
+"""Queries of each counter, and of the rows that it counts."""
 _LOST_CASES = """
     SELECT run, case_key FROM responses WHERE run IN (SELECT id FROM runs) AND NOT EXISTS (
         SELECT 1 FROM samples WHERE samples.run = responses.run AND samples.case_key = responses.case_key)
@@ -61,19 +63,19 @@ _LOST_RESPONSES = """
 
 
 class StoreReport(NamedTuple):
-    """What a check found."""
+    """The result of a check."""
 
     rows: dict[str, int]
     """Rows by table."""
     faults: list[str]
     notes: list[str]
-    """Not faults, but worth knowing."""
+    """Observations that are not faults."""
     damaged: bool = False
-    """Whether the database file itself is damaged; then nothing else was checked."""
+    """The database file is damaged; nothing else was checked."""
 
 
 def check_store(database: Database, progress: Callable[[str, int], None] | None = None) -> StoreReport:
-    """Check everything in one snapshot; runs may go on meanwhile, and nothing is changed."""
+    """Check everything in one snapshot, without changes; runs may continue meanwhile."""
     return database.snapshot(
         lambda transaction: _check(transaction, database.dialect, progress or (lambda _, __: None))
     )
@@ -83,7 +85,7 @@ def _check(transaction: Transaction, dialect: Dialect, progress: Callable[[str, 
     tables = tables_of(transaction, dialect)
     if dialect.name == "sqlite":
         damaged = [str(text) for (text,) in transaction.run("PRAGMA integrity_check(20)") if text != "ok"]
-        if damaged:  # nothing that is read of such a file says anything
+        if damaged:  # no data from such a file can be trusted
             return StoreReport({}, [f"the file is damaged: {text}" for text in damaged], [], damaged=True)
     faults = [*_lost_rows(transaction), *_wrong_counters(transaction, tables)]
     rows: dict[str, int] = {}
@@ -99,7 +101,7 @@ def _check(transaction: Transaction, dialect: Dialect, progress: Callable[[str, 
 
 
 def _lost_rows(transaction: Transaction) -> Iterator[str]:
-    for table in ROWS_OF_RUNS:
+    for table in RECORD_TABLES:
         rows = transaction.run(
             f"SELECT DISTINCT run FROM {table} WHERE run NOT IN (SELECT id FROM runs)"  # noqa: S608 - of constants
             f" AND run NOT IN (SELECT run FROM deleted_runs) LIMIT {_EXAMPLES}"
@@ -115,11 +117,11 @@ def _wrong_counters(transaction: Transaction, tables: dict[str, Table]) -> Itera
     for name, (counter, counted) in _COUNTERS.items():
         if name == "case_totals" and name not in tables:
             continue
-        kept, found = _counts(transaction.run(counter)), _counts(transaction.run(counted))
-        wrong = sorted(key for key in {*kept, *found} if kept.get(key, 0) != found.get(key, 0))
+        stored, found = _counts(transaction.run(counter)), _counts(transaction.run(counted))
+        wrong = sorted(key for key in {*stored, *found} if stored.get(key, 0) != found.get(key, 0))
         for key in wrong[:_EXAMPLES]:
-            place = f" for {', '.join(map(repr, key))}" if key else ""
-            yield f"{name} has {kept.get(key, 0)}{place}, and there are {found.get(key, 0)} rows"
+            group = f" for {', '.join(map(repr, key))}" if key else ""
+            yield f"{name} has {stored.get(key, 0)}{group}, but there are {found.get(key, 0)} rows"
 
 
 def _counts(rows: list[Row]) -> dict[tuple[str, ...], int]:
@@ -127,15 +129,15 @@ def _counts(rows: list[Row]) -> dict[tuple[str, ...], int]:
 
 
 def _read_records(transaction: Transaction, dialect: Dialect, table: Table, faults: list[str]) -> Iterator[int]:
-    """Gives the number of rows so far; a record that cannot be read is a fault."""
+    """Yields the number of rows so far; a record that cannot be read is a fault."""
     column, kind = _RECORDS.get(table.name, ("", None))
-    place = table.columns.index(column) if kind is not None else 0
+    index = table.columns.index(column) if kind is not None else 0
     number = wrong = 0
     yield 0
     for rows in pages_of(transaction, dialect, table) if table.key else ():
         for row in rows if kind is not None else ():
             try:
-                from_json(kind, row[place]) if kind is not None else None
+                from_json(kind, row[index]) if kind is not None else None
             except DataError as error:
                 wrong += 1
                 if wrong <= _EXAMPLES:
@@ -149,33 +151,33 @@ _SIZE = {"sqlite": "length(CAST({} AS BLOB))", "postgresql": "octet_length(CAST(
 
 
 class RunUsage(NamedTuple):
-    """What a run takes, without indexes and the databases' own overhead: an estimate, about half of the disk space."""
+    """Size of a run without indexes and database overhead: an estimate, about half of the disk space."""
 
     id: str
     name: str
     rows: int
     bytes: int
-    """Of its values as text."""
+    """Size of its values as text."""
 
 
 class StoreUsage(NamedTuple):
-    """What a store takes."""
+    """Size of a store and its runs."""
 
     bytes: int
-    """On disk, with indexes, and in SQLite with the log."""
+    """On disk, with indexes, and in SQLite with the write-ahead log."""
     free_bytes: int | None
-    """Of these, what `vacuum` gives back in SQLite; PostgreSQL does not report it."""
+    """Bytes that `vacuum` would free in SQLite; PostgreSQL does not report them."""
     runs: list[RunUsage]
-    """The largest first."""
+    """Sorted by size, the largest first."""
 
 
 def usage_of(database: Database) -> StoreUsage:
-    """Reads every row of every run."""
+    """Size of the store and of each run; reads every row of every run."""
     return database.snapshot(lambda transaction: _usage(transaction, database.dialect))
 
 
 def size_of(transaction: Transaction, dialect: Dialect) -> tuple[int, int | None]:
-    """Bytes of the store on disk, without SQLite's log, and those of them that are free."""
+    """Bytes of the store on disk without SQLite's log, and how many of them are free."""
     if dialect.name == "sqlite":
         ((pages, free, size),) = transaction.run(
             "SELECT page_count, freelist_count, page_size FROM pragma_page_count, pragma_freelist_count,"
@@ -190,7 +192,7 @@ def size_of(transaction: Transaction, dialect: Dialect) -> tuple[int, int | None
 
 
 def usage_of_run(database: Database, run: str) -> RunUsage | None:
-    """What one run takes; None where there is no such run. Reads the run's rows and no others."""
+    """Size of one run; None if it does not exist. Reads only the run's rows."""
     return database.snapshot(lambda transaction: _usage_of_run(transaction, database.dialect, run))
 
 
@@ -215,11 +217,11 @@ def _usage(transaction: Transaction, dialect: Dialect) -> StoreUsage:
 
 
 def _sizes(transaction: Transaction, dialect: Dialect, run: str | None = None) -> Iterator[tuple[str, int, int]]:
-    """The run, the number of its rows and their bytes, for each table and each run; with ``run`` of that one only."""
+    """Run, number of rows and bytes for each table and run; with ``run`` only for that one."""
     tables = tables_of(transaction, dialect)
     where, values = ("", ()) if run is None else ("WHERE run = ?", (run,))
-    for table in (*ROWS_OF_RUNS, "run_events"):
-        if table not in tables:  # a store that no service has used
+    for table in (*RECORD_TABLES, "run_events"):
+        if table not in tables:  # only a service creates it
             continue
         size = " + ".join(
             f"coalesce({_SIZE[dialect.name].format(chr(34) + column + chr(34))}, 0)" for column in tables[table].columns
@@ -229,3 +231,79 @@ def _sizes(transaction: Transaction, dialect: Dialect, run: str | None = None) -
             *values,
         ):
             yield str(found), int(number), int(bytes_)
+
+
+ROWS_AT_ONCE = 10_000
+"""Rows of one transaction; the rows of one case are not split."""
+RECORD_TABLES = ("grade_history", "response_history", "grades", "responses", "clusters", "samples")
+"""Tables that grow with a run's cases. In SQLite responses must be deleted before their samples."""
+
+_NEXT = {
+    table: f"SELECT max(case_key) FROM (SELECT case_key FROM {table} WHERE run = ? AND case_key >= ?"  # noqa: S608 - of constants
+    " ORDER BY case_key LIMIT ?) AS following"
+    for table in RECORD_TABLES
+}
+_DELETE = {
+    table: f"DELETE FROM {table} WHERE run = ? AND case_key >= ? AND case_key <= ?"  # noqa: S608 - of constants
+    for table in RECORD_TABLES
+}
+
+Transact: TypeAlias = Callable[[Callable[[Transaction], Any]], Any]
+
+
+def remove_rows(transact: Transact, run: str) -> Iterator[None]:
+    """Remove the rows of a hidden run; yields after each transaction.
+
+    It may be stopped at any point and restarted, and several processes may do it at once.
+    """
+    for table in RECORD_TABLES:
+        after: str | None = ""
+        while after is not None:
+            after = transact(partial(_remove_some, run=run, table=table, after=after))
+            if after is not None:
+                yield
+    transact(lambda transaction: transaction.run("DELETE FROM deleted_runs WHERE run = ?", run))
+
+
+def _remove_some(transaction: Transaction, run: str, table: str, after: str) -> str | None:
+    """Returns the key to continue from; starting over would scan the rows just deleted each time."""
+    ((last,),) = transaction.run(_NEXT[table], run, after, ROWS_AT_ONCE)
+    if last is None:
+        return None
+    transaction.run(_DELETE[table], run, after, last)
+    return str(last)
+
+
+def deletion_unfinished(run: str) -> StoreError:
+    """The error for saving a run under the ID of a deleted one that still has rows."""
+    return StoreError(
+        f"the run {run!r} was deleted and its rows are not all removed yet; delete_run({run!r}) finishes that,"
+        " or use another ID",
+        retryable=True,
+    )
+
+
+def hide_run(connection: sqlite3.Connection, run: str) -> bool:
+    """Delete a run and all rows that reference it except its records; returns whether it existed.
+
+    Foreign keys must be disabled on the connection, or deleting the run would cascade to its records.
+    """
+    children = connection.execute("SELECT id FROM runs WHERE parent = ?1 AND id <> ?1 ORDER BY n", (run,))
+    if names := [name for (name,) in children]:
+        raise parent_in_use(run, names)
+    if not connection.execute("DELETE FROM runs WHERE id = ?", (run,)).rowcount:
+        return False
+    for table, column in _referring(connection):
+        connection.execute(f'DELETE FROM "{table}" WHERE "{column}" = ?', (run,))  # noqa: S608 - names of our tables
+    connection.execute("INSERT INTO deleted_runs (run) VALUES (?)", (run,))
+    return True
+
+
+def _referring(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    """The other tables that reference runs, including those of the service, with the column."""
+    found = connection.execute(
+        """SELECT tables.name, reference."from"
+        FROM sqlite_master AS tables, pragma_foreign_key_list(tables.name) AS reference
+        WHERE tables.type = 'table' AND reference."table" = 'runs' AND tables.name <> 'runs'"""
+    )
+    return [(table, column) for table, column in found if table not in RECORD_TABLES]

@@ -1,4 +1,4 @@
-"""Observations of the quality ledger as rows of the databases."""
+"""Rows and statements for the observations of the quality ledger."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 _FIELDS = tuple(name for name in Observation.__struct_fields__ if name != "id")
 _COLUMNS = ", ".join((*_FIELDS, "units"))
 _GROUP = ("task_family", "candidate_adapter", "baseline_adapter", "grader_id")
-"""The columns by which observations are summed up."""
+"""Columns by which observations are grouped."""
 _CASE = (*_GROUP, "case_key", "observation")
-"""The columns of a case, which counts once. Where an observation names no case, ``observation`` is its key."""
+"""Columns of a case, which counts once. For observations without a case ``observation`` is the key."""
 _KEYS_AT_ONCE = 500
 
 _SQLITE_INSERT = (
@@ -71,11 +71,11 @@ def _row(observation: Observation) -> tuple[object, ...]:
 
 def page_statement(where: ObservationFilter, after: int, limit: int) -> tuple[str, list[object]]:
     """The statement and its values that read a page, by id. `observation_of_row` decodes the rows."""
-    chosen = where.criteria()
-    condition = " AND ".join(("id > ?", *(f"{name} = ?" for name in chosen)))
+    criteria = where.criteria()
+    condition = " AND ".join(("id > ?", *(f"{name} = ?" for name in criteria)))
     columns = ", ".join(("id", *_FIELDS))
     statement = f"SELECT {columns} FROM observations WHERE {condition} ORDER BY id LIMIT ?"  # noqa: S608 - made of constants
-    return statement, [after, *chosen.values(), limit]
+    return statement, [after, *criteria.values(), limit]
 
 
 def observation_of_row(row: Sequence[Any]) -> Observation:
@@ -85,11 +85,11 @@ def observation_of_row(row: Sequence[Any]) -> Observation:
 def sums_statement(where: ObservationFilter) -> tuple[str, list[object]]:
     """The statement and its values that sum up observations, each case with its mean. `sums_of_row` decodes the rows.
 
-    In whole numbers, so that no order of adding changes a sum: the mean of each case, then the sums of the means and of
-    their squares. No product exceeds the databases' integers: a mean is split into its upper and lower six digits.
+    In integers, so that the order of rows cannot change a sum: the mean of each case, then the sums of the means and of
+    their squares. To avoid overflow, a mean is split into its upper and lower six digits.
     """
-    chosen = where.criteria()
-    condition = " AND ".join(f"{name} = ?" for name in chosen) or "TRUE"
+    criteria = where.criteria()
+    condition = " AND ".join(f"{name} = ?" for name in criteria) or "TRUE"
     group = ", ".join(_GROUP)
     cases = f"""
         SELECT {group}, sum(total) AS total, sum(scored) AS scored, max(latest) AS latest,
@@ -101,7 +101,7 @@ def sums_statement(where: ObservationFilter) -> tuple[str, list[object]]:
         SELECT {group}, sum(total), sum(scored), count(mean), coalesce(sum(mean), 0),
             coalesce(sum({square}), 0), max(latest)
         FROM ({cases}) AS cells GROUP BY {group} ORDER BY {group}"""  # noqa: S608 - made of constants
-    return statement, list(chosen.values())
+    return statement, list(criteria.values())
 
 
 def sums_of_row(row: Sequence[Any]) -> ObservationSums:

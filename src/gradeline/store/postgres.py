@@ -1,4 +1,4 @@
-"""The store in a PostgreSQL database, which many processes on many machines may share."""
+"""The store in a PostgreSQL database, which processes on several machines may share."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from gradeline.model.run import (
 )
 from gradeline.model.sample import Sample, TestCase
 from gradeline.store import postgres_schema
-from gradeline.store.deletion import deletion_unfinished, remove_rows
 from gradeline.store.leases import BEAT, observed_run
+from gradeline.store.maintenance import deletion_unfinished, remove_rows
 from gradeline.store.observations import (
     observation_of_row,
     page_statement,
@@ -158,7 +158,7 @@ class PostgresStorage:
         )
         return test_case.id
 
-    def get_test_case(self, id: str) -> TestCase | None:  # noqa: A002 - the seed's name
+    def get_test_case(self, id: str) -> TestCase | None:  # noqa: A002 - part of the public protocol
         rows = self._read("SELECT test_case FROM test_cases WHERE id = $1 AND deleted = 0", id)
         return from_json(TestCase, rows[0][0]) if rows else None
 
@@ -166,7 +166,7 @@ class PostgresStorage:
         rows = self._read("SELECT test_case FROM test_cases WHERE deleted = 0 ORDER BY n")
         return [from_json(TestCase, row[0]) for row in rows]
 
-    def delete_test_case(self, id: str) -> bool:  # noqa: A002 - the seed's name
+    def delete_test_case(self, id: str) -> bool:  # noqa: A002 - part of the public protocol
         return self._change("UPDATE test_cases SET deleted = 1 WHERE id = $1 AND deleted = 0", id) > 0
 
     def save_run(self, run: Run) -> str:
@@ -174,12 +174,12 @@ class PostgresStorage:
         self._pool.write(partial(_save_run, run=run))
         return run.id
 
-    def get_run(self, id: str) -> Run | None:  # noqa: A002 - as the seed names it
+    def get_run(self, id: str) -> Run | None:  # noqa: A002 - part of the public protocol
         rows = self._read("SELECT run FROM runs WHERE id = $1", id)
         return observed_run(rows[0][0], self.database.read) if rows else None
 
-    def find_run(self, wanted: str) -> Run:
-        back = steps_back(wanted)
+    def find_run(self, reference: str) -> Run:
+        back = steps_back(reference)
         if back is not None:
             rows = self._read("SELECT run FROM runs ORDER BY n DESC LIMIT 1 OFFSET $1", back)
             found = observed_run(rows[0][0], self.database.read) if rows else None
@@ -187,29 +187,29 @@ class PostgresStorage:
             rows = self._read(
                 "SELECT run FROM runs WHERE id = $1 OR name = $1 OR (id >= $1 AND id < $1 || chr(1114111))"
                 " ORDER BY id = $1 DESC, name = $1 DESC, n DESC LIMIT $2",
-                wanted,
+                reference,
                 _CANDIDATES,
             )
-            found = choose_run(wanted, self._observed(rows)) if wanted else None
+            found = choose_run(reference, self._observed(rows)) if reference else None
         if found is None:
-            raise self._unknown_run(wanted)
+            raise self._unknown_run(reference)
         return found
 
     def list_runs(self, limit: int = 50, before: str | None = None) -> list[Run]:
         if before is None:
             rows = self._read("SELECT run FROM runs ORDER BY n DESC LIMIT $1", limit)
         else:
-            place = self._read("SELECT n FROM runs WHERE id = $1", before)
-            if not place:
+            cursor = self._read("SELECT n FROM runs WHERE id = $1", before)
+            if not cursor:
                 raise self._unknown_run(before)
-            rows = self._read("SELECT run FROM runs WHERE n < $1 ORDER BY n DESC LIMIT $2", place[0][0], limit)
+            rows = self._read("SELECT run FROM runs WHERE n < $1 ORDER BY n DESC LIMIT $2", cursor[0][0], limit)
         return self._observed(rows)
 
     def _observed(self, rows: Sequence[Any]) -> list[Run]:
         query = self.database.read
         return [observed_run(row[0], query) for row in rows]
 
-    def update_run(self, id: str, **changes: Any) -> Run:  # noqa: A002 - as the seed names it
+    def update_run(self, id: str, **changes: Any) -> Run:  # noqa: A002 - part of the public protocol
         async def update(connection: Connection) -> Run | None:
             run = await _locked_run(connection, id)
             if run is not None:
@@ -222,7 +222,7 @@ class PostgresStorage:
             raise self._unknown_run(id)
         return run
 
-    def claim_run(self, id: str, owner: str, previous: str | None) -> Run | None:  # noqa: A002 - as the seed names it
+    def claim_run(self, id: str, owner: str, previous: str | None) -> Run | None:  # noqa: A002 - part of the public protocol
         async def claim(connection: Connection) -> tuple[bool, Run | None]:
             known = await _locked_run(connection, id)
             run = None if known is None else with_owner(known, owner, previous)
@@ -238,11 +238,11 @@ class PostgresStorage:
 
     def delete_run(
         self,
-        id: str,  # noqa: A002 - as the seed names it
+        id: str,  # noqa: A002 - part of the public protocol
         hook: Callable[[Transaction], object] | None = None,
     ) -> bool:
         async def delete(connection: Connection) -> bool:
-            # it cannot become a parent from here on
+            # locked, so that it cannot become a parent any more
             await connection.execute("SELECT FROM runs WHERE id = $1 FOR UPDATE", id)
             children = await connection.fetch("SELECT id FROM runs WHERE parent = $1 AND id <> $1 ORDER BY n", id)
             if children:
@@ -275,7 +275,7 @@ class PostgresStorage:
             self._pool.maintain(f'VACUUM (ANALYZE) {SCHEMA}."{name}"')
 
     def put_samples(self, run: str, samples: Iterable[Sample], start: int = 0) -> None:
-        rows = ((run, sample.case_key, place, to_json(sample)) for place, sample in enumerate(samples, start))
+        rows = ((run, sample.case_key, position, to_json(sample)) for position, sample in enumerate(samples, start))
 
         async def put(connection: Connection) -> None:
             try:
@@ -288,10 +288,10 @@ class PostgresStorage:
 
     def samples(self, run: str) -> Iterator[Sample]:
         self._require_run(run)
-        place: tuple[int, str] = (-1, "")
-        while rows := self._read(SAMPLE_PAGE, run, *place, _SAMPLES_AT_ONCE):
+        cursor: tuple[int, str] = (-1, "")
+        while rows := self._read(SAMPLE_PAGE, run, *cursor, _SAMPLES_AT_ONCE):
             yield from (from_json(Sample, row[2]) for row in rows)
-            place = (rows[-1][0], rows[-1][1])
+            cursor = (rows[-1][0], rows[-1][1])
 
     def get_sample(self, run: str, case: str) -> Sample | None:
         rows = self._read(
@@ -393,22 +393,22 @@ class PostgresStorage:
     def columns(self, run: str, *, named: bool = True, digests: bool = False) -> Iterator[Columns]:
         self._require_run(run)
         source = self._source(run)
-        place = ("", -1)
+        cursor = ("", -1)
         while True:
             statement = PLACED_RESPONSE_COLUMNS if digests else RESPONSE_COLUMNS
             ((cases, statuses, latencies, costs, repeats, *placed),) = self._read(
-                statement, source, *place, COLUMNS_AT_ONCE
+                statement, source, *cursor, COLUMNS_AT_ONCE
             )
             if cases is None:
                 return
             end = cases[-1], repeats[-1]
-            (graded,) = self._read(GRADE_COLUMNS, run, *place, *end)
+            (graded,) = self._read(GRADE_COLUMNS, run, *cursor, *end)
             grades = GradeColumns() if graded[0] is None else GradeColumns(*graded)
             responses = ResponseColumns(cases, statuses, latencies, costs, *placed)
             if not named and not digests:  # not worth a statement of its own
                 responses, grades = responses._replace(cases=()), grades._replace(cases=(), outcomes=())
             yield Columns(responses, grades)
-            place = end
+            cursor = end
 
     def counts(self, run: str) -> Counts:
         self._require_run(run)
@@ -470,7 +470,7 @@ class PostgresStorage:
             failpoint("batch-written")
             return errors
 
-        # what the hook has read must still hold when rows are replaced, or the batch is retried
+        # if rows that the hook has read change meanwhile, the batch must be retried
         return self._pool.write(act, isolation="read_committed" if hook is None else "repeatable_read")
 
     def _put(self, row: RecordRow) -> None:
@@ -482,17 +482,17 @@ class PostgresStorage:
         self, statement: str, run: str, source: str, start: tuple[int, str, int], size: int
     ) -> Iterator[asyncpg.Record]:
         """Rows in order. Between pages no connection is held, and each page may be fetched by another thread."""
-        place = start
-        while rows := self._read(statement, source, *place, size, run):
+        cursor = start
+        while rows := self._read(statement, source, *cursor, size, run):
             yield from rows
-            place = (rows[-1][0], rows[-1][1], rows[-1][2])
+            cursor = (rows[-1][0], rows[-1][1], rows[-1][2])
 
     def _source(self, run: str) -> str:
         """The run whose responses a run reads: itself, or the run it regrades."""
         seen = {run}
         source = run
         while True:
-            # by the few counts: where a run has half of all responses, the planner would scan them
+            # the counts are few; with the responses themselves the planner would scan a large run
             rows = self._read(
                 "SELECT parent FROM runs WHERE id = $1"
                 " AND NOT EXISTS (SELECT FROM response_counts WHERE run = $1 AND count > 0)",
@@ -513,8 +513,8 @@ class PostgresStorage:
         if not self._read("SELECT FROM runs WHERE id = $1", run):
             raise self._unknown_run(run)
 
-    def _unknown_run(self, wanted: str) -> Exception:
-        return unknown_run(wanted, self.list_runs(limit=6))
+    def _unknown_run(self, reference: str) -> Exception:
+        return unknown_run(reference, self.list_runs(limit=6))
 
     def _read(self, statement: str, *values: object) -> list[asyncpg.Record]:
         """Values that the database cannot store match nothing."""
@@ -537,7 +537,7 @@ class PostgresStorage:
     def _continue_deletion(self) -> None:
         """Remove a few rows of a deletion that was interrupted; opening a store must not take long."""
         for run in self._unfinished_deletions()[:1]:
-            with suppress(StoreError):  # the store is usable all the same
+            with suppress(StoreError):  # the store is usable without it
                 next(remove_rows(self._transact, run), None)
 
     async def _prepare(self, connection: Connection, *, create: bool) -> int:

@@ -76,12 +76,12 @@ def read_url(url: str) -> PostgresUrl:
     return PostgresUrl(_dsn(rest), f"postgresql://{host}/{database}", pool_size, statement_ms / 1000)
 
 
-def _url_option(options: dict[str, list[str]], name: str, default: int, least: int, most: int) -> int:
+def _url_option(options: dict[str, list[str]], name: str, default: int, minimum: int, maximum: int) -> int:
     text = options.get(name, [str(default)])[-1]
-    if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+    if not (text.isascii() and text.isdigit() and minimum <= int(text) <= maximum):
         unit = " (milliseconds)" if name == "statement_timeout" else ""
         raise _url_error(
-            f"{name} in the URL of the PostgreSQL store must be a whole number from {least} to {most}{unit}"
+            f"{name} in the URL of the PostgreSQL store must be a whole number from {minimum} to {maximum}{unit}"
         )
     return int(text)
 
@@ -117,7 +117,7 @@ _LOST = (
     OSError,
 )
 _BUSY = (TimeoutError, asyncpg.TooManyConnectionsError)
-"""The server is busy or full; existing connections stay good."""
+"""The server is busy or full; existing connections stay usable."""
 _CONFLICT = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.QueryCanceledError)
 BAD_ROW = (
     asyncpg.IntegrityConstraintViolationError,
@@ -160,7 +160,7 @@ DATABASE_ERRORS = (
     OSError,
     CommitInDoubtError,
 )
-"""Errors of the server or the connection, which callers get as a `StoreError`."""
+"""Errors of the server or the connection, raised to callers as `StoreError`."""
 
 
 def was_lost(error: BaseException) -> bool:
@@ -175,7 +175,7 @@ def may_retry(error: BaseException) -> bool:
 
 
 def store_error(location: str, error: BaseException) -> StoreError:
-    """The error as callers of a store know it. ``location`` is shown and must not hold a password."""
+    """The error for callers of a store. ``location`` appears in the message and must not hold a password."""
     if isinstance(error, CommitInDoubtError):
         cause = error.__cause__ or error
         return StoreError(
@@ -208,8 +208,8 @@ _RETRY_SECONDS = 0.1
 _GRACE_SECONDS = 5.0
 """Time for the server's own error about a statement that takes too long to arrive."""
 IDLE_SECONDS = 10.0
-"""How long a transaction may be idle, unless it copies a store. Less than the lease of a run: a process that is frozen
-while it renews its claim must not keep that row locked when another process takes over."""
+"""Timeout of an idle transaction, unless it copies a store. Less than the lease of a run: a process that freezes while
+it renews its lease must not keep that row locked when another process takes over."""
 _SESSION = """
     SELECT set_config('search_path', $1, false), set_config('jit', 'off', false), set_config('synchronous_commit',
         CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END,
@@ -217,7 +217,7 @@ _SESSION = """
         set_config('idle_in_transaction_session_timeout', $3, false),
         set_config('max_parallel_workers_per_gather', '0', false)"""
 """A commit must be on disk, whatever the server's default. No statement is long enough for JIT or parallel workers to
-pay off. The timeouts are the server's, so that no statement or lock outlives a client that is gone."""
+pay off. The server enforces the timeouts, so that no statement or lock outlives its client."""
 _PLACEHOLDER = re.compile(r"""'(?:[^']|'')*'|"[^"]*"|\?""")
 
 

@@ -142,7 +142,7 @@ def _batches(rows: Sequence[RecordRow]) -> Iterator[_Batch]:
 
 async def _put_batch(connection: Connection, batch: _Batch) -> None:
     """In the order of the keys, so that two writers of the same rows wait for each other instead of deadlocking."""
-    cases = [(*key, place, sample) for key, (place, sample) in batch.samples.items()]
+    cases = [(*key, position, sample) for key, (position, sample) in batch.samples.items()]
     last = [case for case in cases if case[2] is None]
     await _put(connection, _INSERT_SAMPLES, sorted(case for case in cases if case[2] is not None))
     await _put(

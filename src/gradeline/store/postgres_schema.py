@@ -37,7 +37,7 @@ CREATE TABLE test_cases (
 )"""
 
 # Runs are ordered by n: the clock may jump. The index of names is a hash because a name may have any length.
-# Rows of a deleted run are removed in steps afterwards (`run_queries`); its id cannot be reused before that is done.
+# Rows of a deleted run are removed in steps afterwards (`remove_rows`); its ID cannot be reused before that is done.
 _RUNS = f"""
 CREATE TABLE runs (
     n bigserial PRIMARY KEY,

@@ -1,4 +1,4 @@
-"""What the stores have in common: rows, counts, and how a person names a run."""
+"""Shared by the stores: rows, counts, run references, and their errors."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from gradeline.model.run import Counts, GraderCounts, Run
 from gradeline.model.sample import Sample
 
 SCORE_UNIT = 10**12
-"""Scores are summed in these whole units: a sum of floats would depend on the order of the rows, so
-that a roll-up could not equal its recomputation."""
+"""Scores are summed in this integer unit: a sum of floats would depend on the order of the rows, and a stored total
+could differ from its recomputation."""
 
 _STATUSES = ("success", "error", "timeout")
 _LATEST = re.compile(r"latest(?:~([0-9]{1,9}))?")
 _SHOWN = 5
 _LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"
-"""None that could be taken for another."""
+"""Without letters that look alike."""
 _ID_LETTERS = 12
-"""Sixty bits: among a million runs the odds that two are the same are one in two million, and then one is refused."""
+"""60 bits: in a million runs the probability of a collision is one in two million, and then saving the run fails."""
 
 
 class ResponseRow(NamedTuple):
-    """A response as it is written."""
+    """A response as a row."""
 
     run: str
     case: str
@@ -42,14 +42,14 @@ class ResponseRow(NamedTuple):
     cost: float | None
     cache_key: str | None
     digest: str
-    """Of the case as it was asked: it may be edited since."""
+    """Of the case at the time of the call; it may have been edited since."""
     sample: str
     position: int | None
     cluster: str | None
 
 
 class GradeRow(NamedTuple):
-    """A grade as it is written."""
+    """A grade as a row."""
 
     run: str
     case: str
@@ -70,7 +70,7 @@ RecordRow: TypeAlias = ResponseRow | GradeRow
 
 
 class Tally(NamedTuple):
-    """A part of the counts of a grader: one outcome, its number, and its scores in `SCORE_UNIT`."""
+    """Part of a grader's counts: the number of grades with one outcome, and their scores in `SCORE_UNIT`."""
 
     grader: str
     outcome: str
@@ -80,17 +80,17 @@ class Tally(NamedTuple):
 
 
 def new_id() -> str:
-    """An id that no other case has."""
+    """A unique ID of a case."""
     return str(uuid4())
 
 
 def new_run_id() -> str:
-    """An id that no other run has, as short as that can be: people type it, and every row of a run holds it."""
+    """A unique ID of a run; short, because people type it and every row of a run contains it."""
     return "".join(chosen(_LETTERS) for _ in range(_ID_LETTERS))
 
 
 def validate_run(run: Run) -> Run:
-    """The run with an id, as it will come back, or `DataError`: a store takes no status it does not know."""
+    """The run with an ID, as it will be read back; `DataError` for invalid fields such as an unknown status."""
     return from_json(Run, to_json(run if run.id else msgspec.structs.replace(run, id=new_run_id())))
 
 
@@ -103,7 +103,7 @@ def with_changes(run: Run, changes: dict[str, Any]) -> Run:
 
 
 def with_owner(run: Run, owner: str, previous: str | None) -> Run | None:
-    """The run as the new owner has it; None where it is not the previous owner's any more."""
+    """The run with the new owner; None if it no longer belongs to the previous owner."""
     if run.owner != previous:
         return None
     return validate_run(msgspec.structs.replace(run, owner=owner, status="running", error_message=None))
@@ -113,7 +113,7 @@ def response_row(
     key: ResponseKey, response: Response, sample: Sample, position: int | None, cache_key: str | None = None
 ) -> ResponseRow:
     run, case, repeat = key
-    asked = to_json(sample)
+    encoded = to_json(sample)
     row = (
         run,
         case,
@@ -123,16 +123,16 @@ def response_row(
         response.latency_ms,
         None if response.usage is None else response.usage.cost,
         cache_key,
-        sample_digest(sample) if sample.cluster else digest_of(asked),
-        asked,
+        sample_digest(sample) if sample.cluster else digest_of(encoded),
+        encoded,
         position,
         sample.cluster or None,
     )
-    return tuple.__new__(ResponseRow, row)  # a third of what naming each column takes
+    return tuple.__new__(ResponseRow, row)  # takes a third of the time of keyword arguments
 
 
 def grade_row(key: tuple[str, str, int, str], grade: Grade, submission: str | None) -> GradeRow:
-    """``key`` is a `GradeKey`, or what it is made of."""
+    """``key`` is a `GradeKey` or an equal tuple."""
     run, case, repeat, grader = key
     score = grade.score
     units, squares = score_units(score)
@@ -155,7 +155,7 @@ def grade_row(key: tuple[str, str, int, str], grade: Grade, submission: str | No
 
 
 def record_of(key: ResponseKey, sample: str, response: str, grades: Sequence[tuple[str, str, str | None]]) -> Record:
-    """The join of what is stored; each grade comes as (grader, grade, submission)."""
+    """The record of stored rows; each grade is a tuple (grader, grade, submission)."""
     return Record(
         *key,
         from_json(Sample, sample),
@@ -166,7 +166,7 @@ def record_of(key: ResponseKey, sample: str, response: str, grades: Sequence[tup
 
 
 def score_units(score: float | None) -> tuple[int, int]:
-    """A score and its square in `SCORE_UNIT`; no score adds nothing."""
+    """A score and its square in `SCORE_UNIT`; 0 without a score."""
     if not score:
         return 0, 0
     if score == 1.0:
@@ -175,7 +175,7 @@ def score_units(score: float | None) -> tuple[int, int]:
 
 
 def counts_of(responses: Iterable[tuple[str, int]], grades: Iterable[Tally]) -> Counts:
-    """Counts from numbers by status and tallies by grader and outcome, in any grouping."""
+    """Counts by status, and tallies by grader and outcome, summed up."""
     by_status = dict.fromkeys(_STATUSES, 0)
     for status, count in responses:
         by_status[status] += count
@@ -195,40 +195,40 @@ def counts_of(responses: Iterable[tuple[str, int]], grades: Iterable[Tally]) -> 
     )
 
 
-def steps_back(wanted: str) -> int | None:
-    """How many runs before the newest ``latest`` or ``latest~N`` means; None for any other word."""
-    found = _LATEST.fullmatch(wanted)
+def steps_back(reference: str) -> int | None:
+    """The N of ``latest~N`` (0 for ``latest``); None for any other reference."""
+    found = _LATEST.fullmatch(reference)
     return int(found[1] or 0) if found else None
 
 
-def choose_run(wanted: str, matching: Sequence[Run]) -> Run | None:
-    """The run meant among those that match: its id, else its name, else the start of its id. None if none matches."""
-    by_id = [run for run in matching if run.id == wanted]
-    by_name = [run for run in matching if run.name == wanted]
-    by_prefix = [run for run in matching if run.id.startswith(wanted)]
+def choose_run(reference: str, matching: Sequence[Run]) -> Run | None:
+    """The run with that ID, or else that name, or else an ID with that prefix; None if there is none."""
+    by_id = [run for run in matching if run.id == reference]
+    by_name = [run for run in matching if run.name == reference]
+    by_prefix = [run for run in matching if run.id.startswith(reference)]
     found = by_id or by_name or by_prefix
     if len(found) > 1:
-        what = "is the name of" if by_name else "begins the id of"
-        raise ConfigError(Problem("", f"{wanted!r} {what} several runs; name one by its id: {_listed(found)}"))
+        what = "is the name of" if by_name else "is a prefix of the IDs of"
+        raise ConfigError(Problem("", f"{reference!r} {what} several runs; use the ID of one: {_listed(found)}"))
     return found[0] if found else None
 
 
-def unknown_run(wanted: str, recent: Sequence[Run]) -> ConfigError:
-    """No run is meant by ``wanted``."""
+def unknown_run(reference: str, recent: Sequence[Run]) -> ConfigError:
+    """The error for a reference that matches no run."""
     hint = (
         f"the newest are {_listed(recent)}"
         if recent
-        else "the store holds no runs yet; start one with: gradeline run SUITE"
+        else "the store has no runs yet; start one with: gradeline run SUITE"
     )
-    return ConfigError(Problem("", f"no run {wanted!r}; {hint}"))
+    return ConfigError(Problem("", f"no run {reference!r}; {hint}"))
 
 
 def unsaved_run(run: str) -> StoreError:
-    return StoreError(f"no run {run!r} in the store: save_run comes before its rows")
+    return StoreError(f"no run {run!r} in the store: call save_run before you store its rows")
 
 
 def unknown_case(run: str, case: str) -> ConfigError:
-    return ConfigError(Problem("after", f"run {run!r} has no case {case!r} to go on from"))
+    return ConfigError(Problem("after", f"run {run!r} has no case {case!r} to continue after"))
 
 
 def unknown_parent(run: Run) -> ConfigError:

@@ -27,8 +27,8 @@ from gradeline.model.run import (
     StoredKey,
 )
 from gradeline.model.sample import Sample, TestCase
-from gradeline.store.deletion import deletion_unfinished, hide_run, remove_rows
 from gradeline.store.leases import BEAT, observed_run
+from gradeline.store.maintenance import deletion_unfinished, hide_run, remove_rows
 from gradeline.store.observations import observation_of_row, page_statement, put_in_sqlite, sums_of_row, sums_statement
 from gradeline.store.rows import (
     RecordRow,
@@ -123,7 +123,7 @@ class SqliteStorage:
             )
         return test_case.id
 
-    def get_test_case(self, id: str) -> TestCase | None:  # noqa: A002 - the seed's name
+    def get_test_case(self, id: str) -> TestCase | None:  # noqa: A002 - part of the public protocol
         rows = self._read("SELECT test_case FROM test_cases WHERE id = ? AND NOT deleted", id)
         return from_json(TestCase, rows[0][0]) if rows else None
 
@@ -131,7 +131,7 @@ class SqliteStorage:
         rows = self._read("SELECT test_case FROM test_cases WHERE NOT deleted ORDER BY n")
         return [from_json(TestCase, text) for (text,) in rows]
 
-    def delete_test_case(self, id: str) -> bool:  # noqa: A002 - the seed's name
+    def delete_test_case(self, id: str) -> bool:  # noqa: A002 - part of the public protocol
         with self._pool.writing() as connection:
             done = connection.execute("UPDATE test_cases SET deleted = 1 WHERE id = ? AND NOT deleted", (id,))
             return done.rowcount > 0
@@ -142,12 +142,12 @@ class SqliteStorage:
             _save_run(connection, run)
         return run.id
 
-    def get_run(self, id: str) -> Run | None:  # noqa: A002 - as the seed names it
+    def get_run(self, id: str) -> Run | None:  # noqa: A002 - part of the public protocol
         rows = self._read("SELECT run FROM runs WHERE id = ?", id)
         return observed_run(rows[0][0], self.database.read) if rows else None
 
-    def find_run(self, wanted: str) -> Run:
-        back = steps_back(wanted)
+    def find_run(self, reference: str) -> Run:
+        back = steps_back(reference)
         if back is not None:
             rows = self._read("SELECT run FROM runs ORDER BY n DESC LIMIT 1 OFFSET ?", back)
             found = observed_run(rows[0][0], self.database.read) if rows else None
@@ -155,29 +155,29 @@ class SqliteStorage:
             rows = self._read(
                 "SELECT run FROM runs WHERE id = ?1 OR name = ?1 OR (id >= ?1 AND id < ?1 || char(0x10FFFF))"
                 " ORDER BY id = ?1 DESC, name = ?1 DESC, n DESC LIMIT ?2",
-                wanted,
+                reference,
                 _CANDIDATES,
             )
-            found = choose_run(wanted, self._observed(rows)) if wanted else None
+            found = choose_run(reference, self._observed(rows)) if reference else None
         if found is None:
-            raise self._unknown_run(wanted)
+            raise self._unknown_run(reference)
         return found
 
     def list_runs(self, limit: int = 50, before: str | None = None) -> list[Run]:
         if before is None:
             rows = self._read("SELECT run FROM runs ORDER BY n DESC LIMIT ?", limit)
         else:
-            place = self._read("SELECT n FROM runs WHERE id = ?", before)
-            if not place:
+            cursor = self._read("SELECT n FROM runs WHERE id = ?", before)
+            if not cursor:
                 raise self._unknown_run(before)
-            rows = self._read("SELECT run FROM runs WHERE n < ? ORDER BY n DESC LIMIT ?", place[0][0], limit)
+            rows = self._read("SELECT run FROM runs WHERE n < ? ORDER BY n DESC LIMIT ?", cursor[0][0], limit)
         return self._observed(rows)
 
     def _observed(self, rows: Sequence[tuple[str]]) -> list[Run]:
         query = self.database.read
         return [observed_run(text, query) for (text,) in rows]
 
-    def update_run(self, id: str, **changes: Any) -> Run:  # noqa: A002 - as the seed names it
+    def update_run(self, id: str, **changes: Any) -> Run:  # noqa: A002 - part of the public protocol
         with self._pool.writing() as connection:
             row = connection.execute("SELECT run FROM runs WHERE id = ?", (id,)).fetchone()
             if row is not None:
@@ -186,7 +186,7 @@ class SqliteStorage:
                 return run
         raise self._unknown_run(id)
 
-    def claim_run(self, id: str, owner: str, previous: str | None) -> Run | None:  # noqa: A002 - as the seed names it
+    def claim_run(self, id: str, owner: str, previous: str | None) -> Run | None:  # noqa: A002 - part of the public protocol
         with self._pool.writing() as connection:
             row = connection.execute("SELECT run FROM runs WHERE id = ?", (id,)).fetchone()
             if row is not None:
@@ -199,7 +199,7 @@ class SqliteStorage:
 
     def delete_run(
         self,
-        id: str,  # noqa: A002 - as the seed names it
+        id: str,  # noqa: A002 - part of the public protocol
         hook: Callable[[Transaction], object] | None = None,
     ) -> bool:
         with self._pool.writing(foreign_keys=False) as connection:
@@ -223,7 +223,7 @@ class SqliteStorage:
         self._pool.vacuum()
 
     def put_samples(self, run: str, samples: Iterable[Sample], start: int = 0) -> None:
-        rows = ((run, sample.case_key, place, to_json(sample)) for place, sample in enumerate(samples, start))
+        rows = ((run, sample.case_key, position, to_json(sample)) for position, sample in enumerate(samples, start))
         while chunk := list(islice(rows, _SAMPLES_AT_ONCE)):
             with self._pool.writing() as connection:
                 try:
@@ -233,13 +233,13 @@ class SqliteStorage:
 
     def samples(self, run: str) -> Iterator[Sample]:
         self._require_run(run)
-        place: tuple[int, str] = (-1, "")
+        cursor: tuple[int, str] = (-1, "")
         while True:
-            rows = self._read(SAMPLE_PAGE, run, *place, _SAMPLES_AT_ONCE)
+            rows = self._read(SAMPLE_PAGE, run, *cursor, _SAMPLES_AT_ONCE)
             if not rows:
                 return
             yield from (from_json(Sample, text) for _, _, text in rows)
-            place = rows[-1][:2]
+            cursor = rows[-1][:2]
 
     def get_sample(self, run: str, case: str) -> Sample | None:
         source = self._source(run)
@@ -397,9 +397,9 @@ class SqliteStorage:
                 raise
 
     def _put(self, row: RecordRow) -> None:
-        (refusal,) = self._commit([row])
-        if refusal is not None:
-            raise refusal
+        (error,) = self._commit([row])
+        if error is not None:
+            raise error
 
     def _source(self, run: str) -> str:
         """The run whose responses a run reads: itself, or the run it regrades."""
@@ -426,8 +426,8 @@ class SqliteStorage:
         if not self._read("SELECT 1 FROM runs WHERE id = ?", run):
             raise self._unknown_run(run)
 
-    def _unknown_run(self, wanted: str) -> Exception:
-        return unknown_run(wanted, self.list_runs(limit=6))
+    def _unknown_run(self, reference: str) -> Exception:
+        return unknown_run(reference, self.list_runs(limit=6))
 
     def _continue_deletion(self) -> None:
         """Remove a few rows of a deletion that was interrupted; opening a store must not take long."""

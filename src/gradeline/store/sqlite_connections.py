@@ -368,7 +368,7 @@ def _bulk_transaction(connection: sqlite3.Connection) -> Iterator[SqliteTransact
 
 
 class _ReadSource(NamedTuple):
-    """Where the data of a store that is opened read-only is read."""
+    """The source of the data of a store that is opened read-only."""
 
     uri: str
     copy: TemporaryDirectory[str] | None = None
@@ -377,7 +377,7 @@ class _ReadSource(NamedTuple):
 
 
 def _read_source(path: Path, busy_seconds: float) -> _ReadSource:
-    """Raises `sqlite3.Error` where the existing file is not a database."""
+    """Raises `sqlite3.Error` if the existing file is not a database."""
     if not _has_access(path, os.R_OK):
         raise StoreError(f"the store {path} cannot be read; make the file readable, or use another store")
     source = _unmigrated_source(path)
@@ -398,7 +398,7 @@ def _read_source(path: Path, busy_seconds: float) -> _ReadSource:
 
 def _unmigrated_source(path: Path) -> _ReadSource:
     log, index = (path.with_name(f"{path.name}-{suffix}") for suffix in ("wal", "shm"))
-    if all(os.access(place, os.W_OK) for place in (path, path.parent)):
+    if all(os.access(target, os.W_OK) for target in (path, path.parent)):
         return _ReadSource(_uri(path, "mode=rw"))  # the last connection to close removes the log
     if not log.exists() or not log.stat().st_size:
         # without a log no process has the store open; SQLite would try to create one
@@ -467,7 +467,7 @@ def _uri(path: Path, option: str) -> str:
 
 def require_store(connection: sqlite3.Connection, path: Path) -> int:
     """The version of the schema; `StoreError` for the database of another program, or of a newer version."""
-    # in this order: another process may create a store in an empty file meanwhile, which gets tables and id at once
+    # in this order: another process may create a store in an empty file meanwhile, with tables and ID in one commit
     empty = not _has_tables(connection)
     found = connection.execute("PRAGMA application_id").fetchone()[0]
     if found != sqlite_schema.APPLICATION_ID and not (empty and found == 0):
@@ -492,9 +492,9 @@ def _require_writable_folder(path: Path) -> None:
         ) from error
     if path.is_dir():
         raise _is_folder(path)
-    for place, what in ((path, "the store"), (path.parent, "the folder of the store,")):
-        if place.exists() and not _has_access(place, os.W_OK):
-            raise StoreError(f"{what} {place} is read-only; make it writable, or use another store")
+    for target, what in ((path, "the store"), (path.parent, "the folder of the store,")):
+        if target.exists() and not _has_access(target, os.W_OK):
+            raise StoreError(f"{what} {target} is read-only; make it writable, or use another store")
 
 
 def _has_access(path: Path, mode: int) -> bool:

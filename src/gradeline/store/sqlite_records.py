@@ -305,16 +305,16 @@ def read_keys(
 def _read_joined(
     pool: SqliteConnectionPool, page_statement: str, grades: str, run: str, source: str, start: tuple[int, str, int]
 ) -> Iterator[JoinedRow]:
-    place = start
+    cursor = start
     while True:
         page = []
         size = 0
         with pool.reading() as connection:
-            rows = connection.execute(page_statement, (source, *place, _PAGE_ROWS))
+            rows = connection.execute(page_statement, (source, *cursor, _PAGE_ROWS))
             for position, case, repeat, first, second in rows:
                 found = connection.execute(grades, (run, case, repeat)).fetchall()
                 page.append(JoinedRow(ResponseKey(run, case, repeat), first, second, found))
-                place = (position, case, repeat)
+                cursor = (position, case, repeat)
                 size += len(first) + len(second)
                 if size > _PAGE_CHARS:
                     break
@@ -352,22 +352,22 @@ def read_measures(
     pool: SqliteConnectionPool, run: str, source: str, clusters: Mapping[str, str], *, digests: bool
 ) -> Iterator[Measure]:
     statement = _MEASURES_WITH_DIGESTS if digests else _MEASURES
-    place = START
+    cursor = START
     # a page ends between responses, never between the grades of one
-    while rows := pool.read(statement, source, *place, _MEASURES_AT_ONCE, run):
+    while rows := pool.read(statement, source, *cursor, _MEASURES_AT_ONCE, run):
         yield from _measures(rows, clusters)
-        place = rows[-1][:3]
+        cursor = rows[-1][:3]
 
 
 def _measures(rows: Iterable[Sequence[Any]], clusters: Mapping[str, str]) -> Iterator[Measure]:
     """Consecutive rows of one response become one measure."""
-    place: tuple[str, int] | None = None
+    key: tuple[str, int] | None = None
     measure: Measure | None = None
     for _, case, repeat, status, latency_ms, cost, digest, grader, outcome, score, reported, paid in rows:
-        if (case, repeat) != place:
+        if (case, repeat) != key:
             if measure is not None:
                 yield measure
-            place = (case, repeat)
+            key = (case, repeat)
             measure = Measure(case, repeat, status, latency_ms, cost, {}, digest, clusters.get(case))
         if measure is not None and grader is not None:
             measure.grades[grader] = GradeMeasure(_OUTCOMES[outcome], score, bool(reported), paid)
@@ -376,9 +376,9 @@ def _measures(rows: Iterable[Sequence[Any]], clusters: Mapping[str, str]) -> Ite
 
 
 def read_columns(pool: SqliteConnectionPool, run: str, source: str, *, named: bool, digests: bool) -> Iterator[Columns]:
-    place = ("", -1)
-    while end := pool.read(_COLUMNS_END, source, *place, COLUMNS_AT_ONCE):
-        page = (*place, *end[0])
+    cursor = ("", -1)
+    while end := pool.read(_COLUMNS_END, source, *cursor, COLUMNS_AT_ONCE):
+        page = (*cursor, *end[0])
         if digests or named:
             statement = _PLACED_RESPONSE_COLUMNS if digests else _NAMED_RESPONSE_COLUMNS
             responses = ResponseColumns(*_transposed(pool.read(statement, source, *page)))
@@ -388,7 +388,7 @@ def read_columns(pool: SqliteConnectionPool, run: str, source: str, *, named: bo
             graders, *numbers = _transposed(pool.read(_UNNAMED_GRADE_COLUMNS, run, *page)) or ((), (), (), ())
             grades = GradeColumns((), graders, (), *numbers)
         yield Columns(responses, grades)
-        place = end[0]
+        cursor = end[0]
 
 
 def _transposed(rows: list[tuple[Any, ...]]) -> tuple[tuple[Any, ...], ...]:

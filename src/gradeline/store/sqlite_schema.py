@@ -31,7 +31,7 @@ _RUNS = (
     )""",
     "CREATE INDEX runs_by_name ON runs (name)",
     "CREATE INDEX runs_by_parent ON runs (parent) WHERE parent IS NOT NULL",
-    # Heartbeats of owners (`owner`), by the clock of the database.
+    # Heartbeats of owners (`store.leases`), by the clock of the database.
     """CREATE TABLE run_heartbeats (
         run TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
         at TEXT NOT NULL

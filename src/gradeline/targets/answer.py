@@ -1,14 +1,12 @@
-"""Out of an agent's answer: its text, the tools it called, what it used."""
+"""Read an agent's answer: its text, tool calls, messages and usage."""
 
 from __future__ import annotations
 
 import json
 from codecs import BOM_UTF8
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import isfinite
 from typing import Annotated, Any, NamedTuple
 
 from gradeline.errors import AgentError, Problem
@@ -17,6 +15,7 @@ from gradeline.model.response import Usage, usage_of_calls
 from gradeline.model.text import quote
 from gradeline.model.trajectory import ToolCall, Turn, with_answer
 from gradeline.parsing.jmespath import BadPathError, JmesPath
+from gradeline.parsing.json_text import levels, strict_decoder
 from gradeline.targets.answer_values import (
     bad_response,
     call_entries,
@@ -29,30 +28,33 @@ from gradeline.targets.answer_values import (
 )
 
 TEXT_KEYS = ("response", "output", "answer", "text", "content", "message")
-"""Where the text is looked for, in this order, before an OpenAI-style choice."""
+"""Default keys of the text, in order of precedence, before an OpenAI-style choice."""
 
 _STREAMS = {"text/event-stream": "sse", "application/x-ndjson": "ndjson", "application/jsonl": "ndjson"}
 _LARGEST = 2**53
 _MAX_DEPTH = 200
+_DECODER = strict_decoder()
 
 
 class ResponseMap(Config, frozen=True):
-    """Where in the answer's JSON things are, as JMESPaths."""
+    """JMESPaths of the parts of an answer's JSON."""
 
     output: Annotated[
-        str | None, described(f"The text; by default {', '.join(TEXT_KEYS)} or an OpenAI-style choice.")
+        str | None, described(f"Path of the text (default {', '.join(TEXT_KEYS)} or an OpenAI-style choice).")
     ] = None
     tool_calls: Annotated[
         str | None,
         described(
-            "The tools called: a list of {name, arguments, id} or of OpenAI's {function: …}. No list means that tool "
-            "use is unknown; write tool_calls || `[]` for an agent that leaves the field out when it calls none."
+            "Path of the tool calls: a list of {name, arguments, id} or of OpenAI's {function: …}. Without a list tool "
+            "use is unknown; write tool_calls || `[]` for an agent that omits the field when it calls none."
         ),
     ] = None
-    usage: Annotated[str | None, described("A mapping of input_tokens, output_tokens, cached_tokens and cost.")] = None
-    error: Annotated[str | None, described("Where the agent tells an error; anything that is not empty is one.")] = None
+    usage: Annotated[
+        str | None, described("Path of the usage: {input_tokens, output_tokens, cached_tokens, cost}.")
+    ] = None
+    error: Annotated[str | None, described("Path of an error; any value that is not empty counts.")] = None
     trajectory: Annotated[
-        str | None, described("All messages, with tool calls and results: chat messages, or Responses items.")
+        str | None, described("Path of all messages with tool calls and results: chat messages or Responses items.")
     ] = None
 
     def faults(self) -> Iterator[Problem]:
@@ -61,7 +63,7 @@ class ResponseMap(Config, frozen=True):
 
 
 def path_faults(path: str | None, where: str) -> Iterator[Problem]:
-    """What is wrong with a JMESPath."""
+    """Problems of a JMESPath."""
     try:
         compiled(path)
     except BadPathError as error:
@@ -73,26 +75,26 @@ def compiled(path: str | None) -> JmesPath | None:
 
 
 class NoJsonError(AgentError):
-    """The answer should have been JSON."""
+    """The answer is not JSON."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("bad_response", f"no JSON: {reason}")
 
 
-def is_true(value: object) -> bool:
-    """JMESPath's own notion: null, false and what is empty are not; 0 is."""
+def is_truthy(value: object) -> bool:
+    """Truth as JMESPath defines it: null, false and empty values are false, 0 is true."""
     return value is not None and value is not False and value not in ("", [], {})
 
 
 class Decoded(NamedTuple):
-    """A body as text, and whether it held what is no text."""
+    """A body as text; ``cleaned``: invalid bytes were replaced."""
 
     text: str
     cleaned: bool
 
 
 class ContentType(NamedTuple):
-    """What a ``Content-Type`` says, in lower case."""
+    """Media type and charset of a ``Content-Type``, in lower case."""
 
     kind: str
     charset: str
@@ -100,16 +102,16 @@ class ContentType(NamedTuple):
 
 @lru_cache(maxsize=64)
 def content_type(header: str) -> ContentType:
-    """The parts of a ``Content-Type``; the answers of a run have few different ones."""
+    """Parse a ``Content-Type``; cached, because the answers of a run have few different ones."""
     kind, _, _ = header.partition(";")
     charset = header.lower().partition("charset=")[2].partition(";")[0].strip(" \"'")
     return ContentType(kind.strip().lower(), charset)
 
 
 def decode(body: bytes, header: str = "") -> Decoded:
-    """UTF-8 unless the content type names Latin-1 or its Windows cousin; a byte order mark is dropped."""
+    """Decode UTF-8, or Latin-1 and Windows-1252 if the content type names them; a byte order mark is removed."""
     if content_type(header).charset in ("iso-8859-1", "latin-1", "latin1", "windows-1252", "cp1252"):
-        # browsers read both so; undefined bytes are replaced
+        # browsers read both as cp1252; undefined bytes are replaced
         text = body.decode("cp1252", errors="replace")
         return Decoded(text, "\ufffd" in text)
     body = body.removeprefix(BOM_UTF8)
@@ -120,16 +122,16 @@ def decode(body: bytes, header: str = "") -> Decoded:
 
 
 def json_text(decoded: Decoded) -> str:
-    """The text of a body that must be JSON: replaced bytes could have been anything, so what is left is no answer."""
+    """The text of a body that must be JSON; raises if bytes were replaced, because they could have been anything."""
     if decoded.cleaned:
         raise NoJsonError("the body is not valid UTF-8, or not of the charset that it names")
     return decoded.text
 
 
 def parse(text: str) -> Any:
-    """The JSON that the text is, or an agent error.
+    """Parse a text as JSON; raises an agent error.
 
-    Stricter than Python (no NaN, no number that overflows, no key twice) and laxer than msgspec: escapes of lone
+    Stricter than Python (no NaN, no overflow, no duplicate keys) and more lenient than msgspec: escapes of lone
     surrogates are cleaned later, with a flag, because real agents send them.
     """
     try:
@@ -140,54 +142,17 @@ def parse(text: str) -> Any:
         raise NoJsonError(f"{error.msg} at character {error.pos}") from None
     except ValueError as error:
         raise NoJsonError(str(error)[:200]) from None
-    if text.count("{") + text.count("[") > _MAX_DEPTH and _deeper_than(data, _MAX_DEPTH):
+    if text.count("{") + text.count("[") > _MAX_DEPTH and len(levels(data, _MAX_DEPTH + 1)) > _MAX_DEPTH:
         raise bad_response("its JSON is nested too deeply")
     return data
 
 
-def _deeper_than(data: object, limit: int) -> bool:
-    level: list[object] = [data]
-    for _ in range(limit):
-        level = [
-            item
-            for node in level
-            if isinstance(node, dict | list)
-            for item in (node.values() if isinstance(node, dict) else node)
-            if isinstance(item, dict | list)
-        ]
-        if not level:
-            return False
-    return True
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        raise ValueError(f"the key {quote(twice)} stands twice in one object")
-    return found
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not isfinite(value):
-        raise ValueError(f"the number {quote(text)} is too large")
-    return value
-
-
-def _refuse(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse)
-
-
 class ParsedAnswer(NamedTuple):
-    """What one answer held. ``data`` is its JSON (of a stream: the list of its events), for what else is to be read."""
+    """The parsed parts of one answer. ``data`` is its JSON (for a stream the list of events), for further reading."""
 
     text: str
     calls: tuple[ToolCall, ...] | None = None
-    """None where the answer does not report them; an agent that reports none gives an empty tuple."""
+    """None if the answer does not report tool calls; empty if it reports that there were none."""
     usage: Usage | None = None
     messages: tuple[Message, ...] | None = None
     data: object = None
@@ -205,7 +170,7 @@ class ParsedAnswer(NamedTuple):
         steps = with_answer(self.messages, text)
         if not calls or any(message.tool_calls for message in steps):
             return steps
-        # reported apart from the messages: they were made before the answer, which is the last message
+        # reported separately from the messages: the calls came before the answer, which is the last message
         return (*steps[:-1], Message("assistant", tool_calls=calls), steps[-1])
 
 
@@ -229,7 +194,7 @@ def response_of(found: Sequence[ParsedAnswer], latency_ms: float | None = None) 
 
 
 def _split_turns(messages: Sequence[Message]) -> Iterator[Turn]:
-    """A message of the user opens a turn, once something has followed the one before."""
+    """A user message starts a new turn, unless the current turn has no reply yet."""
     turn: list[Message] = []
     for message in messages:
         if message.role == "user" and any(one.role not in ("user", "system") for one in turn):
@@ -241,36 +206,36 @@ def _split_turns(messages: Sequence[Message]) -> Iterator[Turn]:
 
 
 @dataclass(slots=True)
-class _StreamParts:
-    """What the events of a stream add up to."""
+class _StreamTotals:
+    """The parts of a stream's answer collected so far."""
 
     texts: list[str] = field(default_factory=list)
     calls: list[dict[str, Any]] | None = None
-    begun: dict[int, dict[str, Any]] = field(default_factory=dict)
+    by_index: dict[int, dict[str, Any]] = field(default_factory=dict)
     usage: Usage | None = None
     messages: tuple[Message, ...] | None = None
 
     def add_calls(self, entries: list[dict[str, Any]] | None) -> None:
-        """Later fragments of a call, known by its ``index``, only lengthen its arguments."""
+        """Further fragments of a call, identified by its ``index``, extend its arguments."""
         if entries is None:
             return
         if self.calls is None:
             self.calls = []
         for entry in entries:
             index = entry["index"]
-            begun = self.begun.get(index) if isinstance(index, int) else None
-            if begun is None:
+            call = self.by_index.get(index) if isinstance(index, int) else None
+            if call is None:
                 self.calls.append(entry)
                 if isinstance(index, int):
-                    self.begun[index] = entry
+                    self.by_index[index] = entry
             else:
-                begun["arguments"].extend(entry["arguments"])
-                begun["name"] = begun["name"] or entry["name"]
-                begun["id"] = begun["id"] or entry["id"]
+                call["arguments"].extend(entry["arguments"])
+                call["name"] = call["name"] or entry["name"]
+                call["id"] = call["id"] or entry["id"]
 
 
 class AnswerReader:
-    """Reads answers by a `ResponseMap`."""
+    """Reads answers according to a `ResponseMap`."""
 
     def __init__(self, paths: ResponseMap) -> None:
         self.explicit = paths.output is not None
@@ -279,11 +244,11 @@ class AnswerReader:
         self._usage = compiled(paths.usage)
         self._error = compiled(paths.error)
         self._trajectory = compiled(paths.trajectory)
-        self._asked = paths
+        self._paths = paths
         self._json_only = paths != ResponseMap()
 
     def read(self, data: object) -> ParsedAnswer:
-        """What the JSON of a whole answer holds; an agent error where it has no text and calls no tool."""
+        """Read the JSON of a whole answer; an agent error if it has neither text nor tool calls."""
         self.check_error(data)
         choice = None if self.explicit else _choice(data)
         text = self._text(data)
@@ -294,10 +259,10 @@ class AnswerReader:
         return ParsedAnswer(text or "", calls, usage, read_messages(search(self._trajectory, data)), data)
 
     def read_plain(self, decoded: Decoded, header: str = "") -> ParsedAnswer:
-        """What a body holds that need not be JSON.
+        """Read a body that may be plain text.
 
-        It is JSON where its content type says so, where a path was given, and where it has no content type and
-        is an object; else its text is the answer, unless it is an HTML page.
+        It is parsed as JSON if its content type is JSON, if a path is configured, or if it has no content type and
+        starts like an object. Otherwise the text is the answer, unless it is an HTML page.
         """
         text = decoded.text
         if not text.strip():
@@ -313,12 +278,12 @@ class AnswerReader:
         return ParsedAnswer(text, cleaned=decoded.cleaned)
 
     def read_stream(self, events: Iterable[str]) -> ParsedAnswer:
-        """What the events of a stream add up to: their texts joined, their calls merged, the last usage reported."""
-        gathering = _StreamParts()
+        """Read the events of a stream: their texts joined, their calls merged, the last usage reported."""
+        totals = _StreamTotals()
         seen: list[object] = []
         for event in events:
             if not self.explicit and not event.lstrip().startswith(("{", "[", '"')):
-                gathering.texts.append(event)
+                totals.texts.append(event)
                 continue
             data = parse(event)
             seen.append(data)
@@ -326,22 +291,22 @@ class AnswerReader:
             choice = None if self.explicit else _choice(data)
             text = self._text(data, streamed=True)
             if text is not None:
-                gathering.texts.append(text)
-            gathering.add_calls(self._call_entries(data, choice))
+                totals.texts.append(text)
+            totals.add_calls(self._call_entries(data, choice))
             reported = search(self._usage, data) if self._usage or choice is None else value_at(data, "usage")
-            gathering.usage = _usage(reported) or gathering.usage
+            totals.usage = _usage(reported) or totals.usage
             messages = read_messages(search(self._trajectory, data))
             if messages is not None:
-                gathering.messages = messages or gathering.messages or ()
-        calls = tool_calls(gathering.calls)
-        if not gathering.texts and not calls:
-            raise bad_response(f"no event of the stream has {self._wanted}")
-        return ParsedAnswer("".join(gathering.texts), calls, gathering.usage, gathering.messages, seen)
+                totals.messages = messages or totals.messages or ()
+        calls = tool_calls(totals.calls)
+        if not totals.texts and not calls:
+            raise bad_response(f"no event of the stream has {self._expected_text}")
+        return ParsedAnswer("".join(totals.texts), calls, totals.usage, totals.messages, seen)
 
     def check_error(self, data: object) -> None:
-        """Raises what the agent reported under ``response.error``."""
+        """Raise the error that the agent reported under ``response.error``."""
         error = search(self._error, data)
-        if is_true(error):
+        if is_truthy(error):
             shown = clean_text(error if isinstance(error, str) else json_string(error)).text
             raise bad_response(f"the agent reported an error: {quote(shown, 1000)}")
 
@@ -352,7 +317,7 @@ class AnswerReader:
         return value if value is None or isinstance(value, str) else json_string(value)
 
     def _call_entries(self, data: object, choice: Mapping[str, Any] | None) -> list[dict[str, Any]] | None:
-        """The tool calls as reported; None where the answer does not report any list of them."""
+        """The tool calls as reported; None if the answer has no list of them."""
         if self._calls is not None:
             return call_entries(search(self._calls, data))
         if choice is None:
@@ -361,14 +326,14 @@ class AnswerReader:
         return call_entries(message.get("tool_calls")) if isinstance(message, Mapping) else None
 
     @property
-    def _wanted(self) -> str:
+    def _expected_text(self) -> str:
         if self.explicit:
-            return f"a text at {quote(self._asked.output)}, which response.output names"
-        return f"a text under {', '.join(TEXT_KEYS)} or in an OpenAI-style choice; name its place in response.output"
+            return f"a text at {quote(self._paths.output)}, the path in response.output"
+        return f"a text under {', '.join(TEXT_KEYS)} or in an OpenAI-style choice; write its path in response.output"
 
     def _nothing_found(self, data: object) -> str:
         keys = f"; its keys are {quote(list(data))}" if isinstance(data, Mapping) else ""
-        return f"the answer has no {self._wanted.removeprefix('a ')}{keys}"
+        return f"the answer has no {self._expected_text.removeprefix('a ')}{keys}"
 
 
 def _is_page(text: str) -> bool:
@@ -401,7 +366,7 @@ def _usual_text(data: object, streamed: bool) -> str | None:
 
 
 def _usage(value: object) -> Usage | None:
-    """What cannot be a count is unknown: an agent's bookkeeping is no reason to lose its answer."""
+    """The usage; invalid counts become unknown, because an answer must not be lost for its bookkeeping."""
     if not isinstance(value, Mapping):
         return None
 

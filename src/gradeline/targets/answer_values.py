@@ -1,4 +1,4 @@
-"""Messages and tool calls as the JSON of an agent's answer reports them."""
+"""Parse messages and tool calls in the JSON of an agent's answer, and search it by JMESPath."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def json_string(value: object) -> str:
 
 
 def content_text(value: object) -> str:
-    """The text of a message's content: a string, parts with texts in them, or any data."""
+    """The text of a message's content: a string, parts with text, or any data as JSON."""
     if value is None:
         return ""
     if isinstance(value, list):
@@ -51,7 +51,7 @@ def content_text(value: object) -> str:
 
 
 def call_entries(value: object) -> list[dict[str, Any]] | None:
-    """Tool calls as reported, in one shape; arguments are pieces of text. None where nothing is reported."""
+    """Reported tool calls in one form; arguments are fragments of text. None if nothing is reported."""
     if value is None:
         return None
     if not isinstance(value, list):
@@ -64,14 +64,14 @@ def call_entries(value: object) -> list[dict[str, Any]] | None:
             raise bad_response(f"a tool call is not a mapping: {quote(item)}")
         arguments = next((call[key] for key in ("arguments", "args", "input") if call.get(key) is not None), None)
         pieces = [] if arguments is None else [arguments if isinstance(arguments, str) else json_string(arguments)]
-        # an item of OpenAI's Responses has both; its result refers to call_id
+        # items of OpenAI's Responses have both; results reference call_id
         ident = next((item[key] for key in ("call_id", "toolCallId", "id") if value_at(item, key) is not None), None)
         entries.append({"name": called_tool(call), "arguments": pieces, "id": ident, "index": item.get("index")})
     return entries
 
 
 def tool_calls(entries: Iterable[Mapping[str, Any]] | None) -> tuple[ToolCall, ...] | None:
-    """The calls of `call_entries`; None where nothing is reported."""
+    """The calls of `call_entries`; None if nothing is reported."""
     if entries is None:
         return None
     calls = []
@@ -85,7 +85,7 @@ def tool_calls(entries: Iterable[Mapping[str, Any]] | None) -> tuple[ToolCall, .
 
 
 def read_messages(value: object) -> tuple[Message, ...] | None:
-    """A list of messages: OpenAI's chat messages, Anthropic's with their content blocks, OpenAI's Responses items."""
+    """Parse a list of messages: OpenAI's chat messages or Responses items, or Anthropic's content blocks."""
     if value is None:
         return None
     if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
@@ -100,7 +100,7 @@ def _read_item(item: Mapping[str, Any]) -> Iterator[Message]:
     elif kind == "result":
         yield _message("tool", item, item.get("output", content), item.get("call_id"))
     elif content is None and "parts" in item:
-        raise bad_response(f"a message of the trajectory has parts and no content: {quote(item)}; map chat messages")
+        raise bad_response(f"a message of the trajectory has parts but no content: {quote(item)}; use chat messages")
     elif not isinstance(content, list):
         yield _message(_role(item), item, content, item.get("tool_call_id"))
     else:
@@ -141,14 +141,14 @@ def _text(value: object) -> str | None:
 T = TypeVar("T")
 
 MAX_SEARCHES = 20
-"""How many searches of one answer workers are asked for: each event of a stream is searched by itself."""
+"""Maximum searches of one answer in workers; each event of a stream is a search of its own."""
 
 _found: ContextVar[Iterator[Any]] = ContextVar("found_by_workers")
-"""What workers found for the searches of this answer that need one, in their order."""
+"""Results of workers for the searches of this answer that need one, in order."""
 
 
 class _PendingSearchError(NeedsIsolationError):
-    """The answer cannot be read before a worker has searched it."""
+    """A worker must search the answer before it can be read."""
 
     def __init__(self, path: JmesPath, data: object) -> None:
         super().__init__(f"the JMESPath {path} needs a worker process")
@@ -157,7 +157,7 @@ class _PendingSearchError(NeedsIsolationError):
 
 
 def search(path: JmesPath | None, data: object) -> Any:
-    """What the path finds, None for nothing; called within `with_workers`."""
+    """The value at the path, or None; call it within `with_workers`."""
     if path is None:
         return None
     try:
@@ -171,9 +171,9 @@ def search(path: JmesPath | None, data: object) -> Any:
 
 
 async def with_workers(read: Callable[[], T]) -> T:
-    """What a function reads from an answer, with workers for the searches that need one.
+    """Call ``read`` with workers for the searches that need one.
 
-    `AgentError` of type ``too_large`` for a search that passes the limits of a worker.
+    `AgentError` of type ``too_large`` for a search that exceeds the limits of a worker.
     """
     try:
         return read()

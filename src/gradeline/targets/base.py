@@ -1,4 +1,4 @@
-"""What a target is: an agent that is asked a sample and always gives a response."""
+"""Base class of targets: an agent that is called with a sample and always returns a response."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from gradeline.usercode.pools import CodeRunner
 
 ResponseSource = Callable[[Sample], Response | None]
-"""The stored response to a sample, None where there is none."""
+"""Returns the stored response to a sample, or None."""
 
 HIDDEN = MASK
 MAX_TEXT = 10_000_000
-"""Bytes of UTF-8 in an answer's text."""
+"""Maximum bytes of an answer's text in UTF-8."""
 EXCERPT = 2048
 
 _EXPECTATION: Mapping[str, Any] = {
@@ -42,17 +42,17 @@ _EXPECTATION: Mapping[str, Any] = {
     "rubric_path": None,
     "rubric_vars": {},
 }
-"""What of a sample only its graders read."""
+"""Fields of a sample that only graders read, cleared."""
 _SECONDS = {"second": 1.0, "minute": 60.0, "hour": 3600.0}
 
 
-class Rate(Config, frozen=True):
-    """So many calls in so much time."""
+class RateLimit(Config, frozen=True):
+    """Maximum number of calls per time."""
 
-    calls: Annotated[int, described("How many calls may be started.", ge=1)]
+    calls: Annotated[int, described("Maximum calls started.", ge=1)]
     per: Annotated[
         Annotated[float, msgspec.Meta(gt=0)] | Literal["second", "minute", "hour"],
-        described("In what time: a word, or a number of seconds."),
+        described("Period: second, minute, hour or a number of seconds."),
     ] = "second"
 
     @property
@@ -61,14 +61,12 @@ class Rate(Config, frozen=True):
 
 
 class TargetConfig(Config, frozen=True):
-    """The options that every target has; the engine keeps to them."""
+    """The options that every target has; the engine enforces the limits."""
 
-    concurrency: Annotated[
-        Annotated[int, msgspec.Meta(ge=1)] | None, described("How many calls may be in flight at once.")
-    ] = None
-    rate: Annotated[Rate | None, described("How many calls may be started in what time: {calls, per}.")] = None
+    concurrency: Annotated[Annotated[int, msgspec.Meta(ge=1)] | None, described("Maximum calls in flight.")] = None
+    rate: Annotated[RateLimit | None, described("Rate limit of calls: {calls, per}.")] = None
     model: Annotated[
-        str | None, described("The model that answers, where the agent takes one; several stand in the suite's models.")
+        str | None, described("Model of the agent, if it takes one; list several in the suite's models.")
     ] = None
     stop_after_connection_failures: Annotated[
         int,
@@ -82,18 +80,18 @@ class TargetConfig(Config, frozen=True):
 C = TypeVar("C", bound=Config)
 
 Pricing = Literal["reported", "priced", "unpriced", "free"]
-"""The agent reports the cost of its answers, if anything does; a price is known; none is; there is nothing to pay."""
+"""Source of the cost of an answer: reported by the agent, computed from a known price, unknown, or free."""
 
 
 class TargetContext(NamedTuple):
-    """What a target may use of the run it belongs to; passed to its ``bind``."""
+    """Resources of the run for a target; passed to its ``bind``."""
 
     resources: Resources = Resources()
     """Folder, environment, egress policy, prices, secrets."""
     transport: Transport | None = None
     """An open HTTP client of the caller, never closed by the target; None: it opens its own under the policy."""
     settings: AdapterSettings | None = None
-    """For targets that are a model: prices, transport and pauses between retries."""
+    """For chat models: prices, transport and pauses between retries."""
     pool: CodeRunner | None = None
     """Worker processes that have loaded the target's function or agent factory."""
     code: str = ""
@@ -103,24 +101,24 @@ class TargetContext(NamedTuple):
     responses: ResponseSource | None = None
     """Responses of the stored run that is replayed."""
     cleanup: bool = False
-    """Whether agents created for a sample are deleted after it."""
+    """Delete agents that were created for a sample afterwards."""
 
 
 class DeclaredTarget(Declaration[C]):
     """A target with a kind and typed options; implement `call`.
 
-    Its config is read strictly: an agent asked in another way than written would be graded unnoticed.
+    Its config is read strictly, because a misspelt option would silently test another configuration.
     """
 
     noun = "target"
     pacing: ClassVar[frozenset[str]] = frozenset({"concurrency", "rate", "stop_after_connection_failures"})
-    """Options that do not decide what the agent answers, and so are no part of the fingerprint."""
+    """Options that do not affect the answers, and are not part of the fingerprint."""
     sees_expectation: ClassVar[bool] = False
-    """Whether the agent can see what is expected of it, and of what its grading is made."""
+    """Whether the agent receives the whole sample, including ground truth and rubrics."""
     without_effect: ClassVar[Mapping[str, str]] = {}
-    """Options that are taken and change nothing, each with the reason that a warning gives."""
+    """Accepted options that have no effect, each with the reason for a warning."""
     timed: ClassVar[bool] = True
-    """Whether the time of a call says anything of the agent."""
+    """Whether the duration of a call is the agent's latency."""
 
     context: TargetContext = TargetContext()
 
@@ -133,20 +131,20 @@ class DeclaredTarget(Declaration[C]):
         super().__init__(config)
 
     def bind(self, context: TargetContext) -> Self:
-        """Set what the target may use; `gradeline.targets.create` calls it before the target is opened."""
+        """Set the resources of the run; `gradeline.targets.create` calls it before the target is opened."""
         self.context = context
         return self
 
     @property
     def resources(self) -> Resources:
-        """A target that calls a server does so through ``resources.transport()``, which keeps to the policy."""
+        """Call servers through ``resources.transport()``, which enforces the egress policy."""
         return self.context.resources
 
     async def open(self) -> None:
-        """Get ready to be asked; `ConfigError` for what a person must fix first."""
+        """Prepare for calls; `ConfigError` for problems to fix first."""
 
     async def close(self) -> None:
-        """Let go of what `open` took."""
+        """Release what `open` acquired."""
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -159,11 +157,11 @@ class DeclaredTarget(Declaration[C]):
 
     @abstractmethod
     async def call(self, sample: Sample) -> Response:
-        """The agent's answer as it came, or `AgentError`; `respond` makes it storable."""
+        """Call the agent; returns its answer or raises `AgentError`. `respond` makes it storable."""
         raise NotImplementedError(f"{type(self).__name__} must override call()")
 
     async def respond(self, sample: Sample) -> Response:
-        """The response to a sample. A failure of the agent is a response with an error, never an exception.
+        """The response to a sample; a failure of the agent is a response with an error, not an exception.
 
         Raises `ConfigError` for a sample that cannot be sent at all (see `problems_with`).
         """
@@ -179,7 +177,7 @@ class DeclaredTarget(Declaration[C]):
         return response
 
     async def _guarded_call(self, sample: Sample) -> Response:
-        """What `call` gives. Code that is not ours may raise and return anything: that is a failed call too."""
+        """`call` of a plugin, which may raise or return anything: both are failed calls."""
         try:
             answer: object = await self.call(sample)
         except GradelineError:
@@ -192,45 +190,45 @@ class DeclaredTarget(Declaration[C]):
         return answer
 
     def problems_with(self, sample: Sample) -> list[Problem]:  # noqa: ARG002 - most targets take any sample
-        """Why this sample cannot be sent; known without calling the agent."""
+        """Why this sample cannot be sent, found without calling the agent."""
         return []
 
     @cached_property
     def model(self) -> str | None:
-        """The model that answers, where the target names one."""
+        """The model of the agent, if the target names one."""
         model: str | None = getattr(self.options, "model", None)
         return model
 
     @property
     def pricing(self) -> Pricing:
-        """Where the cost of an answer comes from."""
+        """Source of the cost of an answer."""
         return "reported"
 
     def cache_key(self, sample: Sample, repeat: int) -> str:
-        """A digest of all that decides the answer."""
-        asked = sample if self.sees_expectation else msgspec.structs.replace(sample, **_EXPECTATION)
-        return fingerprint("answer", self.fingerprint, to_json(asked), repeat)
+        """A digest of everything that affects the answer."""
+        visible = sample if self.sees_expectation else msgspec.structs.replace(sample, **_EXPECTATION)
+        return fingerprint("answer", self.fingerprint, to_json(visible), repeat)
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of what decides the answers. Secrets are masked, so a new key changes nothing."""
+        """A digest of the options that affect answers. Secrets are masked, so that a new key does not change it."""
         options = {key: value for key, value in canonical_options(self.options).items() if key not in self.pacing}
         return fingerprint(self.noun, self.kind, self.version, mask(options, self.hidden))
 
     @property
     def shown(self) -> dict[str, Any]:
-        """The options that differ from their defaults, as a listing or a record may show them."""
+        """The options that differ from their defaults, without secrets."""
         shown: dict[str, Any] = mask(canonical_options(self.options), self.hidden)
         return shown
 
     @property
     def hidden(self) -> frozenset[str]:
-        """All values that nothing may show: those given, and those that are secret by their name."""
-        return spellings(self.secrets)
+        """All values that must never be shown: declared secrets, and values of options with secret names."""
+        return json_spellings(self.secrets)
 
     @property
     def credentials(self) -> Collection[str]:
-        """The values that let the caller in. They are masked in answers; other hidden values may be words of one."""
+        """API keys and the like. Only these are masked in answers; other hidden values may be ordinary words."""
         return ()
 
     @cached_property
@@ -240,7 +238,7 @@ class DeclaredTarget(Declaration[C]):
 
     @cached_property
     def _mask(self) -> Mask | None:
-        """Masks credentials and bound secrets that come back; None: there are none."""
+        """Masks credentials and bound secrets in answers; None if there are none."""
         bound = self.resources.secrets
         values = {value for value in self.credentials if MARKER not in value}
         return Mask(values | (bound.mask.values if bound is not None else set())) or None
@@ -253,11 +251,11 @@ class DeclaredTarget(Declaration[C]):
         return Response(status=status, error=info, output=self._without_values(error.output))
 
     def _without_values(self, text: str | None) -> str | None:
-        """What user code wrote, without the values that nothing may show."""
+        """Output of user code without hidden values."""
         return None if text is None else clean_text(hide(text, self.hidden)).text
 
     def _without_secrets(self, problems: Iterable[Problem], config: object) -> list[Problem]:
-        """A message may quote half a secret, so the faults of the masked config are told where they are the same."""
+        """Messages may quote part of a secret, so the problems of the masked config are used where they match."""
         reading = self.read(mask({} if config is None else config, self.secrets))
         masked = {problem.path: problem for problem in reading.problems}
         return [
@@ -266,7 +264,7 @@ class DeclaredTarget(Declaration[C]):
 
 
 class NetworkTarget(DeclaredTarget[C]):
-    """A target that calls a server: it has an HTTP client while it is open."""
+    """A target that calls a server; it has an HTTP client while it is open."""
 
     _own_transport: Transport | None = None
 
@@ -299,13 +297,13 @@ def _storable(response: Response) -> Response:
 
 
 def _masked(response: Response, mask: Mask) -> Response:
-    """The response without credentials that the agent said back, also where they came in pieces."""
+    """The response with credentials masked that the agent echoed, even in fragments."""
     text = None if response.text is None else mask.text(response.text)
     output = None if response.output is None else mask.text(response.output)
     steps, error = response.trajectory, response.error
     if steps is not None:
         raw = msgspec.json.encode(steps)
-        if mask.body(raw) is not raw:  # else there is no need to walk through it
+        if mask.body(raw) is not raw:  # otherwise it contains no credential
             steps = msgspec.convert(mask.tree(msgspec.to_builtins(steps)), Trajectory)
     if error is not None:
         trace = None if error.traceback is None else mask.text(error.traceback)
@@ -315,8 +313,8 @@ def _masked(response: Response, mask: Mask) -> Response:
     return msgspec.structs.replace(response, text=text, output=output, trajectory=steps, error=error, cleaned=True)
 
 
-def spellings(secrets: Iterable[str]) -> frozenset[str]:
-    """The secrets as they are, as JSON spells them, and as JSON spells such JSON: agents echo what they got."""
+def json_spellings(secrets: Iterable[str]) -> frozenset[str]:
+    """The secrets, also in JSON and in JSON within JSON: agents echo their requests."""
     found = frozenset(secrets)
     for _ in range(2):
         found |= {json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for secret in found for ascii_only in (True, False)}
@@ -324,15 +322,15 @@ def spellings(secrets: Iterable[str]) -> frozenset[str]:
 
 
 def hide(text: str, secrets: Iterable[str]) -> str:
-    """The text without these values."""
-    # the longest first: a secret may hold another one
+    """The text with these values masked."""
+    # the longest first: a secret may contain another one
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return text
 
 
 def mask(tree: object, secrets: Collection[str]) -> Any:
-    """The tree with these values hidden in all its texts; keys are never secret."""
+    """The tree with these values masked in all strings; keys are never secret."""
     if isinstance(tree, str):
         return hide(tree, secrets)
     if isinstance(tree, Mapping):

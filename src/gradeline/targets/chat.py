@@ -1,4 +1,4 @@
-"""Chat models as agents: a model is asked through its provider's own format."""
+"""Chat models as targets, called in their providers' own formats."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gradeline.model import Message, Response, Sample, Trajectory, Usage, clean_
 from gradeline.model.llm import RunConfig
 from gradeline.model.response import usage_of_calls
 from gradeline.model.trajectory import Turn
-from gradeline.targets.base import HIDDEN, DeclaredTarget, Pricing, TargetConfig, hide, spellings
+from gradeline.targets.base import HIDDEN, DeclaredTarget, Pricing, TargetConfig, hide, json_spellings
 from gradeline.targets.chat_prompt import (
     ChatMessage,
     ChatPrompt,
@@ -27,23 +27,22 @@ from gradeline.targets.chat_prompt import (
     read_tools,
     results_of,
     tool_faults,
-    turns_of,
 )
-from gradeline.targets.template import Scope, placeholders
+from gradeline.targets.template import PlaceholderValues, input_turns, placeholders
 
 if TYPE_CHECKING:
     from gradeline.adapters.chat import ChatAdapter
 
 FINISH = "finish_reason"
-"""The name of the event that a trajectory has where an answer did not simply end."""
+"""Name of the trajectory event for an answer that did not end normally."""
 
 _log = logging.getLogger("gradeline")
-_UNREMARKABLE = frozenset({None, "stop", "tool_calls"})
+_NORMAL_ENDS = frozenset({None, "stop", "tool_calls"})
 _OWN_OPTIONS = ("model", "messages", "system", "temperature", "max_tokens", "seed", "stream")
-"""Options that may not be given once more among the params."""
+"""Options that must not be repeated in params."""
 _SHORTEST_KEY = 8
-"""Shorter ones are stand-ins such as ``EMPTY`` or ``test``, which an answer may well hold."""
-_MAX_SAID = 500
+"""Shorter keys are placeholders such as ``EMPTY`` or ``test``, which may occur in answers."""
+_MAX_QUOTED = 500
 
 
 class ChatConfig(TargetConfig, frozen=True, kw_only=True):
@@ -51,46 +50,36 @@ class ChatConfig(TargetConfig, frozen=True, kw_only=True):
 
     prompt: Annotated[
         str | None,
-        described(
-            "The question, with {{input}}, {{id}}, {{model}}, {{metadata.x}} filled in; by default the input itself."
-        ),
+        described("Template of the question with {{input}}, {{id}}, {{model}}, {{metadata.x}} (default {{input}})."),
     ] = None
-    system: Annotated[str | None, described("The system prompt, with placeholders as in prompt.")] = None
+    system: Annotated[str | None, described("System prompt, with placeholders as in prompt.")] = None
     messages: Annotated[
         tuple[ChatMessage, ...],
         described(
-            "Messages {role, content} before the question; one of the user's with {{input}} is the question itself."
+            "Messages {role, content} before the question; a user message with {{input}} is the question itself."
         ),
     ] = ()
     base_url: Annotated[
-        str | None, described("Where the model is served, by default at its provider; gets no key but api_key.")
+        str | None, described("Base URL of the model (default its provider's); only api_key is sent to it.")
     ] = None
-    api_key: Annotated[
-        str | None, described("The key, written as ${NAME}; by default the one in the provider's usual variable.")
-    ] = None
-    headers: Annotated[dict[str, str], described("Further headers, sent as they are.")] = msgspec.field(
-        default_factory=dict
-    )
-    temperature: Annotated[float | None, described("How much is left to chance; by default the model's own.")] = None
-    max_tokens: Annotated[
-        Annotated[int, msgspec.Meta(ge=1)] | None, described("The most tokens an answer may have.")
-    ] = None
-    seed: Annotated[int | None, described("A seed, for models that take one.")] = None
-    params: Annotated[dict[str, Any], described("Further parameters of the request, as the provider names them.")] = (
+    api_key: Annotated[str | None, described("API key as ${NAME} (default the provider's usual variable).")] = None
+    headers: Annotated[dict[str, str], described("Further HTTP headers.")] = msgspec.field(default_factory=dict)
+    temperature: Annotated[float | None, described("Sampling temperature (default the model's own).")] = None
+    max_tokens: Annotated[Annotated[int, msgspec.Meta(ge=1)] | None, described("Maximum tokens of an answer.")] = None
+    seed: Annotated[int | None, described("Seed, for models that support it.")] = None
+    params: Annotated[dict[str, Any], described("Further request parameters, by the provider's names.")] = (
         msgspec.field(default_factory=dict)
     )
     tools: Annotated[
         tuple[dict[str, Any], ...],
-        described("Tools that the model may ask for: {name, description, parameters}. None is ever run."),
+        described("Tools that the model may call: {name, description, parameters}. They are never run."),
     ] = ()
-    response_schema: Annotated[dict[str, Any] | None, described("The JSON Schema that the answer is to have.")] = None
-    stream: Annotated[bool, described("Whether the answer is sent in pieces.")] = False
+    response_schema: Annotated[dict[str, Any] | None, described("JSON Schema of the answer.")] = None
+    stream: Annotated[bool, described("Stream the answer (default false).")] = False
     timeout: Annotated[
-        float, described("Seconds for one turn in all: retries and pauses included.", gt=0, le=86_400)
+        float, described("Timeout of one turn in seconds, including retries and pauses.", gt=0, le=86_400)
     ] = 120.0
-    retries: Annotated[
-        int, described("How often a call is repeated after 429, 5xx and connection faults.", ge=0, le=100)
-    ] = 2
+    retries: Annotated[int, described("Retries after 429, 5xx and connection errors.", ge=0, le=100)] = 2
 
     def faults(self) -> Iterator[Problem]:
         yield from prompt_faults(self.prompt, self.system, self.messages)
@@ -122,7 +111,7 @@ C = TypeVar("C", bound=ChatConfig)
 
 
 class ChatTurn(NamedTuple):
-    """A question and its answer; ``results`` is what a later turn is sent in place of the tools' results."""
+    """A question and its answer; ``results`` replace the tools' results in the history of later turns."""
 
     question: Message
     answer: ChatResponse
@@ -133,25 +122,25 @@ class ChatTurn(NamedTuple):
         return Message("assistant", self.answer.content, self.answer.tool_calls)
 
     @property
-    def kept(self) -> Turn:
-        """The answer as the next turn's history has it; the formats take no message that says nothing."""
-        spoke = self.answer.content or self.answer.tool_calls
-        return (self.reply, *self.results) if spoke else ()
+    def history(self) -> Turn:
+        """The answer in the history of later turns; empty messages are left out, because providers reject them."""
+        has_content = self.answer.content or self.answer.tool_calls
+        return (self.reply, *self.results) if has_content else ()
 
     @property
     def remark(self) -> str | None:
-        """Why the answer ended, where it did not simply end: our word, and the provider's where it is another."""
+        """Why the answer ended, unless it ended normally: our finish reason, and the provider's if it differs."""
         finish = self.answer.finish_reason
-        if finish in _UNREMARKABLE:
+        if finish in _NORMAL_ENDS:
             return None
-        told = str((self.answer.raw or {}).get("finish_reason") or finish)
-        return f"{finish}" if told == finish else f"{finish} ({clean_text(told).text})"
+        original = str((self.answer.raw or {}).get("finish_reason") or finish)
+        return f"{finish}" if original == finish else f"{finish} ({clean_text(original).text})"
 
     @property
     def turn(self) -> Turn:
         remark = self.remark
         event = () if remark is None else (Message("event", remark, name=FINISH),)
-        # no tool returned them: they are not results that a grader may read
+        # events, because no tool returned them: graders must not read them as results
         sent = (msgspec.structs.replace(one, role="event") for one in self.results)
         ran = self.answer.server_calls
         run_by_provider = (Message("assistant", tool_calls=ran),) if ran else ()
@@ -159,12 +148,12 @@ class ChatTurn(NamedTuple):
 
 
 class ChatTarget(DeclaredTarget[C], Generic[C]):
-    """A model behind a provider's interface; a kind names its provider.
+    """A model behind a provider's API; each kind is a provider.
 
-    A list input is a conversation: one call per turn, each with all that was said before. What the model asks of
-    tools is kept in the trajectory and never run. An answer that was cut off, filtered or refused is still the
-    answer; the trajectory then says so in an event named ``finish_reason``. What would fail every case alike (a wrong
-    key, no such model, a used-up account) is a `ProviderRefusedError`.
+    A list input is a conversation: one call per turn, each with the whole history. Tool calls are recorded in the
+    trajectory and never run. An answer that was cut off, filtered or refused is still the answer; the trajectory then
+    has an event named ``finish_reason``. Errors that would fail every case (wrong key, unknown model, exhausted
+    account) raise `ProviderRefusedError`.
     """
 
     provider: ClassVar[str]
@@ -189,15 +178,15 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
 
     @property
     def service(self) -> str:
-        """The name of the adapter that speaks with the provider."""
+        """The name of the provider's adapter."""
         return self.provider
 
     async def open(self) -> None:
         problems = []
         if not self.model:
-            problems.append(Problem("model", "is required: name the model that answers, or several in models"))
+            problems.append(Problem("model", "is required: name the model, or several in models"))
         try:
-            adapter = self._made()
+            adapter = self._new_adapter()
             if self.model:
                 self._try_encoding(adapter)
         except ConfigError as error:
@@ -211,7 +200,7 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
         if adapter is not None:
             await adapter.aclose()
 
-    def _made(self) -> ChatAdapter:
+    def _new_adapter(self) -> ChatAdapter:
         from gradeline.adapters.wire import AdapterSettings, model_transport
 
         options = self.options
@@ -233,16 +222,16 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
         )
 
     def _try_encoding(self, adapter: ChatAdapter) -> None:
-        """Finds params that say what an option says too, before anything is sent."""
+        """Find params that conflict with an option, before anything is sent."""
         from gradeline.adapters.chat import ChatCall
 
         try:
             adapter.encode(ChatCall(self.model or "", self._request([Message("user", "?")]), self._run_config(None)))
         except ConfigError as error:
-            told = [
+            problems = [
                 problem._replace(path=problem.path.replace("model_params.", "params.")) for problem in error.problems
             ]
-            raise ConfigError(told) from None
+            raise ConfigError(problems) from None
 
     @cached_property
     def hidden(self) -> frozenset[str]:
@@ -250,9 +239,9 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
 
         options = self.options
         known = known_secrets(options.base_url or "", options.headers, (), self.secrets)
-        return spellings([*known, *(key for key in self._given_keys() if len(key) >= _SHORTEST_KEY)])
+        return json_spellings([*known, *(key for key in self._keys() if len(key) >= _SHORTEST_KEY)])
 
-    def _given_keys(self) -> Iterator[str]:
+    def _keys(self) -> Iterator[str]:
         environment = os.environ if self.resources.environment is None else self.resources.environment
         names = PROVIDERS[self.service].key_names
         yield from (key for key in (self.options.api_key, *map(environment.get, names)) if key)
@@ -266,8 +255,8 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
         if self._prompt.takes_any_sample and isinstance(sample.input, str):
             return []
         try:
-            for turn in turns_of(sample):
-                lookup = Scope(sample, turn, model=self.model)
+            for turn in input_turns(sample):
+                lookup = PlaceholderValues(sample, turn, model=self.model)
                 self._prompt.system(lookup)
                 self._prompt.first(lookup)
         except ConfigError as error:
@@ -276,29 +265,29 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
 
     async def call(self, sample: Sample) -> Response:
         if self._adapter is None:
-            raise RuntimeError("a target is asked inside `async with`")
-        said: list[Message] = []
+            raise RuntimeError("call a target inside `async with`")
+        messages: list[Message] = []
         done: list[ChatTurn] = []
-        turns = turns_of(sample)
-        config = self._run_config(self._prompt.system(Scope(sample, turns[0], model=self.model)))
+        turns = input_turns(sample)
+        config = self._run_config(self._prompt.system(PlaceholderValues(sample, turns[0], model=self.model)))
         for turn in turns:
-            lookup = Scope(sample, turn, model=self.model)
+            lookup = PlaceholderValues(sample, turn, model=self.model)
             if done:
                 done[-1] = done[-1]._replace(results=results_of(done[-1].answer.tool_calls))
-                said += (*done[-1].kept, self._prompt.next(lookup))
+                messages += (*done[-1].history, self._prompt.next(lookup))
             else:
-                said += self._prompt.first(lookup)
-            asking = partial(self._adapter.acomplete, self._request(said), config)
+                messages += self._prompt.first(lookup)
+            send = partial(self._adapter.acomplete, self._request(messages), config)
             try:
-                answer = await self._access.call(asking)
+                answer = await self._access.call(send)
             except CallerRefused as refused:
-                raise self._for_a_person(refused.error, self._adapter) from None
+                raise self._refused(refused.error, self._adapter) from None
             except ModelError as error:
                 if not done:
                     raise
-                return self._broken_off(error, done)
-            done.append(ChatTurn(_question(said), answer))
-            self._warn_of(done[-1], sample)
+                return self._interrupted(error, done)
+            done.append(ChatTurn(_question(messages), answer))
+            self._warn_about(done[-1], sample)
         return self._response(done)
 
     def _request(self, messages: Sequence[Message]) -> ChatRequest:
@@ -322,56 +311,54 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
             cleaned=any(note.what == "text" for one in done for note in one.answer.notes),
         )
 
-    def _broken_off(self, error: ModelError, done: Sequence[ChatTurn]) -> Response:
-        """What is left of a conversation whose last call failed: the turns before it were paid for."""
+    def _interrupted(self, error: ModelError, done: Sequence[ChatTurn]) -> Response:
+        """The response for a conversation whose last call failed, with the turns before it."""
         failed = self._failure(error)
         return msgspec.structs.replace(
             failed, trajectory=_trajectory(done), usage=usage_of_calls(one.answer.usage for one in done)
         )
 
-    def _for_a_person(self, error: AgentError, adapter: ChatAdapter) -> ProviderRefusedError:
+    def _refused(self, error: AgentError, adapter: ChatAdapter) -> ProviderRefusedError:
         from gradeline.transport import safe_url  # loads aiohttp
 
         if not isinstance(error, ModelError):
             return ProviderRefusedError(Problem("", hide(str(error), self.hidden)), self.kind)
 
         status = "" if error.http_status is None else f" (HTTP {error.http_status})"
-        said = f"{hide(quote(error.provider_message or str(error), _MAX_SAID), self.hidden)}{status}"
-        place = safe_url(adapter.base_url)
+        message = f"{hide(quote(error.provider_message or str(error), _MAX_QUOTED), self.hidden)}{status}"
+        url = safe_url(adapter.base_url)
         match error.obstacle:
             case "quota":
-                problem = Problem("", f"the account is used up; {place} says {said}; top it up, or wait")
+                problem = Problem("", f"the account is used up; {url} answered {message}; top it up, or wait")
             case "model":
-                problem = Problem("model", f"{place} refused {quote(self.model)}: {said}; check model and base_url")
+                problem = Problem("model", f"{url} refused {quote(self.model)}: {message}; check model and base_url")
             case _:
-                problem = Problem("api_key", f"{place} refused it: {said}; {self._key_remedy()}")
+                problem = Problem("api_key", f"{url} refused it: {message}; {self._key_remedy()}")
         return ProviderRefusedError(problem, self.kind)
 
     def _key_remedy(self) -> str:
         names = " or ".join(PROVIDERS[self.service].key_names) or "its variable"
         if self.options.api_key:
-            return "check the key, and what it may be used for"
+            return "check the key and its permissions"
         if self.options.base_url:
-            return "no key was sent: a base_url gets none but the target's own; write api_key: ${NAME}"
-        return f"check {names}, and what that key may be used for"
+            return "no key was sent: with a base_url only the target's own key is; write api_key: ${NAME}"
+        return f"check {names} and the permissions of that key"
 
     @cached_property
     def credentials(self) -> frozenset[str]:
         from gradeline.transport.redaction import known_secrets  # loads aiohttp
 
-        return frozenset(
-            (*known_secrets(self.options.base_url or "", self.options.headers, (), ()), *self._given_keys())
-        )
+        return frozenset((*known_secrets(self.options.base_url or "", self.options.headers, (), ()), *self._keys()))
 
-    def _warn_of(self, exchange: ChatTurn, sample: Sample) -> None:
-        """Says once what was asked for and not done, and once that answers did not simply end."""
+    def _warn_about(self, exchange: ChatTurn, sample: Sample) -> None:
+        """Warn once per unsupported feature, and once per finish reason that is not normal."""
         for note in exchange.answer.notes:
             if note.what != "text":
                 self._warn(note.what, f"{note.what} had no effect: {note.why}")
         finish, remark = exchange.answer.finish_reason, exchange.remark
         if finish is not None and remark is not None:
             case = quote(sample.case_key)
-            self._warn(finish, f"the answer to case {case} ended with {remark}; it is graded as it is")
+            self._warn(finish, f"the answer to case {case} ended with {remark}; it is graded anyway")
 
     def _warn(self, what: str, message: str) -> None:
         if what not in self._warned:
@@ -379,10 +366,10 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
             _log.warning("target %s, model %s: %s", self.kind, quote(self.model), hide(message, self.hidden))
 
 
-def _question(said: Sequence[Message]) -> Message:
-    """What the user said last, as a record may keep it."""
-    asked = next(message for message in reversed(said) if message.role == "user")
-    return Message("user", clean_text(asked.content).text)
+def _question(messages: Sequence[Message]) -> Message:
+    """The last user message, cleaned for storage."""
+    question = next(message for message in reversed(messages) if message.role == "user")
+    return Message("user", clean_text(question.content).text)
 
 
 def _trajectory(done: Sequence[ChatTurn]) -> Trajectory:
@@ -396,11 +383,11 @@ def _usage(done: Sequence[ChatTurn]) -> Usage | None:
 class OpenAIConfig(ChatConfig, frozen=True, kw_only=True):
     """Options of `OpenAITarget`."""
 
-    api: Annotated[Literal["chat", "responses"], described("Which of OpenAI's two formats is spoken.")] = "chat"
+    api: Annotated[Literal["chat", "responses"], described("OpenAI API to use (default chat).")] = "chat"
 
 
 class OpenAITarget(ChatTarget[OpenAIConfig]):
-    """Asks a model of OpenAI, or of any server that speaks its chat completions or its Responses, by base_url."""
+    """Calls a model of OpenAI, or of a compatible server by base_url, with chat completions or Responses."""
 
     kind = "openai"
     name = "OpenAI model"
@@ -412,7 +399,7 @@ class OpenAITarget(ChatTarget[OpenAIConfig]):
 
 
 class AnthropicTarget(ChatTarget[ChatConfig]):
-    """Asks a model of Anthropic, or of any server that speaks its Messages, by base_url."""
+    """Calls a model of Anthropic, or of a compatible server by base_url, with the Messages API."""
 
     kind = "anthropic"
     name = "Anthropic model"
@@ -420,7 +407,7 @@ class AnthropicTarget(ChatTarget[ChatConfig]):
 
 
 class GeminiTarget(ChatTarget[ChatConfig]):
-    """Asks a model of Google through its Gemini interface."""
+    """Calls a model of Google with the Gemini API."""
 
     kind = "gemini"
     name = "Gemini model"
@@ -428,7 +415,7 @@ class GeminiTarget(ChatTarget[ChatConfig]):
 
 
 class OllamaTarget(ChatTarget[ChatConfig]):
-    """Asks a model that Ollama serves, by default on this machine."""
+    """Calls a model that Ollama serves, by default on this machine."""
 
     kind = "ollama"
     name = "Ollama model"
@@ -436,7 +423,7 @@ class OllamaTarget(ChatTarget[ChatConfig]):
 
 
 class VllmTarget(ChatTarget[ChatConfig]):
-    """Asks a model that vLLM serves, by default on this machine."""
+    """Calls a model that vLLM serves, by default on this machine."""
 
     kind = "vllm"
     name = "vLLM model"

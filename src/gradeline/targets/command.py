@@ -1,4 +1,4 @@
-"""An agent that is a program: one process per sample."""
+"""An agent that is a program, with one process per sample."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from gradeline.model import Response, Sample, clean_text, described
 from gradeline.model.text import quote
 from gradeline.targets.answer import AnswerReader, ParsedAnswer, ResponseMap, decode, parse, response_of
 from gradeline.targets.answer_values import with_workers
-from gradeline.targets.base import EXCERPT, DeclaredTarget, TargetConfig, hide, spellings, tail
-from gradeline.targets.template import Scope, fill_text, placeholder_faults, placeholders
+from gradeline.targets.base import EXCERPT, DeclaredTarget, TargetConfig, hide, json_spellings, tail
+from gradeline.targets.template import PlaceholderValues, fill_text, placeholder_faults, placeholders
 from gradeline.usercode.process_control import TOKEN_VARIABLE, exit_description, kill_by_token, kill_tree
 
 _PIECE = 65_536
@@ -28,12 +28,12 @@ _PATIENCE = 5.0
 _AGAIN = 0.2
 
 Sink = Callable[[bytes], None]
-"""Takes a piece of standard output; what it raises ends the program."""
+"""Receives a chunk of standard output; an exception ends the program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program as it is to be run, without a shell. ``name`` is what messages call it."""
+    """A program to run without a shell. ``name`` appears in messages."""
 
     name: str
     arguments: Sequence[str]
@@ -43,17 +43,17 @@ class Program:
 
 
 class ProgramExit(NamedTuple):
-    """How a program ended by itself: its exit code, and the end of its standard error."""
+    """The exit code of a program, and the end of its standard error."""
 
     code: int
     errors: bytes
 
 
 async def run_program(program: Program, text: str, sink: Sink) -> ProgramExit:
-    """Run it with the text as its input.
+    """Run the program with the text as its standard input.
 
-    `AgentError` where it cannot be started, or does not end in time; then, and whenever this call does not come
-    to its end, the program is killed with all it started.
+    `AgentError` if it cannot be started or does not end in time. If this call fails or is cancelled, the program is
+    killed with all its child processes.
     """
     token = token_hex(16)
     try:
@@ -98,7 +98,7 @@ async def _started(program: Program, token: str) -> asyncio.subprocess.Process:
     try:
         await asyncio.wait((starting,))
     except asyncio.CancelledError:
-        # cancelled before it has a program's pipes, asyncio waits for ever for their end, unless it is cancelled again
+        # cancelled before the pipes exist, asyncio waits for their end for ever, unless it is cancelled again
         while not starting.done():
             starting.cancel()
             await asyncio.wait((starting,), timeout=_AGAIN)
@@ -111,14 +111,16 @@ async def _started(program: Program, token: str) -> asyncio.subprocess.Process:
 
 
 def _expect_a_broken_pipe(starting: asyncio.Task[asyncio.subprocess.Process]) -> None:
-    """A program may end without having read its input. asyncio (of Python 3.11.2) says so on standard error, unless
-    somebody asks how the pipe was closed; and whoever waits for that must not be cancelled."""
+    """Suppress asyncio's report (in Python 3.11.2) about a program that ended without reading its input.
+
+    It is only suppressed if something waits for the pipe's end, and that wait must not be cancelled.
+    """
     if starting.cancelled() or starting.exception() is not None or (stream := starting.result().stdin) is None:
         return
     asking = stream.wait_closed()
     with suppress(StopIteration, OSError):
         closed: asyncio.Future[None] = asking.send(None)
-        closed.add_done_callback(lambda told: told.cancelled() or told.exception())
+        closed.add_done_callback(lambda end: end.cancelled() or end.exception())
     asking.close()
 
 
@@ -128,11 +130,11 @@ async def _read(stream: asyncio.StreamReader | None, sink: Sink) -> None:
 
 
 async def _read_end(stream: asyncio.StreamReader | None) -> bytes:
-    """Reads all, keeps the end."""
-    kept = b""
+    """Read everything and return the end."""
+    end = b""
     while stream is not None and (piece := await stream.read(_PIECE)):
-        kept = (kept + piece)[-2 * EXCERPT :]
-    return kept
+        end = (end + piece)[-2 * EXCERPT :]
+    return end
 
 
 async def _feed(stream: asyncio.StreamWriter | None, text: str) -> None:
@@ -142,16 +144,16 @@ async def _feed(stream: asyncio.StreamWriter | None, text: str) -> None:
     with suppress(BrokenPipeError, ConnectionResetError):
         stream.write(text.encode(errors="replace"))
         await stream.drain()
-    # its end is not waited for: cancelled meanwhile, asyncio would find that it ends something that has ended
+    # not awaited: if that were cancelled, asyncio would close the transport twice
     stream.close()
 
 
 async def _end(process: asyncio.subprocess.Process, token: str) -> None:
-    """Kills the process with all it started, and takes leave of its pipes."""
+    """Kill the process with all its children, and close its pipes."""
 
     def kill() -> None:
         kill_tree(process.pid)
-        # unlike a worker it adopts no orphans, so some may have left its subtree
+        # unlike a worker it is no subreaper, so orphans may have left its subtree
         kill_by_token(token)
 
     if process.returncode is None:
@@ -162,7 +164,7 @@ async def _end(process: asyncio.subprocess.Process, token: str) -> None:
         process.stdin.close()
     with suppress(TimeoutError):
         async with asyncio.timeout(_PATIENCE):
-            # a pipe that is not read to its end is never closed
+            # a pipe is only closed once it is read to its end
             await asyncio.gather(_read_end(process.stdout), _read_end(process.stderr), process.wait())
 
 
@@ -175,33 +177,34 @@ class CommandConfig(TargetConfig, frozen=True, kw_only=True):
     command: Annotated[
         list[str],
         described(
-            "The program and its arguments; {{input}}, {{id}}, {{model}} and {{metadata.x}} are filled in.",
-            expected="a list such as [prog, arg], because no shell takes a text apart",
+            "Program and arguments, with {{input}}, {{id}}, {{model}} and {{metadata.x}}.",
+            expected="a list such as [prog, arg], because there is no shell to split a string",
             min_length=1,
         ),
     ]
     input: Annotated[
         Literal["stdin", "argument"],
-        described("How the program gets the input; as an argument it stands at {{input}}, else last."),
+        described("Pass the input on stdin (default), or as an argument: at {{input}}, or else last."),
     ] = "stdin"
     output: Annotated[
-        Literal["text", "json"], described("Whether standard output is the text, or JSON that is read by response.")
+        Literal["text", "json"],
+        described("Format of standard output: text (default), or JSON that is read by response."),
     ] = "text"
-    response: Annotated[ResponseMap, described("Where in the JSON things are, as JMESPaths.")] = msgspec.field(
+    response: Annotated[ResponseMap, described("JMESPaths of the parts of the JSON.")] = msgspec.field(
         default_factory=ResponseMap
     )
-    env: Annotated[dict[str, str], described("Environment variables, beside those inherited.")] = msgspec.field(
-        default_factory=dict
-    )
-    cwd: Annotated[str | None, described("The folder it runs in, seen from the suite's; by default that one.")] = None
-    timeout: Annotated[float, described("Seconds until it is killed with all it started.", gt=0, le=86_400)] = 30.0
-    max_output: Annotated[int, described("Bytes of standard output.", ge=1)] = 10_000_000
+    env: Annotated[dict[str, str], described("Additional environment variables.")] = msgspec.field(default_factory=dict)
+    cwd: Annotated[str | None, described("Working folder, relative to the suite (default the suite's folder).")] = None
+    timeout: Annotated[
+        float, described("Timeout in seconds, after which it is killed (default 30).", gt=0, le=86_400)
+    ] = 30.0
+    max_output: Annotated[int, described("Maximum bytes of standard output.", ge=1)] = 10_000_000
 
     def faults(self) -> Iterator[Problem]:
         yield from placeholder_faults(self.command, "command", ("input", "id", "model", "metadata."))
         names = {name for _, name in placeholders(self.command)}
         if self.input == "stdin" and "input" in names:
-            yield Problem("command", "holds {{input}}, but the input goes to stdin; write input: argument")
+            yield Problem("command", "contains {{input}}, but the input goes to stdin; write input: argument")
         if any(True for _ in placeholders(self.command[0])):
             yield Problem("command[0]", "the program itself must not depend on the sample")
         yield from (fault.within("response") for fault in self.response.faults())
@@ -209,14 +212,14 @@ class CommandConfig(TargetConfig, frozen=True, kw_only=True):
             yield Problem("response", "is only read with output: json")
         for name in self.env:
             if not name or "=" in name:
-                yield Problem("env", f"{quote(name)} is no name of a variable")
+                yield Problem("env", f"{quote(name)} is not a valid name of a variable")
 
 
 class CommandTarget(DeclaredTarget[CommandConfig]):
     """Runs a program for each sample, without a shell; its standard output is the answer.
 
-    The turns of a list input are joined by line ends and go to one process. Line ends at the end of a text output
-    are dropped, as a shell does. An exit code other than 0 is an error of the agent.
+    The turns of a list input are joined by line breaks and go to one process. Line breaks at the end of a text output
+    are removed, as in a shell. An exit code other than 0 is an error of the agent.
     """
 
     kind = "command"
@@ -229,23 +232,23 @@ class CommandTarget(DeclaredTarget[CommandConfig]):
 
     @property
     def hidden(self) -> frozenset[str]:
-        return spellings([*self.secrets, *(value for value in self.credentials if len(value) > 3)])
+        return json_spellings([*self.secrets, *(value for value in self.credentials if len(value) > 3)])
 
     @property
     def credentials(self) -> list[str]:
-        named = self.options.env.items()
-        return [value for name, value in named if any(word in name.upper() for word in _SECRET_WORDS)]
+        variables = self.options.env.items()
+        return [value for name, value in variables if any(word in name.upper() for word in _SECRET_WORDS)]
 
     async def open(self) -> None:
         folder = self._folder
         if folder is not None and not Path(folder).is_dir():
-            raise ConfigError(Problem("cwd", f"{self._show(folder)} is no folder"), self.kind)
+            raise ConfigError(Problem("cwd", f"{self._show(folder)} is not a folder"), self.kind)
         program = self.options.command[0]
-        # a program with a slash in it is looked for from the folder it will run in
-        place = str(Path(folder, program)) if folder is not None and "/" in program else program
-        if shutil.which(place, path=self._environment.get("PATH")) is None:
+        # a path with a slash is relative to the working folder
+        path = str(Path(folder, program)) if folder is not None and "/" in program else program
+        if shutil.which(path, path=self._environment.get("PATH")) is None:
             raise ConfigError(
-                Problem("command[0]", f"no program {self._show(program)}; install it, or write its whole path"),
+                Problem("command[0]", f"no program {self._show(program)}; install it, or write its full path"),
                 self.kind,
             )
 
@@ -286,7 +289,8 @@ class CommandTarget(DeclaredTarget[CommandConfig]):
         text = _joined(sample)
         command = self.options.command
         arguments = [
-            clean_text(fill_text(argument, Scope(sample, text, model=self.model))).text for argument in command
+            clean_text(fill_text(argument, PlaceholderValues(sample, text, model=self.model))).text
+            for argument in command
         ]
         if self.options.input == "argument" and "input" not in {name for _, name in placeholders(command)}:
             arguments.append(clean_text(text).text)
@@ -303,9 +307,10 @@ class CommandTarget(DeclaredTarget[CommandConfig]):
         program = Program(self._program, arguments, self._environment, self._folder, self.options.timeout)
         ended = await run_program(program, text, keep)
         if ended.code != 0:
-            said = tail(ended.errors, self.hidden)
+            stderr = tail(ended.errors, self.hidden)
             raise AgentError(
-                "status", f"{self._program} ended with {exit_description(ended.code)}" + (f": {said}" if said else "")
+                "status",
+                f"{self._program} ended with {exit_description(ended.code)}" + (f": {stderr}" if stderr else ""),
             )
         return bytes(output)
 

@@ -1,4 +1,4 @@
-"""Any agent that is asked over HTTP: one request per turn, described as data."""
+"""An agent behind an HTTP API: one request per turn, described as data."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ from gradeline.targets.answer import (
     ResponseMap,
     compiled,
     decode,
-    is_true,
+    is_truthy,
     json_text,
     parse,
     path_faults,
     response_of,
 )
 from gradeline.targets.answer_values import bad_response, search, with_workers
-from gradeline.targets.base import NetworkTarget, TargetConfig, spellings
+from gradeline.targets.base import NetworkTarget, TargetConfig, json_spellings
 from gradeline.targets.template import (
     ABSENT,
     JsonAroundInput,
-    Scope,
+    PlaceholderValues,
     as_text,
     fill,
     fill_url,
+    input_turns,
     placeholder_faults,
     placeholders,
     whole_placeholder,
@@ -45,32 +46,32 @@ from gradeline.targets.template import (
 if TYPE_CHECKING:
     from gradeline.transport import HttpRequest, HttpResponse
 
-_ASKED = ("input", "id", "model", "metadata.")
+_PLACEHOLDERS = ("input", "id", "model", "metadata.")
 _BODYLESS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 _END = "[DONE]"
 
 
 class PollConfig(Config, frozen=True):
-    """How to fetch an answer that is not ready at once."""
+    """Polling for an answer that is not ready at once."""
 
     url: Annotated[
-        str, described("Where to ask, relative to the target's url; {{response.PATH}} is read from the first answer.")
+        str, described("URL to poll, relative to the target's url; {{response.PATH}} is read from the first answer.")
     ]
-    until: Annotated[str, described("The JMESPath that is true once the answer is there.")]
-    output: Annotated[str | None, described("The JMESPath of its text; by default that of response.output.")] = None
-    interval: Annotated[float, described("Seconds between two questions.", gt=0)] = 0.5
+    until: Annotated[str, described("JMESPath that is true once the answer is ready.")]
+    output: Annotated[str | None, described("JMESPath of the text (default response.output).")] = None
+    interval: Annotated[float, described("Seconds between polls (default 0.5).", gt=0)] = 0.5
 
     def faults(self) -> Iterator[Problem]:
-        yield from placeholder_faults(self.url, "url", (*_ASKED, "response."))
+        yield from placeholder_faults(self.url, "url", (*_PLACEHOLDERS, "response."))
         yield from path_faults(self.until, "until")
         yield from path_faults(self.output, "output")
 
 
 class SessionConfig(Config, frozen=True):
-    """How the turns of one sample are held together."""
+    """The session that connects the turns of one sample."""
 
-    read: Annotated[str, described("The JMESPath of the session in an answer.")]
-    send: Annotated[str | None, described("The key of the request that carries it; or write {{session}} there.")] = None
+    read: Annotated[str, described("JMESPath of the session in an answer.")]
+    send: Annotated[str | None, described("Key of the request for the session; or use {{session}} in it.")] = None
 
     def faults(self) -> Iterator[Problem]:
         yield from path_faults(self.read, "read")
@@ -79,33 +80,31 @@ class SessionConfig(Config, frozen=True):
 class HttpConfig(TargetConfig, frozen=True, kw_only=True):
     """Options of `HttpTarget`."""
 
-    url: Annotated[str, described("Where the agent is; placeholders in its path and query are percent-encoded.")]
-    method: Annotated[str, described("The HTTP method; GET, HEAD and DELETE send no body unless request is given.")] = (
-        "POST"
-    )
-    headers: Annotated[dict[str, str], described("Headers, sent as they are.")] = msgspec.field(default_factory=dict)
-    query: Annotated[dict[str, str], described("Query parameters, percent-encoded and added to url.")] = msgspec.field(
-        default_factory=dict
-    )
+    url: Annotated[str, described("URL of the agent; placeholders in its path and query are percent-encoded.")]
+    method: Annotated[
+        str, described("HTTP method (default POST); GET, HEAD and DELETE send no body unless request is set.")
+    ] = "POST"
+    headers: Annotated[dict[str, str], described("HTTP headers.")] = msgspec.field(default_factory=dict)
+    query: Annotated[dict[str, str], described("Query parameters, added to url.")] = msgspec.field(default_factory=dict)
     request: Annotated[
         Any,
         described(
-            "The body as a tree of data with the leaves {{input}}, {{id}}, {{model}}, {{metadata.x}}, {{session}};"
-            ' by default {input: "{{input}}"}.'
+            "Body as data with the placeholders {{input}}, {{id}}, {{model}}, {{metadata.x}}, {{session}}"
+            ' (default {input: "{{input}}"}).'
         ),
     ] = None
-    response: Annotated[ResponseMap, described("Where in the answer things are, as JMESPaths.")] = msgspec.field(
+    response: Annotated[ResponseMap, described("JMESPaths of the parts of the answer.")] = msgspec.field(
         default_factory=ResponseMap
     )
     timeout: Annotated[
-        float, described("Seconds for one turn in all: retries, pauses and polling included.", gt=0, le=86_400)
+        float, described("Timeout of one turn in seconds, including retries, pauses and polling.", gt=0, le=86_400)
     ] = 30.0
-    retries: Annotated[
-        int, described("How often a call is repeated after 429, 5xx and connection faults.", ge=0, le=100)
-    ] = 2
-    stream: Annotated[Literal["none", "sse", "ndjson"], described("How the answer arrives.")] = "none"
-    poll: Annotated[PollConfig | None, described("How to fetch an answer that is not ready at once.")] = None
-    session: Annotated[SessionConfig | None, described("How the turns of one sample are held together.")] = None
+    retries: Annotated[int, described("Retries after 429, 5xx and connection errors.", ge=0, le=100)] = 2
+    stream: Annotated[Literal["none", "sse", "ndjson"], described("Format of a streamed answer (default none).")] = (
+        "none"
+    )
+    poll: Annotated[PollConfig | None, described("Polling for an answer that is not ready at once.")] = None
+    session: Annotated[SessionConfig | None, described("Session that connects the turns of one sample.")] = None
 
     @property
     def tree(self) -> Any:
@@ -123,7 +122,7 @@ class HttpConfig(TargetConfig, frozen=True, kw_only=True):
         return f"{base}{'&' if '?' in base else '?'}{urlencode(self.query)}{mark}{fragment}"
 
     def faults(self) -> Iterator[Problem]:
-        known = (*_ASKED, "session") if self.session else _ASKED
+        known = (*_PLACEHOLDERS, "session") if self.session else _PLACEHOLDERS
         yield from placeholder_faults(self.url, "url", known)
         yield from placeholder_faults(self.tree, "request", known)
         for option in ("headers", "query"):
@@ -137,14 +136,14 @@ class HttpConfig(TargetConfig, frozen=True, kw_only=True):
         if self.poll is not None:
             yield from (fault.within("poll") for fault in self.poll.faults())
             if self.stream != "none":
-                yield Problem("poll", f"cannot go with stream: {self.stream}; leave one out")
+                yield Problem("poll", f"conflicts with stream: {self.stream}; keep one of them")
 
     def _call_faults(self) -> Iterator[Problem]:
         from gradeline.transport import HttpRequest  # loads aiohttp
 
         one, other = fill_url(self.url, lambda _: "a"), fill_url(self.url, lambda _: "b")
         if urlsplit(one)[:2] != urlsplit(other)[:2]:
-            yield Problem("url", "a placeholder may stand in the path or the query, not in the host")
+            yield Problem("url", "placeholders are allowed in the path and the query, not in the host")
             return
         try:
             HttpRequest(self.method, one, self.headers).checked_url()
@@ -161,10 +160,10 @@ class HttpConfig(TargetConfig, frozen=True, kw_only=True):
 
 
 class HttpTarget(NetworkTarget[HttpConfig]):
-    """Asks an agent over HTTP: the input goes into a request that is a tree of data, the text comes by a JMESPath.
+    """Calls an agent over HTTP: the request is data with placeholders, the text is read by JMESPath.
 
-    A list input is one call per turn. Without ``response.output`` the text is looked for under the usual keys, and
-    a body that is not JSON is the text. An empty body is a bad response.
+    A list input is one call per turn. Without ``response.output`` the text is read from the usual keys, and a body
+    that is not JSON is the text. An empty body is a bad response.
     """
 
     kind = "http"
@@ -172,8 +171,8 @@ class HttpTarget(NetworkTarget[HttpConfig]):
 
     def __init__(self, config: Mapping[str, Any] | None = None, secrets: Collection[str] = ()) -> None:
         super().__init__(config, secrets)
-        # to ask the system for each trace's name would let other threads in between, in the midst of a call
-        self._random = Random()  # noqa: S311 - it makes names, not keys
+        # system randomness for each trace ID would release the interpreter's lock in the middle of a call
+        self._random = Random()  # noqa: S311 - for IDs, not for keys
         paths = self.options.response
         self._reader = AnswerReader(paths)
         poll = self.options.poll
@@ -182,19 +181,19 @@ class HttpTarget(NetworkTarget[HttpConfig]):
         self._tree = self.options.tree
         self._url = self.options.whole_url
         later = (name for _, name in placeholders(poll.url if poll else ""))
-        self._asked_later = tuple(name for name in later if name.startswith("metadata."))
+        self._poll_metadata = tuple(name for name in later if name.startswith("metadata."))
         self._until = compiled(poll.until) if poll else None
         self._session_path = compiled(self.options.session.read) if self.options.session else None
 
     async def open(self) -> None:
-        self._random.seed()  # a copy in another process must not name its traces as this one does
+        self._random.seed()  # a copy in another process must not create the same trace IDs
         await super().open()
 
     @cached_property
     def hidden(self) -> frozenset[str]:
         from gradeline.transport.redaction import known_secrets
 
-        return spellings(known_secrets(self._url, self.options.headers, (), self.secrets))
+        return json_spellings(known_secrets(self._url, self.options.headers, (), self.secrets))
 
     @cached_property
     def credentials(self) -> frozenset[str]:
@@ -204,7 +203,7 @@ class HttpTarget(NetworkTarget[HttpConfig]):
 
     @cached_property
     def _headers(self) -> Mapping[str, str]:
-        """What goes with a question."""
+        """Headers of the first request."""
         headers = self.options.headers
         if self._tree is None or any(name.lower() == "content-type" for name in headers):
             return headers
@@ -218,17 +217,17 @@ class HttpTarget(NetworkTarget[HttpConfig]):
 
     @cached_property
     def _takes_any_sample(self) -> bool:
-        """Whether nothing in the request depends on what a sample may lack."""
+        """Whether no placeholder depends on optional fields of a sample."""
         poll = self.options.poll
-        placed = [*placeholders(self.options.url), *placeholders(poll.url if poll else "")]
-        return not placed and all(name in ("input", "id", "model") for _, name in placeholders(self.options.tree))
+        in_urls = [*placeholders(self.options.url), *placeholders(poll.url if poll else "")]
+        return not in_urls and all(name in ("input", "id", "model") for _, name in placeholders(self.options.tree))
 
     def problems_with(self, sample: Sample) -> list[Problem]:
         if self._takes_any_sample and isinstance(sample.input, str):
             return []
         try:
-            for turn in _turns(sample):
-                self._question(Scope(sample, turn, model=self.model))
+            for turn in input_turns(sample):
+                self._question(PlaceholderValues(sample, turn, model=self.model))
         except ConfigError as error:
             return list(error.problems)
         return []
@@ -237,17 +236,17 @@ class HttpTarget(NetworkTarget[HttpConfig]):
         found: list[ParsedAnswer] = []
         latency = 0.0
         session: object = None
-        turns = _turns(sample)
+        turns = input_turns(sample)
         for number, turn in enumerate(turns, 1):
-            one, took = await self._ask(Scope(sample, turn, session, model=self.model), sample, turn)
+            one, took = await self._ask(PlaceholderValues(sample, turn, session, model=self.model), sample, turn)
             found.append(one)
             latency += took
             if self._session_path is not None and number < len(turns):
                 session = await with_workers(partial(self._session, one, session))
         return response_of(found, latency)
 
-    async def _ask(self, scope: Scope, sample: Sample, turn: str) -> tuple[ParsedAnswer, float]:
-        """One turn: what was found, and the milliseconds of the last attempt (and of polling)."""
+    async def _ask(self, scope: PlaceholderValues, sample: Sample, turn: str) -> tuple[ParsedAnswer, float]:
+        """One turn: the answer, and the milliseconds of the last attempt and of polling."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self.options.timeout
         try:
@@ -263,41 +262,41 @@ class HttpTarget(NetworkTarget[HttpConfig]):
         poll = self.options.poll
         try:
             first = await with_workers(lambda: self._data(answer))
-            asked = Scope(sample, turn, answer=first, model=self.model)
-            place = await with_workers(lambda: self._poll_url(poll, asked))
+            poll_values = PlaceholderValues(sample, turn, answer=first, model=self.model)
+            poll_url = await with_workers(lambda: self._poll_url(poll, poll_values))
         except AgentError as error:
             raise self._explained(error, url, answer) from None
         answered = clock()
-        answer = await self._poll(poll, place, deadline)
-        found = await with_workers(lambda: self._read(answer, place))
+        answer = await self._poll(poll, poll_url, deadline)
+        found = await with_workers(lambda: self._read(answer, poll_url))
         if isinstance(first, Mapping) and isinstance(found.data, Mapping):
-            # the session may have been told with either answer
+            # either answer may contain the session
             found = found._replace(data={**first, **found.data})
         return found, latency + (clock() - answered) * 1000
 
     @cached_property
     def _around_input(self) -> JsonAroundInput | None:
-        """The body, where nothing in the request depends on more than the input."""
+        """The body as a prepared template, if the request depends only on the input."""
         options, tree = self.options, self._tree
         fixed = options.session is None and options.poll is None and not any(placeholders(options.url))
         if not fixed or tree is None or isinstance(tree, str):
             return None
         return JsonAroundInput.of(tree, self.model)
 
-    def _question(self, scope: Scope) -> tuple[str, bytes | None]:
+    def _question(self, scope: PlaceholderValues) -> tuple[str, bytes | None]:
         """The URL and the body of a call."""
         if self._around_input is not None:
-            return self._url, self._around_input.written(scope.turn)
+            return self._url, self._around_input.fill(scope.turn)
         tree = fill(self._tree, scope)
         session = self.options.session
         if session is not None and session.send is not None and scope("session") is not ABSENT:
             tree[session.send] = scope("session")
         url = fill_url(self._url, scope)
-        for name in self._asked_later:
-            scope(name)  # what is missing is known before the agent has done its work
+        for name in self._poll_metadata:
+            scope(name)  # missing metadata is reported before the agent does its work
         if self._tree is None:
             return url, None
-        if isinstance(tree, str) and not _says_json(self.options.headers):
+        if isinstance(tree, str) and not _is_json(self.options.headers):
             return url, tree.encode(errors="replace")
         return url, write_json(tree).encode()
 
@@ -319,7 +318,7 @@ class HttpTarget(NetworkTarget[HttpConfig]):
         return await self.transport.request(request)
 
     def _new_trace(self) -> str:
-        """A ``traceparent``: version, trace, span, and that it is recorded."""
+        """A ``traceparent``: version, trace ID, span ID, and the flag for recorded traces."""
         token = f"{self._random.getrandbits(192):048x}"
         return f"00-{token[:32]}-{token[32:]}-01"
 
@@ -344,44 +343,44 @@ class HttpTarget(NetworkTarget[HttpConfig]):
             if event.event == "error":
                 raise bad_response("the stream reported an error")
             events.append(event.data)
-        if not (ended or answer.complete or (events and _says_done(events[-1]))):
+        if not (ended or answer.complete or (events and _is_last(events[-1]))):
             raise AgentError("truncated", "the stream ended without its end marker")
         if not events:
-            raise bad_response("the stream holds no event")
+            raise bad_response("the stream has no events")
         return self._reader.read_stream(events)._replace(cleaned=decode(answer.body).cleaned)
 
     def _data(self, answer: HttpResponse) -> Any:
-        """The JSON of an answer whose text is still to come."""
+        """The JSON of an answer that is not ready yet."""
         text = json_text(decode(answer.body, answer.headers.get("Content-Type", "")))
         data = parse(text) if text.strip() else None
         self._reader.check_error(data)
         return data
 
     def _explained(self, error: AgentError, url: str, answer: HttpResponse) -> AgentError:
-        """The error with where the faulty answer came from, and what it began with."""
+        """The error with the URL and the start of the faulty answer."""
         from gradeline.transport import excerpt, safe_url
 
-        # a body that only the close ended, and that is no JSON, has most likely been cut off
+        # invalid JSON in a body that only the connection's close ended was probably cut off
         cut = isinstance(error, NoJsonError) and not answer.complete
         start = excerpt(answer.body, self.hidden)
         message = f"{safe_url(url)} answered {answer.status}: {error}" + (f"; the body: {start}" if start else "")
         return AgentError("truncated" if cut else error.type, message)
 
-    def _poll_url(self, poll: PollConfig, scope: Scope) -> str:
-        """Where to poll. A URL that the agent gave is taken whole, and must be one."""
+    def _poll_url(self, poll: PollConfig, scope: PlaceholderValues) -> str:
+        """The URL to poll; one that the agent returned is used as it is, if valid."""
         from gradeline.transport import HttpRequest, safe_url
 
         whole = whole_placeholder(poll.url)
         for name in {name for _, name in placeholders(poll.url) if name.startswith("response.")}:
-            if not is_true(scope(name)):
+            if not is_truthy(scope(name)):
                 raise bad_response(f"the first answer has nothing at {name.removeprefix('response.')!r} for poll.url")
-        place = as_text(scope(whole)) if whole else poll.url
+        target = as_text(scope(whole)) if whole else poll.url
         try:
-            place = place if whole else fill_url(place, scope)
-            url = urljoin(self.options.url, place)
+            target = target if whole else fill_url(target, scope)
+            url = urljoin(self.options.url, target)
             HttpRequest("GET", url).checked_url()
         except ValueError:
-            raise bad_response(f"it names {safe_url(place)} for polling, which is no URL that can be asked") from None
+            raise bad_response(f"it names {safe_url(target)} for polling, which is not a valid URL") from None
         return url
 
     async def _poll(self, poll: PollConfig, url: str, deadline: float) -> HttpResponse:
@@ -389,7 +388,7 @@ class HttpTarget(NetworkTarget[HttpConfig]):
 
         headers = self.options.headers
         if urlsplit(url)[:2] != urlsplit(self.options.url)[:2]:
-            # as with redirects: an agent may not send its caller's keys to strangers
+            # as with redirects: an agent must not make its caller send keys to another host
             dropped = {name for name in headers if is_secret_name(name)} | self._secret_headers
             headers = {name: value for name, value in headers.items() if name not in dropped}
         clock = asyncio.get_running_loop().time
@@ -406,40 +405,33 @@ class HttpTarget(NetworkTarget[HttpConfig]):
         raise AgentError("timeout", f"{safe_url(url)}: {poll.until!r} not true within {self.options.timeout:g} s")
 
     def _is_ready(self, answer: HttpResponse) -> bool:
-        return is_true(search(self._until, self._data(answer)))
+        return is_truthy(search(self._until, self._data(answer)))
 
     def _session(self, found: ParsedAnswer, before: object) -> object:
-        """The session for the next turn: the one just told, else the one before."""
+        """The session for the next turn: that of the answer, or else the previous one."""
         events = found.data if self.options.stream != "none" and isinstance(found.data, list) else [found.data]
-        told = [value for value in (search(self._session_path, event) for event in events) if value is not None]
-        if told:
-            return told[-1]
+        sessions = [value for value in (search(self._session_path, event) for event in events) if value is not None]
+        if sessions:
+            return sessions[-1]
         if before is None and self.options.session is not None:
-            raise bad_response(f"the answer has no session at {self.options.session.read!r}, which session.read names")
+            raise bad_response(f"the answer has no session at {self.options.session.read!r}, the path in session.read")
         return before
 
 
 @cache
 def _request_class() -> type[HttpRequest]:
-    """To import it for each call would take longer than to make it."""
+    """Cached, because importing it for each call takes longer than creating the request."""
     from gradeline.transport import HttpRequest  # loads aiohttp
 
     return HttpRequest
 
 
-def _turns(sample: Sample) -> list[str]:
-    turns = [sample.input] if isinstance(sample.input, str) else list(sample.input)
-    if not turns:
-        raise ConfigError(Problem("input", f"case {sample.case_key!r} has an empty list; write at least one turn"))
-    return turns
-
-
-def _says_json(headers: Mapping[str, str]) -> bool:
+def _is_json(headers: Mapping[str, str]) -> bool:
     kind = next((value for name, value in headers.items() if name.lower() == "content-type"), "application/json")
     return "json" in kind.lower()
 
 
-def _says_done(event: str) -> bool:
-    """The end marker that streams of JSON lines have."""
+def _is_last(event: str) -> bool:
+    """Whether the event is the end marker of a stream of JSON lines."""
     data = parse(event) if event.lstrip().startswith("{") else None
     return isinstance(data, Mapping) and data.get("done") is True

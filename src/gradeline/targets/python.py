@@ -1,4 +1,4 @@
-"""An agent that is a Python function: in a worker process, or in this one."""
+"""An agent that is a Python function, called in a worker process or in this one."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from gradeline.usercode.suite_files import user_folders
 class PythonConfig(TargetConfig, frozen=True, kw_only=True):
     """Options of `PythonTarget`."""
 
-    function: Annotated[str, described("file.py:name or module:name, from the suite's folder.")]
+    function: Annotated[str, described("Function, file.py:name or module:name, relative to the suite.")]
     isolation: Annotated[
         Literal["worker", "none"],
-        described("worker: in a process that is killed at its deadline. none: in gradeline's own process."),
+        described("worker (default): in a process that is killed at its deadline. none: in gradeline's process."),
     ] = "worker"
     timeout: Annotated[float, described("Maximum seconds for one call, in a worker.", gt=0)] = 30.0
     memory: Annotated[
-        int | str | None, described("Memory that its process may take, such as 512MB or 4GiB (default: no limit).")
+        int | str | None, described("Maximum memory of its process, such as 512MB or 4GiB (default no limit).")
     ] = None
 
     def faults(self) -> Iterator[Problem]:
@@ -52,11 +52,11 @@ class PythonConfig(TargetConfig, frozen=True, kw_only=True):
 
 
 class PythonTarget(DeclaredTarget[PythonConfig]):
-    """Calls a Python function once per user turn; its parameters get what they are named after.
+    """Calls a Python function once per user turn; arguments are passed by the names of its parameters.
 
     ``input`` (or a parameter of any other name) is the turn's text, ``messages`` the conversation so far, ``session``
-    a dict of the case's own, ``sample`` the whole case, ``model`` the model. A function that takes only ``sample`` is
-    called once and returns all turns. It returns a str, a dict, a `Response` or a list of messages.
+    a dict per case, ``sample`` the whole case, ``model`` the model. A function that only takes ``sample`` is called
+    once and returns all turns. It returns a str, a dict, a `Response` or a list of messages.
     """
 
     kind = "python"
@@ -65,7 +65,7 @@ class PythonTarget(DeclaredTarget[PythonConfig]):
     pacing = DeclaredTarget.pacing | {"memory"}
 
     _agent: TargetFunction | None = None
-    """The function as it is called in this process, while the target is open."""
+    """The function, if it is called in this process, while the target is open."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -97,18 +97,18 @@ class PythonTarget(DeclaredTarget[PythonConfig]):
         options = self.options
         memory = target_memory_limit(options.memory)
         task = Task(TARGET, options.function, config=config, timeout=options.timeout, memory=memory)
-        assert self.context.pool is not None  # noqa: S101 - `open` saw to it
+        assert self.context.pool is not None  # noqa: S101 - checked by `open`
         (result,) = await self.context.pool.run(Job(sample, (task,)))
         response, error = result.response, result.error
         if error is not None:
-            # a worker's own types for what a target did
+            # workers have their own names for a target's errors
             kind = "bad_response" if error.type == "bad_reply" else error.type
             message = error.message
             if memory and kind == "memory" and "limit" not in message:
                 message += f"; its limit is {format_size(memory)}, raise it with memory:"
             raise AgentError(kind, message, traceback=error.traceback, output=result.output)
         if response is None:
-            raise AgentError("bad_response", f"{self.options.function} gave no answer", output=result.output)
+            raise AgentError("bad_response", f"{self.options.function} returned no answer", output=result.output)
         return response if result.output is None else replace(response, output=self._without_values(result.output))
 
     async def _here(self, agent: TargetFunction, sample: Sample) -> Response:
@@ -116,11 +116,11 @@ class PythonTarget(DeclaredTarget[PythonConfig]):
         with captured_output(to_stderr=True, installed=True) as printed:
             try:
                 while not talk.done:
-                    began = perf_counter()
+                    started = perf_counter()
                     value = talk.call()
                     if isinstance(value, CoroutineType) or (not isinstance(value, str) and inspect.isawaitable(value)):
                         value = await value
-                    talk.take(value, (perf_counter() - began) * 1000)
+                    talk.take(value, (perf_counter() - started) * 1000)
                 response = talk.response()
             except (Exception, SystemExit) as error:
                 failure = talk.failure(error)

@@ -1,4 +1,4 @@
-"""Every target by name, and the way to make one."""
+"""Registry of targets, and creation by kind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BUILTINS = {
 }
 
 MODELS = frozenset({"openai", "anthropic", "gemini", "ollama", "vllm"})
-"""The kinds that are a model and nothing else."""
+"""The kinds that are bare models."""
 
 GROUP = "gradeline.targets"
 
@@ -47,11 +47,10 @@ def create(
     secrets: Collection[str] = (),
     context: TargetContext | None = None,
 ) -> DeclaredTarget[Any]:
-    """A target of that kind, bound to its context; open it with ``async with`` before it is called.
+    """Create a target, bound to its context; open it with ``async with`` before you call it.
 
-    ``secrets`` are the values in the config that must not be shown. A plugin's sockets are held to the egress policy
-    of the context, from the import of its module on. Raises `ConfigError`, which names every fault in the config by
-    its path.
+    ``secrets`` are values in the config that must not be shown. A plugin's sockets are under the egress policy of the
+    context, from the import of its module on. Raises `ConfigError` with the path of every problem in the config.
     """
     context = context or TargetContext()
     policy = context.resources.policy if is_plugin(kind) else None
@@ -63,7 +62,7 @@ def create(
 
 
 def guarded_code(policy: EgressPolicy | None) -> AbstractContextManager[None]:
-    """Around a plugin's code: its sockets are held to the policy; None: they are not."""
+    """Context in which sockets of a plugin's code are under the policy, if there is one."""
     if policy is None:
         return nullcontext()
     from gradeline.transport.egress import guarded_sockets  # loads aiohttp
@@ -72,7 +71,7 @@ def guarded_code(policy: EgressPolicy | None) -> AbstractContextManager[None]:
 
 
 def guard_methods(plugin: object, policy: EgressPolicy, plain: Collection[str], awaited: Collection[str]) -> None:
-    """Run these methods of a plugin's target or grader under the policy."""
+    """Wrap these methods of a plugin's target or grader so that they run under the policy."""
     for name in plain:
         setattr(plugin, name, _guarded(getattr(plugin, name), policy))
     for name in awaited:
@@ -99,7 +98,7 @@ def _guarded_async(method: Callable[..., Any], policy: EgressPolicy) -> Callable
 
 @contextmanager
 def _refusals_reported() -> Iterator[None]:
-    """Clients wrap the error of a refused connection in their own; the reason must reach the record."""
+    """Report a refused connection even if the plugin's HTTP client wrapped the error in its own."""
     from gradeline.transport.errors import EgressRefusedError
 
     try:

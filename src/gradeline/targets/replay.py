@@ -1,4 +1,4 @@
-"""Answers that were given before: a stored run, a file of responses, or results of letta-evals."""
+"""Stored responses as a target: of a stored run, a file of responses, or results of letta-evals."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from gradeline.targets.base import DeclaredTarget, Pricing, TargetConfig
 T = TypeVar("T")
 
 MAX_PROBLEMS = 20
-"""How many faulty lines are told at once."""
+"""Maximum number of faulty lines to report at once."""
 
 
 def entries(path: Path, read: Callable[[bytes], T], problems: list[Problem]) -> Iterator[tuple[int, T]]:
-    """Each line's offset with what ``read`` makes of it; blank lines are left out.
+    """The offset of each line with the result of ``read``; blank lines are skipped.
 
-    Where ``read`` raises `ValueError` the line is added to the problems. Raises `OSError`.
+    A `ValueError` of ``read`` is added to the problems with its line number. Raises `OSError`.
     """
-    at = 0
+    offset = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
@@ -41,25 +41,25 @@ def entries(path: Path, read: Callable[[bytes], T], problems: list[Problem]) -> 
                     if len(problems) >= MAX_PROBLEMS:
                         return
                 else:
-                    yield at, entry
-            at += len(line)
+                    yield offset, entry
+            offset += len(line)
 
 
 def line_at(path: Path, offset: int) -> bytes:
-    """The line that begins there."""
+    """The line at an offset."""
     with path.open("rb") as file:
         file.seek(offset)
         return file.readline()
 
 
 def json_object(line: bytes) -> dict[str, Any]:
-    """The object in a line, or a `ValueError` that says what is wrong with it."""
+    """The JSON object in a line; `ValueError` if it is not valid."""
     try:
         data = parse_json(line.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise ValueError("is not UTF-8") from None
     except NotJsonError as error:
-        raise ValueError(f"is no JSON: {error}") from None
+        raise ValueError(f"is not JSON: {error}") from None
     if not isinstance(data, dict):
         raise ValueError(f"expected an object, got {quote(data)}")
     return data
@@ -72,13 +72,13 @@ _TEXTS = ("text", "response", "output")
 class ReplayConfig(TargetConfig, frozen=True):
     """Options of `ReplayTarget`."""
 
-    run: Annotated[str | None, described("The stored run whose responses are given again.")] = None
+    run: Annotated[str | None, described("Stored run whose responses to use.")] = None
     responses: Annotated[
-        str | None, described("A JSONL file of {id, text}, or of stored responses {case, response: {…}}.")
+        str | None, described("JSONL file of {id, text}, or of stored responses {case, response: {…}}.")
     ] = None
-    cached: Annotated[str | None, described("A folder of letta-evals' results, of any of its releases.")] = None
+    cached: Annotated[str | None, described("Folder with results of letta-evals, of any release.")] = None
     model: Annotated[
-        str | None, described("Whose results are taken from `cached`; needed where it holds those of several models.")
+        str | None, described("Model whose results to use from `cached`; required if there are several.")
     ] = None
 
     def faults(self) -> Iterator[Problem]:
@@ -90,20 +90,19 @@ class _Stored(Protocol):
     """Responses in files."""
 
     def count(self, sample: Sample) -> int:
-        """How many responses to the sample there are."""
+        """Number of responses to the sample."""
 
     def response(self, sample: Sample, number: int) -> Response:
-        """One of them; `OSError` or `ValueError` where the file has changed since."""
+        """A response by number; `OSError` or `ValueError` if the file has changed."""
 
     def problems_with(self, sample: Sample) -> list[Problem]:
-        """Why the sample cannot have been what was asked."""
+        """Problems if the stored responses belong to another question."""
 
 
 class ReplayTarget(DeclaredTarget[ReplayConfig]):
-    """Gives again what an agent answered before, without asking it.
+    """Returns the stored responses of an agent without calling it.
 
-    A case that has several responses (repeats of a run) gets them in turn. A failed response is given again as it
-    failed.
+    A case with several responses (repeats of a run) gets them in turn. A failed response fails again in the same way.
     """
 
     kind = "replay"
@@ -114,7 +113,7 @@ class ReplayTarget(DeclaredTarget[ReplayConfig]):
         super().__init__(config, secrets)
         self._stored: _Stored | None = None
         self._model: str | None = None
-        self._given: Counter[str] = Counter()
+        self._responses_given: Counter[str] = Counter()
 
     async def open(self) -> None:
         if self.options.cached is not None:
@@ -129,7 +128,7 @@ class ReplayTarget(DeclaredTarget[ReplayConfig]):
 
     @property
     def model(self) -> str | None:
-        """Of letta's results the model whose they are, named or not, once they are open."""
+        """The model; for results of letta-evals known once the target is open."""
         return self._model or self.options.model
 
     @property
@@ -138,7 +137,7 @@ class ReplayTarget(DeclaredTarget[ReplayConfig]):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of files it is the content that counts, not their place."""
+        """For files a digest of the content, independent of their path."""
         if self.options.cached is not None:
             content = _letta_cache().digest(Path(self.options.cached))
             return fingerprint(self.noun, self.kind, self.version, "cached", content, self.options.model)
@@ -154,7 +153,7 @@ class ReplayTarget(DeclaredTarget[ReplayConfig]):
         return fingerprint(self.noun, self.kind, self.version, "responses", digest.hexdigest())
 
     def problems_with(self, sample: Sample) -> list[Problem]:
-        """A response to another question is none to this one."""
+        """Problems if the stored responses belong to another question."""
         return [] if self._stored is None else self._stored.problems_with(sample)
 
     @property
@@ -178,41 +177,42 @@ class ReplayTarget(DeclaredTarget[ReplayConfig]):
             if problems:
                 raise ConfigError(problems, f"case {case!r}")
             return None
-        turn = self._given[case]
-        self._given[case] += 1
+        number = self._responses_given[case]
+        self._responses_given[case] += 1
         try:
-            return self._stored.response(sample, turn % count)
+            return self._stored.response(sample, number % count)
         except (OSError, ValueError) as error:
-            raise AgentError("bad_response", f"the stored response of case {quote(case)} is gone: {error}") from None
+            message = f"the stored response of case {quote(case)} can no longer be read: {error}"
+            raise AgentError("bad_response", message) from None
 
 
 class _ResponseFile:
-    """Responses a line. Only where they stand is kept: the file itself may be larger than memory."""
+    """A file with one response per line; only their offsets are held in memory."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._places: dict[str, list[int]] = {}
+        self._offsets: dict[str, list[int]] = {}
         problems: list[Problem] = []
         try:
             for offset, (case, _) in entries(path, _entry, problems):
-                self._places.setdefault(case, []).append(offset)
+                self._offsets.setdefault(case, []).append(offset)
         except OSError as error:
             raise _unreadable(path, error) from None
         if problems:
             raise ConfigError(problems, "replay")
 
     def count(self, sample: Sample) -> int:
-        return len(self._places.get(sample.case_key, ()))
+        return len(self._offsets.get(sample.case_key, ()))
 
     def response(self, sample: Sample, number: int) -> Response:
-        return _entry(line_at(self._path, self._places[sample.case_key][number]))[1]
+        return _entry(line_at(self._path, self._offsets[sample.case_key][number]))[1]
 
-    def problems_with(self, sample: Sample) -> list[Problem]:  # noqa: ARG002 - such a file does not tell its questions
+    def problems_with(self, sample: Sample) -> list[Problem]:  # noqa: ARG002 - the file does not contain the questions
         return []
 
 
 def _letta_cache() -> Any:
-    # letta is a layer above, and its targets inherit from this package
+    # a higher layer: letta's targets inherit from this package
     return import_module("gradeline.letta.cache").LettaCache
 
 
@@ -221,20 +221,20 @@ def _unreadable(path: Path, error: OSError) -> ConfigError:
 
 
 def _entry(line: bytes) -> tuple[str, Response]:
-    """The case and the response in a line, or a `ValueError` that says what is wrong with it."""
+    """The case and the response in a line; `ValueError` if it is not valid."""
     data = json_object(line)
     case = next((data[name] for name in _NAMES if data.get(name) is not None), None)
     if isinstance(case, bool) or not isinstance(case, str | int):
-        raise ValueError(f"names no case; write it under {', '.join(_NAMES)}")
-    told = next((data[name] for name in _TEXTS if data.get(name) is not None), None)
-    if isinstance(told, str):
-        return str(case), Response(text=told)
-    if not isinstance(told, dict):
-        raise ValueError(f"holds no response; write it under {', '.join(_TEXTS)}")
+        raise ValueError(f"has no case; write it under {', '.join(_NAMES)}")
+    value = next((data[name] for name in _TEXTS if data.get(name) is not None), None)
+    if isinstance(value, str):
+        return str(case), Response(text=value)
+    if not isinstance(value, dict):
+        raise ValueError(f"has no response; write it under {', '.join(_TEXTS)}")
     try:
-        response: Response = msgspec.convert(told, Response)
+        response: Response = msgspec.convert(value, Response)
     except (msgspec.ValidationError, ValueError) as error:
-        raise ValueError(f"holds no stored response: {error}") from None
+        raise ValueError(f"has an invalid response: {error}") from None
     if response.status == "success" and response.text is None:
-        raise ValueError("holds a successful response without a text")
+        raise ValueError("has a successful response without text")
     return str(case), response

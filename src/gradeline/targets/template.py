@@ -1,4 +1,4 @@
-"""Requests as trees of data: placeholders in their leaves are filled in, and nothing is parsed again."""
+"""Requests as data with placeholders, which are filled in without parsing the result again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PLACEHOLDER = re.compile(r"\{\{[ \t]*+([^{}]*?)[ \t]*\}\}")
 
 
 class Absent:
-    """The value of a placeholder that has none yet: a mapping's entry or a list's item is left out with it."""
+    """The value of a placeholder without a value: an entry of a mapping or a list with it is omitted."""
 
 
 ABSENT = Absent()
@@ -30,11 +30,11 @@ Lookup = Callable[[str], object]
 
 
 MAX_FILLED = 20_000_000
-"""The largest number of characters that the placeholders of one call may add."""
+"""Maximum characters that the placeholders of one call may add."""
 
 
-class Scope:
-    """What placeholders stand for in one call; `ConfigError` where they add more than `MAX_FILLED` characters."""
+class PlaceholderValues:
+    """The values of placeholders in one call; `ConfigError` if they add more than `MAX_FILLED` characters."""
 
     def __init__(
         self, sample: Sample, turn: str, session: object = None, answer: object = None, model: str | None = None
@@ -76,8 +76,16 @@ def _too_large() -> ConfigError:
     )
 
 
+def input_turns(sample: Sample) -> list[str]:
+    """The questions of a sample; `ConfigError` if there is none."""
+    turns = [sample.input] if isinstance(sample.input, str) else list(sample.input)
+    if not turns:
+        raise ConfigError(Problem("input", f"case {sample.case_key!r} has an empty list; write at least one turn"))
+    return turns
+
+
 def metadata_value(sample: Sample, path: str) -> object:
-    """A value of the sample's metadata: the key itself, else a dotted path; `ConfigError` where there is none."""
+    """A value of the sample's metadata, by key or else by dotted path; `ConfigError` if there is none."""
     if path in sample.metadata:
         return sample.metadata[path]
     value: Any = sample.metadata
@@ -87,7 +95,7 @@ def metadata_value(sample: Sample, path: str) -> object:
             raise ConfigError(
                 Problem(
                     "metadata",
-                    f"case {sample.case_key!r} has no metadata {path!r}, which {{{{metadata.{path}}}}} asks for;"
+                    f"case {sample.case_key!r} has no metadata {path!r}, which {{{{metadata.{path}}}}} requires;"
                     f" it has {known}",
                 )
             )
@@ -96,7 +104,7 @@ def metadata_value(sample: Sample, path: str) -> object:
 
 
 def placeholders(tree: object, path: str = "") -> Iterator[tuple[str, str]]:
-    """The path and name of every placeholder in the tree's texts."""
+    """The path and name of every placeholder in the tree's strings."""
     if isinstance(tree, str):
         yield from ((path, match[1]) for match in _PLACEHOLDER.finditer(tree))
     elif isinstance(tree, Mapping):
@@ -108,7 +116,7 @@ def placeholders(tree: object, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def placeholder_faults(tree: object, path: str, known: tuple[str, ...]) -> Iterator[Problem]:
-    """What is wrong with the placeholders of a tree; ``metadata.`` in ``known`` stands for all beginning so."""
+    """Problems of the placeholders of a tree; ``metadata.`` in ``known`` allows all names with that prefix."""
     for where, name in placeholders(tree, path):
         head, dot, rest = name.partition(".")
         if f"{head}{dot}" not in known or (dot and not rest):
@@ -122,7 +130,7 @@ def placeholder_faults(tree: object, path: str, known: tuple[str, ...]) -> Itera
 
 
 def fill(tree: object, lookup: Lookup) -> Any:
-    """The tree with its placeholders filled in: a leaf that is one keeps the value's type."""
+    """The tree with its placeholders filled in; a leaf that is only a placeholder gets the value's type."""
     if isinstance(tree, str):
         whole = _PLACEHOLDER.fullmatch(tree)
         return lookup(whole[1]) if whole else fill_text(tree, lookup)
@@ -135,14 +143,14 @@ def fill(tree: object, lookup: Lookup) -> Any:
 
 
 class JsonAroundInput:
-    """A tree of which only the input changes from call to call, as JSON that is written once."""
+    """A request in which only the input changes, as JSON that is encoded once."""
 
     def __init__(self, pieces: list[str]) -> None:
         self._pieces = pieces
 
     @classmethod
     def of(cls, tree: object, model: str | None) -> Self | None:
-        """None for a tree that must be filled in call by call."""
+        """None for a tree that must be filled in for each call."""
         names = {name for _, name in placeholders(tree)}
         if not names <= {"input", "model"}:
             return None
@@ -150,49 +158,49 @@ class JsonAroundInput:
         known = {"input": mark, "model": ABSENT if model is None else model}
         try:
             return cls(write_json(fill(tree, known.__getitem__)).split(mark))
-        except ConfigError:  # told with the first sample, as for any other tree
+        except ConfigError:  # reported with the first sample, as for any other tree
             return None
 
-    def written(self, turn: str) -> bytes:
+    def fill(self, turn: str) -> bytes:
         if len(turn) * (len(self._pieces) - 1) > MAX_FILLED:
             raise _too_large()
-        # JSON escapes character by character, so a part of a text is escaped as the whole would be
+        # JSON escapes character by character, so the input can be escaped separately
         return encode_basestring_ascii(turn)[1:-1].join(self._pieces).encode()
 
 
 def write_json(tree: object) -> str:
-    """A request's tree as JSON, or `ConfigError`."""
+    """A request as JSON; `ConfigError` if it cannot be encoded."""
     try:
         return _ENCODER.encode(tree)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(Problem("request", f"cannot be written as JSON: {error}")) from None
+        raise ConfigError(Problem("request", f"cannot be encoded as JSON: {error}")) from None
 
 
 def fill_text(text: str, lookup: Lookup) -> str:
-    """The text with its placeholders filled in as text; what was filled in is not looked at again."""
+    """The text with its placeholders filled in as text; placeholders in values are not filled."""
     return _PLACEHOLDER.sub(lambda match: as_text(lookup(match[1])), text)
 
 
 def fill_url(url: str, lookup: Lookup) -> str:
-    """The URL with its placeholders percent-encoded: a value cannot reach beyond its own place."""
+    """The URL with its placeholders filled and percent-encoded, so that a value cannot change other parts."""
 
     def value(match: re.Match[str]) -> str:
         text = as_text(lookup(match[1]))
-        if text in (".", ".."):  # a step in a path, encoded or not
-            raise ConfigError(Problem("url", f"{match[0]} is {text!r}, which cannot stand in a URL"))
+        if text in (".", ".."):  # a path segment even if encoded
+            raise ConfigError(Problem("url", f"{match[0]} is {text!r}, which is not allowed in a URL"))
         return percent_encode(text, safe="", errors="replace")
 
     return _PLACEHOLDER.sub(value, url)
 
 
 def whole_placeholder(text: str) -> str | None:
-    """The name in a text that is one placeholder."""
+    """The name of the placeholder that is the whole text, or None."""
     match = _PLACEHOLDER.fullmatch(text)
     return match[1] if match else None
 
 
 def as_text(value: object) -> str:
-    """A value inside a longer text: a text as it is, nothing for null, other data as compact JSON."""
+    """A value inside a longer text: strings unchanged, null as nothing, other data as compact JSON."""
     if isinstance(value, str):
         return value
     if value is None or value is ABSENT:
