@@ -389,7 +389,7 @@ class TestSuiteFiles:
             (alias_bomb(), None, "alias"),
             (b"name: x\n" + b"#" * 11_000_000, 0, "is larger than 10 MB"),
             (b"name: " + b"[" * 5000 + b"]" * 5000, 1, "deep"),
-            (SUITE.encode() + b"name: again\n", 6, "the key stands here twice (first in line 1"),
+            (SUITE.encode() + b"name: again\n", 6, "the key is written twice (first in line 1"),
             (SUITE.replace("  same", "\tsame").encode(), 5, "indent with spaces, not with tabs"),
             (SUITE.encode("utf-16"), 0, "save it as UTF-8"),
             (SUITE.replace("echo", "\xe9cho").encode("latin-1"), 1, "is not UTF-8: byte 0xe9"),

@@ -13,7 +13,7 @@ import pytest
 from gradeline.errors import ConfigError
 from gradeline.model import Sample, to_json
 from gradeline.suite.cases import DatasetError
-from gradeline.suite.clusters import LOOKED_AT, ClusterPath, cluster_warnings, near_duplicate_warning
+from gradeline.suite.clusters import COMPARED_CASES, ClusterPath, cluster_warnings, near_duplicate_warning
 from gradeline.suite.dataset import open_dataset
 from gradeline.suite.read import read_suite
 
@@ -112,8 +112,8 @@ class TestWarnings:
 
     def test_one_cluster_makes_no_interval(self) -> None:
         assert self.told([row(metadata={"document": "a"})] * 1 + [row(metadata={"document": "a"})]) == [
-            "cluster: all 2 cases are in one cluster, 'a', so that no interval can be made; name a key that tells the"
-            " cases apart, or leave it out"
+            "cluster: all 2 cases are in one cluster, 'a', so that there is no interval; name a key that"
+            " distinguishes the cases, or leave it out"
         ]
 
     @pytest.mark.parametrize(
@@ -231,8 +231,8 @@ def test_only_the_first_cases_are_read() -> None:
             seen += 1
             yield Sample(seen, f"How many wheels has bicycle number {seen}?", "2")
 
-    assert f"of the first {LOOKED_AT} cases" in (near_duplicate_warning(cases()) or "")
-    assert seen == LOOKED_AT
+    assert f"of the first {COMPARED_CASES} cases" in (near_duplicate_warning(cases()) or "")
+    assert seen == COMPARED_CASES
 
 
 def test_conversations_and_long_texts_are_compared_too() -> None:

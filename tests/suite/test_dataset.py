@@ -136,7 +136,7 @@ class TestRows:
             ({"sample_id": 1.5}, "sample_id: expected a string or a whole number, got 1.5"),
             ({"x": float("nan")}, "$.x: nan is not a finite number"),
             ({"id": 1 << 5_000}, "$.id: an integer of 5001 bits is too large"),
-            ({"input": "x" * 10_000_001}, "holds a text of more than 10,000,000 characters"),
+            ({"input": "x" * 10_000_001}, "contains a string of more than 10,000,000 characters"),
         ],
     )
     def test_a_bad_row_says_what_is_wrong(self, row: Any, message: str) -> None:
@@ -203,8 +203,8 @@ class TestJsonl:
             ('{"x": ' + "[" * 300 + "]" * 300 + "}", "a.jsonl:3: $.x"),
             ("[1]", "a.jsonl:3: expected {"),
             ('{"input": ""}', "a.jsonl:3: input: must not be empty"),
-            ('{"input": "' + "x" * 10_000_001 + '"}', "a.jsonl:3: holds a text of more than 10,000,000 characters"),
-            ("x" * 70_000_000, "a.jsonl:3: holds a text of more than 10,000,000 characters"),
+            ('{"input": "' + "x" * 10_000_001 + '"}', "a.jsonl:3: contains a string of more than 10,000,000 characters"),
+            ("x" * 70_000_000, "a.jsonl:3: contains a string of more than 10,000,000 characters"),
         ],
         ids=range(11),
     )
@@ -271,7 +271,7 @@ class TestCsv:
         dataset = open_dataset(write(folder, "a.csv", f"input,other\n{cell},[x]\n"))
         assert next(dataset) == Sample(id=0, input=cell, metadata={"other": "[x]"})
         assert [str(warning) for warning in dataset.warnings] == [
-            f"{folder}/a.csv:2: input: is no JSON list of texts, so it is kept as text: {cell!r}"
+            f"{folder}/a.csv:2: input: is not a JSON list of strings, so it is used as a string: {cell!r}"
         ]
 
     def test_the_list_of_warnings_ends(self, folder: Path) -> None:
@@ -288,12 +288,12 @@ class TestCsv:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("input,x\na\n", "a.csv:2: has 1 cells where the header names 2"),
-            ('input\n"a\nb"\n\nc,d\n', "a.csv:5: has 2 cells where the header names 1"),
+            ("input,x\na\n", "a.csv:2: has 1 cells, but the header has 2"),
+            ('input\n"a\nb"\n\nc,d\n', "a.csv:5: has 2 cells, but the header has 1"),
             ('input\na\n"open\n', "a.csv:3: not CSV: unexpected end of data"),
             ("question,answer\na,b\n", "a.csv:2: input: is required"),
-            ("input,input\n", "a.csv:1: the column 'input' stands twice"),
-            ("input;ground_truth\n", "a.csv:1: one column named 'input;ground_truth'; separate columns with commas"),
+            ("input,input\n", "a.csv:1: two columns are named 'input'"),
+            ("input;ground_truth\n", "a.csv:1: the only column is 'input;ground_truth'; separate columns with commas"),
             ("input,agent_args\nq,[1]\n", "a.csv:2: agent_args: must be a JSON object, got '[1]'"),
             ("input,tags\nq,[x]\n", "a.csv:2: tags: expected a list of strings"),
             ('input,ground_truth\nq,"[""x""]"\n', "a.csv:2: ground_truth: is a list, so input must be a list"),
@@ -335,11 +335,11 @@ class TestJson:
             ("", "a.json: is empty"),
             ('\n{"input": "a"}', "a.json:2: expected a list of rows"),
             ('[\n{"input": "a"},\n\n{"input": ""}\n]', "a.json:4: input: must not be empty"),
-            ('[{"input": "a"},\n]', "a.json:2: not JSON: a row is missing beside a comma"),
-            ('[,{"input": "a"}]', "a.json:1: not JSON: a row is missing beside a comma"),
+            ('[{"input": "a"},\n]', "a.json:2: not JSON: a row is missing next to a comma"),
+            ('[,{"input": "a"}]', "a.json:1: not JSON: a row is missing next to a comma"),
             ('[{"input": "a"}\n', "a.json:2: not JSON: the list ends too early"),
             ('[{"input": "a}]\n', "a.json:2: not JSON: the list ends too early"),
-            ('[{"input": "a"}]\n\n x', "a.json:3: not JSON: something stands behind the list"),
+            ('[{"input": "a"}]\n\n x', "a.json:3: not JSON: unexpected text after the list"),
             ('[\n{"input": a}]', "a.json:2: not JSON: invalid character"),
             ('[\n{"input": "a" "b"}]', "a.json:2: not JSON"),
         ],
@@ -349,7 +349,7 @@ class TestJson:
 
     def test_a_row_without_end_is_refused_before_it_fills_the_memory(self, folder: Path) -> None:
         path = write(folder, "a.json", b'[\n{"input": "' + b"x" * 70_000_000)
-        assert "a.json:1: holds a text of more than 10,000,000 characters" in problem(path)
+        assert "a.json:1: contains a string of more than 10,000,000 characters" in problem(path)
 
 
 class TestYaml:
@@ -375,7 +375,7 @@ class TestFiles:
         [
             ("none.jsonl", "none.jsonl: no such file"),
             ("a.parquet", "gradeline[export]"),
-            ("a.tsv", "unknown kind of dataset; use one of .jsonl, .csv, .json, .yaml, .yml"),
+            ("a.tsv", "unknown file format; use one of .jsonl, .csv, .json, .yaml, .yml"),
             ("folder.jsonl", "is a folder"),
         ],
     )

@@ -98,7 +98,7 @@ class TestScalars:
         assert problem(f"a: {tag} {value}").startswith(f"suite.yaml:1:4: a: the tag {tag} is not supported")
 
     def test_a_tag_must_fit_its_value(self) -> None:
-        assert problem("a: !!int x") == "suite.yaml:1:4: a: 'x' is no int"
+        assert problem("a: !!int x") == "suite.yaml:1:4: a: 'x' is not a valid int"
 
 
 class TestKeys:
@@ -109,8 +109,8 @@ class TestKeys:
 
     def test_duplicates_are_refused_with_both_places(self) -> None:
         assert problems("g:\n  a: 1\n  b: 2\n  a: 3\n'1': x\n1: y\n") == [
-            "suite.yaml:4:3: g.a: the key stands here twice (first in line 2, column 3); keep one",
-            "suite.yaml:6:1: 1: the key stands here twice (first in line 5, column 1); keep one",
+            "suite.yaml:4:3: g.a: the key is written twice (first in line 2, column 3); keep one",
+            "suite.yaml:6:1: 1: the key is written twice (first in line 5, column 1); keep one",
         ]
 
     @pytest.mark.parametrize("key", ["? [a]\n", "? {a: b}\n", "[a]"])
@@ -138,10 +138,10 @@ class TestAliases:
         assert read('"<<": {a: 1}') == {"<<": {"a": 1}}
 
     def test_only_mappings_can_be_merged(self) -> None:
-        assert problem("a:\n  <<: 3").startswith("suite.yaml:2:7: a.<<: <<: takes a mapping")
+        assert problem("a:\n  <<: 3").startswith("suite.yaml:2:7: a.<<: <<: requires a mapping")
 
     def test_unknown_and_recursive_aliases_are_refused(self) -> None:
-        assert problem("a: *x") == "suite.yaml:1:4: a: no anchor &x stands above"
+        assert problem("a: *x") == "suite.yaml:1:4: a: no anchor &x above"
         assert problem("a: &x\n  b: [*x]") == "suite.yaml:2:7: a.b[0]: *x refers to itself"
 
     def test_alias_bombs_are_refused(self) -> None:
@@ -249,7 +249,7 @@ class TestFiles:
     @pytest.mark.parametrize("character", ["\0", "\x07", "\x85", "\u2028"])
     def test_characters_that_yaml_forbids_or_breaks_lines_at_are_refused(self, character: str) -> None:
         code = f"{ord(character):04X}"
-        assert problem(f"a: 1\nb: x{character}y").startswith(f"suite.yaml:2:5: the character U+{code} cannot stand")
+        assert problem(f"a: 1\nb: x{character}y").startswith(f"suite.yaml:2:5: the character U+{code} is not allowed")
         assert read(f'b: "x\\u{code}y"') == {"b": f"x{character}y"}
 
     @pytest.mark.parametrize("text", ["", "\n\n", "# only a comment\n", "---\n"])
@@ -257,7 +257,7 @@ class TestFiles:
         assert problem(text) == "suite.yaml: is empty"
 
     def test_a_second_document_is_refused(self) -> None:
-        assert problem("---\na: 1\n---\nb: 1\n").startswith("suite.yaml:3:1: a second document begins here")
+        assert problem("---\na: 1\n---\nb: 1\n").startswith("suite.yaml:3:1: a second document starts here")
 
     @pytest.mark.parametrize(("text", "got"), [("- a", "a list"), ("text", "'text'"), ("3", "3")])
     def test_the_top_must_be_a_mapping(self, text: str, got: str) -> None:
@@ -296,16 +296,16 @@ class TestFaults:
     def test_the_list_of_problems_ends(self) -> None:
         found = problems("a: 1\n" * 10_000)
         assert len(found) == 101
-        assert found[-1].endswith("there are more problems; mend those above first")
+        assert found[-1].endswith("there are more problems; fix those above first")
 
     @pytest.mark.parametrize(
         ("text", "place", "hint"),
         [
             ("a:\n\t- b\n", "2:1", "indent with spaces, not with tabs"),
-            ("a: b: c", "1:5", "put a text that holds ': ' in quotes"),
-            ("a: @x", "1:4", "a text that begins with @ must stand in quotes"),
+            ("a: b: c", "1:5", "put a string that contains ': ' in quotes"),
+            ("a: @x", "1:4", "put a string that starts with @ in quotes"),
             ("a: 'x'\n  b: 3", "2:3", "check the indentation"),
-            ('a: "\\d"', "1:", "a backslash begins an escape"),
+            ('a: "\\d"', "1:", "a backslash starts an escape"),
         ],
     )
     def test_broken_yaml_has_a_place_and_a_hint(self, text: str, place: str, hint: str) -> None:
@@ -324,18 +324,18 @@ class TestJson:
         [
             ('{"a":', "1:6: not JSON: expected a value, got the end of the file"),
             ('{"a" 1}', "1:6: not JSON: expected ':' after the key, got '1'"),
-            ('{"a": 1,\n}', "2:1: not JSON: a comma stands before '}'; JSON allows none there"),
+            ('{"a": 1,\n}', "2:1: not JSON: a comma before '}' is not allowed in JSON"),
             ('{"a": NaN}', "1:7: not JSON: expected a value, got 'NaN'"),
             ('{"a": -Infinity}', "1:7: not JSON: expected a value, got '-Infinity'"),
             ("{a: 1}", "1:2: not JSON: expected a key in double quotes, got 'a'"),
-            ('{"a": "\\ud800"}', "1:7: not JSON: a text holds half a surrogate pair; write the character itself"),
+            ('{"a": "\\ud800"}', "1:7: not JSON: a string contains half a surrogate pair; write the character itself"),
             ('{"a": "x', "1:7: not JSON: unterminated string starting, got '\"'"),
             ('{"a": 01}', "1:8: not JSON: expected ',' or '}', got '1'"),
             ('{"a": 1}\nx', "2:1: not JSON: expected the end of the file, got 'x'"),
             ('{"a": [1,,2]}', "1:10: not JSON: expected a value, got ','"),
             ('{"a": [1}', "1:9: not JSON: expected ',' or ']', got '}'"),
-            ('{"a": 1e999}', "1:7: a: '1e999' is not a finite number; leave it out, or put a text in quotes"),
-            ('{"a": 1, "a": 2}', "1:10: a: the key stands here twice (first in line 1, column 2); keep one"),
+            ('{"a": 1e999}', "1:7: a: '1e999' is not a finite number; leave it out, or put a string in quotes"),
+            ('{"a": 1, "a": 2}', "1:10: a: the key is written twice (first in line 1, column 2); keep one"),
         ],
     )
     def test_faults_are_told_as_those_of_json(self, text: str, message: str) -> None:

@@ -55,13 +55,13 @@ class TestSubstitution:
     def test_an_undefined_variable_has_its_place(self) -> None:
         assert problem("${MY_KEY}") == (
             "suite.yaml:3:7: target.headers[0]: the variable MY_KEY is not set; "
-            "export it, or write it into .env beside the suite"
+            "export it, or write it into .env in the suite's folder"
         )
         assert problem("${MY_KEY}", {"MY_KEYS": "x"}).endswith("not set; did you mean MY_KEYS?")
 
     @pytest.mark.parametrize("written", ["${X:-default}", "${}", "${ X }", "${1X}", "${a-b}"])
     def test_nothing_but_a_name_is_known(self, written: str) -> None:
-        assert f"{written!r} is no variable; only ${{NAME}} is known" in problem(written, {"X": "v"})
+        assert f"{written!r} is not a valid variable; write ${{NAME}}" in problem(written, {"X": "v"})
 
     def test_an_open_reference_is_refused(self) -> None:
         assert "'${' without '}'" in problem("${X", {"X": "v"})

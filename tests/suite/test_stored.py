@@ -30,7 +30,7 @@ def test_secrets_stand_in_the_target_alone() -> None:
 
 
 def test_without_its_secrets_it_says_where_to_go_on() -> None:
-    with pytest.raises(ConfigError, match="asks for the secret 'TOKEN', which only the service has"):
+    with pytest.raises(ConfigError, match="requires the secret 'TOKEN', which only the service has"):
         stored_suite(DOCUMENT)
 
 

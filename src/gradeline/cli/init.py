@@ -1,4 +1,8 @@
-"""``gradeline init`` and ``gradeline schema``: a new suite and the JSON Schema of suite files."""
+"""``gradeline init`` and ``gradeline schema``: a new suite and the JSON Schema of suite files.
+
+In the new suite, a ``#`` with a space after it starts a comment; one without disables an option, which works once the
+``#`` is deleted.
+"""
 
 from __future__ import annotations
 
@@ -13,68 +17,68 @@ from gradeline.errors import ConfigError, Problem
 SUITE = "suite.yaml"
 SCHEMA = "suite.schema.json"
 AGENT = "python -m gradeline.demo.agent --port 9000"
-"""Starts the agent that the suite for ``http`` asks."""
+"""Starts the agent of the suite for ``http``."""
 
 _HEAD = f"""\
 # yaml-language-server: $schema={SCHEMA}
-# The line above tells your editor what may stand here. Delete the # before an option to use it.
+# With the line above your editor completes and checks this file. Delete the # before an option to use it.
 
 name: capitals
-#description: Whether the agent knows its capitals.
+#description: Questions about capitals.
 
-# The cases, one JSON object a line; .csv, .json and .yaml files work too.
+# The cases, one JSON object per line; .csv, .json and .yaml files work too.
 dataset: cases.jsonl
-#max_samples: 2           # the first two cases alone
-#sample_tags: [europe]    # the cases with this tag alone
+#max_samples: 2           # only the first two cases
+#sample_tags: [europe]    # only the cases with this tag
 
 """
 
 _PYTHON = """\
-# The agent that is asked: a Python function. Other kinds are http, command and replay.
+# The agent under test: a Python function. Other kinds are http, command and replay.
 target:
   kind: python
-  function: agent.py:answer   # called with the input's text, gives back the answer's text
-  #timeout: 60                # seconds for one call
+  function: agent.py:answer   # called with the input, returns the response
+  #timeout: 60                # seconds per call
 """
 
 _HTTP = f"""\
-# The agent that is asked: anything that answers over HTTP. Other kinds are python, command and replay.
-# A small agent to try the suite with: {AGENT}
+# The agent under test: any HTTP service. Other kinds are python, command and replay.
+# A small agent for this suite: {AGENT}
 target:
   kind: http
   url: http://127.0.0.1:9000/evaluate
-  request: {{input: "{{{{input}}}}"}}   # the body that is sent; {{{{id}}}} and {{{{metadata.x}}}} are known too
-  response: {{output: response}}    # where the text is in the answer's JSON, as a JMESPath
-  #headers: {{Authorization: "Bearer ${{AGENT_KEY}}"}}   # from the environment, or from .env beside this file
-  #timeout: 60                    # seconds for one question, retries included
+  request: {{input: "{{{{input}}}}"}}   # the request body; {{{{id}}}} and {{{{metadata.x}}}} work too
+  response: {{output: response}}    # JMESPath of the text in the JSON answer
+  #headers: {{Authorization: "Bearer ${{AGENT_KEY}}"}}   # from the environment, or from .env in this folder
+  #timeout: 60                    # seconds per case, retries included
 """
 
 _COMMAND = """\
-# The agent that is asked: a program. Other kinds are http, python and replay.
+# The agent under test: a program. Other kinds are http, python and replay.
 target:
   kind: command
-  # The program and its arguments: it reads the input, and what it prints is the answer. sed only stands for yours.
+  # The program and its arguments: it reads the input and prints the response. Replace sed by yours.
   command: [sed, "s/.*France.*/Paris/; s/.*Spain.*/Madrid/; s/.*Peru.*/Lima/"]
-  #timeout: 60   # seconds for one case
+  #timeout: 60   # seconds per case
 """
 
 _REPLAY = """\
-# No agent is asked: answers that it gave before are graded. Other kinds are http, python and command.
+# Stored responses are graded and no agent is called. Other kinds are http, python and command.
 target:
   kind: replay
-  responses: answers.jsonl   # one {"id": …, "text": …} a line, the id of the case and the answer to it
+  responses: answers.jsonl   # one {"id": …, "text": …} per line: the id of a case and the response to it
 """
 
 _TAIL = """\
 
-# What grades an answer, under names of your choice. "gradeline graders" lists the kinds and their options.
+# The graders of a response, under names of your choice. "gradeline graders" lists the kinds and their options.
 graders:
   right:
     kind: string-match     # compares with the ground_truth of the case
     mode: contains
     #case_sensitive: true
   rules:
-    kind: custom-rules     # what must hold of every answer
+    kind: custom-rules     # rules for every response
     rules:
       - {condition: not_contains, value: as an AI}
       - {condition: word_count_max, value: 50}
@@ -84,17 +88,17 @@ graders:
     function: graders.py:brief
   #similar: {kind: similarity, threshold: 0.5, extractor: first_assistant}
 
-# What a run must reach. It ends with exit code 0 if it does, with 1 if not, and with 3 if too little was graded.
+# The rule a run must satisfy. Exit code 0: it does; 1: it does not; 3: too little was graded.
 gate:
   kind: simple
   metric_key: right
-  aggregation: accuracy    # the share of the cases that pass; avg_score is the mean of their scores
+  aggregation: accuracy    # share of the cases that pass; avg_score is the mean of their scores
   op: gte
   value: 0.75
 
-#repeats: 3               # ask each case three times
-#concurrency: 4           # calls at once
-#coverage_floor: 0.9      # the share of the cases that must have a score; by default 0.95
+#repeats: 3               # three calls per case
+#concurrency: 4           # maximum calls in flight
+#coverage_floor: 0.9      # share of the cases that must have a score (default 0.95)
 """
 
 _CASES = """\
@@ -105,7 +109,7 @@ _CASES = """\
 """
 
 _AGENT = '''\
-"""The agent that suite.yaml asks; call your own one here."""
+"""The agent of suite.yaml; call your own here."""
 
 CAPITALS = {"France": "Paris", "Spain": "Madrid", "Peru": "Lima"}
 
@@ -118,7 +122,7 @@ def answer(text: str) -> str:
 '''
 
 _GRADERS = '''\
-"""Graders of your own, each with a score from 0 to 1 and a reason."""
+"""Custom graders; each returns a score from 0 to 1 and a rationale."""
 
 from gradeline import GradeResult, Sample, grader
 
@@ -127,7 +131,7 @@ from gradeline import GradeResult, Sample, grader
 def brief(sample: Sample, submission: str) -> GradeResult:
     words = len(submission.split())
     most = sample.metadata.get("max_words", 20)
-    return GradeResult(score=1.0 if words <= most else 0.0, rationale=f"{words} words, {most} at most")
+    return GradeResult(score=1.0 if words <= most else 0.0, rationale=f"{words} words, maximum {most}")
 '''
 
 _ANSWERS = """\
@@ -147,9 +151,9 @@ TARGETS = tuple(_TARGETS)
 
 
 def starter_files(target: str) -> dict[str, str]:
-    """The files of a suite for this kind of target, by name; the schema is not among them."""
-    block, beside = _TARGETS[target]
-    return {SUITE: _HEAD + block + _TAIL, "cases.jsonl": _CASES, "graders.py": _GRADERS, **beside}
+    """The files of a suite for this kind of target, by name, without the schema."""
+    block, files = _TARGETS[target]
+    return {SUITE: _HEAD + block + _TAIL, "cases.jsonl": _CASES, "graders.py": _GRADERS, **files}
 
 
 @click.command()

@@ -1,1 +1,1 @@
-"""Reading what users write: files with the place of every value, datasets, cases."""
+"""Suite files, datasets and cases: declarations, readers and the JSON Schema."""

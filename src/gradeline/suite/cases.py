@@ -147,18 +147,18 @@ def _text(value: Any) -> str | list[str]:
 
 
 _KEPT = 16
-"""Texts that are kept: cases mostly share a few, and each may be large."""
+"""Files in the cache: cases mostly share a few, and each may be large."""
 
 
 class CaseRubrics:
-    """Reads the rubric files of cases, which must lie in the suite's folder: their text is sent to the judge."""
+    """Reads the rubric files of cases, which must be in the suite's folder: their text is sent to the judge."""
 
     def __init__(self, folder: Path) -> None:
         self._home = folder.resolve()
         self._text = lru_cache(_KEPT)(self._read)
 
-    def filled(self, row: Row, sample: Sample) -> Sample:
-        """The sample with its rubric's text; `DatasetError` at its row where that cannot be read."""
+    def with_rubric(self, row: Row, sample: Sample) -> Sample:
+        """The sample with the text of its rubric file; `DatasetError` where that cannot be read."""
         if not sample.rubric_path:
             return sample
         try:
@@ -167,7 +167,7 @@ class CaseRubrics:
             raise DatasetError([row.problem(problem.message, "rubric_path") for problem in error.problems]) from None
 
     def _read(self, path: str) -> str:
-        from gradeline.judges.options import file_text  # few datasets name rubrics, and judges load much
+        from gradeline.judges.options import file_text  # few datasets name rubrics, and judges are slow to import
 
         if not (self._home / path).resolve().is_relative_to(self._home):
             reason = f"{quote(path)} is outside the suite's folder; move the file into it"
@@ -182,10 +182,11 @@ _LONGEST = 18
 
 
 class CaseKeySet:
-    """A set of texts that keeps eight bytes of each: their hashes, in open addressing.
+    """A set of case keys in eight bytes each: their hashes, in a hash table with open addressing.
 
-    Two texts with the same 64-bit hash would count as one; among ten million ids the odds are one in
-    three hundred thousand. Ids that count up from the first one, as most do (``7``, ``case-7``), take no room at all.
+    A dataset may be larger than memory, and so may its ids. Two keys with the same 64-bit hash would count as one;
+    among ten million ids the probability is one in three hundred thousand. Ids that count up from the first one, as
+    most do (``7``, ``case-7``), need no memory.
     """
 
     def __init__(self) -> None:
@@ -195,7 +196,7 @@ class CaseKeySet:
         self._used = 0
 
     def add(self, key: str) -> bool:
-        """Take the key in; false where it was there before."""
+        """Add the key; false if it was in the set before."""
         if self._prefix is None:
             self._prefix, self._first = _counter(key) or ("", 0)
             self._next = self._first
@@ -221,7 +222,7 @@ class CaseKeySet:
         return counter is not None and counter[0] == self._prefix and self._first <= counter[1] < self._next
 
     def _find(self, value: int) -> int | None:
-        """The free slot for a hash; None where it stands already."""
+        """The free slot for a hash; None if it is in the table."""
         slots, mask = self._slots, len(self._slots) - 1
         slot = (value ^ (value >> _ROTATE)) & mask
         while slots[slot]:
@@ -241,10 +242,10 @@ class CaseKeySet:
 
 
 def _counter(key: str) -> tuple[str, int] | None:
-    """What stands before the number at the end of a key, and that; None where there is none, or one written oddly."""
+    """Prefix and number of a key that ends in a number; None for other keys and numbers with leading zeros."""
     prefix = key.rstrip(_DIGITS)
     number = key[len(prefix) :]
-    # no zeros before it, and no more digits than are quickly read
+    # a limited number of digits, because int() of many is slow
     if not number or len(number) > _LONGEST or (number[0] == "0" and number != "0"):
         return None
     return prefix, int(number)
@@ -255,5 +256,5 @@ def _free(slots: int) -> array[int]:
 
 
 def _hash(key: str) -> int:
-    """Zero marks a free slot, so no text has it."""
+    """Never zero, which marks a free slot."""
     return (hash(key) & 0xFFFF_FFFF_FFFF_FFFF) or 1

@@ -14,10 +14,10 @@ from gradeline.model import Sample, quote
 from gradeline.model.text import scalar_text
 
 FIELDS = ("metadata", "ground_truth", "input", "id", "agent_args", "rubric_vars", "extra_vars")
-"""Those that a path may begin with."""
+"""Fields with which a path may start."""
 _SHOWN = 5
 _EXAMPLES = 200
-"""Cases whose keys are looked at for an error message."""
+"""Cases whose keys are listed in an error message."""
 
 
 class ClusterPath(NamedTuple):
@@ -27,7 +27,7 @@ class ClusterPath(NamedTuple):
 
     @property
     def fault(self) -> str | None:
-        """What is wrong with the path itself."""
+        """The fault of the path itself, if any."""
         field, *keys = self.text.split(".")
         if "" in keys:
             return f"expected a path such as metadata.document, got {quote(self.text)}"
@@ -39,7 +39,7 @@ class ClusterPath(NamedTuple):
         return f"a case has no field {quote(field)}, only {', '.join(FIELDS)}; {remedy}"
 
     def clustered(self, sample: Sample) -> Sample:
-        """The case with its cluster; what the case itself gives wins. `ValueError` for a value that names none."""
+        """The case with its cluster, its own if it has one. `ValueError` for a value that is not a valid cluster."""
         if sample.cluster:
             return sample
         field, *keys = self.text.split(".")
@@ -53,7 +53,7 @@ class ClusterPath(NamedTuple):
         return sample if cluster is None else replace(sample, cluster=cluster)
 
     def of_cases(self, samples: Iterable[Sample]) -> Iterator[Sample]:
-        """`clustered` of stored cases; `ConfigError` names the case."""
+        """`clustered` for stored cases; `ConfigError` has the key of the case."""
         for sample in samples:
             try:
                 yield self.clustered(sample)
@@ -61,7 +61,7 @@ class ClusterPath(NamedTuple):
                 raise ConfigError(Problem("cluster", f"case {quote(sample.case_key)}: {error}")) from None
 
     def unknown(self, samples: Iterable[Sample]) -> ConfigError:
-        """No case has the key; the samples show which others there are."""
+        """The error for a key that no case has; the samples show the existing ones."""
         field, *keys = self.text.split(".")
         values = [getattr(sample, field) for sample in islice(samples, _EXAMPLES)]
         known = list(dict.fromkeys(key for value in values if isinstance(value, dict) for key in value))
@@ -77,7 +77,7 @@ class ClusterPath(NamedTuple):
 
 
 def cluster_name(value: object) -> str | None:
-    """The cluster that a value names; None for no value. `ValueError` where it cannot name one."""
+    """The cluster named by a value; None for null and the empty string. `ValueError` for lists and mappings."""
     if value is None or value == "":
         return None
     if isinstance(value, str | int | float):
@@ -86,9 +86,9 @@ def cluster_name(value: object) -> str | None:
 
 
 def cluster_warnings(samples: Iterable[Sample], path: ClusterPath | None) -> Iterator[str]:
-    """What a person should know of the clusters of all cases; `ConfigError` where no case has the suite's key.
+    """Warnings about the clusters of all cases; `ConfigError` where no case has the suite's key.
 
-    Where the rows themselves give clusters, one without is meant to be a cluster of its own.
+    Where rows have a cluster themselves, a row without one is a cluster of its own.
     """
     found: Counter[str] = Counter()
     first: list[Sample] = []
@@ -110,48 +110,47 @@ def cluster_warnings(samples: Iterable[Sample], path: ClusterPath | None) -> Ite
     if not alone and len(found) == 1:
         (name,) = found
         yield (
-            f"cluster: all {found.total()} cases are in one cluster, {quote(name)}, so that no interval can be made;"
-            " name a key that tells the cases apart, or leave it out"
+            f"cluster: all {found.total()} cases are in one cluster, {quote(name)}, so that there is no interval;"
+            " name a key that distinguishes the cases, or leave it out"
         )
 
 
-LOOKED_AT = 200
-"""The first cases of a dataset: enough to see how it is made."""
+COMPARED_CASES = 200
+"""Number of cases, from the start of the dataset, that are compared."""
 _FEWEST = 10
 _SHARE = 0.2
 _RATIO = 90.0
 _NEIGHBOURS = 2
-"""Cases that a case is compared with, in the order of the file and in that of their texts."""
+"""Number of cases that a case is compared with, in file order and in the order of the inputs."""
 _MOST_CHARS = 2_000
-"""Of longer inputs only the beginning and the end are compared."""
+"""Of longer inputs only the start and the end are compared."""
 _NAMED = 3
 
 
 def near_duplicate_warning(samples: Iterable[Sample]) -> str | None:
-    """Says that cases need clusters where more than a fifth of them has a near duplicate; None where not, or they have.
+    """A warning that cases without clusters need some, where more than a fifth of them have a near duplicate.
 
-    A case has a near duplicate where the input of a neighbour with the same ground truth is at least 90 % like its own.
-    Only the first cases are looked at, and of each only its neighbours: the cost is bounded, and the answer always the
-    same.
+    A case has a near duplicate where the input of a neighbour with the same ground truth is at least 90 % similar. Only
+    the first cases and their neighbours are compared, which limits the cost.
     """
-    first = list(islice(samples, LOOKED_AT))
+    first = list(islice(samples, COMPARED_CASES))
     if len(first) < _FEWEST or any(sample.cluster for sample in first):
         return None
     texts = [_text(sample) for sample in first]
     near = [pair for pair in _neighbours(first, texts) if _may_be_alike(texts[pair[0]], texts[pair[1]])]
-    if not _are_many(near, first):
+    if not _too_many(near, first):
         return None
     from rapidfuzz.fuzz import ratio  # 40 ms, needed by few datasets
 
     alike = [(one, other) for one, other in near if ratio(texts[one], texts[other], score_cutoff=_RATIO)]
-    if not _are_many(alike, first):
+    if not _too_many(alike, first):
         return None
     keys = [sample.case_key for sample in first]
     named = ", ".join(f"{quote(keys[one], 60)} and {quote(keys[other], 60)}" for one, other in _distinct(alike))
     return (
-        f"dataset: {len(_cases(alike))} of {'the first ' * (len(first) == LOOKED_AT)}{len(first)} cases are nearly the"
-        f" same as another with the same ground truth, such as {named}; they count as independent cases: name what they"
-        " share with cluster: metadata.KEY in the suite, or give each row a cluster"
+        f"dataset: {len(_cases(alike))} of {'the first ' * (len(first) == COMPARED_CASES)}{len(first)} cases are nearly"
+        f" the same as another with the same ground truth, such as {named}; they count as independent cases: name what"
+        " they share with cluster: metadata.KEY in the suite, or give each row a cluster"
     )
 
 
@@ -161,36 +160,36 @@ def _text(sample: Sample) -> str:
 
 
 def _neighbours(samples: Sequence[Sample], texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Pairs of places with the same ground truth; a case without one is like no other."""
+    """Pairs of indices of cases with the same ground truth; a case without one has no neighbour."""
     by_truth: dict[str, list[int]] = {}
-    for place, sample in enumerate(samples):
+    for index, sample in enumerate(samples):
         if sample.ground_truth is not None:
             truth = sample.ground_truth if isinstance(sample.ground_truth, str) else "\n".join(sample.ground_truth)
-            by_truth.setdefault(truth, []).append(place)
+            by_truth.setdefault(truth, []).append(index)
     pairs: dict[tuple[int, int], None] = {}
-    for places in by_truth.values():
-        for order in (places, sorted(places, key=texts.__getitem__)):
+    for indices in by_truth.values():
+        for order in (indices, sorted(indices, key=texts.__getitem__)):
             for step in range(1, _NEIGHBOURS + 1):
                 pairs.update(dict.fromkeys((min(pair), max(pair)) for pair in zip(order, order[step:], strict=False)))
     yield from pairs
 
 
 def _may_be_alike(one: str, other: str) -> bool:
-    """Whether the texts have enough characters in common, in whatever order."""
+    """A cheap necessary condition: the strings have enough characters in common, in any order."""
     least = _RATIO / 100.0 * (len(one) + len(other)) / 2.0
     return min(len(one), len(other)) >= least and (Counter(one) & Counter(other)).total() >= least
 
 
-def _are_many(pairs: Sequence[tuple[int, int]], samples: Sequence[Sample]) -> bool:
+def _too_many(pairs: Sequence[tuple[int, int]], samples: Sequence[Sample]) -> bool:
     return len(_cases(pairs)) > _SHARE * len(samples)
 
 
 def _cases(pairs: Iterable[tuple[int, int]]) -> set[int]:
-    return {place for pair in pairs for place in pair}
+    return {index for pair in pairs for index in pair}
 
 
 def _distinct(pairs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The first pairs that have no case in common."""
+    """The first pairs without a common case."""
     seen: set[int] = set()
     for pair in sorted(pairs):
         if seen.isdisjoint(pair) and len(seen) < 2 * _NAMED:

@@ -1,4 +1,4 @@
-"""Datasets: samples read row by row, so that a file larger than memory runs in constant memory."""
+"""Datasets: samples read row by row, in constant memory even where the file is larger than memory."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from gradeline.suite.problems import DocumentError, KeyPath, PositionOf, SourceP
 
 _MAX_TEXT = 10_000_000
 _MAX_ROW = 6 * _MAX_TEXT + 1_000_000
-"""JSON may write a character in six bytes."""
+"""JSON can write a character in six bytes."""
 _MAX_WARNINGS = 100
 _CHUNK = 1 << 16
 _BOM = b"\xef\xbb\xbf"
 
 
 class Dataset(Iterator[Sample]):
-    """The samples of a dataset, once through.
+    """An iterator over the samples of a dataset.
 
-    ``warnings`` grows while it is read. ``digest`` is there after the last sample: SHA-256 of the
-    bytes that were read, so with a limit it does not cover what stands behind.
+    ``warnings`` grows during the iteration. ``digest`` is set after the last sample: SHA-256 of the bytes read, which
+    with a limit are not the whole file.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Dataset(Iterator[Sample]):
             sample = plain if plain is not None and seen.add(plain.case_key) else read_sample(row, seen)
             if not tags or tags.issubset(sample.tags):
                 if sample.rubric_path and self._rubrics is not None:
-                    sample = self._rubrics.filled(row, sample)
+                    sample = self._rubrics.with_rubric(row, sample)
                 yield sample if self._cluster is None else self._clustered(row, sample, self._cluster)
                 given += 1
                 if given == limit:
@@ -95,19 +95,18 @@ def open_dataset(
     folder: Path | None = None,
     cluster: ClusterPath | None = None,
 ) -> Dataset:
-    """Open a file by its ending, or a list that stands in the suite itself.
+    """Open a file, whose format is that of its ending, or a list of cases in the suite file.
 
-    Only samples with ALL ``tags`` are given, then at most ``limit`` (0: no limit). ``path`` and
-    ``position_of`` say where an inline list stands. ``folder`` is the suite's: with it, the text of a file that
-    a case's ``rubric_path`` names becomes the case's rubric. ``cluster`` says where a case names its cluster.
-    `DatasetError` comes now when there is nothing
-    to read, and at the row when a row is wrong.
+    Yields only samples with all ``tags``, and at most ``limit`` (0: no limit). ``path`` and ``position_of`` give the
+    positions of a list. With ``folder``, the folder of the suite, files named by ``rubric_path`` are read into the
+    cases' rubrics. ``cluster`` is the field of a case that names its cluster. Raises `DatasetError` here for a source
+    that cannot be opened, and during the iteration for a faulty row.
     """
     return Dataset(RowReader(source, position_of=position_of, path=path), tags, limit, folder, cluster)
 
 
 class RowReader:
-    """The rows of a file or list, in order, blank ones left out."""
+    """The rows of a file or list, in order, without blank ones."""
 
     def __init__(
         self,
@@ -117,7 +116,7 @@ class RowReader:
         path: KeyPath = ("dataset",),
         otherwise: str | None = None,
     ) -> None:
-        """``otherwise`` is the ending a file counts as when its own is not known."""
+        """``otherwise`` is the ending that decides the format of a file with an unknown one."""
         self._hash = sha256()
         self._whole: str | None = None
         self.warnings: list[Problem] = []
@@ -136,7 +135,7 @@ class RowReader:
         return self._whole or self._hash.hexdigest()
 
     def close(self) -> None:
-        """Let go of the file before its end."""
+        """Close the file before its end."""
         self._rows.close()
 
     def _reader(self, path: Path, otherwise: str | None) -> Callable[[Path], Generator[Row, None, None]]:
@@ -149,15 +148,15 @@ class RowReader:
         }
         ending = path.suffix.lower()
         if ending == ".parquet":
-            reason = "Parquet needs the extra gradeline[export], which reads no datasets yet; write it as .jsonl"
+            reason = "Parquet datasets are not supported, not even with gradeline[export]; convert the file to .jsonl"
             raise DatasetError(_of_file(path, reason))
         reader = readers.get(ending) or readers.get(otherwise or "")
         if reader is None:
-            raise DatasetError(_of_file(path, f"unknown kind of dataset; use one of {', '.join(readers)}"))
+            raise DatasetError(_of_file(path, f"unknown file format; use one of {', '.join(readers)}"))
         if not path.exists():
             raise DatasetError(_of_file(path, "no such file"))
         if path.is_dir():
-            raise DatasetError(_of_file(path, "is a folder; give a file"))
+            raise DatasetError(_of_file(path, "is a folder; name a file"))
         return reader
 
     def _read_list(self, rows: Sequence[object], position_of: PositionOf, path: KeyPath) -> Generator[Row, None, None]:
@@ -190,7 +189,7 @@ class RowReader:
                 index += 1
 
     def _read_csv(self, path: Path) -> Generator[Row, None, None]:
-        # The module's own bound is for the whole process, and far below what a cell may hold.
+        # the limit of the csv module is for the whole process, and far below the maximum here
         csv.field_size_limit(max(csv.field_size_limit(), _MAX_TEXT))
         reader = csv.reader((text for _, text in self._lines(path)), strict=True)
         header: list[str] = []
@@ -214,9 +213,9 @@ class RowReader:
     def _csv_row(self, header: list[str], cells: list[str], index: int, position_of: PositionOf) -> Row:
         row = Row(index, None, (), position_of)
         if len(cells) != len(header):
-            reason = f"has {len(cells)} cells where the header names {len(header)}; put a text with commas in quotes"
+            reason = f"has {len(cells)} cells, but the header has {len(header)}; put a string with commas in quotes"
             raise DatasetError(row.problem(reason))
-        # A column without a name is the index that pandas writes.
+        # a column without a name is the index that pandas writes
         data = {name: self._cell(row, name, text) for name, text in zip(header, cells, strict=True) if text and name}
         return _cleaned(replace(row, data=data))
 
@@ -233,7 +232,7 @@ class RowReader:
             value = _json_or_text(text)
             if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
                 return value
-            self._warn(row.problem(f"is no JSON list of texts, so it is kept as text: {quote(text)}", name))
+            self._warn(row.problem(f"is not a JSON list of strings, so it is used as a string: {quote(text)}", name))
         return text
 
     def _read_json(self, path: Path) -> Generator[Row, None, None]:
@@ -260,17 +259,17 @@ class RowReader:
         if len(self.warnings) < _MAX_WARNINGS:
             self.warnings.append(Problem(problem.where, problem.message))
         elif len(self.warnings) == _MAX_WARNINGS:
-            self.warnings.append(Problem(problem.file, "has more such rows; they are not listed"))
+            self.warnings.append(Problem(problem.file, "more such rows are not listed"))
 
 
 def _split(path: Path) -> Iterator[bytes]:
-    """The lines of a file. What is read of it after somebody wrote to it may be a row that nobody wrote."""
+    """The lines of a file. A file that changes meanwhile is refused: its lines may be mixed from two versions."""
     with _opened(path) as file:
-        before = _written(file)
+        before = _version(file)
         number, begun, size = 1, list[bytes](), 0
         while chunk := file.read(_CHUNK):
-            if _written(file) != before:
-                raise DatasetError(_of_file(path, "changed while it was read"))
+            if _version(file) != before:
+                raise DatasetError(_of_file(path, "changed while it was being read"))
             first, *others = chunk.split(b"\n")
             begun.append(first)
             size += len(first)
@@ -278,7 +277,7 @@ def _split(path: Path) -> Iterator[bytes]:
                 raise DatasetError(problem_at(SourcePosition(str(path), number), (), _too_long()))
             if others:
                 yield b"".join((*begun, b"\n"))
-                *whole, last = others  # a line within a block is never too long
+                *whole, last = others  # a line within one block is never too long
                 for line in whole:
                     yield line + b"\n"
                 number, begun, size = number + len(others), [last], len(last)
@@ -286,9 +285,9 @@ def _split(path: Path) -> Iterator[bytes]:
             yield b"".join(begun)
 
 
-def _written(file: BinaryIO) -> tuple[int, int]:
+def _version(file: BinaryIO) -> tuple[int, int]:
     found = os.fstat(file.fileno())
-    # a pipe changes whenever it is read
+    # reading changes a pipe
     return (found.st_size, found.st_mtime_ns) if S_ISREG(found.st_mode) else (0, 0)
 
 
@@ -318,7 +317,7 @@ def _decoded(raw: bytes, place: SourcePosition) -> str:
 
 
 def _too_long() -> str:
-    return f"holds a text of more than {_MAX_TEXT:,} characters; leave it out, or split it into turns"
+    return f"contains a string of more than {_MAX_TEXT:,} characters; leave it out, or split it into turns"
 
 
 def _parsed(text: str, index: int, position_of: PositionOf) -> Row:
@@ -359,9 +358,9 @@ def _header(cells: list[str], place: SourcePosition) -> list[str]:
     names = [cell.strip() for cell in cells]
     twice = next((name for index, name in enumerate(names) if name and name in names[:index]), None)
     if twice is not None:
-        raise DatasetError(problem_at(place, (), f"the column {twice!r} stands twice; rename one"))
+        raise DatasetError(problem_at(place, (), f"two columns are named {twice!r}; rename one"))
     if len(names) == 1 and re.search(r"[;\t]", names[0]):
-        raise DatasetError(problem_at(place, (), f"one column named {quote(names[0])}; separate columns with commas"))
+        raise DatasetError(problem_at(place, (), f"the only column is {quote(names[0])}; separate columns with commas"))
     return names
 
 
@@ -370,7 +369,7 @@ _IN_TEXT = re.compile(rb'["\\]')
 
 
 def _array_items(chunks: Iterator[bytes], file: str) -> Iterator[tuple[int, bytes]]:
-    """The items of a JSON array as they are written, each with its line; the file is never held as a whole."""
+    """The items of a JSON array as written, each with its line; the file is never in memory as a whole."""
     held = bytearray()
     line = 1
 
@@ -383,7 +382,7 @@ def _array_items(chunks: Iterator[bytes], file: str) -> Iterator[tuple[int, byte
         return DatasetError(SuiteProblem(file, number, 0, "", reason))
 
     def take(end: int) -> tuple[int, bytes]:
-        """Cut off what stands before ``end``; its line is where it begins to say something."""
+        """Cut off everything before ``end``; its line is that of its first character that is not whitespace."""
         nonlocal line
         raw = bytes(held[:end])
         del held[: end + 1]
@@ -403,7 +402,7 @@ def _array_items(chunks: Iterator[bytes], file: str) -> Iterator[tuple[int, byte
     while True:
         mark = (_IN_TEXT if in_text else _OUTSIDE).search(held, at)
         if mark is None:
-            at = max(at, len(held))  # an escape at the very end reaches into what comes next
+            at = max(at, len(held))  # an escape at the very end extends into the next chunk
             if not refill():
                 raise error("not JSON: the list ends too early", line + held.count(b"\n"))
             if len(held) > _MAX_ROW + _CHUNK:
@@ -426,7 +425,7 @@ def _array_items(chunks: Iterator[bytes], file: str) -> Iterator[tuple[int, byte
             if character == b"]" and not raw and not count:
                 break
             if not raw:
-                raise error("not JSON: a row is missing beside a comma", number)
+                raise error("not JSON: a row is missing next to a comma", number)
             yield number, raw
             count += 1
             if character == b"]":
@@ -436,14 +435,14 @@ def _array_items(chunks: Iterator[bytes], file: str) -> Iterator[tuple[int, byte
         held.clear()
         if not refill():
             return
-    raise error("not JSON: something stands behind the list", take(len(held))[0])
+    raise error("not JSON: unexpected text after the list", take(len(held))[0])
 
 
 def read_cases(path: Path) -> Iterator[tuple[Sample, str]]:
-    """Samples and their submissions, read as they are asked for.
+    """Graded cases: samples and their submissions, read lazily.
 
-    A row is a dataset's with a ``submission`` beside; only that is required. A file with an
-    ending that no dataset has is read as JSONL. `ConfigError` names file and line.
+    A row is that of a dataset with a ``submission``, the only required key. A file with an unknown ending is read as
+    JSONL. `ConfigError` has file and line.
     """
     seen = CaseKeySet()
     for row in RowReader(path, otherwise=".jsonl"):

@@ -34,15 +34,15 @@ Top = Literal["mapping", "list", "any"]
 
 _MAX_BYTES = 10_000_000
 _MAX_DIRECTIVES = 100
-"""libyaml compares each with all before it."""
+"""libyaml compares each directive with all before it."""
 
 _LOADER: Any = None
-"""None: libyaml's, where that is there."""
+"""None: libyaml's loader where it is installed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file's data, and where each value of it stands."""
+    """A file's data and the position of each value."""
 
     file: str
     data: Any
@@ -51,7 +51,7 @@ class Document:
     _root: Node = field(repr=False, compare=False)
 
     def position(self, path: KeyPath = ()) -> SourcePosition:
-        """Where the value at ``path`` stands; where nothing stands there, its nearest parent."""
+        """Position of the value at ``path``, or of its nearest parent that exists."""
         node = self._root
         for step in path:
             below = child(node.value, step)
@@ -61,12 +61,12 @@ class Document:
         return SourcePosition(self.file, node.line, node.column)
 
     def problem(self, path: KeyPath, message: str) -> SuiteProblem:
-        """A problem of the value at ``path``."""
+        """A fault of the value at ``path``."""
         return problem_at(self.position(path), path, message)
 
 
 def read_document(path: Path, *, top: Top = "mapping") -> Document:
-    """Read a YAML or JSON file, or `DocumentError` with every fault that one pass can find."""
+    """Read a YAML or JSON file; `DocumentError` has every fault that one pass can find."""
     try:
         with path.open("rb") as file:
             raw = file.read(_MAX_BYTES + 1)
@@ -78,7 +78,7 @@ def read_document(path: Path, *, top: Top = "mapping") -> Document:
 
 
 def parse_document(raw: bytes, file: str, *, top: Top = "mapping") -> Document:
-    """Like `read_document`, for bytes at hand; a ``file`` that ends in ``.json`` is read as JSON."""
+    """`read_document` for bytes; they are JSON if the name of the file ends in ``.json``."""
     if len(raw) > _MAX_BYTES:
         raise file_error(file, f"is larger than {_MAX_BYTES // 1_000_000} MB; large datasets belong in a .jsonl file")
     text = decode(raw, file)
@@ -93,7 +93,7 @@ def parse_document(raw: bytes, file: str, *, top: Top = "mapping") -> Document:
 
 
 def decode(raw: bytes, file: str) -> str:
-    """UTF-8 with or without a BOM, or `DocumentError` with the place of the first bad byte."""
+    """Decode UTF-8 with or without a BOM; `DocumentError` has the position of the first bad byte."""
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in raw[:4]:
         raise file_error(file, "is UTF-16 or UTF-32; save it as UTF-8")
     raw = raw.removeprefix(b"\xef\xbb\xbf")
@@ -116,20 +116,21 @@ def _check_top(root: Node, file: str, top: Top) -> None:
         raise DocumentError(SuiteProblem(file, root.line, root.column, "", f"expected {form}, got {shown}"))
 
 
+# characters outside of YAML's printable ones, and line breaks of YAML 1.1 that no editor counts as lines
 _NOT_YAML = "[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
 _SPACES = dict.fromkeys(map(ord, "\t\n\r"))
 
 
 def _parse_yaml(text: str, builder: TreeBuilder) -> None:
-    import yaml  # 10 ms, which a suite in JSON need not pay
+    import yaml  # takes 10 ms, not needed for JSON
 
-    # most files hold nothing but what can be printed, and the pattern is dear to compile
+    # most files are printable, and compiling the pattern is slow
     bad = None if text.translate(_SPACES).isprintable() else re.search(_NOT_YAML, text)
     if bad:
         line = text.count("\n", 0, bad.start()) + 1
         column = bad.start() - text.rfind("\n", 0, bad.start())
         code = f"{ord(bad[0]):04X}"
-        builder.fail(line, column, f'the character U+{code} cannot stand in YAML; write "\\u{code}" in double quotes')
+        builder.fail(line, column, f'the character U+{code} is not allowed in YAML; write "\\u{code}" in double quotes')
     if text.count("%TAG") > _MAX_DIRECTIVES:
         builder.fail(1, 1, f"more than {_MAX_DIRECTIVES} %TAG directives; tags are not supported, leave them out")
     try:
@@ -166,13 +167,13 @@ def _build_from_events(events: Iterable[Any], builder: TreeBuilder) -> None:
             case yaml.DocumentStartEvent():
                 documents += 1
                 if documents > 1:
-                    builder.fail(line, column, "a second document begins here; keep one per file")
+                    builder.fail(line, column, "a second document starts here; keep one per file")
 
 
 def _explain(error: yaml.MarkedYAMLError, text: str, line: int, column: int) -> str:
     reason = f"not YAML: {error.problem or error.context}"
     if error.context and error.context_mark and error.context_mark.line + 1 != line:
-        reason += f" ({error.context} that begins in line {error.context_mark.line + 1})"
+        reason += f" ({error.context} that starts in line {error.context_mark.line + 1})"
     lines = text.split("\n")
     written = lines[line - 1] if 0 < line <= len(lines) else ""
     indent = written[: len(written) - len(written.lstrip())]
@@ -180,11 +181,11 @@ def _explain(error: yaml.MarkedYAMLError, text: str, line: int, column: int) -> 
     if "\t" in indent or at == "\t":
         hint = "indent with spaces, not with tabs"
     elif "cannot start any token" in reason:
-        hint = f"a text that begins with {at} must stand in quotes"
+        hint = f"put a string that starts with {at} in quotes"
     elif "mapping values" in reason:
-        hint = "put a text that holds ': ' in quotes, and check the indentation"
+        hint = "put a string that contains ': ' in quotes, and check the indentation"
     elif "escape" in reason:
-        hint = "in double quotes a backslash begins an escape; use single quotes, or write the character itself"
+        hint = "in double quotes a backslash starts an escape; use single quotes, or write the character itself"
     else:
         hint = "check the indentation, quotes and brackets here and above"
     return f"{reason}; {hint}"
@@ -195,34 +196,36 @@ _PATH = re.compile(r"[^.\[\]]+(?:\.[^.\[\]]+|\[\d+\])*")
 
 
 def override(document: Document, settings: Sequence[str]) -> Document:
-    """The document with these values in it. What it means is checked as if it stood in the file."""
+    """Apply ``--set key=value`` to a document; the values are checked like those of the file."""
     if not settings:
         return document
     data = deepcopy(document.data)
     for setting in settings:
-        _put(data, setting)
+        _apply(data, setting)
     digest = sha256("\0".join((document.digest, *settings)).encode()).hexdigest()
     return replace(document, data=data, digest=digest)
 
 
-def _put(data: Any, setting: str) -> None:
+def _apply(data: Any, setting: str) -> None:
     name, separator, text = setting.partition("=")
     name = name.strip()
     if not separator or not _PATH.fullmatch(name):
-        raise _wrong(setting, "write key=value, such as target.url=http://localhost:9000 or graders.exact.timeout=2")
+        raise _setting_error(
+            setting, "write key=value, such as target.url=http://localhost:9000 or graders.exact.timeout=2"
+        )
     steps: KeyPath = tuple(word or int(index) for word, index in _STEP.findall(name))
     value = _value(setting, text)
     if steps[0] == "target" and contains_secret(value, str(steps[-1])):
-        # a run keeps what it was told, and so would the store
+        # the store keeps the overrides of a run
         raise ConfigError(Problem("--set", f"{name} may be a secret; export it and write {name}='${{NAME}}'"))
     inside = data
     for depth, step in enumerate(steps):
-        place = show_path(steps[:depth]) or "the suite"
+        parent = show_path(steps[:depth]) or "the suite"
         if isinstance(step, int):
             if not isinstance(inside, list) or step >= len(inside):
-                raise _wrong(setting, f"{place} has no item [{step}]")
+                raise _setting_error(setting, f"{parent} has no item [{step}]")
         elif not isinstance(inside, dict):
-            raise _wrong(setting, f"{place} is {quote(inside)}, which has no keys")
+            raise _setting_error(setting, f"{parent} is {quote(inside)}, which has no keys")
         if depth == len(steps) - 1:
             inside[step] = value
         elif isinstance(step, str):
@@ -235,8 +238,8 @@ def _value(setting: str, text: str) -> Any:
     try:
         return parse_document(text.encode(), "--set", top="any").data if text.strip() else None
     except DocumentError as error:
-        raise _wrong(setting, error.suite_problems[0].message) from None
+        raise _setting_error(setting, error.suite_problems[0].message) from None
 
 
-def _wrong(setting: str, message: str) -> ConfigError:
+def _setting_error(setting: str, message: str) -> ConfigError:
     return ConfigError(Problem("--set", f"{quote(setting)}: {message}"))

@@ -14,14 +14,14 @@ from gradeline.suite.problems import DocumentError, KeyPath, SuiteProblem, file_
 
 _MAX_DEPTH = 100
 _MAX_REPEATED = 200_000
-"""How much all aliases together may repeat: each value counts one, a long text one more per 100 characters."""
+"""Maximum number of values that all aliases together repeat; a long string counts one more per 100 characters."""
 _MAX_PROBLEMS = 100
 _MAX_DIGITS = 1_000
 
 
 @dataclass(slots=True)
 class Node:
-    """A value and where it stands. Aliases share children, so the tree is small even where the data is not."""
+    """A value and its position. Aliases share children, so the tree is small even where the data is large."""
 
     value: Any
     line: int
@@ -60,20 +60,20 @@ _SCALAR_TAGS = {f"{_TAG}{name}": name for name in ("str", "int", "float", "bool"
 
 @dataclass(slots=True)
 class _Frame:
-    """A list or mapping that is still open."""
+    """A list or mapping that is not closed yet."""
 
     node: Node
     anchor: str | None
     wants_key: bool
     label: str = ""
     fate: Literal["keep", "merge", "drop"] = "keep"
-    """What becomes of the value that follows the present key."""
+    """What to do with the value after the current key."""
     keys: dict[str, tuple[int, int]] = field(default_factory=dict)
     merged: list[Node] = field(default_factory=list)
 
 
 class TreeBuilder:
-    """Builds the tree from what a parser reports, and collects the problems."""
+    """Builds the tree from the events of a parser, within limits, and collects faults."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -85,7 +85,7 @@ class TreeBuilder:
         self._problems: list[SuiteProblem] = []
 
     def finish(self) -> Node:
-        """The root, or `DocumentError` with all that was wrong."""
+        """The root, or `DocumentError` with all faults."""
         if self._problems:
             raise DocumentError(self._problems)
         if self._root is None:
@@ -93,14 +93,14 @@ class TreeBuilder:
         return self._root
 
     def fail(self, line: int, column: int, message: str, path: KeyPath = ()) -> NoReturn:
-        """Give up here, with the earlier problems told as well."""
+        """Stop at this fault; the earlier ones are reported too."""
         self._problems.append(SuiteProblem(self.file, line, column, show_path(path), message))
         raise DocumentError(self._problems)
 
     def open(self, value: dict[str, Node] | list[Node], line: int, column: int, anchor: str | None = None) -> None:
         if len(self._open) >= _MAX_DEPTH:
             self.fail(line, column, f"nested more than {_MAX_DEPTH} levels deep", self._path()[:5])
-        self._refuse_as_key("a list or mapping cannot be a key; use a text", line, column)
+        self._refuse_as_key("a list or mapping cannot be a key; use a string", line, column)
         if anchor:
             self._anchors[anchor] = None
         self._open.append(_Frame(Node(value, line, column, height=1), anchor, wants_key=isinstance(value, dict)))
@@ -120,12 +120,12 @@ class TreeBuilder:
     def scalar(
         self, text: str, line: int, column: int, *, plain: bool, tag: str | None = None, anchor: str | None = None
     ) -> None:
-        """A scalar as written; only a ``plain`` one can be anything but a text."""
+        """A scalar as written; only an unquoted (``plain``) one can be other than a string."""
         if not (self._open or text or tag) and plain:
-            return  # a document of nothing but comments
+            return  # a document with only comments
         if self._open and self._open[-1].wants_key:
             if tag:
-                self._problem(line, column, f"a key takes no tag, got {_shown(tag)}")
+                self._problem(line, column, f"a key cannot have a tag, got {_shown(tag)}")
             self._key(text, line, column, plain=plain and not tag)
             node = Node(text, line, column)
         else:
@@ -136,21 +136,21 @@ class TreeBuilder:
             self._anchors[anchor] = node
 
     def value(self, value: object, line: int, column: int) -> None:
-        """A scalar whose value is known already."""
+        """A scalar that is already converted."""
         self._attach(Node(value, line, column))
 
     def alias(self, name: str, line: int, column: int) -> None:
         self._refuse_as_key("an alias cannot be a key; write the key out", line, column)
         target = self._anchors.get(name)
         if target is None:
-            reason = f"*{name} refers to itself" if name in self._anchors else f"no anchor &{name} stands above"
+            reason = f"*{name} refers to itself" if name in self._anchors else f"no anchor &{name} above"
             self._problem(line, column, reason)
             target = Node(None, line, column)
         self._repeated += target.weight
         if self._repeated > _MAX_REPEATED:
-            self.fail(line, column, f"aliases repeat more than {_MAX_REPEATED:,} values; write less of them")
+            self.fail(line, column, f"aliases repeat more than {_MAX_REPEATED:,} values; use fewer")
         if len(self._open) + target.height > _MAX_DEPTH:
-            self.fail(line, column, f"*{name} makes it nested more than {_MAX_DEPTH} levels deep")
+            self.fail(line, column, f"*{name} is nested more than {_MAX_DEPTH} levels deep")
         self._attach(Node(target.value, line, column, target.weight, target.height))
 
     def check_tag(self, tag: str | None, kind: Literal["map", "seq"], line: int, column: int) -> None:
@@ -169,7 +169,7 @@ class TreeBuilder:
             parent.value.append(node)
             return
         if frame.wants_key:
-            frame.wants_key = False  # refused as a key already; its value must go too
+            frame.wants_key = False  # already refused as a key; its value is dropped too
             frame.label, frame.fate = "?", "drop"
             return
         if frame.fate == "keep":
@@ -185,7 +185,7 @@ class TreeBuilder:
             self._problem(line, column, "a key is missing before ':'")
         elif first != (line, column):
             above = f"line {first[0]}, column {first[1]}"
-            self._problem(line, column, f"the key stands here twice (first in {above}); keep one", text)
+            self._problem(line, column, f"the key is written twice (first in {above}); keep one", text)
         sound = first == (line, column) and bool(text or not plain)
         frame.label = text
         frame.fate = "drop" if not sound else "merge" if plain and text == "<<" else "keep"
@@ -196,7 +196,7 @@ class TreeBuilder:
         if all(isinstance(part.value, dict) for part in parts):
             frame.merged.extend(parts)
         else:
-            self._problem(node.line, node.column, "<<: takes a mapping or a list of mappings, such as *name")
+            self._problem(node.line, node.column, "<<: requires a mapping or a list of mappings, such as *name")
 
     def _resolve(self, text: str, line: int, column: int, plain: bool, tag: str | None) -> object:
         if tag is None:
@@ -211,7 +211,7 @@ class TreeBuilder:
         if kind == "float" and type(value) is int:
             return float(value)
         if type(value).__name__ != {"null": "NoneType"}.get(kind, kind):
-            self._problem(line, column, f"{quote(text)} is no {kind}")
+            self._problem(line, column, f"{quote(text)} is not a valid {kind}")
         return value
 
     def _implicit(self, text: str, line: int, column: int) -> object:
@@ -220,7 +220,7 @@ class TreeBuilder:
             return _WORDS.get(text, text)
         if _INTEGER.fullmatch(text):
             if len(text) > _MAX_DIGITS:
-                self._problem(line, column, f"a number of {len(text):,} digits is too large; put a text in quotes")
+                self._problem(line, column, f"a number of {len(text):,} digits is too large; put a string in quotes")
                 return 0
             return int(text, 0 if text[1:2] in ("o", "x") else 10)
         if _FLOAT.fullmatch(text):
@@ -229,7 +229,7 @@ class TreeBuilder:
                 return number
         elif not _NOT_FINITE.fullmatch(text):
             return text
-        self._problem(line, column, f"{quote(text)} is not a finite number; leave it out, or put a text in quotes")
+        self._problem(line, column, f"{quote(text)} is not a finite number; leave it out, or put a string in quotes")
         return None
 
     def _refuse_as_key(self, message: str, line: int, column: int) -> None:
@@ -238,7 +238,7 @@ class TreeBuilder:
 
     def _problem(self, line: int, column: int, message: str, *further: str) -> None:
         if len(self._problems) >= _MAX_PROBLEMS:
-            self.fail(line, column, "there are more problems; mend those above first")
+            self.fail(line, column, "there are more problems; fix those above first")
         path = show_path((*self._path(), *further))
         self._problems.append(SuiteProblem(self.file, line, column, path, message))
 
@@ -256,9 +256,6 @@ def _shown(tag: str) -> str:
     return tag.replace(_TAG, "!!")
 
 
-# Outside YAML's printable characters, and the breaks of YAML 1.1 that no editor counts as lines.
-
-
 _SPACE = re.compile(r"[ \t\r\n]*+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(\.[0-9]++)?([eE][-+]?[0-9]++)?")
 _NAME = re.compile(r"[-+]?[\w.]++")
@@ -267,7 +264,7 @@ _LITERALS = {"true": True, "false": False, "null": None}
 
 
 class JsonParser:
-    """JSON read by hand: libyaml refuses surrogate pairs and long keys, and tells faults as YAML's."""
+    """Parses JSON: libyaml refuses surrogate pairs and long keys, and reports faults in terms of YAML."""
 
     def __init__(self, text: str, builder: TreeBuilder) -> None:
         self._text = text
@@ -275,7 +272,7 @@ class JsonParser:
         self._breaks = [match.end() for match in re.finditer("\n", text)]
         self._at = 0
         self._fresh = False
-        """Whether a list or mapping was opened just now, so that no comma is due."""
+        """True right after a list or mapping was opened, where no comma is expected."""
 
     def run(self) -> None:
         self._skip_space()
@@ -303,7 +300,7 @@ class JsonParser:
                 self._fail(f"expected ',' or '{closer}', got {self._rest()}")
             self._at += 1
             if self._skip_space() == closer:
-                self._fail(f"a comma stands before '{closer}'; JSON allows none there")
+                self._fail(f"a comma before '{closer}' is not allowed in JSON")
         if closer == "}":
             self._key()
         self._value(closers)
@@ -311,7 +308,7 @@ class JsonParser:
     def _key(self) -> None:
         if self._skip_space() != '"':
             self._fail(f"expected a key in double quotes, got {self._rest()}")
-        line, column = self._place(self._at)
+        line, column = self._position(self._at)
         self._builder.scalar(self._string(), line, column, plain=False)
         if self._skip_space() != ":":
             self._fail(f"expected ':' after the key, got {self._rest()}")
@@ -319,7 +316,7 @@ class JsonParser:
 
     def _value(self, closers: list[str]) -> None:
         character = self._skip_space()
-        line, column = self._place(self._at)
+        line, column = self._position(self._at)
         if character in ("{", "["):
             self._builder.open({} if character == "{" else [], line, column)
             closers.append("}" if character == "{" else "]")
@@ -349,11 +346,11 @@ class JsonParser:
             self._fail(f"{reason}, got {self._rest()}")
         except UnicodeEncodeError:
             self._at = start
-            self._fail("a text holds half a surrogate pair; write the character itself")
+            self._fail("a string contains half a surrogate pair; write the character itself")
         return text
 
     def _skip_space(self) -> str:
-        """The next character that means something; empty at the end."""
+        """Skip whitespace; returns the next character, empty at the end."""
         space = _SPACE.match(self._text, self._at)
         self._at = space.end() if space else self._at
         return self._text[self._at : self._at + 1]
@@ -363,9 +360,9 @@ class JsonParser:
         rest = name[0] if name else self._text[self._at : self._at + 1]
         return quote(rest, 40) if rest else "the end of the file"
 
-    def _place(self, at: int) -> tuple[int, int]:
+    def _position(self, at: int) -> tuple[int, int]:
         line = bisect_right(self._breaks, at)
         return line + 1, at - (self._breaks[line - 1] if line else 0) + 1
 
     def _fail(self, reason: str) -> NoReturn:
-        self._builder.fail(*self._place(self._at), f"not JSON: {reason}")
+        self._builder.fail(*self._position(self._at), f"not JSON: {reason}")

@@ -1,4 +1,4 @@
-"""``${NAME}`` in the values of a target, and the ``.env`` file beside the suite."""
+"""``${NAME}`` in the values of a target, and the ``.env`` file in the suite's folder."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+")
 
 
 class Substituted(NamedTuple):
-    """A tree with its variables filled in."""
+    """A tree with its variables replaced."""
 
     tree: Any
     secrets: set[str]
-    """The values that were read: they must never be shown or stored."""
+    """The values of the variables, which must never be shown or stored."""
     problems: list[SuiteProblem]
 
 
 class DotEnv(NamedTuple):
-    """What a ``.env`` file says, and the lines of it that say nothing."""
+    """The variables of a ``.env`` file, and its faulty lines."""
 
     values: dict[str, str]
     problems: list[SuiteProblem]
@@ -35,10 +35,9 @@ class DotEnv(NamedTuple):
 def substitute(
     tree: object, environment: Mapping[str, str], position_of: PositionOf, path: KeyPath = ()
 ) -> Substituted:
-    """Fill in ``${NAME}`` in every text of the tree; keys are left alone and ``$${X}`` becomes ``${X}``.
+    """Replace ``${NAME}`` in every string of the tree; keys do not change and ``$${X}`` becomes ``${X}``.
 
-    ``path`` is where the tree stands in its document; ``position_of`` is asked with whole paths. A
-    faulty reference stays as it is written.
+    ``path`` is the path of the tree in its document, for the positions of faults. A faulty reference is not replaced.
     """
     found = Substituted(None, set(), [])
     return found._replace(tree=_walk(tree, environment, position_of, path, found))
@@ -78,10 +77,12 @@ def _fault(match: re.Match[str], environment: Mapping[str, str]) -> str | None:
     if not match["end"]:
         return "'${' without '}'; write ${NAME}, or $${ for the characters themselves"
     if not _NAME.fullmatch(name):
-        return f"{match[0]!r} is no variable; only ${{NAME}} is known, and $${match[0][1:]} stands for the text itself"
+        return (
+            f"{match[0]!r} is not a valid variable; write ${{NAME}}, or $${match[0][1:]} for the characters themselves"
+        )
     if name not in environment:
         close = closest_match(name, environment)
-        hint = f"did you mean {close}?" if close else "export it, or write it into .env beside the suite"
+        hint = f"did you mean {close}?" if close else "export it, or write it into .env in the suite's folder"
         return f"the variable {name} is not set; {hint}"
     if not _is_text(environment[name]):
         return f"the value of {name} is not UTF-8"
@@ -97,12 +98,12 @@ def _is_text(value: str) -> bool:
 
 
 def read_environment(folder: Path, exported: Mapping[str, str] | None = None) -> DotEnv:
-    """The variables a suite in ``folder`` sees: its ``.env``, and above it what is exported."""
+    """The variables of a suite in ``folder``: its ``.env``, overridden by exported variables."""
     file = read_dotenv(folder)
     return file._replace(values={**file.values, **(os.environ if exported is None else exported)})
 
 
-# A quoted value may go over several lines; an unquoted one ends at a comment.
+# a quoted value may span several lines; an unquoted one ends at a comment
 _ASSIGNMENT = re.compile(
     r"""
     (?:export[ \t]+)?
@@ -119,7 +120,7 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "$": "$"}
 
 
 def read_dotenv(folder: Path) -> DotEnv:
-    """The ``.env`` of the folder, without what is exported. A folder without one has no variables."""
+    """The variables of the folder's ``.env``, which need not exist."""
     path = folder / ".env"
     try:
         text = decode(path.read_bytes(), str(path)).replace("\r\n", "\n")
@@ -139,9 +140,9 @@ def read_dotenv(folder: Path) -> DotEnv:
             found.values[assignment["name"]] = _value(assignment)
             at = assignment.end()
         else:
-            # The line is not quoted: it may well hold half a secret.
-            place = SourcePosition(str(path), text.count("\n", 0, at) + 1, start - at + 1)
-            found.problems.append(problem_at(place, (), "is not NAME=value; the line is not read"))
+            # the line is not quoted, because it may contain half a secret
+            position = SourcePosition(str(path), text.count("\n", 0, at) + 1, start - at + 1)
+            found.problems.append(problem_at(position, (), "is not NAME=value; the line is ignored"))
             line = _LINE.match(text, at)
             at = line.end() if line else len(text)
     return found

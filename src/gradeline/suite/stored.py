@@ -1,4 +1,4 @@
-"""A suite that a run keeps as data, with names in the place of secrets."""
+"""A suite stored with a run as data, with names in place of secrets."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from gradeline.suite.problems import DocumentError
 from gradeline.suite.read import suite_of, without_line
 from gradeline.suite.spec import Suite
 
-FILE = "<suite kept by the run>"
-"""Stands where the path of a suite file would."""
+FILE = "<suite stored with the run>"
+"""Shown instead of the path of a suite file."""
 
 _SECRET = "secret"  # noqa: S105 - a key's name
 
@@ -28,21 +28,21 @@ def stored_suite(
     folder: Path | None = None,
     secrets: Mapping[str, str] | None = None,
 ) -> Suite:
-    """The suite of the data; `ConfigError` names every fault by its key path.
+    """Read a stored suite; `ConfigError` has the key path of every fault.
 
-    ``{secret: NAME}`` in its target stands for what ``secrets`` has under that name.
+    ``{secret: NAME}`` in its target is replaced by the value of that name in ``secrets``.
     """
     known = secrets or {}
     missing = [name for name in secret_names(document.get("target")) if name not in known]
     if missing:
         named = ", ".join(map(repr, missing))
-        raise ConfigError(Problem("target", f"asks for the secret {named}, which only the service has; go on there"))
+        raise ConfigError(Problem("target", f"requires the secret {named}, which only the service has; continue there"))
     data = json.dumps({**document, "target": _marked(document.get("target"))}).encode()
     try:
         read = override(parse_document(data, "suite.json"), overrides)
         suite = suite_of(read, (folder or Path.cwd()) / FILE)
     except DocumentError as error:
-        # lines of a text that nobody wrote would help nobody
+        # the lines of a generated text would not help
         raise error.without_lines() from None
     suite = replace(suite, references=tuple(map(without_line, suite.references)))
     if not known:
@@ -53,7 +53,7 @@ def stored_suite(
 
 
 def secret_names(tree: object) -> Iterator[str]:
-    """The names in ``{secret: NAME}``, in order; one may come twice."""
+    """The names in ``{secret: NAME}``, in order, with duplicates."""
     yield from (name for _, name in secret_places(tree))
 
 
@@ -72,7 +72,7 @@ def secret_places(tree: object, path: tuple[str | int, ...] = ()) -> Iterator[tu
 
 
 def with_variables(tree: object) -> Any:
-    """The tree with ``${NAME}`` for ``{secret: NAME}``, as a suite file says it."""
+    """The tree with ``${NAME}`` for ``{secret: NAME}``, as in a suite file."""
     if isinstance(tree, Mapping):
         name = _named(tree)
         return f"${{{name}}}" if name is not None else {key: with_variables(item) for key, item in tree.items()}
@@ -89,7 +89,7 @@ def _marker(name: str) -> str:
 
 
 def _marked(tree: object) -> Any:
-    """A text in the place of each secret, so that the options can be checked without it."""
+    """The tree with a string in place of each secret, so that the options can be checked."""
     if isinstance(tree, Mapping):
         name = _named(tree)
         return _marker(name) if name is not None else {key: _marked(item) for key, item in tree.items()}
