@@ -26,7 +26,7 @@ def test_it_is_a_set(keys: list[str]) -> None:
 
 @pytest.mark.parametrize("form", ["{}", "case-{}", "q_2_{}"])
 @pytest.mark.parametrize("first", [0, 1, 1000])
-def test_names_that_count_up_take_no_room(form: str, first: int) -> None:
+def test_keys_that_count_up_need_no_memory(form: str, first: int) -> None:
     names = CaseKeySet()
     empty = sys.getsizeof(names._slots)
     assert all(names.add(form.format(number)) for number in range(first, first + 5_000))

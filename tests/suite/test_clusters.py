@@ -76,7 +76,7 @@ def test_plain_lines_and_others_read_the_same_cluster(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [["a"], {"a": 1}])
-def test_a_list_or_object_names_no_cluster(value: Any, tmp_path: Path) -> None:
+def test_a_list_or_object_is_not_a_valid_cluster(value: Any, tmp_path: Path) -> None:
     path = tmp_path / "cases.jsonl"
     path.write_text(json.dumps(row(id="first", metadata={"document": value})))
     with pytest.raises(DatasetError) as caught:
@@ -95,29 +95,29 @@ def test_stored_cases_with_a_bad_value_are_named() -> None:
 
 
 class TestWarnings:
-    def told(self, rows: list[Any], path: ClusterPath | None = DOCUMENT) -> list[str]:
+    def message(self, rows: list[Any], path: ClusterPath | None = DOCUMENT) -> list[str]:
         return list(cluster_warnings(open_dataset(rows, cluster=path), path))
 
-    def test_nothing_to_say(self) -> None:
-        assert self.told([row(metadata={"document": "a"}), row(metadata={"document": "b"})]) == []
-        assert self.told([row(cluster="a"), row(cluster="b"), row()], None) == []
-        assert self.told([row(), row()], None) == []
+    def test_no_warning_without_a_reason(self) -> None:
+        assert self.message([row(metadata={"document": "a"}), row(metadata={"document": "b"})]) == []
+        assert self.message([row(cluster="a"), row(cluster="b"), row()], None) == []
+        assert self.message([row(), row()], None) == []
 
     def test_cases_without_the_key_are_counted(self) -> None:
         rows = [row(metadata={"document": "a"}), row(metadata={"document": "a"}), row(), row()]
-        assert self.told(rows) == [
+        assert self.message(rows) == [
             "cluster: 2 of 4 cases have no metadata.document; each is a cluster of its own",
         ]
-        assert self.told(rows[:3]) == ["cluster: 1 of 3 cases has no metadata.document; it is a cluster of its own"]
+        assert self.message(rows[:3]) == ["cluster: 1 of 3 cases has no metadata.document; it is a cluster of its own"]
 
-    def test_one_cluster_makes_no_interval(self) -> None:
-        assert self.told([row(metadata={"document": "a"})] * 1 + [row(metadata={"document": "a"})]) == [
+    def test_one_cluster_has_no_interval(self) -> None:
+        assert self.message([row(metadata={"document": "a"})] * 1 + [row(metadata={"document": "a"})]) == [
             "cluster: all 2 cases are in one cluster, 'a', so that there is no interval; name a key that"
             " distinguishes the cases, or leave it out"
         ]
 
     @pytest.mark.parametrize(
-        ("metadata", "told"),
+        ("metadata", "message"),
         [
             ({"documents": "a"}, "no case has 'metadata.document'; did you mean 'metadata.documents'?"),
             (
@@ -131,10 +131,10 @@ class TestWarnings:
             ),
         ],
     )
-    def test_a_key_that_no_case_has_is_an_error(self, metadata: dict[str, Any], told: str) -> None:
+    def test_a_key_that_no_case_has_is_an_error(self, metadata: dict[str, Any], message: str) -> None:
         with pytest.raises(ConfigError) as caught:
-            self.told([row(metadata=metadata), row()])
-        assert str(caught.value) == f"cluster: {told}"
+            self.message([row(metadata=metadata), row()])
+        assert str(caught.value) == f"cluster: {message}"
 
 
 class TestSuite:
@@ -151,7 +151,7 @@ class TestSuite:
         assert self.read(tmp_path, "null") is None
 
     @pytest.mark.parametrize(
-        ("given", "told"),
+        ("given", "message"),
         [
             ("document", "a case has no field 'document', only metadata, ground_truth, input, id, agent_args,"),
             ("document", "did you mean 'metadata.document'?"),
@@ -160,11 +160,11 @@ class TestSuite:
             ("[a]", "expected a string that is not empty, got ['a']"),
         ],
     )
-    def test_what_is_no_path_is_refused_at_its_place(self, tmp_path: Path, given: str, told: str) -> None:
+    def test_an_invalid_path_is_refused_with_its_position(self, tmp_path: Path, given: str, message: str) -> None:
         with pytest.raises(ConfigError) as caught:
             self.read(tmp_path, given)
         assert "suite.yaml:5:" in str(caught.value)
-        assert told in str(caught.value)
+        assert message in str(caught.value)
 
 
 CAPITALS = {"France": "Paris", "Spain": "Madrid", "Peru": "Lima", "Norway": "Oslo"}
@@ -187,13 +187,13 @@ def test_three_pairs_are_named_with_what_to_add() -> None:
     )
 
 
-def test_it_is_the_same_whatever_the_order_of_the_file() -> None:
+def test_the_warning_does_not_depend_on_the_order_of_the_file() -> None:
     cases = paraphrases()
     Random(2).shuffle(cases)
     assert "12 of 12 cases" in (near_duplicate_warning(cases) or "")
 
 
-def test_cases_with_clusters_are_in_order() -> None:
+def test_cases_with_clusters_give_no_warning() -> None:
     assert near_duplicate_warning(paraphrases(cluster="capitals")) is None
 
 
@@ -206,19 +206,19 @@ def test_an_unknown_ground_truth_is_not_the_same() -> None:
     assert near_duplicate_warning(Sample(n, "What is the capital of France?") for n in range(40)) is None
 
 
-def test_different_questions_with_one_answer_are_in_order() -> None:
+def test_different_questions_with_one_answer_give_no_warning() -> None:
     random = Random(4)
     cases = [Sample(n, " ".join(random.choices("abcdefghij", k=30)), "yes") for n in range(40)]
     assert near_duplicate_warning(cases) is None
 
 
-def test_a_fifth_of_the_cases_is_no_reason_yet() -> None:
+def test_a_fifth_of_the_cases_is_not_enough_for_a_warning() -> None:
     others = [Sample(f"other {n}", f"{n} {'x' * n}", f"answer {n}") for n in range(48)]
     assert near_duplicate_warning([*paraphrases(), *others]) is None
     assert near_duplicate_warning([*paraphrases(), *others[:47]]) is not None
 
 
-def test_few_cases_are_left_alone() -> None:
+def test_few_cases_give_no_warning() -> None:
     assert near_duplicate_warning(paraphrases()[:9]) is None
 
 

@@ -75,7 +75,7 @@ class TestRows:
         keys = "ground_truth id sample_id prompt metadata agent_args extra_vars rubric rubric_path tags".split()
         assert one({"input": "q", **dict.fromkeys(keys)}) == Sample(id=0, input="q")
 
-    def test_prompt_stands_in_for_input(self) -> None:
+    def test_prompt_is_an_alias_of_input(self) -> None:
         assert one({"prompt": "q"}) == Sample(id=0, input="q")
         assert one({"prompt": "p", "input": "q"}) == Sample(id=0, input="q", metadata={"prompt": "p"})
 
@@ -87,7 +87,7 @@ class TestRows:
             2,
         ]
 
-    def test_variables_may_stand_inside_the_metadata(self) -> None:
+    def test_variables_are_also_read_from_the_metadata(self) -> None:
         sample = one(
             {
                 "input": "q",
@@ -108,7 +108,7 @@ class TestRows:
     def test_a_conversation_may_have_one_ground_truth(self) -> None:
         assert one({"input": ["a", "b"], "ground_truth": "x"}).ground_truth == "x"
 
-    def test_an_empty_ground_truth_is_kept(self) -> None:
+    def test_an_empty_ground_truth_is_not_null(self) -> None:
         assert one({"input": "a", "ground_truth": ""}).ground_truth == ""
 
     @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ class TestRows:
             ({"input": "x" * 10_000_001}, "contains a string of more than 10,000,000 characters"),
         ],
     )
-    def test_a_bad_row_says_what_is_wrong(self, row: Any, message: str) -> None:
+    def test_a_faulty_row_is_reported(self, row: Any, message: str) -> None:
         if isinstance(row, dict) and row and not {"input", "prompt"} & row.keys():
             row = {"input": "q", **row}
         assert message in problem([row])
@@ -147,15 +147,15 @@ class TestRows:
     def test_all_faults_of_a_row_come_together(self) -> None:
         assert len(problem([{"metadata": 3, "tags": 3, "id": []}]).splitlines()) == 4
 
-    def test_an_id_stands_once(self) -> None:
+    def test_a_duplicate_id_is_refused(self) -> None:
         rows = [{"input": "a", "id": 1}, {"input": "b", "id": "1"}]
         assert problem(rows) == "dataset[1]: another case above has the id '1'"
         assert "named by its number" in problem([{"input": "a", "id": "1"}, {"input": "b"}])
 
-    def test_text_is_made_storable(self) -> None:
+    def test_text_is_cleaned_for_storage(self) -> None:
         assert one({"input": "a\0b\ud800"}).input == "a\u2400b\ufffd"
 
-    def test_an_inline_row_has_its_place_in_the_suite(self) -> None:
+    def test_an_inline_row_has_its_position_in_the_suite(self) -> None:
         document = parse_document(b"dataset:\n  - input: a\n  - input: b\n    tags: x\n", "suite.yaml")
         rows = document.data["dataset"]
         assert problem(rows, position_of=document.position).startswith(
@@ -182,7 +182,7 @@ class TestChoosing:
         assert "".join(str(sample.input) for sample in samples) == chosen
         assert all(str(sample.id) == sample.input for sample in samples)
 
-    def test_nothing_behind_the_limit_is_read(self, folder: Path) -> None:
+    def test_rows_after_the_limit_are_not_read(self, folder: Path) -> None:
         assert len(list(open_dataset(write(folder, "a.jsonl", jsonl({"input": "a"}, "broken")), limit=1))) == 1
 
 
@@ -203,7 +203,10 @@ class TestJsonl:
             ('{"x": ' + "[" * 300 + "]" * 300 + "}", "a.jsonl:3: $.x"),
             ("[1]", "a.jsonl:3: expected {"),
             ('{"input": ""}', "a.jsonl:3: input: must not be empty"),
-            ('{"input": "' + "x" * 10_000_001 + '"}', "a.jsonl:3: contains a string of more than 10,000,000 characters"),
+            (
+                '{"input": "' + "x" * 10_000_001 + '"}',
+                "a.jsonl:3: contains a string of more than 10,000,000 characters",
+            ),
             ("x" * 70_000_000, "a.jsonl:3: contains a string of more than 10,000,000 characters"),
         ],
         ids=range(11),
@@ -216,11 +219,11 @@ class TestJsonl:
         path = write(folder, "a.jsonl", jsonl({"input": ["x" * 6_000_000, "y" * 6_000_000]}))
         assert len(list(open_dataset(path))) == 1
 
-    def test_bytes_that_are_no_utf8_are_refused(self, folder: Path) -> None:
+    def test_invalid_utf8_is_refused(self, folder: Path) -> None:
         path = write(folder, "a.jsonl", b'{"input": "a"}\n{"input": "\xff"}')
         assert "a.jsonl:2: is not UTF-8: byte 0xff" in problem(path)
 
-    def test_the_error_is_a_config_error_with_places(self, folder: Path) -> None:
+    def test_the_error_is_a_config_error_with_positions(self, folder: Path) -> None:
         path = write(folder, "a.jsonl", jsonl({"input": "a"}, {"input": ""}))
         with pytest.raises(ConfigError) as caught:
             list(open_dataset(path))
@@ -233,7 +236,7 @@ class TestCsv:
         return list(open_dataset(write(folder, "a.csv", text)))
 
     @pytest.mark.parametrize("cell", ["4", "1.50", "NA", "None", "null", "true", "007", " x ", "nan"])
-    def test_text_is_kept_as_written(self, folder: Path, cell: str) -> None:
+    def test_cells_are_strings_as_written(self, folder: Path, cell: str) -> None:
         samples = self.read(folder, f"input,ground_truth,other\n{cell},{cell},{cell}\nq,,\n")
         assert samples == [
             Sample(id=0, input=cell, ground_truth=cell, metadata={"other": cell}),
@@ -267,7 +270,7 @@ class TestCsv:
         assert self.read(folder, 'input,tags\nq,"[""a,b"", ""c""]"\n')[0].tags == ("a,b", "c")
 
     @pytest.mark.parametrize("cell", ["[not json]", "[1]", "[]", "[null]"])
-    def test_what_only_looks_like_a_list_stays_text_with_a_warning(self, folder: Path, cell: str) -> None:
+    def test_a_cell_that_only_looks_like_a_list_is_a_string_with_a_warning(self, folder: Path, cell: str) -> None:
         dataset = open_dataset(write(folder, "a.csv", f"input,other\n{cell},[x]\n"))
         assert next(dataset) == Sample(id=0, input=cell, metadata={"other": "[x]"})
         assert [str(warning) for warning in dataset.warnings] == [
@@ -361,7 +364,7 @@ class TestYaml:
             Sample(id=1, input="two\nlines\n"),
         ]
 
-    def test_faults_have_their_place(self, folder: Path) -> None:
+    def test_faults_have_their_position(self, folder: Path) -> None:
         assert "a.yaml:2:10: [1].input: must not be empty" in problem(
             write(folder, "a.yaml", "- input: a\n- input: ''")
         )
@@ -379,7 +382,7 @@ class TestFiles:
             ("folder.jsonl", "is a folder"),
         ],
     )
-    def test_what_cannot_be_read_is_told_at_once(self, folder: Path, name: str, message: str) -> None:
+    def test_an_unreadable_source_is_reported_when_it_is_opened(self, folder: Path, name: str, message: str) -> None:
         (folder / "folder.jsonl").mkdir()
         with pytest.raises(ConfigError) as caught:
             open_dataset(folder / name)
@@ -481,7 +484,7 @@ class TestRubricsInFiles:
             ("binary.md", "'binary.md' is not valid UTF-8"),
         ],
     )
-    def test_one_that_cannot_be_read_is_told_with_file_and_line(self, folder: Path, path: str, reason: str) -> None:
+    def test_an_unreadable_rubric_is_reported_with_file_and_line(self, folder: Path, path: str, reason: str) -> None:
         write(folder, "empty.md", " \n")
         write(folder, "binary.md", b"\xff\xfe")
         (folder / "away.md").symlink_to("/etc/hostname")

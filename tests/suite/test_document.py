@@ -107,17 +107,17 @@ class TestKeys:
             zip(["1", "true", "no", "0x1", "1.50", "~"], "abcdef", strict=True)
         )
 
-    def test_duplicates_are_refused_with_both_places(self) -> None:
+    def test_duplicates_are_refused_with_both_positions(self) -> None:
         assert problems("g:\n  a: 1\n  b: 2\n  a: 3\n'1': x\n1: y\n") == [
             "suite.yaml:4:3: g.a: the key is written twice (first in line 2, column 3); keep one",
             "suite.yaml:6:1: 1: the key is written twice (first in line 5, column 1); keep one",
         ]
 
     @pytest.mark.parametrize("key", ["? [a]\n", "? {a: b}\n", "[a]"])
-    def test_lists_and_mappings_are_no_keys(self, key: str) -> None:
+    def test_lists_and_mappings_are_refused_as_keys(self, key: str) -> None:
         assert "a list or mapping cannot be a key" in problem(f"{key}: x\nb: 1")
 
-    def test_aliases_are_no_keys(self) -> None:
+    def test_aliases_are_refused_as_keys(self) -> None:
         assert problem("a: &x b\n*x : c") == "suite.yaml:2:1: an alias cannot be a key; write the key out"
 
     def test_an_empty_key_is_refused(self) -> None:
@@ -158,7 +158,7 @@ class TestAliases:
         assert "nested more than 100 levels deep" in problem("\n".join(lines))
 
 
-class TestPlaces:
+class TestPositions:
     TEXT = "name: x\ngraders:\n  exact:\n    kind: tool\n    list: [1, {a: ä, b: 2}]\n"
 
     @pytest.mark.parametrize(
@@ -173,17 +173,17 @@ class TestPlaces:
             (("graders", "exact", "kind", "deeper", 3), 4, 11),
         ],
     )
-    def test_a_path_has_the_place_of_its_value_or_its_nearest_parent(
+    def test_a_path_has_the_position_of_its_value_or_its_nearest_parent(
         self, path: tuple[str | int, ...], line: int, column: int
     ) -> None:
         assert parse_document(self.TEXT.encode(), "s.yaml").position(path) == SourcePosition("s.yaml", line, column)
 
-    def test_a_problem_says_where_it_is(self) -> None:
+    def test_a_problem_has_position_and_path(self) -> None:
         found = parse_document(self.TEXT.encode(), "s.yaml").problem(("graders", "exact", "list", 0), "is odd")
         assert found == SuiteProblem("s.yaml", 5, 12, "graders.exact.list[0]", "is odd")
         assert str(found) == "s.yaml:5:12: graders.exact.list[0]: is odd"
 
-    def test_an_alias_stands_where_it_is_used_and_its_content_where_it_is_written(self) -> None:
+    def test_an_alias_has_its_own_position_and_its_content_that_of_the_anchor(self) -> None:
         document = parse_document(b"a: &x\n  b: 1\nc: *x\nd:\n  <<: *x", "s.yaml")
         assert document.position(("c",)) == SourcePosition("s.yaml", 3, 4)
         assert document.position(("c", "b")) == document.position(("d", "b")) == SourcePosition("s.yaml", 2, 6)
@@ -226,7 +226,7 @@ class TestFiles:
         assert document.position(("b",)) == SourcePosition(str(path), 2, 4)
         assert len(document.digest) == 64
 
-    def test_a_file_that_cannot_be_read_says_so(self, tmp_path: Path) -> None:
+    def test_an_unreadable_file_is_reported(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"no\.yaml: no such file"):
             read_document(tmp_path / "no.yaml")
         with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
@@ -243,7 +243,7 @@ class TestFiles:
     def test_other_encodings_are_named(self, encoding: str) -> None:
         assert problem("name: x".encode(encoding)) == "suite.yaml: is UTF-16 or UTF-32; save it as UTF-8"
 
-    def test_a_byte_that_is_no_utf8_has_a_place(self) -> None:
+    def test_an_invalid_utf8_byte_is_reported_with_its_position(self) -> None:
         assert problem(b"a: 1\nb: \xc3\xa4\xff") == "suite.yaml:2:5: is not UTF-8: byte 0xff; save it as UTF-8"
 
     @pytest.mark.parametrize("character", ["\0", "\x07", "\x85", "\u2028"])
@@ -253,7 +253,7 @@ class TestFiles:
         assert read(f'b: "x\\u{code}y"') == {"b": f"x{character}y"}
 
     @pytest.mark.parametrize("text", ["", "\n\n", "# only a comment\n", "---\n"])
-    def test_an_empty_file_is_no_document(self, text: str) -> None:
+    def test_an_empty_file_is_refused(self, text: str) -> None:
         assert problem(text) == "suite.yaml: is empty"
 
     def test_a_second_document_is_refused(self) -> None:
@@ -263,7 +263,7 @@ class TestFiles:
     def test_the_top_must_be_a_mapping(self, text: str, got: str) -> None:
         assert problem(text) == f"suite.yaml:1:1: expected keys and values (name: …), got {got}"
 
-    def test_another_top_can_be_asked_for(self) -> None:
+    def test_the_top_can_be_a_list(self) -> None:
         assert parse_document(b"- 1", "a.yaml", top="list").data == [1]
         assert parse_document(b"3", "a.yaml", top="any").data == 3
         with pytest.raises(DocumentError, match=r"expected a list of rows .* got a mapping"):
@@ -308,14 +308,14 @@ class TestFaults:
             ('a: "\\d"', "1:", "a backslash starts an escape"),
         ],
     )
-    def test_broken_yaml_has_a_place_and_a_hint(self, text: str, place: str, hint: str) -> None:
+    def test_invalid_yaml_is_reported_with_position_and_hint(self, text: str, place: str, hint: str) -> None:
         found = problem(text)
         assert found.startswith(f"suite.yaml:{place}")
         assert hint in found
 
 
 class TestJson:
-    def test_what_json_may_hold_and_yaml_not(self) -> None:
+    def test_json_that_is_not_yaml(self) -> None:
         text = '{"e": "\\ud83d\\ude00", "t":\ttrue, "' + "k" * 2_000 + '": null, "d": "\x7f\u2028", "no": -0.5e1}'
         assert read(text, "A.JSON") == {"e": "😀", "t": True, "k" * 2_000: None, "d": "\x7f\u2028", "no": -5.0}
 
@@ -338,10 +338,10 @@ class TestJson:
             ('{"a": 1, "a": 2}', "1:10: a: the key is written twice (first in line 1, column 2); keep one"),
         ],
     )
-    def test_faults_are_told_as_those_of_json(self, text: str, message: str) -> None:
+    def test_faults_are_reported_in_terms_of_json(self, text: str, message: str) -> None:
         assert problem(text, "a.json") == f"a.json:{message}"
 
-    def test_an_empty_file_is_no_document(self) -> None:
+    def test_an_empty_file_is_refused(self) -> None:
         assert problem(" \n", "a.json") == "a.json: is empty"
 
 
@@ -365,7 +365,7 @@ def document(path: Path) -> Document:
     return read_document(path)
 
 
-def test_values_are_yaml_and_stand_where_they_are_told(document: Document) -> None:
+def test_values_are_yaml_and_are_set_at_their_path(document: Document) -> None:
     data = override(
         document,
         ["target.url=http://other:1/x?a=b", "graders.exact.case_sensitive=false", "max_samples=3", "dataset[0].id=a"],
@@ -377,12 +377,12 @@ def test_values_are_yaml_and_stand_where_they_are_told(document: Document) -> No
     assert document.data["dataset"] == [{"input": "q"}]
 
 
-def test_the_last_word_counts_and_nothing_is_null(document: Document) -> None:
+def test_the_last_setting_wins_and_an_empty_one_is_null(document: Document) -> None:
     data = override(document, ["target.timeout=1", "target.timeout=2", "gate="]).data
     assert (data["target"]["timeout"], data["gate"]) == (2, None)
 
 
-def test_what_stands_over_it_makes_another_suite(document: Document) -> None:
+def test_overrides_change_the_digest(document: Document) -> None:
     digests = {override(document, settings).digest for settings in ([], ["max_samples=1"], ["max_samples=2"])}
     assert len(digests) == 3
 
@@ -405,16 +405,16 @@ def test_an_unknown_key_is_refused_as_in_the_file(path: Path) -> None:
         ("target.api_key=sk-123", "may be a secret"),
     ],
 )
-def test_a_wrong_setting_says_what_to_write(document: Document, setting: str, message: str) -> None:
+def test_an_invalid_setting_is_refused_with_an_example(document: Document, setting: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         override(document, [setting])
     assert "sk-123" not in str(caught.value)
     assert "abc" not in str(caught.value)
 
 
-def test_a_secret_by_its_name_in_the_environment_is_taken(document: Document) -> None:
+def test_a_variable_may_be_set_for_a_secret(document: Document) -> None:
     assert override(document, ["target.api_key=${KEY}"]).data["target"]["api_key"] == "${KEY}"
 
 
-def test_a_word_that_only_sounds_secret_elsewhere_is_taken(document: Document) -> None:
+def test_a_secret_name_outside_the_target_is_accepted(document: Document) -> None:
     assert override(document, ["gate.metric_key=exact"]).data["gate"] == {"metric_key": "exact"}

@@ -22,7 +22,7 @@ def problem(value: str, environment: dict[str, str] | None = None) -> str:
 
 
 class TestSubstitution:
-    def test_variables_are_filled_in_and_told_as_secrets(self) -> None:
+    def test_variables_are_replaced_and_returned_as_secrets(self) -> None:
         text = "target:\n  url: http://${HOST}/x\n  headers: {auth: ['Bearer ${KEY}${KEY}', 3, true, null]}"
         assert fill(text, {"HOST": "h", "KEY": "k-1", "OTHER": "o"}) == Substituted(
             {"url": "http://h/x", "headers": {"auth": ["Bearer k-1k-1", 3, True, None]}}, {"h", "k-1"}, []
@@ -38,21 +38,21 @@ class TestSubstitution:
             ("$${", "${"),
         ],
     )
-    def test_two_dollars_stand_for_the_text_itself(self, written: str, read: str) -> None:
+    def test_two_dollars_escape_a_variable(self, written: str, read: str) -> None:
         assert fill(f"target: '{written}'", {"X": "v"}).tree == read
 
     def test_what_was_filled_in_is_not_read_again(self) -> None:
         assert fill("target: ${X}", {"X": "${Y}", "Y": "no"}).tree == "${Y}"
 
-    def test_keys_are_left_alone_and_the_tree_is_not_changed(self) -> None:
+    def test_keys_and_the_tree_itself_do_not_change(self) -> None:
         tree: dict[str, Any] = {"${X}": "${X}"}
         assert substitute(tree, {"X": "v"}, parse_document(b"a: 1", "s").position).tree == {"${X}": "v"}
         assert tree == {"${X}": "${X}"}
 
-    def test_an_empty_variable_is_set_and_no_secret(self) -> None:
+    def test_an_empty_variable_is_set_and_not_a_secret(self) -> None:
         assert fill("target: a${X}", {"X": ""}) == Substituted("a", set(), [])
 
-    def test_an_undefined_variable_has_its_place(self) -> None:
+    def test_an_undefined_variable_is_reported_with_its_position(self) -> None:
         assert problem("${MY_KEY}") == (
             "suite.yaml:3:7: target.headers[0]: the variable MY_KEY is not set; "
             "export it, or write it into .env in the suite's folder"
@@ -60,16 +60,16 @@ class TestSubstitution:
         assert problem("${MY_KEY}", {"MY_KEYS": "x"}).endswith("not set; did you mean MY_KEYS?")
 
     @pytest.mark.parametrize("written", ["${X:-default}", "${}", "${ X }", "${1X}", "${a-b}"])
-    def test_nothing_but_a_name_is_known(self, written: str) -> None:
+    def test_only_names_are_valid_variables(self, written: str) -> None:
         assert f"{written!r} is not a valid variable; write ${{NAME}}" in problem(written, {"X": "v"})
 
     def test_an_open_reference_is_refused(self) -> None:
         assert "'${' without '}'" in problem("${X", {"X": "v"})
 
-    def test_a_value_that_is_no_text_is_refused(self) -> None:
+    def test_a_value_that_is_not_utf8_is_refused(self) -> None:
         assert problem("${X}", {"X": "\udcff"}).endswith("the value of X is not UTF-8")
 
-    def test_all_problems_are_told(self) -> None:
+    def test_all_faults_are_reported(self) -> None:
         assert len(fill("target: ['${A} ${B}', '${C}']", {}).problems) == 3
 
 
@@ -107,7 +107,7 @@ class TestDotEnv:
         assert read_dotenv(tmp_path) == DotEnv({}, [])
         assert read_dotenv(tmp_path / "absent") == DotEnv({}, [])
 
-    def test_a_file_that_is_no_text_is_a_problem(self, tmp_path: Path) -> None:
+    def test_a_file_that_is_not_utf8_is_a_fault(self, tmp_path: Path) -> None:
         (tmp_path / ".env").write_bytes(b"A=\xff")
         assert "is not UTF-8" in read_dotenv(tmp_path).problems[0].message
 

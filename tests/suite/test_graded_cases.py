@@ -23,7 +23,7 @@ def test_a_case_is_a_sample_with_its_submission(tmp_path: Path) -> None:
     ]
 
 
-def test_cases_are_read_as_they_are_asked_for(tmp_path: Path) -> None:
+def test_cases_are_read_lazily(tmp_path: Path) -> None:
     cases = read_cases(write(tmp_path, '{"submission": "a"}\nbroken'))
     assert next(cases)[1] == "a"
     with pytest.raises(ConfigError, match=r"cases\.jsonl:2: not JSON"):
@@ -40,7 +40,7 @@ def test_the_faults_of_the_sample_and_of_the_submission_come_together(tmp_path: 
     ]
 
 
-def test_a_submission_must_be_there_though_the_sample_is_sound(tmp_path: Path) -> None:
+def test_a_submission_is_required(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="1: submission: must be the text to grade, got None"):
         list(read_cases(write(tmp_path, '{"input": "q"}')))
 
@@ -54,6 +54,6 @@ def test_a_file_of_another_ending_is_jsonl(tmp_path: Path) -> None:
     assert len(list(read_cases(write(tmp_path, '{"submission": "a"}', "cases.txt")))) == 1
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.jsonl: no such file"):
         next(read_cases(tmp_path / "none.jsonl"))

@@ -79,14 +79,14 @@ reward: {kind: metric, metric_key: quality}
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_judge_of_every_dialect_reads_as_it_stands(folder: Path, dialect: str) -> None:
+def test_a_judge_of_every_dialect_is_read_unmodified(folder: Path, dialect: str) -> None:
     suite = read(folder, DIALECTS[dialect], "name: letta\ndataset: cases.jsonl\n")
     assert [(spec.key, spec.kind, spec.timeout) for spec in suite.graders] == [("quality", "model_judge", 120.0)]
     assert [warning for warning in suite.warnings if NOT_MENTIONED not in warning] == []
     assert len(suite.warnings) == (1 if dialect in ("D1", "D2", "D3") else 0)
 
 
-def test_options_and_keys_are_told_apart(folder: Path) -> None:
+def test_options_are_separated_from_keys_of_every_grader(folder: Path) -> None:
     graders = """\
   a: {kind: model_judge, prompt: x, model: m, timeout: 30, pass_threshold: 0.7, extractor: first_assistant}
   b: {kind: rubric, config: {prompt: x, timeout: 40}, model: m}
@@ -120,7 +120,7 @@ UNNAMED = (
 
 
 @pytest.mark.parametrize("dialect", ["D4", "D6"])
-def test_a_suite_that_relies_on_lettas_default_model_is_told_what_to_write(folder: Path, dialect: str) -> None:
+def test_the_missing_default_model_of_letta_evals_is_reported(folder: Path, dialect: str) -> None:
     text = DIALECTS[dialect].replace(", model: m}", "}")
     (folder / "suite.yaml").write_text("name: letta\ndataset: cases.jsonl\n" + text)
     with pytest.raises(DocumentError) as caught:
@@ -129,7 +129,7 @@ def test_a_suite_that_relies_on_lettas_default_model_is_told_what_to_write(folde
     assert read_suite(folder / "suite.yaml", ("graders.quality.model=gpt-6-luna",)).graders[0].kind == "model_judge"
 
 
-def test_every_fault_is_told_with_its_place(folder: Path) -> None:
+def test_every_fault_is_reported_with_its_position(folder: Path) -> None:
     graders = """\
   a: {kind: model_judge, model: m}
   b: {kind: model_judge, prompt_path: rubrc.txt, model: m}
@@ -197,7 +197,7 @@ class TestAgentsAsJudges:
             "{kind: tool, function: letta_judge, agent_id: agent-2, prompt: x}",
         ],
     )
-    def test_those_of_every_release_read_as_they_stand(self, folder: Path, grader: str) -> None:
+    def test_judges_of_every_release_are_read_unmodified(self, folder: Path, grader: str) -> None:
         suite = read(folder, f"  quality: {grader}\n")
         assert [(spec.kind, spec.timeout) for spec in suite.graders] == [("letta_judge", 300.0)]
         (warning,) = suite.warnings
@@ -218,15 +218,15 @@ class TestAgentsAsJudges:
             ("agent_id: a, base_url: 'http://judge.test'", {"base_url": "http://judge.test"}),
         ],
     )
-    def test_the_judge_is_where_the_target_is(self, folder: Path, grader: str, server: dict[str, Any]) -> None:
+    def test_the_judge_uses_the_server_of_the_target(self, folder: Path, grader: str, server: dict[str, Any]) -> None:
         (spec,) = read(folder, f"  a: {{kind: letta_judge, prompt: x, {grader}}}\n", LETTA).graders
         assert spec.config == {"prompt": "x", "agent_id": "a", **server}
 
-    def test_a_target_of_another_kind_says_nothing_of_it(self, folder: Path) -> None:
+    def test_targets_of_other_kinds_pass_nothing_on(self, folder: Path) -> None:
         (spec,) = read(folder, "  a: {kind: letta_judge, prompt: x, agent_id: a}\n").graders
         assert spec.config == {"prompt": "x", "agent_id": "a"}
 
-    def test_a_key_that_is_written_out_in_the_target_is_not_handed_on(self, folder: Path) -> None:
+    def test_a_key_written_in_the_target_is_not_passed_to_the_judge(self, folder: Path) -> None:
         key = "sk-let-0123456789"
         with pytest.raises(DocumentError) as caught:
             read(folder, "  a: {kind: letta_judge, prompt: x, agent_id: a}\n", LETTA.replace("${MY_KEY}", key))
@@ -235,13 +235,13 @@ class TestAgentsAsJudges:
             " write api_key: ${LETTA_API_KEY} there, and export it"
         ]
 
-    def test_a_judge_without_its_tool_is_told_at_its_place(self, folder: Path) -> None:
+    def test_a_judge_without_its_tool_is_reported_with_its_position(self, folder: Path) -> None:
         assert faults(folder, "  a: {kind: rubric, prompt: x, agent_file: judge.af, judge_tool_name: mark}\n") == [
             f"5:71: graders.a.judge_tool_name: the agent of {folder}/judge.af has no tool 'mark' to grade with; its"
             " tools: 'submit_grade'; name one of them, or add such a tool to the agent"
         ]
 
-    def test_options_of_models_are_warned_of(self, folder: Path) -> None:
+    def test_options_of_model_judges_give_a_warning(self, folder: Path) -> None:
         grader = (
             "{kind: rubric, prompt: '{submission} {mood}', agent_file: judge.af, model: gpt-4o-mini, provider: openai}"
         )
@@ -290,16 +290,16 @@ def test_no_key_is_needed_to_read_a_suite(folder: Path, monkeypatch: pytest.Monk
         ),
     ],
 )
-def test_what_is_odd_is_warned_of(folder: Path, grader: str, warned: list[str]) -> None:
+def test_suspicious_options_give_a_warning(folder: Path, grader: str, warned: list[str]) -> None:
     assert warnings(folder, f"  a: {grader}\n") == warned
 
 
-def test_a_placeholder_in_a_file_is_warned_of_too(folder: Path) -> None:
+def test_an_unknown_placeholder_in_a_file_gives_a_warning(folder: Path) -> None:
     (folder / "rubric.txt").write_text("{submission} {mood}")
     (warning,) = warnings(folder, "  a: {kind: model_judge, prompt_path: rubric.txt, model: m}\n")
     assert warning.startswith("5:39: graders.a.prompt_path: {mood} is literal text, not a placeholder")
 
 
-def test_a_dataset_that_cannot_be_read_yet_is_told_once(folder: Path) -> None:
+def test_an_unreadable_dataset_is_reported_once(folder: Path) -> None:
     (folder / "cases.jsonl").write_text("not json\n")
     assert read(folder, "  a: {kind: model_judge, prompt: '{submission}', model: m}\n").warnings == ()

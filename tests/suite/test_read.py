@@ -92,7 +92,7 @@ def test_a_suite_is_read_into_one_form(folder: Path) -> None:
     assert (read.gate.metric_key, read.gate.measured, read.gate.value) == ("exact", "avg_score", 0.8)
 
 
-def test_what_the_environment_gives_is_a_secret(folder: Path) -> None:
+def test_values_of_the_environment_are_secrets(folder: Path) -> None:
     target = suite(folder).target
     assert target.config["headers"] == {"Authorization": "Bearer s3cret"}
     assert target.secrets == {"s3cret"}
@@ -110,7 +110,7 @@ def test_a_gate_of_the_oldest_dialect_is_read(folder: Path) -> None:
     assert suite(folder, old).gate.measured == "accuracy"
 
 
-def test_every_fault_is_told_at_once_in_the_files_order(folder: Path) -> None:
+def test_all_faults_are_reported_at_once_in_file_order(folder: Path) -> None:
     wrong = """\
 nam: capitals
 dataset: case.jsonl
@@ -189,7 +189,7 @@ coverage_floor: 95
         ("graders:\n", "graders: {}\nx-graders:\n", "graders: expected a mapping with at least one grader, got {}"),
     ],
 )
-def test_a_fault_is_named(folder: Path, old: str, new: str, message: str) -> None:
+def test_a_fault_is_reported(folder: Path, old: str, new: str, message: str) -> None:
     assert old in SUITE
     assert any(message in fault for fault in faults(folder, SUITE.replace(old, new)))
 
@@ -203,7 +203,7 @@ graders: {exact: {kind: exact_match}, near: {kind: similarity}}
 
 
 @pytest.mark.parametrize(("written", "noise"), [("0.01", 0.01), ("0", 0.0), ("null", 0.0)])
-def test_the_change_of_a_case_that_is_noise(folder: Path, written: str, noise: float) -> None:
+def test_noise(folder: Path, written: str, noise: float) -> None:
     text = SUITE.replace("pass_threshold: 1.0", f"noise: {written}").replace("timeout: 2", f"noise: {written}")
     read = {spec.key: spec for spec in suite(folder, text).graders}
     assert (read["exact"].noise, read["fields"].noise, read["rules"].noise) == (noise, noise, 0.0)
@@ -215,13 +215,13 @@ def test_the_memory_of_custom_code(folder: Path, written: str, size: int) -> Non
     assert (read["fields"].memory, read["exact"].memory) == (size, 2 * 1024**3)
 
 
-def test_what_a_run_may_spend_and_reuse(folder: Path) -> None:
+def test_budget_cache_seed_and_output(folder: Path) -> None:
     read = suite(folder, SHORT + "budget: {cost: 5, calls: 1000}\ncache: true\nseed: 7\noutput: results\n")
     assert (read.budget.cost, read.budget.calls) == (5.0, 1000)
     assert (read.cache, read.seed, read.output) == (True, 7, folder / "results")
 
 
-def test_several_models_are_told_apart_from_the_target(folder: Path) -> None:
+def test_models_are_not_options_of_the_target(folder: Path) -> None:
     for word in ("models", "model_handles"):
         read = suite(folder, SHORT.replace('9000"', f'9000", {word}: [small, large]'))
         assert read.target.models == ("small", "large")
@@ -233,7 +233,7 @@ def test_a_reward_that_is_one_graders_score_is_its_column(folder: Path) -> None:
     assert (read.reward, read.columns, read.gate) == (None, ("exact", "near"), None)
 
 
-def test_a_reward_of_ones_own_is_a_column_more(folder: Path) -> None:
+def test_a_custom_reward_is_an_additional_column(folder: Path) -> None:
     text = SHORT + "reward: {kind: custom, function: rewards.py:compose}\n"
     assert suite(folder, text).columns == ("exact", "near", "reward")
     gate = "gate: {kind: simple, metric_key: reward, aggregation: avg_score, op: gte, value: 0.5}\n"
@@ -257,7 +257,7 @@ def test_a_reward_of_ones_own_is_a_column_more(folder: Path) -> None:
         ("reward: {kind: metric, metric_key: near, weight: 2}", "reward.weight: unknown option; use one of"),
     ],
 )
-def test_a_fault_beside_the_graders_is_named(folder: Path, text: str, message: str) -> None:
+def test_a_fault_outside_the_graders_is_reported(folder: Path, text: str, message: str) -> None:
     (fault,) = faults(folder, f"{SHORT}{text}\n")
     assert fault.startswith("suite.yaml:5:")
     assert message in fault
@@ -272,12 +272,12 @@ def test_a_fault_beside_the_graders_is_named(folder: Path, text: str, message: s
         ("models: [a], model: b", "target.model: conflicts with 'models'; keep one of them"),
     ],
 )
-def test_a_fault_in_the_models_is_named(folder: Path, models: str, message: str) -> None:
+def test_a_fault_in_the_models_is_reported(folder: Path, models: str, message: str) -> None:
     (fault,) = faults(folder, SHORT.replace('9000"', f'9000", {models}'))
     assert message in fault
 
 
-def test_what_others_see_of_a_suite_has_no_secret(folder: Path) -> None:
+def test_the_masked_suite_has_no_secret(folder: Path) -> None:
     text = SHORT.replace('9000"', '9000", headers: {Authorization: "Bearer abc", x-key: "${AGENT_KEY}", accept: text}')
     assert suite(folder, text).masked["target"]["headers"] == {
         "Authorization": "[redacted]",
@@ -335,7 +335,7 @@ class TestNamesOfBuiltIns:
             "{kind: tool, function: exact_match}",
         ],
     )
-    def test_a_suite_that_says_which_is_read(self, folder: Path, entry: str) -> None:
+    def test_an_unambiguous_name_is_accepted(self, folder: Path, entry: str) -> None:
         mark(folder, "mine.py", "contains")
         suite(folder, SHORT.replace("{kind: exact_match}", entry))
 
@@ -359,11 +359,11 @@ class TestNamesOfBuiltIns:
             "@grader\ndef contains(sample, submission)\n",
         ],
     )
-    def test_what_marks_no_grader_of_that_name_is_no_conflict(self, folder: Path, source: str) -> None:
+    def test_other_functions_of_that_name_are_no_conflict(self, folder: Path, source: str) -> None:
         (folder / "mine.py").write_text(source)
         suite(folder, self.TOOL)
 
-    def test_every_place_is_named(self, folder: Path) -> None:
+    def test_every_function_of_the_name_is_listed(self, folder: Path) -> None:
         mark(folder, "a.py", "contains")
         mark(folder, "b.py", "contains")
         assert "at a.py:4 and b.py:4; write function: a.py:contains" in faults(folder, self.TOOL)[0]

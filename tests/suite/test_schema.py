@@ -1,4 +1,4 @@
-"""The JSON Schema of suites says of a suite's form what the reader says."""
+"""The JSON Schema accepts and refuses the same suites as the reader."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ABSENT = object()
 
 HTTP: dict[str, Any] = {
     "name": "capitals",
-    "description": "All that an HTTP agent may be told.",
+    "description": "All that an HTTP agent may be schema_faults.",
     "dataset": "cases.jsonl",
     "target": {
         "kind": "http",
@@ -169,7 +169,7 @@ JUDGED: dict[str, Any] = {
     },
     "require_calibrated": True,
 }
-WRITTEN = {"http": HTTP, "command": COMMAND, "replay": REPLAY, "python": PYTHON, "judged": JUDGED}
+SUITES = {"http": HTTP, "command": COMMAND, "replay": REPLAY, "python": PYTHON, "judged": JUDGED}
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +182,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-def reader_tells(folder: Path, suite: object) -> list[str]:
+def reader_faults(folder: Path, suite: object) -> list[str]:
     path = folder / "suite.json"
     path.write_text(json.dumps(suite))
     try:
@@ -193,8 +193,8 @@ def reader_tells(folder: Path, suite: object) -> list[str]:
 
 
 def verdicts(folder: Path, suite: object) -> tuple[bool, bool]:
-    """What the reader says, and what the schema says."""
-    return not reader_tells(folder, suite), VALIDATOR.is_valid(suite)
+    """Whether the reader accepts the suite, and whether the schema does."""
+    return not reader_faults(folder, suite), VALIDATOR.is_valid(suite)
 
 
 def edited(suite: dict[str, Any], path: str, value: object) -> dict[str, Any]:
@@ -211,7 +211,7 @@ def edited(suite: dict[str, Any], path: str, value: object) -> dict[str, Any]:
     return suite
 
 
-def told(suite: object) -> list[str]:
+def schema_faults(suite: object) -> list[str]:
     return [f"{list(error.instance_path)}: {error.message[:300]}" for error in VALIDATOR.iter_errors(suite)]
 
 
@@ -224,7 +224,7 @@ def suites_of_tests() -> Iterator[Any]:
                     yield pytest.param(text, id=file.stem)
 
 
-class TestTheSchemaItself:
+class TestSchema:
     def test_it_is_a_schema_of_its_draft(self) -> None:
         assert SCHEMA["$schema"] == DIALECT == "https://json-schema.org/draft/2020-12/schema"
         jsonschema_rs.meta.validate(SCHEMA)
@@ -235,7 +235,7 @@ class TestTheSchemaItself:
         assert text.isascii()
         assert len(text) < 160_000
 
-    def test_nothing_in_it_leads_elsewhere(self) -> None:
+    def test_all_references_are_internal(self) -> None:
         for reference in set(references(SCHEMA)):
             assert reference.startswith("#/$defs/")
             found: Any = SCHEMA["$defs"]
@@ -278,26 +278,26 @@ def references(schema: object) -> Iterator[str]:
             yield from references(item)
 
 
-class TestSuitesThatAreRight:
-    @pytest.mark.parametrize("kind", WRITTEN)
+class TestValidSuites:
+    @pytest.mark.parametrize("kind", SUITES)
     def test_those_written_here(self, folder: Path, kind: str) -> None:
-        assert (reader_tells(folder, WRITTEN[kind]), told(WRITTEN[kind])) == ([], [])
+        assert (reader_faults(folder, SUITES[kind]), schema_faults(SUITES[kind])) == ([], [])
 
     @pytest.mark.parametrize("path", sorted(ROOT.glob("examples/**/*.y*ml")), ids=lambda path: path.stem)
     def test_those_of_the_examples(self, path: Path) -> None:
-        assert told(read_document(path).data) == []
+        assert schema_faults(read_document(path).data) == []
 
     @pytest.mark.parametrize("text", list(suites_of_tests()))
     def test_those_of_the_tests(self, tmp_path: Path, text: str) -> None:
         path = tmp_path / "suite.yaml"
         path.write_text(text)
-        assert told(read_document(path).data) == []
+        assert schema_faults(read_document(path).data) == []
 
     @pytest.mark.parametrize("target", TARGETS)
     def test_those_that_init_writes(self, tmp_path: Path, target: str) -> None:
         path = tmp_path / "suite.yaml"
         path.write_text(starter_files(target)["suite.yaml"])
-        assert told(read_document(path).data) == []
+        assert schema_faults(read_document(path).data) == []
 
     @pytest.mark.parametrize(
         ("path", "value"),
@@ -333,7 +333,7 @@ class TestSuitesThatAreRight:
     )
     def test_less_common_ways_to_write_one(self, folder: Path, path: str, value: object) -> None:
         suite = edited(HTTP, path, value)
-        assert (reader_tells(folder, suite), told(suite)) == ([], [])
+        assert (reader_faults(folder, suite), schema_faults(suite)) == ([], [])
 
     @pytest.mark.parametrize("registry", [graders.registry, extractors.registry, targets.registry])
     def test_every_default_may_be_written_out(self, registry: Any) -> None:
@@ -353,7 +353,7 @@ class TestSuitesThatAreRight:
             closed = {**definition, "required": [], "$defs": SCHEMA["$defs"]}
             assert jsonschema_rs.is_valid(closed, options), entry["id"]
 
-    def test_what_the_reader_is_about_to_know(self) -> None:
+    def test_keys_for_cost_output_and_rewards(self) -> None:
         suite = {
             **PYTHON,
             "$schema": "suite.schema.json",
@@ -365,8 +365,8 @@ class TestSuitesThatAreRight:
             "cache": True,
             "seed": 7,
         }
-        assert told(edited(suite, "target.models", ["a", "b"])) == []
-        assert told(edited(suite, "target.model_handles", ["a"])) == []
+        assert schema_faults(edited(suite, "target.models", ["a", "b"])) == []
+        assert schema_faults(edited(suite, "target.model_handles", ["a"])) == []
 
 
 def same_options(registry: Any, entry: dict[str, Any]) -> list[str]:
@@ -504,9 +504,9 @@ BROKEN_JUDGES = [
 ]
 
 
-class TestSuitesThatAreWrong:
+class TestFaultySuites:
     @pytest.mark.parametrize(("path", "value"), BROKEN_JUDGES)
-    def test_both_refuse_judges_that_are_wrong(self, folder: Path, path: str, value: object) -> None:
+    def test_both_refuse_faulty_judges(self, folder: Path, path: str, value: object) -> None:
         assert verdicts(folder, edited(JUDGED, path, value)) == (False, False)
 
     @pytest.mark.parametrize(("path", "value"), BROKEN)
@@ -527,16 +527,16 @@ class TestSuitesThatAreWrong:
     def test_the_options_of_another_target(self, folder: Path, path: str, value: object) -> None:
         assert verdicts(folder, edited(COMMAND, f"target.{path}", value)) == (False, False)
 
-    def test_a_schema_that_an_editor_reads_as_draft_7_says_the_same(self) -> None:
+    def test_read_as_draft_7_the_schema_means_the_same(self) -> None:
         older = jsonschema_rs.Draft7Validator({key: value for key, value in SCHEMA.items() if key != "$schema"})
-        assert [kind for kind, suite in WRITTEN.items() if not older.is_valid(suite)] == []
+        assert [kind for kind, suite in SUITES.items() if not older.is_valid(suite)] == []
         assert [edit for edit in BROKEN if older.is_valid(edited(HTTP, *edit))] == []
 
     @pytest.mark.slow
     @given(data=st.data())
     @settings(deadline=None, max_examples=200)
-    def test_a_key_that_is_misspelt(self, folder: Path, data: st.DataObject) -> None:
-        suite = copy.deepcopy(data.draw(st.sampled_from(list(WRITTEN.values()))))
+    def test_both_refuse_a_misspelt_key(self, folder: Path, data: st.DataObject) -> None:
+        suite = copy.deepcopy(data.draw(st.sampled_from(list(SUITES.values()))))
         holder, key = data.draw(st.sampled_from(list(named_keys(suite))))
         wrong = data.draw(misspellings(key))
         assume(wrong not in KNOWN and not wrong.startswith("x-"))
@@ -627,7 +627,7 @@ GATES: list[Any] = [
 
 
 @pytest.mark.parametrize("gate", GATES, ids=str)
-def test_a_gate_is_taken_when_it_can_be_read(gate: Any) -> None:
+def test_the_schema_accepts_a_gate_that_can_be_read(gate: Any) -> None:
     assert VALIDATOR.is_valid({**PYTHON, "gate": gate}) == (not read_gate(gate, []).problems)
 
 
@@ -654,7 +654,7 @@ ROWS: list[Any] = [
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
-def test_a_case_in_the_suite_is_taken_when_it_can_be_read(row: Any) -> None:
+def test_the_schema_accepts_a_case_that_can_be_read(row: Any) -> None:
     try:
         read = bool(list(open_dataset([row])))
     except DatasetError:
@@ -682,11 +682,11 @@ def test_a_case_in_the_suite_is_taken_when_it_can_be_read(row: Any) -> None:
         ("target.models", [""]),
     ],
 )
-def test_keys_of_later_readers_are_checked_too(folder: Path, path: str, value: object) -> None:
+def test_the_values_of_further_keys_are_checked(folder: Path, path: str, value: object) -> None:
     assert verdicts(folder, edited(PYTHON, path, value)) == (False, False)
 
 
-def test_two_names_of_one_thing_are_refused(folder: Path) -> None:
+def test_two_names_of_one_key_are_refused(folder: Path) -> None:
     models = edited(PYTHON, "target.models", ["a"])
     assert verdicts(folder, edited(models, "target.model_handles", ["b"])) == (False, False)
     assert verdicts(folder, edited(models, "target.model", "b")) == (False, False)

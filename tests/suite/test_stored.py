@@ -21,7 +21,7 @@ DOCUMENT: dict[str, Any] = {
 }
 
 
-def test_secrets_stand_in_the_target_alone() -> None:
+def test_secrets_are_only_in_the_target() -> None:
     suite = stored_suite(DOCUMENT, secrets={"TOKEN": "Bearer abc"})
     assert suite.target.config["headers"] == {"Authorization": "Bearer abc", "X-Plain": "plain"}
     assert suite.target.secrets == {"Bearer abc"}
@@ -29,19 +29,19 @@ def test_secrets_stand_in_the_target_alone() -> None:
     assert suite.digest == stored_suite(DOCUMENT, secrets={"TOKEN": "another"}).digest
 
 
-def test_without_its_secrets_it_says_where_to_go_on() -> None:
+def test_missing_secrets_are_reported_with_the_remedy() -> None:
     with pytest.raises(ConfigError, match="requires the secret 'TOKEN', which only the service has"):
         stored_suite(DOCUMENT)
 
 
-def test_faults_are_named_by_their_place_in_the_data() -> None:
+def test_faults_have_their_key_path() -> None:
     wrong = {**DOCUMENT, "target": {"kind": "http", "url": 1}, "graders": {"a": {"kind": "nobody"}}}
     with pytest.raises(ConfigError) as caught:
         stored_suite(wrong)
     assert [problem.path for problem in caught.value.problems] == ["target.url", "graders.a.kind"]
 
 
-def test_overrides_stand_over_it() -> None:
+def test_overrides_replace_stored_values() -> None:
     suite = stored_suite(DOCUMENT, ["concurrency=3"], secrets={"TOKEN": "x"})
     assert suite.concurrency == 3
 
