@@ -21,7 +21,7 @@ ADAPTERS = ["LLMAdapter", "LLMResponse", "RunConfig", "EmbeddingAdapter", "Budge
 
 @pytest.fixture(autouse=True)
 def installed() -> Iterator[None]:
-    """Leaves the import system as it was."""
+    """Restore the import system after the test."""
     compat.install()
     yield
     compat.uninstall()
@@ -34,14 +34,14 @@ def run(code: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("module", ["llm_connect", "llm_connect.grading"])
-def test_each_name_is_our_own(module: str) -> None:
+def test_each_name_is_from_gradeline(module: str) -> None:
     names = run(f"from {module} import {', '.join([*JUDGES, *ADAPTERS, 'QualityLedger'])}")
     homes = {**dict.fromkeys(JUDGES, judges), **dict.fromkeys(ADAPTERS, adapters), "QualityLedger": ledger}
     assert {name: names[name] for name in homes} == {name: getattr(home, name) for name, home in homes.items()}
     assert set(TABLES[module]) == set(homes)
 
 
-def test_code_of_the_seed_runs() -> None:
+def test_code_for_llm_connect_runs() -> None:
     names = run(
         "from dataclasses import dataclass\n"
         "from llm_connect.grading import ExactMatchJudge, LLMResponse, PairedGrader, RunConfig\n"
@@ -56,7 +56,7 @@ def test_code_of_the_seed_runs() -> None:
     )
 
 
-def test_an_unknown_name_says_what_helps_and_names_no_package_to_install() -> None:
+def test_the_error_for_an_unknown_name_has_a_remedy_without_a_package() -> None:
     with pytest.raises(ImportError) as caught:
         run("from llm_connect.grading import LLMJugde")
     assert str(caught.value) == (
@@ -65,7 +65,7 @@ def test_an_unknown_name_says_what_helps_and_names_no_package_to_install() -> No
     )
 
 
-def test_a_real_package_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_real_package_has_priority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "llm_connect").mkdir()
     (tmp_path / "llm_connect" / "__init__.py").write_text("REAL = True\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -76,7 +76,7 @@ def test_a_real_package_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         sys.modules.pop("llm_connect", None)
 
 
-def test_it_works_in_the_code_of_a_suite(tmp_path: Path) -> None:
+def test_it_works_in_suite_code(tmp_path: Path) -> None:
     (tmp_path / "graders.py").write_text(
         "from letta_evals.decorators import grader\n"
         "from letta_evals.models import GradeResult\n"

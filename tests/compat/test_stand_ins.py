@@ -1,4 +1,4 @@
-"""Importing letta's packages: the stand-ins serve where the real ones are absent, and only there."""
+"""Imports of letta's packages: the stand-ins are used only where the real ones are not installed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LINES_IN_THE_WILD = [
 
 @pytest.fixture(autouse=True)
 def clean_imports() -> Iterator[None]:
-    """Leaves the import system as it was."""
+    """Restore the import system after the test."""
     finders, modules, path = list(sys.meta_path), dict(sys.modules), list(sys.path)
     yield
     sys.meta_path[:], sys.path[:] = finders, path
@@ -72,13 +72,13 @@ class TestStandIns:
         for line in lines:
             run(line)
 
-    def test_every_name_of_the_tables_is_there(self) -> None:
+    def test_every_name_of_the_tables_exists(self) -> None:
         for name, table in TABLES.items():
             module = importlib.import_module(name)
             assert isinstance(module, StandInModule)
             assert {attribute for attribute in table if getattr(module, attribute, None) is None} == set()
 
-    def test_sample_and_grade_result_are_our_own(self) -> None:
+    def test_sample_and_grade_result_are_from_gradeline(self) -> None:
         names = run("from letta_evals.models import GradeResult, Sample")
         assert (names["GradeResult"], names["Sample"]) == (gradeline.GradeResult, gradeline.Sample)
 
@@ -89,7 +89,7 @@ class TestStandIns:
         assert names["sample"] is gradeline.Sample
         assert names["last"].__name__ == "last_turn"
 
-    def test_star_gives_the_names_of_the_table(self) -> None:
+    def test_a_star_import_has_the_names_of_the_table(self) -> None:
         names = run("from letta_evals.models import *")
         assert set(names) - {"__builtins__"} == set(TABLES["letta_evals.models"])
         assert set(TABLES["letta_evals.models"]) <= set(dir(sys.modules["letta_evals.models"]))
@@ -112,7 +112,7 @@ class TestStandIns:
         cls = importlib.import_module(path).AssistantMessage
         assert isinstance(AssistantMessage(content="hi"), cls)
 
-    def test_a_client_says_that_it_is_none(self) -> None:
+    def test_the_client_raises_that_it_is_a_stand_in(self) -> None:
         from letta_client import AsyncLetta
 
         with pytest.raises(ImportError, match=r"AsyncLetta cannot reach a server.*pip install 'letta-client>=1,<2'"):
@@ -123,7 +123,7 @@ class TestStandIns:
         assert sum(isinstance(finder, StandInFinder) for finder in sys.meta_path) == 1
         assert isinstance(sys.meta_path[-1], StandInFinder)
 
-    def test_uninstalling_leaves_nothing(self) -> None:
+    def test_uninstalling_removes_everything(self) -> None:
         run("import letta_evals.models, letta_client.types.agents")
         compat.uninstall()
         assert not any(name.startswith("letta_") for name in sys.modules)
@@ -158,19 +158,19 @@ class TestUnknownNames:
             ),
         ],
     )
-    def test_an_import_says_what_helps(self, line: str, message: str) -> None:
+    def test_a_failed_import_has_a_remedy(self, line: str, message: str) -> None:
         with pytest.raises(ModuleNotFoundError) as caught:
             run(line)
         assert str(caught.value) == message
 
-    def test_an_attribute_says_what_helps(self) -> None:
+    def test_a_missing_attribute_has_a_remedy(self) -> None:
         with pytest.raises(AttributeError, match=r"no letta_evals\.models\.Smaple; did you mean 'Sample'\?"):
             run("import letta_evals\nletta_evals.models.Smaple")
 
-    def test_asking_for_an_unknown_attribute_is_answered(self) -> None:
+    def test_hasattr_of_an_unknown_attribute_is_false(self) -> None:
         assert run("import letta_evals\nfound = hasattr(letta_evals, 'Runner')")["found"] is False
 
-    def test_other_packages_are_none_of_our_business(self) -> None:
+    def test_other_packages_are_not_affected(self) -> None:
         with pytest.raises(ModuleNotFoundError, match=r"^No module named 'letta_eval'$"):
             run("import letta_eval")
 
@@ -186,7 +186,7 @@ class TestTheRealPackage:
         compat.install()
         return package
 
-    def test_wins(self, real: Path) -> None:
+    def test_has_priority(self, real: Path) -> None:
         names = run("import letta_evals\nfrom letta_evals.models import Sample")
         assert names["letta_evals"].__file__ == str(real / "__init__.py")
         assert names["Sample"] is names["letta_evals"].Sample is not gradeline.Sample

@@ -1,4 +1,4 @@
-"""The fake judge as a server: how it says what it thinks, how it fails to, and what it remembers."""
+"""The fake judge as a server: its replies, its faults and its records."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ Post = Callable[..., Coroutine[Any, Any, Got]]
 
 
 def serve(judge: FakeJudge, talk: Callable[[Post], Coroutine[Any, Any, None]]) -> None:
-    """Talks to the judge; ``post`` asks it for a chat completion of the prompt, unless told otherwise."""
+    """Calls the judge; ``post`` requests a chat completion of the prompt by default."""
 
     async def run() -> None:
         async with judge, aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as session:
@@ -73,8 +73,8 @@ def serve(judge: FakeJudge, talk: Callable[[Post], Coroutine[Any, Any, None]]) -
                 headers: dict[str, str] | None = None,
                 **body: Any,
             ) -> Got:
-                asked = {"model": model, "messages": [{"role": "user", "content": prompt}], "temperature": 0, **body}
-                async with session.post(judge.url + path, json=asked, headers=headers) as answer:
+                request = {"model": model, "messages": [{"role": "user", "content": prompt}], "temperature": 0, **body}
+                async with session.post(judge.url + path, json=request, headers=headers) as answer:
                     return Got(answer.status, dict(answer.headers), await answer.text())
 
             await talk(post)
@@ -82,8 +82,8 @@ def serve(judge: FakeJudge, talk: Callable[[Post], Coroutine[Any, Any, None]]) -
     asyncio.run(run())
 
 
-def plain(**told: object) -> str:
-    return json.dumps({"quality_score": 0.73, "notes": NOTES, **told}, ensure_ascii=False)
+def plain(**fields: object) -> str:
+    return json.dumps({"quality_score": 0.73, "notes": NOTES, **fields}, ensure_ascii=False)
 
 
 SAID = {
@@ -129,7 +129,7 @@ SAID = {
 }
 
 
-def test_every_odd_reply_is_said_as_it_should_be() -> None:
+def test_every_shape_of_a_reply() -> None:
     async def talk(post: Post) -> None:
         replies = {name: await post(f"fake-judge/{name}") for name in SHAPES}
         assert replies.pop("no-choices").data["choices"] == []
@@ -173,13 +173,15 @@ FORMS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("words", "properties", "said"), FORMS)
-def test_the_reply_has_the_form_that_was_asked_for(words: str, properties: dict[str, Any] | None, said: str) -> None:
+@pytest.mark.parametrize(("words", "properties", "expected"), FORMS)
+def test_the_reply_has_the_requested_form(words: str, properties: dict[str, Any] | None, expected: str) -> None:
     async def talk(post: Post) -> None:
         schema = {"type": "object", "properties": properties}
-        told = {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema}} if properties else None
-        answer = await post(prompt=f"{words}\n<answer>\n{ANSWER}\n</answer>", response_format=told)
-        assert answer.content == said
+        response_format = (
+            {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema}} if properties else None
+        )
+        answer = await post(prompt=f"{words}\n<answer>\n{ANSWER}\n</answer>", response_format=response_format)
+        assert answer.content == expected
 
     serve(FakeJudge(), talk)
 
@@ -188,29 +190,29 @@ CHECKS: dict[str, Any] = {f"item_{number}": {"type": "boolean"} for number in ra
 
 
 @pytest.mark.parametrize(("quality", "met"), [(0.0, 0), (0.3, 1), (0.73, 3), (1.0, 4)])
-def test_of_a_checklist_as_much_is_met_as_the_answer_is_good(quality: float, met: int) -> None:
+def test_the_share_of_a_checklist_that_is_met_is_the_quality(quality: float, met: int) -> None:
     schema = {"type": "object", "properties": {**CHECKS, "rationale": {"type": "string"}}}
     prompt = f"Judge it.\n<answer>\n{with_mark('Paris.', '17-a', quality=quality)}\n</answer>"
 
     async def talk(post: Post) -> None:
-        told = {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema}}
-        said = json.loads((await post(prompt=prompt, response_format=told)).content)
-        assert (list(said), said["rationale"]) == ([*CHECKS, "rationale"], NOTES)
-        assert [said[name] for name in CHECKS].count(True) == met
-        again = json.loads((await post(prompt=prompt, response_format=told)).content)
-        assert said == again
+        response_format = {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema}}
+        reply = json.loads((await post(prompt=prompt, response_format=response_format)).content)
+        assert (list(reply), reply["rationale"]) == ([*CHECKS, "rationale"], NOTES)
+        assert [reply[name] for name in CHECKS].count(True) == met
+        again = json.loads((await post(prompt=prompt, response_format=response_format)).content)
+        assert reply == again
 
     serve(FakeJudge(), talk)
     assert predict(prompt, "honest", schema=schema).score == met / 4
 
 
-def test_which_points_of_a_checklist_are_met_is_drawn_by_the_seed() -> None:
+def test_the_seed_draws_the_points_of_a_checklist_that_are_met() -> None:
     form = choose_form("auto", {"type": "object", "properties": CHECKS}, "Judge it.", ())
     verdict = FakeVerdict(0.5, (0.5,), "tie", 0.0, ())
-    told = [draft_reply(form, verdict, form.grid(2, None), (), Draws(seed, "question")).fields for seed in range(8)]
-    assert {[value for _, value in fields].count(True) for fields in told} == {2}
-    assert len(set(told)) > 1
-    assert draft_reply(form, verdict, form.grid(2, None), (), Draws(3, "question")).fields == told[3]
+    drafts = [draft_reply(form, verdict, form.grid(2, None), (), Draws(seed, "question")).fields for seed in range(8)]
+    assert {[value for _, value in fields].count(True) for fields in drafts} == {2}
+    assert len(set(drafts)) > 1
+    assert draft_reply(form, verdict, form.grid(2, None), (), Draws(3, "question")).fields == drafts[3]
 
 
 PAIR_FORMS = [
@@ -226,22 +228,22 @@ PAIR_FORMS = [
 ]
 
 
-@pytest.mark.parametrize(("words", "properties", "said"), PAIR_FORMS)
-def test_the_better_of_two_is_told_as_it_was_asked_for(
-    words: str, properties: dict[str, Any] | None, said: str
-) -> None:
+@pytest.mark.parametrize(("words", "properties", "expected"), PAIR_FORMS)
+def test_the_winner_has_the_requested_label(words: str, properties: dict[str, Any] | None, expected: str) -> None:
     worse = with_mark("Lyon.", "17-b", quality=0.2)
 
     async def talk(post: Post) -> None:
         schema = {"type": "object", "properties": properties}
-        told = {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema}} if properties else None
+        response_format = (
+            {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema}} if properties else None
+        )
         fences = f"<candidate>\n{worse}\n</candidate>\n<baseline>\n{ANSWER}\n</baseline>"
-        assert (await post(prompt=f"{words}\n{fences}", response_format=told)).content == said
+        assert (await post(prompt=f"{words}\n{fences}", response_format=response_format)).content == expected
 
     serve(FakeJudge(), talk)
 
 
-def test_shares_of_replies_are_kept_and_can_be_foreseen() -> None:
+def test_shares_of_replies_hold_and_can_be_predicted() -> None:
     behaviour = Behaviour(sd=0.1, replies={"fenced": 0.3, "refusal-text": 0.1})
     prompts = [PROMPT.replace("17-a", f"{number}-a") for number in range(200)]
 
@@ -259,7 +261,7 @@ def test_shares_of_replies_are_kept_and_can_be_foreseen() -> None:
     serve(FakeJudge(behaviour, seed=7), talk)
 
 
-def test_a_limit_of_tokens_cuts_the_reply() -> None:
+def test_a_token_limit_cuts_the_reply() -> None:
     async def talk(post: Post) -> None:
         cut = await post("fake-judge/long?notes_tokens=100", max_tokens=50)
         assert cut.data["choices"][0]["finish_reason"] == "length"
@@ -271,7 +273,7 @@ def test_a_limit_of_tokens_cuts_the_reply() -> None:
     serve(FakeJudge(), talk)
 
 
-def test_usage_may_be_true_partly_cached_zero_or_missing() -> None:
+def test_usage_can_be_true_partly_cached_zero_or_missing() -> None:
     async def talk(post: Post) -> None:
         usages = [
             (await post(f"fake-judge/{name}")).data.get("usage")
@@ -289,8 +291,8 @@ def test_usage_may_be_true_partly_cached_zero_or_missing() -> None:
 
 def test_several_choices_differ_unless_the_temperature_is_0() -> None:
     async def talk(post: Post) -> None:
-        async def scores(**told: Any) -> list[float]:
-            choices = (await post("fake-judge/honest", n=5, **told)).data["choices"]
+        async def scores(**options: Any) -> list[float]:
+            choices = (await post("fake-judge/honest", n=5, **options)).data["choices"]
             return [json.loads(choice["message"]["content"])["quality_score"] for choice in choices]
 
         assert len(set(await scores())) == 1
@@ -303,7 +305,7 @@ def test_several_choices_differ_unless_the_temperature_is_0() -> None:
     serve(FakeJudge(), talk)
 
 
-def test_a_nondeterministic_judge_trusts_no_seed() -> None:
+def test_a_nondeterministic_judge_ignores_the_seed() -> None:
     async def talk(post: Post) -> None:
         async def scores(model: str) -> set[float]:
             return {json.loads((await post(model, seed=1)).content)["quality_score"] for _ in range(5)}
@@ -316,7 +318,7 @@ def test_a_nondeterministic_judge_trusts_no_seed() -> None:
     assert [decision.sighting for decision in judge.decisions] == [*range(5), *range(5)]
 
 
-def test_log_probabilities_show_the_judges_doubt() -> None:
+def test_log_probabilities_show_the_spread_of_a_score() -> None:
     async def talk(post: Post) -> None:
         answer = await post("fake-judge/honest?digits=1", logprobs=True, top_logprobs=20)
         tokens = answer.data["choices"][0]["logprobs"]["content"]
@@ -331,7 +333,7 @@ def test_log_probabilities_show_the_judges_doubt() -> None:
     serve(judge, talk)
 
 
-def test_a_score_may_be_split_over_tokens_and_its_alternatives_cut_off() -> None:
+def test_a_score_can_be_split_over_tokens_and_its_alternatives_cut() -> None:
     async def talk(post: Post) -> None:
         answer = await post("fake-judge/split-tokens", logprobs=True, top_logprobs=5)
         tokens = answer.data["choices"][0]["logprobs"]["content"]
@@ -345,7 +347,7 @@ def test_a_score_may_be_split_over_tokens_and_its_alternatives_cut_off() -> None
     serve(FakeJudge(), talk)
 
 
-def test_log_probabilities_show_the_odds_of_a_pair() -> None:
+def test_log_probabilities_of_a_pair() -> None:
     async def talk(post: Post) -> None:
         answer = await post(prompt=PAIR, logprobs=True, top_logprobs=2)
         tokens = answer.data["choices"][0]["logprobs"]["content"]
@@ -356,19 +358,19 @@ def test_log_probabilities_show_the_odds_of_a_pair() -> None:
     serve(FakeJudge(), talk)
 
 
-def test_drift_may_change_the_fingerprint_or_not() -> None:
+def test_drift_can_change_the_fingerprint() -> None:
     async def talk(post: Post) -> None:
         for fingerprint, changed in (("true", "fp_fake_1_changed"), ("false", "fp_fake_1")):
             answers = [(await post(f"fake-judge/drift?k=1&g=-0.2&fingerprint={fingerprint}")).data for _ in range(2)]
             assert [answer["system_fingerprint"] for answer in answers] == ["fp_fake_1", changed]
-            told = [json.loads(answer["choices"][0]["message"]["content"])["quality_score"] for answer in answers]
-            assert told == [0.73, 0.53]
+            scores = [json.loads(answer["choices"][0]["message"]["content"])["quality_score"] for answer in answers]
+            assert scores == [0.73, 0.53]
         assert (await post("fake-judge/wrong-model?model=gpt-0")).data["model"] == "gpt-0"
 
     serve(FakeJudge(), talk)
 
 
-def test_each_try_of_a_request_meets_its_own_fault() -> None:
+def test_each_attempt_of_a_request_has_its_own_fault() -> None:
     async def talk(post: Post) -> None:
         assert [(await post()).status for _ in range(4)] == [429, 503, 200, 200]
         assert [(await post(prompt=PAIR)).status for _ in range(3)] == [429, 503, 200]
@@ -381,7 +383,7 @@ def test_each_try_of_a_request_meets_its_own_fault() -> None:
     assert len(judge.decisions) == 3
 
 
-def test_shares_of_faults_can_be_foreseen() -> None:
+def test_shares_of_faults_can_be_predicted() -> None:
     behaviour = Behaviour(fault_rates={"503": 0.3, "429-bare": 0.2})
     prompts = [PROMPT.replace("17-a", f"{number}-a") for number in range(60)]
 
@@ -395,7 +397,7 @@ def test_shares_of_faults_can_be_foreseen() -> None:
     serve(FakeJudge(behaviour, seed=7), talk)
 
 
-def test_rate_limits_say_when_to_come_back_in_every_way() -> None:
+def test_every_form_of_retry_after() -> None:
     async def talk(post: Post) -> None:
         retry_after_headers = {}
         for name in ("429", "429-date", "429-bare", "429-absurd", "429-quota"):
@@ -412,7 +414,7 @@ def test_rate_limits_say_when_to_come_back_in_every_way() -> None:
     serve(FakeJudge(), talk)
 
 
-def test_errors_have_their_status_and_a_proxy_its_page() -> None:
+def test_errors_have_their_status_and_a_proxy_error_is_html() -> None:
     async def talk(post: Post) -> None:
         statuses = {name: (await post(f"fake-judge/{name}")).status for name in FAULTS if name[0].isdigit()}
         assert statuses == {name: int(name[:3]) for name in statuses}
@@ -424,7 +426,7 @@ def test_errors_have_their_status_and_a_proxy_its_page() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_broken_connections_break(stream: bool) -> None:
+def test_connection_faults(stream: bool) -> None:
     async def talk(post: Post) -> None:
         with pytest.raises(aiohttp.ClientConnectionError):
             await post("fake-judge/reset", stream=stream)
@@ -438,7 +440,7 @@ def test_broken_connections_break(stream: bool) -> None:
     assert list(judge.counts().outcomes) == ["reset", "close", "cut"]
 
 
-def test_slow_and_split_answers_arrive_whole() -> None:
+def test_slow_and_split_replies_are_complete() -> None:
     async def talk(post: Post) -> None:
         whole = await post("fake-judge/perfect", stream=True)
         for name in ("slow-start", "slow-stream", "split", "keep-alive"):
@@ -456,7 +458,7 @@ def _content(stream: str) -> str:
     return "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks)
 
 
-def test_a_stream_may_end_without_its_end_or_with_an_error() -> None:
+def test_a_stream_can_stop_without_its_end_or_with_an_error() -> None:
     async def talk(post: Post) -> None:
         assert (await post(stream=True)).text.endswith('"finish_reason": "stop"}]}\n\ndata: [DONE]\n\n')
         assert (await post("fake-judge/no-done", stream=True)).text.endswith('"finish_reason": "stop"}]}\n\n')
@@ -467,7 +469,7 @@ def test_a_stream_may_end_without_its_end_or_with_an_error() -> None:
     serve(FakeJudge(), talk)
 
 
-def test_nothing_is_left_when_it_stops_amid_faults() -> None:
+def test_it_stops_cleanly_during_faults() -> None:
     async def run() -> None:
         async with aiohttp.ClientSession() as session:
             async with FakeJudge() as judge:
@@ -492,7 +494,7 @@ async def _read(session: aiohttp.ClientSession, url: str, body: dict[str, Any]) 
         return await answer.read()
 
 
-def test_a_late_answer_was_given_all_the_same() -> None:
+def test_a_late_reply_counts_even_if_the_client_has_gone() -> None:
     async def talk(post: Post) -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(post("fake-judge/slow-start?delay_s=60&tries=1"), 0.2)
@@ -517,7 +519,7 @@ USES = {
 
 
 @pytest.mark.parametrize("name", USES)
-def test_a_capability_that_is_missing_is_refused_by_name(name: str) -> None:
+def test_an_unsupported_parameter_is_refused_by_name(name: str) -> None:
     async def talk(post: Post) -> None:
         model = f"fake-judge/unsupported?param={name}"
         refused = await post(model, **USES[name])
@@ -530,7 +532,7 @@ def test_a_capability_that_is_missing_is_refused_by_name(name: str) -> None:
     serve(FakeJudge(), talk)
 
 
-def test_behaviour_is_laid_over_by_path_then_model_then_rules() -> None:
+def test_path_then_model_then_rules_override_the_behaviour() -> None:
     judge = FakeJudge(
         Behaviour(offset=0.1),
         items={"17-a": Truth(quality=0.5)},
@@ -542,19 +544,19 @@ def test_behaviour_is_laid_over_by_path_then_model_then_rules() -> None:
     prompt = PROMPT.replace(" quality=0.73", "")
 
     async def talk(post: Post) -> None:
-        async def said(*told: str, **path: str) -> str:
-            return (await post(*told, **path)).content
+        async def reply_to(*arguments: str, **path: str) -> str:
+            return (await post(*arguments, **path)).content
 
-        assert json.loads(await said("judge", prompt))["quality_score"] == 0.6
-        fenced = await said("judge", prompt, path="/fenced/v1/chat/completions")
+        assert json.loads(await reply_to("judge", prompt))["quality_score"] == 0.6
+        fenced = await reply_to("judge", prompt, path="/fenced/v1/chat/completions")
         assert fenced.startswith("```")
         assert "0.6" in fenced
-        both = await said("fake-judge/perfect?offset=0.2", prompt, path="/fenced/v1/chat/completions")
+        both = await reply_to("fake-judge/perfect?offset=0.2", prompt, path="/fenced/v1/chat/completions")
         assert both.startswith("```")
         assert "0.7" in both
-        oslo = await said("fake-judge/perfect?offset=0.2", prompt.replace("Paris", "Oslo"))
+        oslo = await reply_to("fake-judge/perfect?offset=0.2", prompt.replace("Paris", "Oslo"))
         assert json.loads(oslo)["quality_score"] == 0.4
-        assert (await said("other-judge", prompt)).startswith("On the whole")
+        assert (await reply_to("other-judge", prompt)).startswith("On the whole")
 
     serve(judge, talk)
     assert judge.base_url("fenced") == f"{judge.url}/fenced/v1"
@@ -586,7 +588,7 @@ def test_malformed_requests_are_refused() -> None:
     serve(FakeJudge(), talk)
 
 
-def test_a_key_is_asked_for_as_each_provider_does() -> None:
+def test_the_api_key_is_checked_as_each_provider_does() -> None:
     gemini, anthropic = "/v1beta/models/judge:generateContent", "/v1/messages"
     contents = {"contents": [{"parts": [{"text": PROMPT}]}]}
     version = {"anthropic-version": "2023-06-01"}
@@ -604,7 +606,7 @@ def test_a_key_is_asked_for_as_each_provider_does() -> None:
     serve(FakeJudge(key="right"), talk)
 
 
-def test_it_can_be_asked_what_it_saw() -> None:
+def test_counts_and_decisions_can_be_requested() -> None:
     with FakeJudge(seed=7).in_thread() as judge:
         body = json.dumps({"model": "fake-judge/position?b=1", "messages": [{"role": "user", "content": PAIR}]})
         for _ in range(2):
@@ -654,7 +656,7 @@ def _get(url: str) -> Any:
         return json.load(answer)
 
 
-def test_a_script_says_it_all(tmp_path: Path) -> None:
+def test_a_script_configures_everything(tmp_path: Path) -> None:
     path = tmp_path / "judge.json"
     path.write_text(
         json.dumps(
@@ -683,7 +685,7 @@ def test_a_script_says_it_all(tmp_path: Path) -> None:
         ({"rules": [{"behaviour": "nonsense"}]}, "unknown behaviour 'nonsense'"),
     ],
 )
-def test_a_wrong_script_is_refused_with_its_name(tmp_path: Path, wrong: object, why: str) -> None:
+def test_a_wrong_script_is_refused_with_its_path(tmp_path: Path, wrong: object, why: str) -> None:
     path = tmp_path / "judge.json"
     path.write_text(json.dumps(wrong))
     with pytest.raises(ValueError, match=r"judge\.json: .*") as caught:
@@ -694,8 +696,17 @@ def test_a_wrong_script_is_refused_with_its_name(tmp_path: Path, wrong: object, 
 def test_it_runs_as_a_program(tmp_path: Path) -> None:
     items = tmp_path / "items.json"
     items.write_text('{"17-a": 0.9}')
-    told = ["--port", "0", "--seed", "7", "--behaviour", '{"accuracy": 1, "position_bias": 0.2}', "--items", str(items)]
-    command = [sys.executable, "-m", "gradeline.testing.fake_judge", *told]
+    arguments = [
+        "--port",
+        "0",
+        "--seed",
+        "7",
+        "--behaviour",
+        '{"accuracy": 1, "position_bias": 0.2}',
+        "--items",
+        str(items),
+    ]
+    command = [sys.executable, "-m", "gradeline.testing.fake_judge", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -704,13 +715,13 @@ def test_it_runs_as_a_program(tmp_path: Path) -> None:
                 "model": "judge",
                 "messages": [{"role": "user", "content": f"Judge it.\n{with_mark('Paris', '17-a')}"}],
             }
-            said = _post(f"{url}/v1/chat/completions", json.dumps(body))["choices"][0]["message"]["content"]
-            assert json.loads(said)["quality_score"] == 0.9
+            reply = _post(f"{url}/v1/chat/completions", json.dumps(body))["choices"][0]["message"]["content"]
+            assert json.loads(reply)["quality_score"] == 0.9
         finally:
             process.terminate()
 
 
-def test_the_program_says_what_is_wrong_with_a_behaviour() -> None:
+def test_the_program_reports_a_wrong_behaviour() -> None:
     command = [sys.executable, "-m", "gradeline.testing.fake_judge", "--behaviour", '{"acuracy": 1}']
     done = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""The providers' own clients read what the fake judge says."""
+"""The providers' own clients read the replies of the fake judge."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gradeline.testing.fake_judge import FakeJudge, with_mark
 
 
 def installed(name: str) -> Any:
-    """A client's module, or None. One of them has escapes that newer Pythons warn of when they compile them."""
+    """A client's module, or None. One of them has escapes that newer Python versions warn about."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -57,18 +57,18 @@ def openai_client(judge: FakeJudge) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def chat(openai_client: Any) -> Any:
-    def ask(name: str = "perfect", **told: Any) -> Any:
-        told = {"messages": MESSAGES, "temperature": 0, **told}
-        return openai_client.chat.completions.create(model=f"fake-judge/{name}", **told)
+    def ask(name: str = "perfect", **options: Any) -> Any:
+        options = {"messages": MESSAGES, "temperature": 0, **options}
+        return openai_client.chat.completions.create(model=f"fake-judge/{name}", **options)
 
     return ask
 
 
 @pytest.fixture(scope="module")
 def respond(openai_client: Any) -> Any:
-    def ask(name: str = "perfect", **told: Any) -> Any:
-        told = {"input": PROMPT, "instructions": "You judge.", "temperature": 0, **told}
-        return openai_client.responses.create(model=f"fake-judge/{name}", **told)
+    def ask(name: str = "perfect", **options: Any) -> Any:
+        options = {"input": PROMPT, "instructions": "You judge.", "temperature": 0, **options}
+        return openai_client.responses.create(model=f"fake-judge/{name}", **options)
 
     return ask
 
@@ -77,9 +77,9 @@ def respond(openai_client: Any) -> Any:
 def message(judge: FakeJudge) -> Iterator[Any]:
     with anthropic.Anthropic(api_key="key-of-the-test", base_url=judge.url, max_retries=0, timeout=10) as client:
 
-        def ask(name: str = "perfect", **told: Any) -> Any:
-            told = {"messages": MESSAGES[1:], "system": "You judge.", "max_tokens": 500, **told}
-            return client.messages.create(model=f"fake-judge/{name}", **told)
+        def ask(name: str = "perfect", **options: Any) -> Any:
+            options = {"messages": MESSAGES[1:], "system": "You judge.", "max_tokens": 500, **options}
+            return client.messages.create(model=f"fake-judge/{name}", **options)
 
         ask.client = client  # type: ignore[attr-defined]
         yield ask
@@ -93,8 +93,8 @@ def generate(judge: FakeJudge) -> Iterator[Any]:
     def ask(name: str = "perfect", *, stream: bool = False, **config: Any) -> Any:
         config = {"system_instruction": "You judge.", "temperature": 0, **config}
         method = client.models.generate_content_stream if stream else client.models.generate_content
-        told = types.GenerateContentConfig(**config)
-        answer = method(model=f"fake-judge/{name}", contents=PROMPT, config=told)
+        options = types.GenerateContentConfig(**config)
+        answer = method(model=f"fake-judge/{name}", contents=PROMPT, config=options)
         return list(answer) if stream else answer
 
     yield ask
@@ -132,8 +132,8 @@ class TestChatCompletions:
         assert all(chunk.usage is None for chunk in chunks[:-1])
 
     def test_a_tool_call(self, chat: Any) -> None:
-        told = {"tools": [function()], "tool_choice": {"type": "function", "function": {"name": "record"}}}
-        (choice,) = chat(**told).choices
+        options = {"tools": [function()], "tool_choice": {"type": "function", "function": {"name": "record"}}}
+        (choice,) = chat(**options).choices
         (call,) = choice.message.tool_calls
         assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
         assert (call.function.name, json.loads(call.function.arguments)) == ("record", ARGUMENTS)
@@ -160,14 +160,16 @@ class TestChatCompletions:
         shown = [(token.token, [(one.token, one.logprob) for one in token.top_logprobs]) for token in tokens]
         assert expected_score(shown) == pytest.approx(judge.decisions[-1].expected)
         chunks = list(chat("honest?digits=1", logprobs=True, top_logprobs=20, stream=True))
-        streamed = [token for chunk in chunks if (told := chunk.choices[0].logprobs) for token in told.content]
+        streamed = [token for chunk in chunks if (logprobs := chunk.choices[0].logprobs) for token in logprobs.content]
         assert streamed == tokens
 
-    def test_refusals_truncations_and_nothing_at_all(self, chat: Any) -> None:
-        told = {name: chat(name).choices for name in ("refusal", "content-filter", "truncated", "empty", "no-choices")}
-        assert told.pop("no-choices") == []
+    def test_refusals_truncations_and_empty_replies(self, chat: Any) -> None:
+        replies = {
+            name: chat(name).choices for name in ("refusal", "content-filter", "truncated", "empty", "no-choices")
+        }
+        assert replies.pop("no-choices") == []
         assert {
-            name: (one.message.refusal, one.message.content, one.finish_reason) for name, (one,) in told.items()
+            name: (one.message.refusal, one.message.content, one.finish_reason) for name, (one,) in replies.items()
         } == {
             "refusal": (REFUSAL, None, "stop"),
             "content-filter": (None, None, "content_filter"),
@@ -203,7 +205,7 @@ class TestChatCompletions:
             chat("unsupported?param=seed", seed=1)
         assert (refused.value.param, refused.value.code) == ("seed", "unsupported_parameter")
 
-    def test_errors_on_the_way(self, chat: Any) -> None:
+    def test_connection_errors(self, chat: Any) -> None:
         for name in ("reset", "close", "cut"):
             with pytest.raises(openai.APIConnectionError):
                 chat(name)
@@ -268,10 +270,10 @@ class TestResponses:
         assert events[-1].response.output_text == SAID
 
     def test_a_tool_call(self, respond: Any) -> None:
-        told = {"tools": [self.TOOL], "tool_choice": {"type": "function", "name": "record"}}
-        (call,) = respond(**told).output
+        options = {"tools": [self.TOOL], "tool_choice": {"type": "function", "name": "record"}}
+        (call,) = respond(**options).output
         assert (call.type, call.name, json.loads(call.arguments)) == ("function_call", "record", ARGUMENTS)
-        events = list(respond(**told, stream=True))
+        events = list(respond(**options, stream=True))
         deltas = [event.delta for event in events if event.type == "response.function_call_arguments.delta"]
         assert json.loads("".join(deltas)) == ARGUMENTS
         assert events[-1].response.output[0].arguments == call.arguments
@@ -320,19 +322,19 @@ class TestMessages:
         assert (usage.input_tokens, usage.cache_read_input_tokens, usage.output_tokens) == (29, 28, 30)
 
     def test_a_stream(self, message: Any) -> None:
-        told = {"max_tokens": 500, "messages": MESSAGES[1:]}
-        with message.client.messages.stream(model="fake-judge/split", **told) as stream:
+        options = {"max_tokens": 500, "messages": MESSAGES[1:]}
+        with message.client.messages.stream(model="fake-judge/split", **options) as stream:
             assert "".join(stream.text_stream) == SAID
             whole = stream.get_final_message()
         assert (whole.stop_reason, whole.usage.output_tokens) == ("end_turn", 30)
 
     def test_a_tool_call(self, message: Any) -> None:
-        told = {"tools": [self.TOOL], "tool_choice": {"type": "tool", "name": "record"}}
-        answer = message(**told)
+        options = {"tools": [self.TOOL], "tool_choice": {"type": "tool", "name": "record"}}
+        answer = message(**options)
         assert [(block.name, block.input) for block in answer.content] == [("record", ARGUMENTS)]
         assert answer.stop_reason == "tool_use"
         with message.client.messages.stream(
-            model="fake-judge/perfect", max_tokens=500, messages=MESSAGES[1:], **told
+            model="fake-judge/perfect", max_tokens=500, messages=MESSAGES[1:], **options
         ) as stream:
             whole = stream.get_final_message()
         assert [(block.name, block.input) for block in whole.content] == [("record", ARGUMENTS)]
@@ -341,11 +343,11 @@ class TestMessages:
         answer = message(output_config={"format": {"type": "json_schema", "schema": SCHEMA}})
         assert json.loads(answer.content[0].text) == ARGUMENTS
 
-    def test_refusals_truncations_and_nothing_at_all(self, message: Any) -> None:
-        told = {
+    def test_refusals_truncations_and_empty_replies(self, message: Any) -> None:
+        replies = {
             name: message(name) for name in ("refusal", "content-filter", "truncated", "no-choices", "truncated-whole")
         }
-        assert {name: (one.stop_reason, len(one.content)) for name, one in told.items()} == {
+        assert {name: (one.stop_reason, len(one.content)) for name, one in replies.items()} == {
             "refusal": ("refusal", 0),
             "content-filter": ("refusal", 0),
             "truncated": ("max_tokens", 1),
@@ -364,10 +366,10 @@ class TestMessages:
             "500": (anthropic.InternalServerError, "api_error"),
             "529": (anthropic.InternalServerError, "overloaded_error"),
         }
-        for name, (kind, told) in kinds.items():
+        for name, (kind, expected) in kinds.items():
             with pytest.raises(kind) as caught:
                 message(name)
-            assert caught.value.body["error"]["type"] == told
+            assert caught.value.body["error"]["type"] == expected
             details = caught.value.body["error"].get("details")
             assert (details == {"error_code": "enforced_spend_limit_reached"}) == (name == "429-quota")
         with pytest.raises(anthropic.BadRequestError, match="seed: Extra inputs are not permitted"):
@@ -415,12 +417,12 @@ class TestGenerateContent:
 
     def test_log_probabilities(self, generate: Any, judge: FakeJudge) -> None:
         answer = generate("honest,digits=1", response_logprobs=True, logprobs=20)
-        told = answer.candidates[0].logprobs_result
-        assert "".join(one.token for one in told.chosen_candidates) == answer.text
-        shown = [("", [(one.token, one.log_probability) for one in top.candidates]) for top in told.top_candidates]
+        logprobs = answer.candidates[0].logprobs_result
+        assert "".join(one.token for one in logprobs.chosen_candidates) == answer.text
+        shown = [("", [(one.token, one.log_probability) for one in top.candidates]) for top in logprobs.top_candidates]
         assert expected_score(shown) == pytest.approx(judge.decisions[-1].expected)
 
-    def test_refusals_truncations_and_nothing_at_all(self, generate: Any) -> None:
+    def test_refusals_truncations_and_empty_replies(self, generate: Any) -> None:
         refused = generate("refusal")
         assert (refused.candidates, refused.prompt_feedback.block_reason.name) == (None, "PROHIBITED_CONTENT")
         (filtered,) = generate("content-filter").candidates
@@ -437,10 +439,10 @@ class TestGenerateContent:
             "500": (500, "INTERNAL"),
             "503": (503, "UNAVAILABLE"),
         }
-        for name, told in statuses.items():
+        for name, expected in statuses.items():
             with pytest.raises(genai_errors.APIError) as caught:
                 generate(name)
-            assert (caught.value.code, caught.value.status) == told
+            assert (caught.value.code, caught.value.status) == expected
         with pytest.raises(genai_errors.APIError) as limited:
             generate("429,retry_after_s=3")
         assert limited.value.details["error"]["details"][0]["retryDelay"] == "3s"

@@ -11,7 +11,7 @@ from gradeline.testing.fault_server import FAULTS, FaultServer
 
 
 async def raw(server: FaultServer, path: str, size: int = 4096) -> bytes:
-    """The first bytes of an answer, as they come."""
+    """The first bytes of a response."""
     port = int(server.url.rpartition(":")[2])
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
@@ -22,7 +22,7 @@ async def raw(server: FaultServer, path: str, size: int = 4096) -> bytes:
         await asyncio.gather(writer.wait_closed(), return_exceptions=True)
 
 
-def test_it_counts_and_keeps_what_it_received() -> None:
+def test_it_counts_and_records_requests() -> None:
     async def run() -> None:
         async with FaultServer() as server:
             await raw(server, "/ok?a=1")
@@ -36,7 +36,7 @@ def test_it_counts_and_keeps_what_it_received() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(FAULTS) - {"hang", "reset"}))
-def test_every_fault_says_something(name: str) -> None:
+def test_every_fault_sends_something(name: str) -> None:
     async def run() -> None:
         rest = {"status": "/500", "redirect-chain": "/1", "encoded": "/gzip", "retry-after": "/date"}
         async with FaultServer() as server:
@@ -55,7 +55,7 @@ def test_a_reset_is_a_reset() -> None:
     asyncio.run(run())
 
 
-def test_an_unknown_fault_names_the_known_ones() -> None:
+def test_an_unknown_fault_gets_a_list_of_the_known_ones() -> None:
     async def run() -> None:
         async with FaultServer() as server:
             answer = await raw(server, "/nonsense")
@@ -65,7 +65,7 @@ def test_an_unknown_fault_names_the_known_ones() -> None:
     asyncio.run(run())
 
 
-def test_nothing_is_left_when_it_stops_amid_faults() -> None:
+def test_it_stops_cleanly_during_faults() -> None:
     async def run() -> None:
         async with FaultServer() as server:
             calls = [asyncio.create_task(raw(server, path)) for path in ("/hang", "/slow?ms=60000")]

@@ -19,7 +19,7 @@ def test_it_is_an_llm_adapter_with_a_name() -> None:
     assert gradeline.testing.__all__ == ["ScriptedAdapter"]
 
 
-def test_replies_come_one_after_the_other_and_calls_are_kept() -> None:
+def test_replies_come_in_order_and_calls_are_recorded() -> None:
     whole = LLMResponse("two", model="x", finish_reason="length")
     adapter = ScriptedAdapter(["one", whole])
     assert adapter.complete("a", CONFIG) == LLMResponse("one", model="m", finish_reason="stop")
@@ -38,12 +38,12 @@ def test_a_call_after_the_last_reply_is_a_config_error() -> None:
         adapter.complete("b", CONFIG)
 
 
-def test_one_text_is_the_reply_to_everything() -> None:
+def test_one_string_is_the_reply_to_every_call() -> None:
     adapter = ScriptedAdapter("same")
     assert [adapter.complete(prompt, CONFIG).content for prompt in "ab"] == ["same", "same"]
 
 
-def test_a_mapping_is_asked_by_the_prompt_and_a_function_by_prompt_and_config() -> None:
+def test_a_mapping_replies_by_prompt_and_a_function_by_prompt_and_config() -> None:
     known = ScriptedAdapter({"a": "A"})
     assert known.complete("a", CONFIG).content == "A"
     with pytest.raises(ConfigError, match=r"^scripted: has no reply to 'b'$"):
@@ -59,7 +59,7 @@ def test_an_error_is_raised() -> None:
     assert adapter.complete("a", CONFIG).content == "yes"
 
 
-def test_a_budget_is_kept() -> None:
+def test_the_budget_is_charged() -> None:
     adapter = ScriptedAdapter(["one", LLMResponse("two", usage=Usage(1, 1, None, 0.25)), "three"])
     budget = BudgetTracker(calls=2, cost=1)
     config = RunConfig(model="m", max_tokens=9, budget=budget)

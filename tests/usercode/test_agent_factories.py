@@ -18,7 +18,7 @@ from gradeline.usercode.protocol import Job, Task, TaskResult
 CLIENT = """
 class AsyncLetta:
     def __init__(self, *, base_url, {key}=None, timeout=None):
-        self.told = f"{{base_url}} {{{key}}} {{timeout:g}}"
+        self.arguments = f"{{base_url}} {{{key}}} {{timeout:g}}"
 """
 ACCESS = {"base_url": "http://letta", "api_key": "k", "project_id": "p", "timeout": 5.0}
 
@@ -32,7 +32,7 @@ def install_client(home: Path, monkeypatch: pytest.MonkeyPatch, key: str = "api_
 
 
 def in_worker(home: Path, code: str) -> TaskResult:
-    """What becomes of the factory ``made`` in a worker."""
+    """The result of the factory ``made`` in a worker."""
     (home / "f.py").write_text(f"from letta_evals import agent_factory\n\n{code}")
 
     async def run() -> TaskResult:
@@ -46,7 +46,7 @@ def in_worker(home: Path, code: str) -> TaskResult:
 
 
 @pytest.mark.parametrize("key", ["api_key", "token"])
-def test_a_factory_is_given_a_client_and_a_sample_that_it_may_change(
+def test_a_factory_gets_a_client_and_a_mutable_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
     install_client(tmp_path, monkeypatch, key)
@@ -54,7 +54,7 @@ def test_a_factory_is_given_a_client_and_a_sample_that_it_may_change(
 @agent_factory
 async def made(client, sample):
     print("hello")
-    sample.input = [sample.input, client.told]
+    sample.input = [sample.input, client.arguments]
     sample.extra_vars["b"] = 2
     return "agent-7"
 """
@@ -77,7 +77,7 @@ async def made(client, sample):
         ("sample.extra_vars = {'x': object()}; return 'a'", "left an invalid sample"),
     ],
 )
-def test_what_is_no_agent_is_a_bad_reply(
+def test_an_invalid_agent_is_a_bad_reply(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, reason: str
 ) -> None:
     install_client(tmp_path, monkeypatch)
@@ -87,7 +87,7 @@ def test_what_is_no_agent_is_a_bad_reply(
     assert reason in result.error.message
 
 
-def test_a_class_makes_agents_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_can_create_agents(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradeline.usercode.agent_factories.letta_client", lambda **_: None)
 
     class Maker:
@@ -99,13 +99,13 @@ def test_a_class_makes_agents_too(monkeypatch: pytest.MonkeyPatch) -> None:
             return f"agent-{sample.id}"
 
     for factory in (Maker, Callable):
-        told = asyncio.run(create_agent(factory, Sample(id=1, input="x"), ACCESS, "f.py:x"))
-        assert json.loads(told) == {"agent_id": "agent-1", "input": "x", "extra_vars": {}}
+        created = asyncio.run(create_agent(factory, Sample(id=1, input="x"), ACCESS, "f.py:x"))
+        assert json.loads(created) == {"agent_id": "agent-1", "input": "x", "extra_vars": {}}
     with pytest.raises(BadReplyError):
         asyncio.run(create_agent(lambda *_: None, Sample(id=1, input="x"), ACCESS, "f.py:x"))
 
 
-def test_the_stand_in_is_no_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stand_in_is_not_a_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compat.install()
     try:
         assert not is_client_installed()
@@ -119,7 +119,7 @@ def test_a_setup_function_gets_the_client_too(tmp_path: Path, monkeypatch: pytes
     install_client(tmp_path, monkeypatch)
     (tmp_path / "s.py").write_text(
         "from letta_evals import suite_setup\n\n@suite_setup\nasync def prepare(client, model_handle):\n"
-        "    print(client and client.told, model_handle)\n"
+        "    print(client and client.arguments, model_handle)\n"
     )
 
     async def run(**suite: Any) -> str | None:
@@ -131,7 +131,7 @@ def test_a_setup_function_gets_the_client_too(tmp_path: Path, monkeypatch: pytes
     assert asyncio.run(run()) == "None m\n"
 
 
-def test_a_setup_function_that_wants_a_client_is_told_what_to_install(tmp_path: Path) -> None:
+def test_a_setup_function_that_needs_a_client_gets_the_install_command(tmp_path: Path) -> None:
     if is_client_installed():
         pytest.skip("letta-client is installed")
     (tmp_path / "s.py").write_text("async def prepare(client):\n    pass\n")
@@ -145,7 +145,7 @@ def test_a_setup_function_that_wants_a_client_is_told_what_to_install(tmp_path: 
         asyncio.run(run())
 
 
-def test_a_client_that_passes_its_arguments_on_to_its_base_gets_the_server_too(
+def test_a_client_that_passes_its_arguments_to_its_base_class_gets_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As releases before 1.0 have it: their own signature names nothing."""
@@ -153,13 +153,13 @@ def test_a_client_that_passes_its_arguments_on_to_its_base_gets_the_server_too(
     old = """
 class Base:
     def __init__(self, *, base_url=None, project=None, token=None, timeout=None):
-        self.told = f"{base_url} {project} {token} {timeout:g}"
+        self.arguments = f"{base_url} {project} {token} {timeout:g}"
 
 class AsyncLetta(Base):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
 """
     (tmp_path / "site" / "letta_client" / "__init__.py").write_text(old)
-    code = "@agent_factory\nasync def made(client, sample):\n    return client.told\n"
+    code = "@agent_factory\nasync def made(client, sample):\n    return client.arguments\n"
     result = in_worker(tmp_path, code)
     assert json.loads(result.text or "")["agent_id"] == "http://letta p k 5"

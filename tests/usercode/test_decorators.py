@@ -1,4 +1,4 @@
-"""Marks: what the decorators accept, what they refuse, and that they do nothing else."""
+"""The decorators: what they accept, what they refuse, and that they only mark."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TestMarking:
         ("decorate", "name"),
         [(grader, "mine"), (grader(), "mine"), (grader(name="x"), "x"), (grader(name=None), "mine")],
     )
-    def test_the_very_same_function_comes_back_marked(self, decorate: Any, name: str) -> None:
+    def test_the_decorator_returns_the_same_function(self, decorate: Any, name: str) -> None:
         def mine(sample: Sample, submission: str) -> GradeResult:
             return GradeResult(1.0)
 
@@ -72,7 +72,7 @@ class TestMarking:
             (grader, "def f(sample, submission, /): ..."),
         ],
     )
-    def test_each_role_has_its_forms(self, decorator: Any, source: str) -> None:
+    def test_each_role_has_its_signatures(self, decorator: Any, source: str) -> None:
         assert mark_of(decorator(execute(source)["f"])) == Mark(decorator.role, "f")
 
     @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ class TestMarking:
             "from gradeline import GradeResult as R\ndef f(sample, submission) -> R: ...",
         ],
     )
-    def test_a_return_annotation_may_be_written_in_any_way(self, source: str) -> None:
+    def test_every_form_of_the_return_annotation_is_accepted(self, source: str) -> None:
         assert mark_of(grader(execute(source)["f"])) == Mark("grader", "f")
 
     def test_importing_the_decorators_imports_nothing_heavy(self) -> None:
@@ -134,15 +134,13 @@ class TestRefusals:
             (suite_setup, "def f(a, b): ...", "write `def f(client, model_handle)`"),
         ],
     )
-    def test_the_message_quotes_the_signature_and_says_what_to_write(
-        self, decorator: Any, source: str, message: str
-    ) -> None:
+    def test_the_message_has_the_signature_and_the_remedy(self, decorator: Any, source: str, message: str) -> None:
         with pytest.raises(TypeError) as caught:
             decorator(execute(source)["f"])
         assert str(caught.value).startswith(f"executed.py:1: @{decorator.role} cannot mark f(")
         assert message in str(caught.value)
 
-    def test_the_place_is_that_of_the_def_below_its_decorators(self, tmp_path: Path) -> None:
+    def test_the_location_is_the_def_line_below_the_decorators(self, tmp_path: Path) -> None:
         file = tmp_path / "mine.py"
         file.write_text(
             "from gradeline.usercode.decorators import grader\n\n@grader(\n    name='x',\n)\nasync def f(a): ...\n"
@@ -156,23 +154,23 @@ class TestRefusals:
         with pytest.raises(TypeError, match="@grader marks functions, got"):
             grader(value)
 
-    def test_a_name_without_its_keyword_is_explained(self) -> None:
+    def test_a_name_without_its_keyword_gets_a_hint(self) -> None:
         decorate: Any = grader
         with pytest.raises(TypeError, match=r'write @grader\(name="strict"\)'):
             decorate("strict")
 
     @pytest.mark.parametrize("name", ["", " ", "a:b", 3])
-    def test_a_name_that_no_suite_could_write_is_refused(self, name: Any) -> None:
+    def test_an_invalid_name_is_refused(self, name: Any) -> None:
         with pytest.raises(TypeError, match="a name is a non-empty string"):
             grader(name=name)
 
 
 class TestMarkOf:
-    def test_what_has_no_mark_has_none(self) -> None:
+    def test_an_unmarked_value_has_no_mark(self) -> None:
         for value in (None, 3, print, int, lambda: None, mock.call, mock.MagicMock(), grader):
             assert mark_of(value) is None
 
-    def test_a_mark_shows_through_wrappers(self) -> None:
+    def test_the_mark_is_found_through_wrappers(self) -> None:
         @functools.lru_cache
         @grader(name="cached")
         def mine(sample: Sample, submission: str) -> GradeResult:
@@ -182,13 +180,13 @@ class TestMarkOf:
         assert definition_location(mine.__wrapped__).file == __file__
 
     @pytest.mark.parametrize("role", ["grader", "extractor", "agent_factory", "suite_setup", "reward_composer"])
-    def test_marks_of_letta_count(self, role: str) -> None:
+    def test_marks_of_letta_are_read(self, role: str) -> None:
         def mine() -> None: ...
 
         setattr(mine, f"_is_{role}", True)
         assert mark_of(mine) == Mark(role, "mine")
 
-    def test_a_name_given_to_letta_is_in_its_registry(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_name_of_a_letta_mark_is_in_its_registry(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def mine() -> None: ...
 
         vars(mine)["_is_grader"] = True

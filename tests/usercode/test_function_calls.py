@@ -1,4 +1,4 @@
-"""Which values the parameters of a target's function get."""
+"""The values of the parameters of a target's function."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def called(function: Callable[..., Any]) -> Any:
         (str.lower, "input"),
     ],
 )
-def test_names_get_what_they_name_and_the_first_other_one_the_text(function: Callable[..., Any], got: Any) -> None:
+def test_parameters_get_what_they_name_and_the_first_other_one_the_text(function: Callable[..., Any], got: Any) -> None:
     assert called(function) == got
 
 
-def test_methods_and_objects_are_called_alike() -> None:
+def test_methods_and_callable_objects_work() -> None:
     class Agent:
         __hash__ = None  # type: ignore[assignment]
 

@@ -1,4 +1,4 @@
-"""The loader: how functions are found, what is said when they are not, and what a fingerprint covers."""
+"""The loader: how functions are found, the faults where they are not, and what a fingerprint covers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Write = Callable[..., Path]
 
 @pytest.fixture(autouse=True)
 def own_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Loading changes the process for good, which is a worker's own; tests share theirs."""
+    """Undo the changes that loading makes to the process, which tests share."""
     path, modules = list(sys.path), dict(sys.modules)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     yield
@@ -108,13 +108,13 @@ class TestDiscovery:
         code = loaded(tmp_path, "first", "second", setup="setup:prepare")
         assert [entry.name for entry in code.manifest.entries] == ["prepare", "first", "second"]
 
-    def test_a_setup_may_bring_graders_from_outside_the_folder(self, tmp_path: Path, write: Write) -> None:
+    def test_a_setup_script_can_import_graders_from_outside_the_folder(self, tmp_path: Path, write: Write) -> None:
         write("lib/house_graders.py", graders("strict"))
         write("suite/setup.py", "import house_graders\ndef prepare(): ...\n")
         sys.path.append(str(tmp_path / "lib"))
         assert score(loaded(tmp_path / "suite", "strict", setup="setup.py:prepare"), "strict") == 1.0
 
-    def test_an_entry_says_where_and_how(self, tmp_path: Path, write: Write) -> None:
+    def test_an_entry_has_the_location_and_signature(self, tmp_path: Path, write: Write) -> None:
         file = write(
             "mine.py", HEAD + "\n@grader(\n  name='x'\n)\nasync def f(sample, submission):\n  return GradeResult(0.5)"
         )
@@ -124,7 +124,7 @@ class TestDiscovery:
         assert (entry.file, entry.line, entry.is_async) == (str(file), 7, True)
         assert asyncio.run(code.function("grader", "x")(SAMPLE, "")) == GradeResult(0.5)
 
-    def test_a_path_takes_the_functions_name_or_the_one_its_mark_gives(self, tmp_path: Path, write: Write) -> None:
+    def test_a_path_takes_the_name_of_the_function_or_of_its_mark(self, tmp_path: Path, write: Write) -> None:
         write("mine.py", HEAD + "@grader(name='x')\ndef f(sample, submission): ...")
         first, second = loaded(tmp_path, "mine.py:x", "mine.py:f").manifest.entries
         assert (first.name, first.fingerprint) == (second.name, second.fingerprint)
@@ -190,27 +190,25 @@ class TestExecution:
             id(sys.modules["mine"].f)
         }
 
-    def test_a_file_that_fails_is_not_tried_again(self, tmp_path: Path, write: Write) -> None:
+    def test_a_file_that_fails_is_not_loaded_again(self, tmp_path: Path, write: Write) -> None:
         write("mine.py", self.COUNT + "1 / 0")
         assert len(loaded(tmp_path, "mine.py:f", "mine:f", "f").manifest.faults) >= 3
         assert vars(sys)["counted"] == 1
 
     @pytest.mark.parametrize("name", ["json.py", "my-graders.py", "gradeline.py", "sub folder/x.py"])
-    def test_a_file_that_import_would_not_give_is_loaded_all_the_same(
-        self, tmp_path: Path, write: Write, name: str
-    ) -> None:
+    def test_a_file_that_import_would_not_find_is_loaded(self, tmp_path: Path, write: Write, name: str) -> None:
         write(name, graders("f"))
         before = sys.modules["json"]
         assert score(loaded(tmp_path, f"{name}:f"), f"{name}:f") == 1.0
         assert sys.modules["json"] is before
 
-    def test_a_file_of_a_package_keeps_its_relative_imports(self, tmp_path: Path, write: Write) -> None:
+    def test_relative_imports_of_a_package_file_work(self, tmp_path: Path, write: Write) -> None:
         write("pkg/__init__.py")
         write("pkg/values.py", "SCORE = 0.25")
         write("pkg/mine.py", "from .values import SCORE\n" + graders("f", score="SCORE"))
         assert score(loaded(tmp_path, "pkg/mine.py:f", "pkg.mine:f"), "pkg/mine.py:f") == 0.25
 
-    def test_files_outside_the_folder_may_be_named(self, tmp_path: Path, write: Write) -> None:
+    def test_files_outside_the_folder_can_be_named(self, tmp_path: Path, write: Write) -> None:
         write("shared/mine.py", graders("f"))
         write("suite/mine.py", graders("f", score=0.5))
         code = loaded(tmp_path / "suite", "../shared/mine.py:f", f"{tmp_path}/shared/mine.py:f", "f")
@@ -224,7 +222,7 @@ class TestExecution:
         assert sys.path[0] == str(tmp_path)
         assert sys.path.count(str(tmp_path)) == 1
 
-    def test_objects_that_raise_when_looked_at_are_not_looked_at(self, tmp_path: Path, write: Write) -> None:
+    def test_objects_that_raise_on_attribute_access_are_ignored(self, tmp_path: Path, write: Write) -> None:
         proxy = "class Proxy:\n  def __getattribute__(self, name): raise SystemExit\n  def __call__(self): ...\n"
         write("mine.py", proxy + "proxy = Proxy()\n" + graders("f"))
         write("setup.py", "from mine import *\ndef prepare(): ...\n")
@@ -247,7 +245,7 @@ class TestExecution:
 
 
 class TestFaults:
-    def test_a_broken_file_that_is_not_needed_is_no_fault(self, tmp_path: Path, write: Write) -> None:
+    def test_a_broken_file_that_is_not_needed_is_not_a_fault(self, tmp_path: Path, write: Write) -> None:
         write("broken.py", "def (")
         write("exits.py", "import sys; sys.exit(3)")
         write("mine.py", graders("f"))
@@ -289,14 +287,14 @@ class TestFaults:
             ("duckdb", "pip install 'gradeline[export]'"),
         ],
     )
-    def test_what_to_install_for_a_missing_package(
+    def test_the_fault_of_a_missing_package_has_the_install_command(
         self, tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch, module: str, command: str
     ) -> None:
         monkeypatch.setitem(sys.modules, module.partition(".")[0], None)
         write("mine.py", f"import {module}\n")
         assert f"; run: {command}, or remove the import" in fault(tmp_path, "mine.py:f").message
 
-    def test_a_name_that_the_installed_letta_client_does_not_have_is_said_with_the_release_that_has_it(
+    def test_a_name_missing_from_the_installed_letta_client_is_reported_with_the_release_that_has_it(
         self, tmp_path: Path, write: Write
     ) -> None:
         write("letta_client.py", "class AsyncLetta: ...\n")
@@ -311,7 +309,7 @@ class TestFaults:
         assert (found.file, found.line) == (str(file), 1)
         assert found.message == "ZeroDivisionError: division by zero (raised at helper.py:3)"
 
-    def test_where_no_failed_file_mentions_the_name_all_are_told(self, tmp_path: Path, write: Write) -> None:
+    def test_all_failed_files_are_reported_if_none_mentions_the_name(self, tmp_path: Path, write: Write) -> None:
         write("broken.py", "1 / 0")
         write("mine.py", graders("my_grader", "other"))
         first, second = loaded(tmp_path, "my_gradr").manifest.faults
@@ -321,32 +319,34 @@ class TestFaults:
         )
         assert (second.file, second.line) == (str(tmp_path / "broken.py"), 1)
 
-    def test_an_empty_folder_says_what_is_missing(self, tmp_path: Path) -> None:
+    def test_an_empty_folder_is_reported(self, tmp_path: Path) -> None:
         assert fault(tmp_path, "f").message == (
             f"no grader named 'f' in a .py file of {tmp_path}; no function there is marked @grader"
         )
 
     @pytest.mark.parametrize("reference", ["my_grader", "mine.py:my_grader"])
-    def test_a_missing_mark_is_named_at_its_def(self, tmp_path: Path, write: Write, reference: str) -> None:
+    def test_a_missing_decorator_is_reported_at_the_def(self, tmp_path: Path, write: Write, reference: str) -> None:
         file = write("mine.py", "\n\ndef my_grader(sample, submission): ...")
         assert fault(tmp_path, reference) == LoadFault(
             reference, str(file), 3, "'my_grader' is not marked; add @grader above def my_grader", "grader"
         )
 
     @pytest.mark.parametrize("reference", ["f", "mine.py:f"])
-    def test_a_mark_lost_to_another_decorator_is_explained(self, tmp_path: Path, write: Write, reference: str) -> None:
+    def test_a_mark_hidden_by_another_decorator_is_explained(
+        self, tmp_path: Path, write: Write, reference: str
+    ) -> None:
         source = "def timed(f): return lambda *a: f(*a)\n@timed\n@grader\ndef f(sample, submission): ...\n"
         file = write("mine.py", HEAD + source)
         message = "'f' lost its mark to a decorator above @grader; give that functools.wraps"
         assert fault(tmp_path, reference) == LoadFault(reference, str(file), 6, message, "grader")
 
     @pytest.mark.parametrize("reference", ["f", "mine.py:f"])
-    def test_another_role_is_named(self, tmp_path: Path, write: Write, reference: str) -> None:
+    def test_a_function_of_another_role_is_reported(self, tmp_path: Path, write: Write, reference: str) -> None:
         file = write("mine.py", HEAD + "@extractor\ndef f(trajectory, config): ...\n")
         message = "'f' is marked @extractor, not @grader; name a function marked @grader"
         assert fault(tmp_path, reference) == LoadFault(reference, str(file), 4, message, "grader")
 
-    def test_two_functions_of_one_name_are_both_placed(self, tmp_path: Path, write: Write) -> None:
+    def test_two_functions_with_one_name_are_reported_with_both_locations(self, tmp_path: Path, write: Write) -> None:
         file = write("a.py", graders("f"))
         write("b.py", HEAD + "@grader(name='f')\ndef other(sample, submission): ...\n")
         message = "2 functions are marked as grader 'f': a.py:5 and b.py:4; rename one"
@@ -354,7 +354,7 @@ class TestFaults:
         assert loaded(tmp_path, "a.py:f", "b.py:other").manifest.faults == ()
 
     @pytest.mark.parametrize("reference", ["f", "a.py:f"])
-    def test_a_def_that_replaces_another_of_its_name_is_refused(
+    def test_a_def_that_replaces_one_of_the_same_name_is_refused(
         self, tmp_path: Path, write: Write, reference: str
     ) -> None:
         write("a.py", graders("f", "f"))
@@ -381,7 +381,7 @@ class TestFaults:
     def test_a_loaded_function_with_a_name_that_the_suite_uses_for_a_built_in_is_refused(
         self, tmp_path: Path, write: Write, file: str, setup: str | None, reference: str
     ) -> None:
-        """Also where no text tells, as here: the name is computed."""
+        """Also where the source text does not show it: here the name is computed."""
         path = write(file, graders("other") + "@grader(name='con' + 'tains')\ndef contains(sample, submission): ...\n")
         write("setup.py", "import mine\ndef prepare(): ...\n")
         reserved = (
@@ -395,14 +395,14 @@ class TestFaults:
         )
         assert found == (LoadFault("contains", str(path), 8, message, "grader"),)
 
-    def test_an_imported_built_in_is_no_function_of_the_suite(self, tmp_path: Path, write: Write) -> None:
+    def test_an_imported_built_in_is_not_a_function_of_the_suite(self, tmp_path: Path, write: Write) -> None:
         compat.install()
         write("mine.py", graders("f") + "from letta_evals.extractors import last_assistant\n")
         reserved = (ReservedName("extractor", "last_assistant", "built-in extractor"),)
         assert loaded(tmp_path, "mine.py:f", reserved=reserved).manifest.faults == ()
         compat.uninstall()
 
-    def test_what_is_no_function_is_said(self, tmp_path: Path, write: Write) -> None:
+    def test_a_value_that_is_not_a_function_is_reported(self, tmp_path: Path, write: Write) -> None:
         file = write("mine.py", "f = {}")
         message = "'f' is of type dict, not a function; name a def"
         assert fault(tmp_path, "mine.py:f") == LoadFault("mine.py:f", str(file), None, message, "grader")
@@ -415,16 +415,19 @@ class TestFaults:
             ("custom_evaluator:f", "no module named 'custom_evaluator'; did you mean 'custom_evaluators'?"),
             ("no_such.deep:f", "no module named 'no_such'; install it or put it into {folder}"),
             (":f", "':f' does not name a function; write file.py:function or module:function"),
-            ("custom_evaluators:", "'custom_evaluators:' does not name a function; write file.py:function or module:function"),
+            (
+                "custom_evaluators:",
+                "'custom_evaluators:' does not name a function; write file.py:function or module:function",
+            ),
         ],
     )
-    def test_a_path_to_nothing_offers_the_closest(
+    def test_a_wrong_path_suggests_the_closest(
         self, tmp_path: Path, write: Write, reference: str, message: str
     ) -> None:
         write("custom_evaluators.py", graders("f"))
         assert fault(tmp_path, reference) == LoadFault(reference, None, None, message.format(folder=tmp_path), "grader")
 
-    def test_a_name_that_a_file_lacks_offers_those_it_has(self, tmp_path: Path, write: Write) -> None:
+    def test_a_name_that_is_not_in_the_file_suggests_those_that_are(self, tmp_path: Path, write: Write) -> None:
         file = write("mine.py", graders("my_grader"))
         message = "no grader named 'my_gradr' in mine.py; did you mean 'my_grader'? found: my_grader"
         assert fault(tmp_path, "mine.py:my_gradr") == LoadFault("mine.py:my_gradr", str(file), None, message, "grader")
@@ -440,7 +443,7 @@ class TestFaults:
             ("broken.py:prepare", "ZeroDivisionError"),
         ],
     )
-    def test_a_wrong_setup_is_a_fault_beside_all_others(
+    def test_a_wrong_setup_is_reported_with_all_other_faults(
         self, tmp_path: Path, write: Write, setup: str, message: str
     ) -> None:
         write("setup.py", "def prepare(a, b): ...\nnumber = 1\n" + graders("marked"))
@@ -454,7 +457,7 @@ class TestFaults:
         with pytest.raises(LookupError, match=r"no grader 'absent\.py:f' was loaded"):
             code.function("grader", "absent.py:f")
 
-    def test_an_unmarked_setup_names_its_one_parameter_freely(self, tmp_path: Path, write: Write) -> None:
+    def test_an_undecorated_setup_can_name_its_parameter_freely(self, tmp_path: Path, write: Write) -> None:
         write("setup.py", "def prepare(spec): ...")
         assert loaded(tmp_path, setup="setup.py:prepare").manifest.entries[0].parameters == ("spec",)
 
@@ -501,7 +504,7 @@ class TestFingerprint:
     def test_functions_of_one_file_differ(self, suite: Path) -> None:
         assert self.entry_print(suite, "f") != self.entry_print(suite, "g")
 
-    def test_an_edit_after_loading_changes_nothing(self, suite: Path) -> None:
+    def test_an_edit_after_loading_has_no_effect(self, suite: Path) -> None:
         code = loaded(suite, "f")
         (entry,) = code.manifest.entries
         (suite / "mine.py").write_text("broken(")
@@ -527,7 +530,7 @@ class TestAllOfAFile:
         ]
         assert loaded(tmp_path, "mine.py:z").manifest.entries == manifest.entries[:1]
 
-    def test_functions_that_another_file_makes_are_this_files_own(self, tmp_path: Path, write: Write) -> None:
+    def test_functions_created_by_another_file_belong_to_this_file(self, tmp_path: Path, write: Write) -> None:
         write("factory.py", "def make(n):\n  def f(sample, submission): return n\n  return f\n")
         write(
             "mine.py",
@@ -545,7 +548,9 @@ class TestAllOfAFile:
             ("empty.py", "no function there is marked @grader"),
         ],
     )
-    def test_a_file_that_gives_none_is_a_fault(self, tmp_path: Path, write: Write, name: str, message: str) -> None:
+    def test_a_file_without_functions_of_the_role_is_a_fault(
+        self, tmp_path: Path, write: Write, name: str, message: str
+    ) -> None:
         write("mine.py", "1 / 0")
         write("empty.py", "def f(sample, submission): ...")
         (found,) = loaded(tmp_path, f"{name}:*").manifest.faults
@@ -609,7 +614,7 @@ class TestTheProjectsOwnPackage:
         assert self.entry(folder) != before
 
 
-def test_a_target_that_cannot_be_called_is_refused_at_its_place(tmp_path: Path, write: Write) -> None:
+def test_a_target_that_cannot_be_called_is_refused_with_its_location(tmp_path: Path, write: Write) -> None:
     write("agent.py", "\ndef answer(text, history):\n    return text")
     found = fault(tmp_path, "agent.py:answer", role="target")
     assert (found.file, found.line) == (str(tmp_path / "agent.py"), 2)

@@ -1,4 +1,4 @@
-"""What user code prints, in a worker and in this process."""
+"""The output of user code, in a worker and in this process."""
 
 from __future__ import annotations
 
@@ -95,15 +95,15 @@ class TestInAWorker:
         assert result.output is not None
         assert result.output.startswith("Current thread")
 
-    def test_what_subprocesses_print_is_kept_in_its_order(self, tmp_path: Path) -> None:
+    def test_output_of_subprocesses_is_stored_in_order(self, tmp_path: Path) -> None:
         assert printed(tmp_path, "of_a_subprocess") == ["before\nchild\nerr\nafter\n"]
 
-    def test_each_call_has_its_own(self, tmp_path: Path) -> None:
+    def test_each_call_has_its_own_output(self, tmp_path: Path) -> None:
         names = ("without_a_line_end", "silent", "to_the_descriptor", "odd", "silent")
         assert printed(tmp_path, *names) == ["no end", None, "raw \ufffd\nbytes\n", "\\udc80 \u2400\n", None]
 
     @pytest.mark.parametrize("name", ["closes", "replaces"])
-    def test_what_code_does_to_its_streams_harms_no_other_call(self, tmp_path: Path, name: str) -> None:
+    def test_code_that_changes_its_streams_does_not_affect_other_calls(self, tmp_path: Path, name: str) -> None:
         first, second = run(tmp_path, name, "to_the_descriptor" if name == "replaces" else "silent")
         assert (first.error, second.error) == (None, None)
 
@@ -111,13 +111,15 @@ class TestInAWorker:
         ("name", "kind", "text"),
         [("dies", "crashed", "last words\n"), ("hangs", "timeout", "stuck here\n")],
     )
-    def test_a_call_that_ends_its_process_keeps_it(self, tmp_path: Path, name: str, kind: str, text: str) -> None:
+    def test_the_output_of_a_call_that_ends_its_process_is_stored(
+        self, tmp_path: Path, name: str, kind: str, text: str
+    ) -> None:
         (result, after) = run(tmp_path, name, "silent", timeout=1.0)
         assert result.error is not None
         assert (result.error.type, result.output) == (kind, text)
         assert after.output is None
 
-    def test_a_native_crash_keeps_its_traceback(self, tmp_path: Path) -> None:
+    def test_the_traceback_of_a_native_crash_is_stored(self, tmp_path: Path) -> None:
         (result,) = run(tmp_path, "segfaults")
         assert result.error is not None
         assert result.error.type == "crashed"
@@ -145,7 +147,7 @@ class TestTheFile:
         self.fd = output_file()
         return OutputFile(self.fd, self.progress)
 
-    def test_is_taken_bit_by_bit(self, file: OutputFile) -> None:
+    def test_is_taken_in_parts(self, file: OutputFile) -> None:
         assert file.take() is None
         for text in ("one", "two"):
             os.write(self.fd, text.encode())
@@ -153,13 +155,13 @@ class TestTheFile:
             assert file.take() == text
         assert file.take() is None
 
-    def test_counts_what_it_does_not_keep(self, file: OutputFile) -> None:
+    def test_counts_the_dropped_bytes(self, file: OutputFile) -> None:
         os.write(self.fd, b"before")
         file.take()
         os.write(self.fd, b"x" * (MAX_OUTPUT + 5))
         assert file.take() == "x" * MAX_OUTPUT + "\n… and 5 bytes more"
 
-    def test_is_cut_while_it_grows_and_begins_anew_when_it_was_large(
+    def test_is_cut_while_it_grows_and_truncated_when_it_was_large(
         self, file: OutputFile, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(output, "_CUT_ABOVE", 2 * MAX_OUTPUT)
@@ -173,14 +175,14 @@ class TestTheFile:
         os.write(self.fd, b"next")
         assert file.take() == "next"
 
-    def test_numbers_that_user_code_forged_are_not_believed(self, file: OutputFile) -> None:
+    def test_forged_numbers_in_the_shared_memory_are_ignored(self, file: OutputFile) -> None:
         os.write(self.fd, b"text")
         self.progress.output_begin, self.progress.output_cut = -(2**62), -1
         assert (file.text(), file.tail()) == ("text", "text")
 
 
 class TestInThisProcess:
-    def test_calls_at_the_same_time_keep_their_own(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_concurrent_calls_have_their_own_output(self, capsys: pytest.CaptureFixture[str]) -> None:
         async def call(name: str) -> str | None:
             with captured_output() as kept:
                 print(name, "begins")  # noqa: T201
@@ -204,9 +206,7 @@ class TestInThisProcess:
         assert kept.text() == "out\nerr\n"
         assert capsys.readouterr() == ("mine\n", "out\nerr\n")
 
-    def test_is_kept_also_where_a_live_display_replaces_the_streams_meanwhile(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_is_stored_even_if_a_live_display_replaces_the_streams(self, monkeypatch: pytest.MonkeyPatch) -> None:
         first, second = io.StringIO(), io.StringIO()
         monkeypatch.setattr(sys, "stdout", first)
         output.OUTPUT_CAPTURE.install()
@@ -218,7 +218,7 @@ class TestInThisProcess:
         assert sys.stdout is first
         assert (kept.text(), second.getvalue(), first.getvalue()) == ("shown\n", "shown\n", "")
 
-    def test_what_others_print_meanwhile_is_not_of_the_call(self) -> None:
+    def test_output_of_other_code_is_not_part_of_the_call(self) -> None:
         with captured_output() as kept:
             other = Thread(target=print, args=("elsewhere",))
             other.start()

@@ -247,7 +247,7 @@ def with_pool(
     size: int = 2,
     limits: WorkerLimits | None = None,
 ) -> Any:
-    """Runs a coroutine with a pool, and makes sure that nothing of it is left."""
+    """Run a coroutine with a pool, and check that no process is left."""
 
     async def run() -> Any:
         async with WorkerPool(code, size=size, limits=limits) as pool:
@@ -260,7 +260,7 @@ def with_pool(
 
 
 def left_over() -> list[str]:
-    """Living processes that a worker of this test process started, wherever they went."""
+    """Live processes that a worker of this test process started, in any session."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -287,7 +287,7 @@ def marked_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def outcomes(
     folder: Path, name: str, timeout: float = 5.0, limits: WorkerLimits | None = None
 ) -> tuple[TaskResult, list[TaskResult]]:
-    """What becomes of one faulty call among forty sound ones."""
+    """The result of one faulty call among forty valid ones."""
 
     async def body(pool: WorkerPool) -> tuple[TaskResult, list[TaskResult]]:
         sound = [pool.run(Job(SAMPLE, (grade("same"),))) for _ in range(20)]
@@ -302,7 +302,7 @@ def outcomes(
     return one, others
 
 
-class TestSoundCode:
+class TestValidCode:
     def test_graders_grade(self, folder: Path) -> None:
         async def body(pool: WorkerPool) -> list[TaskResult]:
             return await pool.run(Job(SAMPLE, (grade("same"), grade("same", "Rome"), grade("later"))))
@@ -312,7 +312,7 @@ class TestSoundCode:
         assert results[0].result.rationale == "compared"
         assert all(result.latency_ms >= 0 for result in results)
 
-    def test_what_is_printed_comes_with_the_result(self, folder: Path) -> None:
+    def test_the_output_comes_with_the_result(self, folder: Path) -> None:
         async def body(pool: WorkerPool) -> list[TaskResult]:
             return await pool.run(Job(SAMPLE, (grade("prints"), grade("same"))))
 
@@ -320,7 +320,7 @@ class TestSoundCode:
         assert printed.output == "hello Paris\nand this\n"
         assert silent.output is None
 
-    def test_extractor_and_grader_go_in_one_message(self, folder: Path) -> None:
+    def test_extractor_and_grader_share_one_message(self, folder: Path) -> None:
         extract = Task("extractor", "shout", config={"mark": "!"})
         job = Job(SAMPLE, (extract, Task("grader", "same", extract=0)), Response(text="paris"))
 
@@ -331,7 +331,7 @@ class TestSoundCode:
         assert extracted.text == "PARIS!"
         assert graded.result.score == 0.0
 
-    def test_a_thousand_jobs_come_back_each_with_its_own_answer(self, folder: Path) -> None:
+    def test_a_thousand_jobs_get_their_own_results(self, folder: Path) -> None:
         async def body(pool: WorkerPool) -> list[list[TaskResult]]:
             jobs = [
                 Job(Sample(index, "", str(index)), (grade("same", str(index if index % 3 else -1)),))
@@ -378,7 +378,7 @@ class TestCopies:
         # the metadata that is shown shares its inner list with the copy that was marked
         assert found == [[{"nested": {"list": ["marked"]}}, ["a", "b"], {"marked": True}]] * 3
 
-    def test_a_case_that_the_pipe_cannot_carry_is_an_error_of_that_case_alone(self, folder: Path) -> None:
+    def test_a_case_that_cannot_be_encoded_is_an_error_of_that_case_only(self, folder: Path) -> None:
         huge = Sample(1, "q", "a", metadata={"n": 2**70})
 
         async def body(pool: WorkerPool) -> Any:
@@ -423,7 +423,7 @@ class TestFaults:
             ("setsid_child_then_exit", "crashed", "setsid_child_then_exit ended its process: exit code 7"),
         ],
     )
-    def test_each_gives_its_own_error_and_harms_no_other(
+    def test_each_fault_has_its_own_error_and_affects_no_other_call(
         self, folder: Path, name: str, error_type: str, message: str
     ) -> None:
         faulty, _ = outcomes(folder, name)
@@ -433,17 +433,17 @@ class TestFaults:
         assert faulty.error.message.startswith(_with_lines(message, name))
 
     @pytest.mark.parametrize("name", ["endless", "regex_hang", "setsid_child"])
-    def test_a_call_that_hangs_is_ended_at_its_deadline(self, folder: Path, name: str) -> None:
+    def test_a_call_that_hangs_is_killed_at_its_time_limit(self, folder: Path, name: str) -> None:
         faulty, _ = outcomes(folder, name, timeout=0.3)
         assert faulty.error is not None
         assert (faulty.error.type, faulty.error.message) == ("timeout", f"{name} took longer than 0.3 s")
 
-    def test_an_exception_keeps_its_traceback(self, folder: Path) -> None:
+    def test_the_traceback_of_an_exception_is_stored(self, folder: Path) -> None:
         faulty, _ = outcomes(folder, "raises")
         assert faulty.error.traceback.endswith("ZeroDivisionError: division by zero\n")
         assert "faulty_graders.py" in faulty.error.traceback
 
-    def test_a_flood_of_prints_is_cut_and_the_grade_counts(self, folder: Path) -> None:
+    def test_excessive_output_is_cut_and_the_grade_counts(self, folder: Path) -> None:
         faulty, _ = outcomes(folder, "floods", timeout=30)
         assert faulty.result.score == 1.0
         kept, _, rest = faulty.output.partition("\n… and ")
@@ -451,12 +451,12 @@ class TestFaults:
         assert rest.endswith(" bytes more")
 
     @pytest.mark.parametrize("name", ["floods_natively", "forks", "returns_from_forks"])
-    def test_what_only_leaves_a_mess_keeps_its_grade(self, folder: Path, name: str) -> None:
+    def test_a_call_that_leaves_processes_behind_keeps_its_grade(self, folder: Path, name: str) -> None:
         faulty, _ = outcomes(folder, name, timeout=30)
         assert faulty.error is None
         assert faulty.result.score == 1.0
 
-    def test_rubbish_in_the_pipe_is_a_bad_reply(self, folder: Path) -> None:
+    def test_garbage_in_the_pipe_is_a_bad_reply(self, folder: Path) -> None:
         faulty, _ = outcomes(folder, "forges")
         assert faulty.error is not None
         assert faulty.error.type in ("bad_reply", "crashed")
@@ -471,7 +471,7 @@ class TestFaults:
         killed = with_pool(spec(folder, "endless"), body, size=1)
         assert (killed.error.type, killed.error.message) == ("crashed", "endless ended its process: SIGKILL")
 
-    def test_deaths_are_counted_by_reason_and_workers_that_are_let_go_are_not(self, folder: Path) -> None:
+    def test_unexpected_ends_of_workers_are_counted_by_reason(self, folder: Path) -> None:
         deaths: list[str] = []
         names = ("same", "segfaults", "endless")
 
@@ -516,8 +516,8 @@ class TestFaults:
         assert [answer[0].error for answer in answers] == [None] * 8
 
 
-class TestLife:
-    def test_workers_are_recycled(self, folder: Path) -> None:
+class TestWorkers:
+    def test_workers_are_replaced_after_their_maximum_of_calls(self, folder: Path) -> None:
         async def body(pool: WorkerPool) -> set[int]:
             seen = set()
             for _ in range(40):
@@ -528,7 +528,7 @@ class TestLife:
 
         assert len(with_pool(spec(folder, "pid"), body, size=1, limits=WorkerLimits(calls_per_worker=10))) >= 3
 
-    def test_closing_while_a_call_hangs_leaves_nothing(self, folder: Path) -> None:
+    def test_closing_while_a_call_hangs_leaves_no_process(self, folder: Path) -> None:
         async def body(pool: WorkerPool) -> None:
             tasks = [asyncio.create_task(pool.run(Job(SAMPLE, (grade("setsid_child", timeout=60),)))) for _ in range(3)]
             await asyncio.sleep(0.5)
@@ -538,7 +538,7 @@ class TestLife:
 
         with_pool(spec(folder, "setsid_child"), body)
 
-    def test_who_brings_more_than_can_wait_waits(self, folder: Path) -> None:
+    def test_run_waits_while_the_queue_is_full(self, folder: Path) -> None:
         async def body(pool: WorkerPool) -> tuple[int, int]:
             callers = [asyncio.create_task(pool.run(Job(SAMPLE, (grade("slow"),)))) for _ in range(2_000)]
             await asyncio.sleep(0.3)
@@ -550,7 +550,7 @@ class TestLife:
         waiting, callers = with_pool(spec(folder, "slow"), body, size=1)
         assert 0 < waiting <= 256 < callers
 
-    def test_a_caller_that_goes_away_holds_nobody_up(self, folder: Path) -> None:
+    def test_a_cancelled_caller_delays_no_other(self, folder: Path) -> None:
         async def body(pool: WorkerPool) -> float:
             gone = asyncio.create_task(pool.run(Job(SAMPLE, (grade("slow"),))))
             await asyncio.sleep(0.05)
@@ -582,7 +582,7 @@ class TestLife:
 
 
 class TestLoading:
-    def test_everything_wrong_is_named_at_once_before_anything_runs(self, folder: Path) -> None:
+    def test_all_faults_are_reported_at_once_before_anything_runs(self, folder: Path) -> None:
         with pytest.raises(ConfigError) as caught:
             with_pool(spec(folder, "sme", "endles"), lambda pool: asyncio.sleep(0))
         assert ["did you mean 'same'" in str(caught.value), "did you mean 'endless'" in str(caught.value)] == [
@@ -593,7 +593,7 @@ class TestLoading:
         assert left_over() == []
 
     @pytest.mark.parametrize("source", ["\nwhile True: pass", "\nimport helper"])
-    def test_code_that_hangs_while_it_loads_is_named_by_file_and_line(self, tmp_path: Path, source: str) -> None:
+    def test_code_that_hangs_while_it_loads_is_reported_by_file_and_line(self, tmp_path: Path, source: str) -> None:
         (tmp_path / "a.py").write_text("x = 1\n")
         (tmp_path / "hangs.py").write_text(source)
         (tmp_path / "helper.py").write_text("from time import sleep\nsleep(600)\n")
@@ -621,7 +621,7 @@ class TestLoading:
             ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", None, "(SIGKILL)"),
         ],
     )
-    def test_code_that_ends_the_process_while_it_loads_is_named_by_file(
+    def test_code_that_ends_the_process_while_it_loads_is_reported_by_file(
         self, tmp_path: Path, source: str, line: int | None, how: str
     ) -> None:
         (tmp_path / "ends.py").write_text(source)
@@ -636,11 +636,11 @@ class TestLoading:
             ' if __name__ == "__main__"'
         )
 
-    def test_a_file_that_was_only_searched_is_left_out_where_it_ends_the_process(self, folder: Path) -> None:
+    def test_a_file_that_was_only_searched_is_left_out_if_it_ends_the_process(self, folder: Path) -> None:
         (folder / "a_script.py").write_text("import os\nos._exit(0)\n")
         with_pool(spec(folder, "same"), lambda pool: asyncio.sleep(0))
 
-    def test_what_else_is_wrong_is_named_too(self, folder: Path) -> None:
+    def test_other_faults_are_reported_too(self, folder: Path) -> None:
         (folder / "a_script.py").write_text("import os\nos._exit(0)\n")
         (folder / "b_script.py").write_text("while True: pass\n")
         code = spec(folder, "sme", "a_script.py:f")
@@ -686,7 +686,7 @@ class TestLoading:
         assert with_pool(spec(tmp_path, "one", setup="prepare.py:prepare_environment"), body) == "prepared\n"
         assert where.read_text() == "capitals\n"
 
-    def test_a_setup_that_fails_is_named(self, tmp_path: Path) -> None:
+    def test_a_setup_that_fails_is_reported(self, tmp_path: Path) -> None:
         (tmp_path / "prepare.py").write_text("def prepare_environment(suite):\n    raise OSError('no disk')\n")
         with pytest.raises(ConfigError, match=r"prepare\.py:prepare_environment: OSError: no disk"):
             with_pool(
@@ -741,11 +741,11 @@ def answer(text):
 """
 
 
-def test_slow_calls_are_begun_beside_each_other_beyond_the_cores(tmp_path: Path) -> None:
+def test_slow_calls_run_in_more_workers_than_cores(tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text(SLOW_AGENT)
     reference = "agent.py:answer"
 
-    async def asked() -> list[str | None]:
+    async def answers() -> list[str | None]:
         async with WorkerPool(CodeSpec(str(tmp_path), (CodeRequest("target", reference),)), size=2, max_size=8) as pool:
             await pool.start()
             jobs = [
@@ -755,10 +755,10 @@ def test_slow_calls_are_begun_beside_each_other_beyond_the_cores(tmp_path: Path)
             results = await asyncio.gather(*jobs)
             return [one.response.text if one.response else None for (one,) in results]
 
-    assert asyncio.run(asked()) == [str(number) for number in range(8)]
+    assert asyncio.run(answers()) == [str(number) for number in range(8)]
 
 
-def test_quick_calls_need_no_more_workers(tmp_path: Path) -> None:
+def test_quick_calls_add_no_workers(tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text("def answer(text): return text")
     reference = "agent.py:answer"
 

@@ -77,7 +77,7 @@ def test_each_limit_has_processes_of_its_own(folder: Path) -> None:
     assert len({usual.result.rationale.split()[1], pid, answered.response.text.split()[1]}) == 3
 
 
-def test_what_is_wrong_with_the_code_of_all_pools_is_reported_at_once(folder: Path) -> None:
+def test_the_faults_of_all_pools_are_reported_at_once(folder: Path) -> None:
     wanted = (CodeRequest("grader", "code.py:owm"), CodeRequest(TARGET, "code.py:agnt", NO_LIMIT))
     with pytest.raises(ConfigError) as caught:
         with_pools(CodeSpec(str(folder), wanted), lambda pools: asyncio.sleep(0))
@@ -104,7 +104,7 @@ def test_memory_needs_evidence(folder: Path, name: str, limit: int, kind: str | 
         assert result.error.message.startswith(message)
 
 
-def test_a_pool_that_only_runs_our_graders_loads_nothing() -> None:
+def test_a_pool_that_runs_only_built_ins_loads_nothing() -> None:
     async def body() -> list[TaskResult]:
         async with WorkerPools() as pools:
             return await pools.run(Job(Sample(1, "hi", "x"), (Task("builtin-grader", "exact_match", "x"),)))

@@ -49,7 +49,7 @@ def test_what_is_not_a_size_is_refused(written: object) -> None:
 
 
 @pytest.mark.parametrize("written", [0, 2, "2KB", "1MiB"])
-def test_a_size_that_no_interpreter_fits_in_is_refused(written: object) -> None:
+def test_a_size_too_small_for_an_interpreter_is_refused(written: object) -> None:
     with pytest.raises(ValueError, match="too small to start Python in; use at least 64 MiB"):
         parse_size(written)
 
@@ -85,7 +85,7 @@ class TestKillsByTheSystem:
         events.write_text("oom_kill 6\n")
         assert [kills.new_kill() for _ in range(3)] == [True, True, False]
 
-    def test_a_file_that_is_gone_is_no_evidence(self, events: Path) -> None:
+    def test_a_missing_file_is_no_evidence(self, events: Path) -> None:
         kills = OomKillCounter()
         events.unlink()
         assert not kills.new_kill()
@@ -97,7 +97,7 @@ class TestKillsByTheSystem:
 ROUNDS = 300
 
 
-def test_a_process_may_end_while_it_is_ended() -> None:
+def test_a_process_may_end_while_it_is_killed() -> None:
     # its folder in /proc goes at any moment; in some of the rounds between two looks at it
     for _ in range(ROUNDS):
         process = subprocess.Popen(["true"])
@@ -108,7 +108,7 @@ def test_a_process_may_end_while_it_is_ended() -> None:
         waiting.join()
 
 
-def test_a_tree_is_ended_to_its_leaves() -> None:
+def test_the_whole_tree_is_killed() -> None:
     script = "import subprocess; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); p.wait()"
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -127,5 +127,5 @@ def _gone(pid: int) -> bool:
 
 
 @pytest.mark.parametrize(("code", "words"), [(3, "exit code 3"), (-9, "SIGKILL"), (-200, "signal 200")])
-def test_how_it_ended_is_said_in_words(code: int, words: str) -> None:
+def test_the_description_of_an_exit(code: int, words: str) -> None:
     assert exit_description(code) == words

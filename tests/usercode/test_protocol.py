@@ -1,4 +1,4 @@
-"""What the engine reads of a worker while the worker writes it."""
+"""The progress record: the engine reads it while the worker writes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ for number in count():
 """
 
 
-def test_a_position_is_never_half_written() -> None:
+def test_a_position_is_never_read_half_written() -> None:
     fd = progress_file()
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, str(fd)], pass_fds=[fd], stdout=subprocess.PIPE, text=True

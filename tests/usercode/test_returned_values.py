@@ -18,7 +18,7 @@ def says(text: str, **more: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": text, **more}
 
 
-def asked(*returned: Any, inputs: Any = "hi", of: Any = None) -> Response:
+def response_to(*returned: Any, inputs: Any = "hi", of: Any = None) -> Response:
     """The response to a case whose calls return these, one after the other; ``of`` has the parameters."""
     values = iter(returned)
     talk = Conversation(TargetFunction(of or (lambda text: None), "agent.py:f"), Sample(1, inputs))
@@ -31,7 +31,7 @@ def asked(*returned: Any, inputs: Any = "hi", of: Any = None) -> Response:
 
 def refused(*returned: Any, inputs: Any = "hi", of: Any = None) -> str:
     with pytest.raises(AgentError) as caught:
-        asked(*returned, inputs=inputs, of=of)
+        response_to(*returned, inputs=inputs, of=of)
     assert caught.value.type == "bad_response"
     return str(caught.value)
 
@@ -48,22 +48,22 @@ def turns(response: Response) -> list[list[str]]:
 
 class TestOneTurn:
     @pytest.mark.parametrize("key", ["text", "output", "content"])
-    def test_a_dict_with_a_text_leaves_tool_use_unknown(self, key: str) -> None:
-        assert asked({key: "a"}) == Response(text="a", latency_ms=1.0)
+    def test_a_dict_with_only_a_text_leaves_tool_calls_unknown(self, key: str) -> None:
+        assert response_to({key: "a"}) == Response(text="a", latency_ms=1.0)
 
-    def test_a_dict_that_states_its_tool_calls_makes_them_known(self) -> None:
-        response = asked({"text": "a", "tool_calls": []})
+    def test_a_dict_with_tool_calls_makes_them_known(self) -> None:
+        response = response_to({"text": "a", "tool_calls": []})
         assert response.trajectory == Trajectory.of_text("a")
-        response = asked({"text": "a", "tool_calls": [CALL]})
+        response = response_to({"text": "a", "tool_calls": [CALL]})
         assert response.trajectory == Trajectory(((Message("assistant", "a", (LOOK,)),),))
-        assert asked({"text": "a", "tool_calls": None}).trajectory is None
+        assert response_to({"text": "a", "tool_calls": None}).trajectory is None
 
     def test_a_dict_reports_usage_latency_and_errors(self) -> None:
         usage = {"prompt_tokens": 1, "completion_tokens": 2, "cost": 0.5, "total_tokens": 3}
-        response = asked({"text": "a", "usage": usage, "latency_ms": 5})
+        response = response_to({"text": "a", "usage": usage, "latency_ms": 5})
         assert (response.usage, response.latency_ms) == (Usage(1, 2, None, 0.5), 5.0)
         with pytest.raises(AgentError, match=r"agent\.py:f reported: no credit") as caught:
-            asked({"error": {"message": "no credit"}})
+            response_to({"error": {"message": "no credit"}})
         assert caught.value.type == "agent_error"
 
     @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ class TestOneTurn:
     )
     def test_a_dict_with_messages(self, steps: Any) -> None:
         expected = Trajectory(((Message("assistant", "", (LOOK,)), Message("assistant", "a")),))
-        assert asked(steps) == Response(text="a", trajectory=expected, latency_ms=1.0)
+        assert response_to(steps) == Response(text="a", trajectory=expected, latency_ms=1.0)
 
     @pytest.mark.parametrize(
         "steps",
@@ -86,15 +86,15 @@ class TestOneTurn:
             Trajectory(((Message("assistant", "a"),),), {"human": "Ada"}, tools_known=False),
         ],
     )
-    def test_a_dict_with_a_whole_trajectory_keeps_the_memory_and_what_is_known(self, steps: Any) -> None:
+    def test_a_dict_with_a_whole_trajectory_keeps_its_memory_and_tools_known(self, steps: Any) -> None:
         expected = Trajectory(((Message("assistant", "a"),),), {"human": "Ada"}, tools_known=False)
-        assert asked({"text": "a", "trajectory": steps}).trajectory == expected
+        assert response_to({"text": "a", "trajectory": steps}).trajectory == expected
 
     @pytest.mark.parametrize("memory", [["Ada"], {"human": 1}, {1: "Ada"}])
-    def test_a_memory_that_is_not_made_of_texts_is_refused(self, memory: Any) -> None:
+    def test_a_memory_that_is_not_made_of_strings_is_refused(self, memory: Any) -> None:
         assert "returned a memory that is not" in refused({"trajectory": {"turns": [[says("a")]], "memory": memory}})
 
-    def test_several_answers_to_one_question_are_refused_without_a_word_of_turns_to_come(self) -> None:
+    def test_several_answers_to_a_single_turn_are_refused_without_mention_of_later_turns(self) -> None:
         message = refused(["a", "b"], of=of_sample)
         assert message == "agent.py:f returned 2 answers for 1 user turn; return this turn's answer"
 
@@ -119,7 +119,7 @@ class TestOneTurn:
             (b"a", "returned b'a' (bytes); return the answer's text (str)"),
         ],
     )
-    def test_what_cannot_be_read_is_refused_with_the_remedy(self, value: Any, reason: str) -> None:
+    def test_an_unreadable_value_is_refused_with_the_remedy(self, value: Any, reason: str) -> None:
         message = refused(value)
         assert message.startswith("agent.py:f returned ")
         assert reason in message
@@ -130,10 +130,10 @@ class TestOneTurn:
                 return {"role": "assistant", "content": "a", "refusal": None, "annotations": []}
 
         for value in (says("a"), [says("a")], Message("assistant", "a"), [Message("assistant", "a")], Dumped()):
-            assert asked(value) == Response(text="a", trajectory=Trajectory.of_text("a"), latency_ms=1.0)
+            assert response_to(value) == Response(text="a", trajectory=Trajectory.of_text("a"), latency_ms=1.0)
         parts = says("", content=[{"type": "text", "text": "a"}, {"type": "tool_use", "name": "look", "input": {"at": 1}, "id": "1"}])  # fmt: skip
         result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "seen"}]}
-        assert asked([parts, result, says("b")]).steps.turns == (
+        assert response_to([parts, result, says("b")]).steps.turns == (
             (
                 Message("assistant", "a", (LOOK,)),
                 Message("tool", "seen", tool_call_id="1"),
@@ -152,8 +152,8 @@ class TestOneTurn:
             [{"type": "look_call", "id": "1", "status": "completed"}],
         ],
     )
-    def test_a_call_is_found_whatever_its_type_is_named(self, steps: list[Any]) -> None:
-        response = asked([*steps, says("a")])
+    def test_a_tool_call_is_found_whatever_its_type_name(self, steps: list[Any]) -> None:
+        response = response_to([*steps, says("a")])
         assert [call.name for call in response.tool_use().tool_calls()] == ["look"]
 
     @pytest.mark.parametrize(
@@ -166,8 +166,8 @@ class TestOneTurn:
             {"type": "function_call_output", "call_id": "1", "output": "3"},
         ],
     )
-    def test_a_result_is_found_whatever_its_type_is_named(self, result: dict[str, Any]) -> None:
-        response = asked([says("", tool_calls=[CALL]), result, says("a")])
+    def test_a_tool_result_is_found_whatever_its_type_name(self, result: dict[str, Any]) -> None:
+        response = response_to([says("", tool_calls=[CALL]), result, says("a")])
         assert list(response.steps.messages("tool")) == [Message("tool", "3", (), "1")]
 
     def test_a_message_whose_parts_are_not_read_is_refused(self) -> None:
@@ -175,38 +175,38 @@ class TestOneTurn:
         assert "returned a message with parts and no content" in message
 
     @pytest.mark.parametrize("cost", [float("nan"), float("inf"), -0.1])
-    def test_a_usage_that_no_total_can_hold_is_refused(self, cost: float) -> None:
+    def test_a_negative_or_infinite_usage_is_refused(self, cost: float) -> None:
         assert "usage.cost" in refused({"text": "a", "usage": {"cost": cost}})
         assert "usage.cost" in refused(Response(text="a", usage=Usage(cost=cost)))
 
-    def test_a_text_among_messages_leaves_tool_use_unknown(self) -> None:
-        response = asked([says("", tool_calls=[CALL]), "a"])
+    def test_a_string_among_messages_leaves_tool_calls_unknown(self) -> None:
+        response = response_to([says("", tool_calls=[CALL]), "a"])
         assert (response.text, response.steps.tools_known) == ("a", False)
         assert list(response.steps.tool_calls()) == [LOOK]
 
-    def test_what_no_store_can_keep_is_replaced(self) -> None:
-        assert asked("a\0") == Response(text="a\u2400", latency_ms=1.0, cleaned=True)
+    def test_text_that_cannot_be_stored_is_replaced(self) -> None:
+        assert response_to("a\0") == Response(text="a\u2400", latency_ms=1.0, cleaned=True)
         message = Message("assistant", "a\0")
-        response = asked(Response(text="a\0", trajectory=Trajectory(((message,),))))
+        response = response_to(Response(text="a\0", trajectory=Trajectory(((message,),))))
         assert response.cleaned
         assert turns(response) == [["a\u2400"]]
 
 
 class TestConversations:
-    def test_none_and_empty_texts_are_turns(self) -> None:
-        response = asked(None, "", "c", inputs=["x", "y", "z"])
+    def test_none_and_empty_strings_are_turns(self) -> None:
+        response = response_to(None, "", "c", inputs=["x", "y", "z"])
         assert (response.text, turns(response)) == ("c", [[], [], ["c"]])
 
-    def test_tool_use_is_known_where_every_turn_states_it(self) -> None:
+    def test_tool_calls_are_known_if_every_turn_reports_them(self) -> None:
         stated = {"text": "a", "tool_calls": [CALL]}
-        assert asked(stated, stated, inputs=["x", "y"]).steps.tools_known
-        mixed = asked(stated, "b", inputs=["x", "y"]).steps
+        assert response_to(stated, stated, inputs=["x", "y"]).steps.tools_known
+        mixed = response_to(stated, "b", inputs=["x", "y"]).steps
         assert not mixed.tools_known
         assert list(mixed.tool_calls()) == [LOOK]
 
-    def test_the_text_of_a_response_is_what_its_turn_answers(self) -> None:
+    def test_the_text_of_a_response_is_the_answer_of_its_turn(self) -> None:
         calls = Trajectory(((Message("assistant", "", (LOOK,)),),))
-        response = asked(
+        response = response_to(
             Response(text="a", trajectory=calls), Response(text="b", trajectory=Trajectory()), inputs=["x", "y"]
         )
         assert turns(response) == [["", "a"], ["b"]]
@@ -223,23 +223,23 @@ class TestConversations:
         ],
     )
     @pytest.mark.parametrize("of", [None, of_sample, of_sample_and_text])
-    def test_a_first_return_of_all_turns_is_the_only_call(self, whole: Any, of: Any) -> None:
-        assert turns(asked(whole, inputs=["x", "y"], of=of)) == [["a"], ["b"]]
+    def test_a_first_call_that_returns_all_turns_is_the_only_call(self, whole: Any, of: Any) -> None:
+        assert turns(response_to(whole, inputs=["x", "y"], of=of)) == [["a"], ["b"]]
 
-    def test_flat_messages_are_all_turns_where_the_function_is_called_once(self) -> None:
+    def test_a_flat_list_is_all_turns_if_the_function_is_called_once(self) -> None:
         whole = [says("", tool_calls=[CALL]), {"role": "tool", "content": "seen"}, says("a"), says("b")]
-        assert turns(asked(whole, inputs=["x", "y"], of=of_sample)) == [["", "seen", "a"], ["b"]]
+        assert turns(response_to(whole, inputs=["x", "y"], of=of_sample)) == [["", "seen", "a"], ["b"]]
 
-    def test_flat_messages_that_may_be_one_turn_or_all_are_refused(self) -> None:
+    def test_an_ambiguous_flat_list_is_refused(self) -> None:
         answers = [says("wait"), says("a")]
         message = refused(answers, inputs=["x", "y"], of=of_sample_and_text)
         assert "returned 2 answers in one list at turn 1 of 2, which may be this turn or all turns" in message
-        one = asked([answers], [[says("b")]], inputs=["x", "y"], of=of_sample_and_text)
+        one = response_to([answers], [[says("b")]], inputs=["x", "y"], of=of_sample_and_text)
         assert turns(one) == [["wait", "a"], ["b"]]
-        assert turns(asked(answers, "b", "c", inputs=["x", "y", "z"], of=of_sample_and_text))[0] == ["wait", "a"]
+        assert turns(response_to(answers, "b", "c", inputs=["x", "y", "z"], of=of_sample_and_text))[0] == ["wait", "a"]
 
-    def test_flat_messages_are_one_turn_where_it_could_not(self) -> None:
-        assert turns(asked([says("wait"), says("a")], "b", inputs=["x", "y"])) == [["wait", "a"], ["b"]]
+    def test_a_flat_list_is_one_turn_if_the_function_cannot_see_the_later_ones(self) -> None:
+        assert turns(response_to([says("wait"), says("a")], "b", inputs=["x", "y"])) == [["wait", "a"], ["b"]]
 
     @pytest.mark.parametrize("count", [1, 2, 4])
     def test_a_function_of_the_sample_must_return_every_turn(self, count: int) -> None:
@@ -251,12 +251,12 @@ class TestConversations:
         )
 
     @pytest.mark.parametrize("value", ["a", None, "", {"text": "a"}, Response(text="a")])
-    def test_one_text_is_not_a_conversation(self, value: Any) -> None:
+    def test_one_string_is_not_a_conversation(self, value: Any) -> None:
         message = refused(value, inputs=["x", "y"], of=of_sample)
         assert "returned 1 answer for 2 user turns" in message
         assert message.endswith("add a parameter named messages or input")
 
-    def test_turns_that_were_not_asked_are_refused(self) -> None:
+    def test_turns_that_were_not_requested_are_refused(self) -> None:
         three = Trajectory(((Message("assistant", "a"),),) * 3)
         assert refused(Response(text="a", trajectory=three), inputs=["x", "y"]) == (
             "agent.py:f returned 3 turns at turn 1 of 2; return this turn's answer, or all 2 turns at the first call"
@@ -271,14 +271,14 @@ class TestConversations:
     def test_messages_after_a_rewritten_question_are_the_turn(self) -> None:
         first = [{"role": "user", "content": "Context: …\nx"}, says("a")]
         second = [*first, {"role": "user", "content": "Context: …\ny"}, says("b")]
-        assert turns(asked(first, second, inputs=["x", "y"])) == [["a"], ["b"]]
+        assert turns(response_to(first, second, inputs=["x", "y"])) == [["a"], ["b"]]
 
-    def test_a_history_that_does_not_end_in_the_question_is_refused(self) -> None:
+    def test_a_history_without_the_current_input_is_refused(self) -> None:
         strange = [{"role": "user", "content": "1"}, {"role": "user", "content": "2"}, says("a")]
         assert "none of which is this turn's 'x'" in refused(strange, inputs=["x", "y"])
 
     def test_a_response_with_an_error_fails_the_case(self) -> None:
         failed = Response(status="error", error=ErrorInfo("quota", "no money", Fault.AGENT))
         with pytest.raises(AgentError, match="no money") as caught:
-            asked("a", failed, inputs=["x", "y"])
+            response_to("a", failed, inputs=["x", "y"])
         assert caught.value.type == "quota"
