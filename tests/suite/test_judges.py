@@ -11,7 +11,7 @@ import pytest
 from gradeline.judges.model_judge import NOT_MENTIONED
 from gradeline.suite.problems import DocumentError
 from gradeline.suite.read import read_suite
-from gradeline.suite.spec import GraderSpec, Suite
+from gradeline.suite.spec import GraderSpec, SuiteDefinition
 
 HEAD = "name: judged\ndataset: cases.jsonl\ntarget: {kind: http, url: 'http://127.0.0.1:9000'}\ngraders:\n"
 
@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def read(folder: Path, graders: str, head: str = HEAD) -> Suite:
+def read(folder: Path, graders: str, head: str = HEAD) -> SuiteDefinition:
     (folder / "suite.yaml").write_text(head + graders)
     return read_suite(folder / "suite.yaml")
 

@@ -10,7 +10,7 @@ import pytest
 from gradeline.suite.letta_dialects import rewrite_gate, rewrite_suite
 from gradeline.suite.problems import DocumentError
 from gradeline.suite.read import read_suite
-from gradeline.suite.spec import Suite
+from gradeline.suite.spec import SuiteDefinition
 from gradeline.verdict import LogicalGate, SimpleGate, WeightedGate
 
 TOOL = "graders: {right: {kind: tool, function: contains, extractor: last_assistant}, same: {kind: tool, function: exact_match}}"
@@ -56,7 +56,7 @@ reward: {kind: metric, metric_key: right}
 }
 
 
-def read(folder: Path, dialect: str) -> Suite:
+def read(folder: Path, dialect: str) -> SuiteDefinition:
     (folder / "data.jsonl").write_text(
         '{"input": "q", "ground_truth": "a", "extra_vars": {"x": 1}, "sample_id": "s-1"}\n'
     )

@@ -17,7 +17,7 @@ from gradeline.model import GraderProtocol, Sample, canonical_json, clean_data, 
 from gradeline.suite.document import override, parse_document
 from gradeline.suite.problems import DocumentError
 from gradeline.suite.read import SuiteFileError, suite_of, without_line
-from gradeline.suite.spec import CodeReference, Suite
+from gradeline.suite.spec import CodeReference, SuiteDefinition
 from gradeline.usercode.decorators import definition_location, mark_of, unwrapped_function
 from gradeline.usercode.function_calls import ParameterError, read_parameters
 from gradeline.usercode.loader import TARGET
@@ -39,7 +39,7 @@ class SuiteData(NamedTuple):
     def in_process(self) -> InProcessFunctions:
         return InProcessFunctions(self.functions)
 
-    def read(self, overrides: Sequence[str] = ()) -> Suite:
+    def read(self, overrides: Sequence[str] = ()) -> SuiteDefinition:
         """The suite, checked as a suite file is; `ConfigError` names every problem by its key path."""
         try:
             document = override(parse_document(json.dumps(self.data).encode(), "suite.json"), overrides)

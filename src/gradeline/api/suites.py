@@ -30,9 +30,9 @@ from gradeline.engine.prepare import PreparedRun, prepare
 from gradeline.engine.validation import placed_problems, read_with_code
 from gradeline.errors import ConfigError
 from gradeline.model import Run, Storage
-from gradeline.suite import spec
 from gradeline.suite.problems import SuiteProblem
 from gradeline.suite.read import read_suite
+from gradeline.suite.spec import SuiteDefinition
 
 _log = logging.getLogger("gradeline")
 
@@ -111,7 +111,7 @@ class Suite:
         request = request._replace(suite=suite, options=options, in_process=self._in_process)
         return await orchestrate.run_suite(storage, request, observer)
 
-    def _read(self) -> spec.Suite:
+    def _read(self) -> SuiteDefinition:
         try:
             if isinstance(self._source, Path):
                 return read_suite(self._source, self._overrides)
@@ -120,7 +120,7 @@ class Suite:
             raise with_python_names(error) from None
 
     async def _problems(self) -> list[SuiteProblem]:
-        suite: spec.Suite | None = None
+        suite: SuiteDefinition | None = None
         try:
             suite = await read_with_code(self._read)
             options = RunOptions(model=next(iter(suite.target.models), None))

@@ -39,7 +39,7 @@ from gradeline.engine.validation import placed_problems, read_with_code
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import Run, Storage
 from gradeline.suite.read import read_suite
-from gradeline.suite.spec import Suite
+from gradeline.suite.spec import SuiteDefinition
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 BLOCKED_S = 0.5
@@ -48,7 +48,7 @@ BLOCKED_S = 0.5
 
 async def check_suite(path: Path, warnings: list[str], overrides: tuple[str, ...] = ()) -> list[dict[str, Any]]:
     """All problems of a suite, found without calling its agent."""
-    suite: Suite | None = None
+    suite: SuiteDefinition | None = None
     try:
         suite = await read_with_code(lambda: read_suite(path, overrides))
         warnings.extend(suite.warnings)

@@ -28,7 +28,7 @@ from gradeline.model import (
 )
 from gradeline.model.resources import EgressPolicy, Resources
 from gradeline.model.secrets import SecretSet
-from gradeline.suite.spec import GraderSpec, Suite, TargetSpec
+from gradeline.suite.spec import GraderSpec, SuiteDefinition, TargetSpec
 from gradeline.targets.base import DeclaredTarget, TargetContext
 from gradeline.targets.registry import guard_methods, guarded_code
 from gradeline.usercode.agent_factories import AGENT_FACTORY
@@ -138,7 +138,7 @@ def is_loaded(spec: GraderSpec, loaded: LoadedCode, in_process: InProcessCode | 
 
 
 def build_target(
-    suite: Suite,
+    suite: SuiteDefinition,
     spec: TargetSpec,
     pool: CodeRunner,
     loaded: LoadedCode,
@@ -189,7 +189,7 @@ def with_baseline_run(spec: GraderSpec, baselines: Mapping[str, str]) -> GraderS
     return replace(spec, config={**spec.config, "baseline": baselines[spec.key]})
 
 
-def target_spec(suite: Suite, options: RunOptions) -> TargetSpec:
+def target_spec(suite: SuiteDefinition, options: RunOptions) -> TargetSpec:
     """The target as this run asks it: with its model, or letta's stored results in its place."""
     if options.cached is not None:
         config: dict[str, Any] = {"cached": options.cached}
@@ -201,7 +201,7 @@ def target_spec(suite: Suite, options: RunOptions) -> TargetSpec:
 
 
 def code_spec(
-    suite: Suite, chosen: list[GraderSpec], target: TargetSpec, in_process: InProcessCode | None = None
+    suite: SuiteDefinition, chosen: list[GraderSpec], target: TargetSpec, in_process: InProcessCode | None = None
 ) -> CodeSpec | None:
     """The user code that the workers load; None if there is none."""
     wanted = [
@@ -268,13 +268,13 @@ def bind_grader(kind: str, config: Mapping[str, Any], resources: Resources, plac
     return bound
 
 
-def build_reward_use(suite: Suite, function: str, loaded: LoadedCode) -> GraderUse:
+def build_reward_use(suite: SuiteDefinition, function: str, loaded: LoadedCode) -> GraderUse:
     reward = UserReward(function, loaded[REWARD, function].fingerprint)
     return GraderUse(suite.reward_key, reward, extractors.create("last_assistant"))
 
 
 def _target_context(
-    suite: Suite,
+    suite: SuiteDefinition,
     spec: TargetSpec,
     pool: CodeRunner,
     loaded: LoadedCode,
@@ -299,7 +299,7 @@ def _target_context(
     return context
 
 
-def _target_config(suite: Suite, spec: TargetSpec) -> dict[str, Any]:
+def _target_config(suite: SuiteDefinition, spec: TargetSpec) -> dict[str, Any]:
     """The target's options, with the files they name."""
     config = dict(spec.config)
     if spec.kind == "replay":
@@ -309,7 +309,7 @@ def _target_config(suite: Suite, spec: TargetSpec) -> dict[str, Any]:
     return config
 
 
-def run_prices(suite: Suite, options: RunOptions) -> Prices | None:
+def run_prices(suite: SuiteDefinition, options: RunOptions) -> Prices | None:
     """The table with the user's prices over it; None where the user gave none."""
     if not suite.prices and not options.prices:
         return None

@@ -16,7 +16,7 @@ from gradeline.suite.letta_dialects import rewrite_gate
 from gradeline.verdict import Gate, primary_graders, read_gate
 
 if TYPE_CHECKING:
-    from gradeline.suite.spec import Suite
+    from gradeline.suite.spec import SuiteDefinition
 
 FAIL_FAST = "fail-fast: "
 """Prefix of the reason of a run that ended at its first failure; such a run has failed."""
@@ -128,7 +128,7 @@ class RequestedConcurrency(NamedTuple):
             raise ConfigError(Problem(self.path, reason))
 
 
-def requested_concurrency(suite: Suite, options: RunOptions) -> RequestedConcurrency:
+def requested_concurrency(suite: SuiteDefinition, options: RunOptions) -> RequestedConcurrency:
     """The option, else the target's value, else the suite's."""
     own = suite.target.config.get("concurrency")
     if options.concurrency:

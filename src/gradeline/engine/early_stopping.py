@@ -30,7 +30,7 @@ from gradeline.model import (
     sample_digest,
     to_json,
 )
-from gradeline.suite.spec import Suite
+from gradeline.suite.spec import SuiteDefinition
 from gradeline.verdict.early_stopping import (
     FEWEST_CASES,
     LookResult,
@@ -53,7 +53,7 @@ _Scores = tuple[RepeatScores, ...]
 """Of one (case, repeat), or of one case: the tries of each watched grader."""
 
 
-def with_baseline_gate(suite: Suite, baseline: Run) -> Suite:
+def with_baseline_gate(suite: SuiteDefinition, baseline: Run) -> SuiteDefinition:
     """The suite with a gate that no grader is worse than in the baseline, in addition to its own."""
     own_gate = suite.shown.get("gate")
     gate: dict[str, Any] = {"kind": "regression", "baseline": baseline.id}
@@ -63,7 +63,7 @@ def with_baseline_gate(suite: Suite, baseline: Run) -> Suite:
     return replace(suite, shown={**suite.shown, "gate": gate})
 
 
-def with_early_stopping(suite: Suite) -> Suite:
+def with_early_stopping(suite: SuiteDefinition) -> SuiteDefinition:
     """The suite with a gate that stops early; `ConfigError` if the gate compares with no run."""
     gate = _gate_with_early_stopping(suite.shown.get("gate"))
     if gate is None:

@@ -34,7 +34,7 @@ from gradeline.store.leases import this_process
 from gradeline.store.rows import new_run_id
 from gradeline.suite.clusters import cluster_warnings
 from gradeline.suite.read import read_suite
-from gradeline.suite.spec import Suite
+from gradeline.suite.spec import SuiteDefinition
 from gradeline.suite.stored import stored_suite
 
 _NO_OPTIONS = RunOptions()
@@ -43,7 +43,7 @@ _NO_OPTIONS = RunOptions()
 class RunRequest(NamedTuple):
     """A suite to run, and how."""
 
-    suite: Path | Suite
+    suite: Path | SuiteDefinition
     options: RunOptions = _NO_OPTIONS
     name: str | None = None
     seed: int | None = None
@@ -149,7 +149,7 @@ class RunOutcome(NamedTuple):
 class SuiteOutcome(NamedTuple):
     """The outcome of a suite: one run, or one for each model."""
 
-    suite: Suite
+    suite: SuiteDefinition
     runs: list[RunOutcome]
 
     @property
@@ -167,7 +167,7 @@ async def plan_runs(
     is executed inside the block uses them, and for any other run they are closed at its end.
     """
     suite, options = request.suite, request.options
-    if not isinstance(suite, Suite):
+    if not isinstance(suite, SuiteDefinition):
         suite = await _read(suite, options, observer)
     baselines: dict[str, str] = {}
     if request.baseline is not None:
@@ -189,7 +189,7 @@ async def plan_runs(
 @asynccontextmanager
 async def _plan_models(
     storage: Storage,
-    suite: Suite,
+    suite: SuiteDefinition,
     request: RunRequest,
     models: Sequence[str | None],
     group: str | None,
@@ -253,7 +253,7 @@ def _new_run(
 async def plan_stored_run(
     storage: Storage,
     run: Run,
-    suite: Suite,
+    suite: SuiteDefinition,
     options: RunOptions,
     access: Access = UNRESTRICTED,
     *,
@@ -325,7 +325,7 @@ async def plan_resume(
 async def plan_regrade(
     storage: Storage,
     parent: Run,
-    suite: Suite,
+    suite: SuiteDefinition,
     options: RunOptions,
     name: str | None = None,
     observer: RunObserver = NO_OBSERVER,
@@ -499,7 +499,7 @@ async def regrade_run(
         return await _execute_and_report(storage, spec, observer, engine)
 
 
-def suite_of_run(definition: RunDefinition, overrides: tuple[str, ...] | None = None) -> Suite:
+def suite_of_run(definition: RunDefinition, overrides: tuple[str, ...] | None = None) -> SuiteDefinition:
     """The suite of a run, from its file or from the document that the run stores."""
     chosen = definition.options.overrides if overrides is None else overrides
     if definition.document is not None:
@@ -507,7 +507,7 @@ def suite_of_run(definition: RunDefinition, overrides: tuple[str, ...] | None = 
     return read_suite(Path(definition.suite), chosen)
 
 
-async def _read(path: Path, options: RunOptions, observer: RunObserver) -> Suite:
+async def _read(path: Path, options: RunOptions, observer: RunObserver) -> SuiteDefinition:
     suite = await read_with_code(lambda: read_suite(path, options.overrides))
     observer.warn_all(suite.warnings)
     return suite

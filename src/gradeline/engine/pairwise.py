@@ -27,7 +27,7 @@ from gradeline.engine.validation import read_with_code
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import Run, Storage
 from gradeline.suite.read import read_suite
-from gradeline.suite.spec import Suite
+from gradeline.suite.spec import SuiteDefinition
 from gradeline.verdict import graders_of
 
 JUDGE = "pair"
@@ -87,7 +87,7 @@ def _overrides(request: PairRequest) -> tuple[str, ...]:
     return given if request.judge is None else (*given, f"graders.{JUDGE}={request.judge}")
 
 
-def _comparing(suite: Suite, request: PairRequest) -> tuple[str, ...]:
+def _comparing(suite: SuiteDefinition, request: PairRequest) -> tuple[str, ...]:
     """The graders that judge the pairs."""
     if request.judge is not None:
         return (JUDGE,)
@@ -136,7 +136,12 @@ async def _stored(storage: Storage, name: str, options: RunOptions, observer: Ru
 
 
 async def _judged(
-    storage: Storage, request: PairRequest, pair: Pair, keys: tuple[str, ...], suite: Suite, observer: RunObserver
+    storage: Storage,
+    request: PairRequest,
+    pair: Pair,
+    keys: tuple[str, ...],
+    suite: SuiteDefinition,
+    observer: RunObserver,
 ) -> RunOutcome:
     baselines = dict.fromkeys(keys, pair.baseline.id)
     overrides = _overrides(request)

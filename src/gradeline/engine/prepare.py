@@ -51,7 +51,7 @@ from gradeline.model.secrets import SecretSet
 from gradeline.suite.clusters import COMPARED_CASES, cluster_warnings, near_duplicate_warning
 from gradeline.suite.dataset import open_dataset
 from gradeline.suite.environment import read_environment
-from gradeline.suite.spec import GraderSpec, Suite
+from gradeline.suite.spec import GraderSpec, SuiteDefinition
 from gradeline.targets.base import DeclaredTarget
 from gradeline.usercode.loader import SETUP, FunctionEntry
 from gradeline.usercode.pools import CodeRunner, WorkerPools
@@ -77,7 +77,7 @@ class Closable(Protocol):
 class PreparedRun(NamedTuple):
     """A suite with its code loaded, its graders created and its target open."""
 
-    suite: Suite
+    suite: SuiteDefinition
     options: RunOptions
     target: DeclaredTarget[Any]
     graders: tuple[GraderUse, ...]
@@ -313,7 +313,7 @@ def _state(source: object) -> tuple[int, int, int] | None:
 
 @asynccontextmanager
 async def prepare(
-    suite: Suite,
+    suite: SuiteDefinition,
     options: RunOptions,
     storage: Storage | None = None,
     *,
@@ -415,14 +415,14 @@ async def prepare(
         )
 
 
-def _skips_setup(suite: Suite, options: RunOptions, code: Iterable[FunctionEntry]) -> bool:
+def _skips_setup(suite: SuiteDefinition, options: RunOptions, code: Iterable[FunctionEntry]) -> bool:
     """True for a setup function that needs a client while responses come from stored results."""
     if options.cached is None or suite.setup is None:
         return False
     return any(one.role == SETUP and one.reference == suite.setup and "client" in one.parameters for one in code)
 
 
-def _rules(suite: Suite, storage: Storage | None) -> Rules:
+def _rules(suite: SuiteDefinition, storage: Storage | None) -> Rules:
     """How the verdict is reached. A baseline is the run that its name means now, before this run is the latest."""
     gate = suite.shown.get("gate")
     return Rules(
@@ -445,7 +445,7 @@ def _with_baselines(gate: Any, storage: Storage) -> Any:
     return found
 
 
-def _chosen(suite: Suite, options: RunOptions) -> list[GraderSpec]:
+def _chosen(suite: SuiteDefinition, options: RunOptions) -> list[GraderSpec]:
     known = {spec.key: spec for spec in suite.graders}
     unknown = [key for key in options.graders if key not in known]
     if unknown:

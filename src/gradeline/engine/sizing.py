@@ -23,7 +23,7 @@ from gradeline.stats.distributions import normal_quantile
 from gradeline.stats.paired import score_change
 from gradeline.stats.power import cases_for_half_width, labels_for_kappa, labels_for_rate
 from gradeline.suite.dataset import open_dataset
-from gradeline.suite.spec import Suite
+from gradeline.suite.spec import SuiteDefinition
 from gradeline.verdict import primary_graders
 from gradeline.verdict.evidence import case_score
 from gradeline.verdict.gates import Gate
@@ -143,7 +143,7 @@ class _Usage(Struct, frozen=True, kw_only=True):
 
 def plan(
     storage: Storage | None,
-    suite: Suite,
+    suite: SuiteDefinition,
     *,
     baseline: str | None = None,
     margin: float = MARGIN,
@@ -279,7 +279,7 @@ def _spread(storage: Storage, runs: Sequence[Run], baseline: Run | None, key: st
     )
 
 
-def _price(suite: Suite, run: Run, given: tuple[dict[str, Price], Price | None]) -> Price | None:
+def _price(suite: SuiteDefinition, run: Run, given: tuple[dict[str, Price], Price | None]) -> Price | None:
     """What the user says that the agent's model costs."""
     model = str(run.target.get("model") or "")
     by_model, assumed = given
@@ -317,7 +317,7 @@ def _mean(values: Sequence[int | None]) -> float | None:
 class _Needs:
     """What that number of cases takes."""
 
-    def __init__(self, suite: Suite, usage: _Usage) -> None:
+    def __init__(self, suite: SuiteDefinition, usage: _Usage) -> None:
         self._suite, self._usage = suite, usage
         self.concurrency = requested_concurrency(suite, RunOptions()).calls
         self.judges = [spec.key for spec in suite.graders if spec.function is None and _asks(spec.kind)]
@@ -353,7 +353,7 @@ def _half_widths(cases: int, variance: float) -> Iterator[HalfWidth]:
         yield HalfWidth(cases=size, half_width=z * sqrt(variance / size))
 
 
-def _gate_needs(suite: Suite, storage: Storage | None, run: Run | None) -> Iterator[GateNeed]:
+def _gate_needs(suite: SuiteDefinition, storage: Storage | None, run: Run | None) -> Iterator[GateNeed]:
     if storage is None or run is None:
         return
     summary = measured_summary(storage, run)[0]
@@ -387,7 +387,7 @@ def _label_needs() -> Iterator[LabelNeed]:
         yield LabelNeed(half_width=width, rate=labels_for_rate(width), kappa=labels_for_kappa(width, _AGREEMENT))
 
 
-def _notes(suite: Suite, runs: Sequence[Run], usage: _Usage, needs: _Needs) -> Iterator[str]:
+def _notes(suite: SuiteDefinition, runs: Sequence[Run], usage: _Usage, needs: _Needs) -> Iterator[str]:
     if not runs:
         yield "tokens, cost and time are unknown: run the suite once, with --limit 20 for instance"
         return

@@ -15,7 +15,7 @@ from gradeline.errors import ConfigError, Problem
 from gradeline.suite.dataset import open_dataset
 from gradeline.suite.problems import SourceError, SuiteProblem
 from gradeline.suite.read import SuiteFileError, locate
-from gradeline.suite.spec import CodeReference, Suite
+from gradeline.suite.spec import CodeReference, SuiteDefinition
 from gradeline.targets.base import DeclaredTarget
 from gradeline.usercode.loader import SETUP, TARGET, CodeRequest, CodeSpec, LoadError, LoadFault, ReservedName
 from gradeline.usercode.pool import WorkerPool
@@ -29,7 +29,7 @@ MAX_BYTES_READ = 5_000_000
 class ProblemCollector:
     """Collects the problems of several steps, so that one error can report all of them."""
 
-    def __init__(self, suite: Suite) -> None:
+    def __init__(self, suite: SuiteDefinition) -> None:
         self._suite = suite
         self._errors: list[ConfigError] = []
 
@@ -55,7 +55,7 @@ class ProblemCollector:
         raise SourceError(_in_order(found))
 
 
-def placed_problems(error: ConfigError, suite: Suite | None) -> list[SuiteProblem]:
+def placed_problems(error: ConfigError, suite: SuiteDefinition | None) -> list[SuiteProblem]:
     """The problems of an error, each with its file and line as far as they are known."""
     references = () if suite is None else suite.references
     file = next((reference.file for reference in references), "")
@@ -139,7 +139,7 @@ def is_small(dataset: object) -> bool:
     return not isinstance(dataset, Path) or dataset.stat().st_size <= MAX_BYTES_READ
 
 
-def check_rows(suite: Suite, options: RunOptions) -> None:
+def check_rows(suite: SuiteDefinition, options: RunOptions) -> None:
     """`ConfigError` for an invalid row; the run itself reports those of a large dataset."""
     if not is_small(suite.dataset):
         return
@@ -148,7 +148,12 @@ def check_rows(suite: Suite, options: RunOptions) -> None:
 
 
 def budget_notes(
-    suite: Suite, options: RunOptions, target: DeclaredTarget[Any], uses: Sequence[GraderUse], *, calls_agent: bool
+    suite: SuiteDefinition,
+    options: RunOptions,
+    target: DeclaredTarget[Any],
+    uses: Sequence[GraderUse],
+    *,
+    calls_agent: bool,
 ) -> Iterator[str]:
     """What a cost limit does not cover; `ConfigError` if it covers nothing."""
     limit = suite.budget.cost if options.budget is None else options.budget.cost

@@ -36,7 +36,7 @@ from gradeline.service.secrets import Secrets, SecretUse
 from gradeline.service.settings import ServeSettings
 from gradeline.service.telemetry import LabelledCounter
 from gradeline.suite.letta_dialects import target_kind
-from gradeline.suite.spec import Suite
+from gradeline.suite.spec import SuiteDefinition
 from gradeline.suite.stored import secret_names, secret_places, stored_suite
 from gradeline.targets.registry import MODELS
 from gradeline.transport.egress import PublicOnly
@@ -356,7 +356,7 @@ DATA_TARGETS = frozenset({"http", "openai", "anthropic", "gemini", "replay"})
 """Kinds of targets that run no program and read no file of the server."""
 
 
-def suite_for_run(document: Mapping[str, Any], secrets: RunSecrets, settings: ServeSettings) -> Suite:
+def suite_for_run(document: Mapping[str, Any], secrets: RunSecrets, settings: ServeSettings) -> SuiteDefinition:
     """The suite with markers for its secrets."""
     return stored_suite(document, folder=_folder(document.get("target"), settings), secrets=secrets.target)
 
@@ -369,7 +369,7 @@ def _folder(target: object, settings: ServeSettings) -> Path:
     return _NO_FOLDER if kind in DATA_TARGETS else Path.cwd()
 
 
-def limit_concurrency(choice: RunOptions, suite: Suite, settings: ServeSettings) -> RunOptions:
+def limit_concurrency(choice: RunOptions, suite: SuiteDefinition, settings: ServeSettings) -> RunOptions:
     """The options with at most the operator's maximum of calls in flight, for a suite that was accepted before."""
     calls = requested_concurrency(suite, choice).calls
     return choice._replace(concurrency=min(calls, settings.max_concurrency))

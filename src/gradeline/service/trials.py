@@ -42,9 +42,9 @@ from gradeline.service.secrets import Secrets
 from gradeline.service.settings import ServeSettings
 from gradeline.service.suite_builder import EvaluationRequest, SuiteBuilder, config_error
 from gradeline.service.test_cases import TestCases
-from gradeline.suite.spec import Suite
+from gradeline.suite.spec import SuiteDefinition
 from gradeline.targets.answer import decode
-from gradeline.targets.base import HIDDEN, DeclaredTarget, hide, spellings
+from gradeline.targets.base import HIDDEN, DeclaredTarget, hide, json_spellings
 from gradeline.targets.registry import MODELS
 from gradeline.transport.client import RecordedExchange, RecordingTransport
 from gradeline.transport.egress import allow_all
@@ -87,7 +87,7 @@ class SecretMasker:
             for secret in found
             for form in (percent_encode(secret), percent_encode(secret, safe=""), quote_plus(secret))
         }
-        self._forms = spellings(found) | encoded
+        self._forms = json_spellings(found) | encoded
 
     def text(self, text: str) -> str:
         """The text with secrets masked, and without characters that a store cannot hold."""
@@ -279,7 +279,9 @@ class Trials:
 class Trial:
     """One call of one agent."""
 
-    def __init__(self, suite: Suite, sample: Sample, storage: Storage, access: Access, settings: ServeSettings) -> None:
+    def __init__(
+        self, suite: SuiteDefinition, sample: Sample, storage: Storage, access: Access, settings: ServeSettings
+    ) -> None:
         self._suite = _without_retries(suite)
         self._sample = sample
         self._storage = storage
@@ -355,7 +357,7 @@ async def _response(target: DeclaredTarget[Any], sample: Sample) -> Response:
         return Response(status="error", error=ErrorInfo("config", str(error), Fault.INFRASTRUCTURE))
 
 
-def _without_retries(suite: Suite) -> Suite:
+def _without_retries(suite: SuiteDefinition) -> SuiteDefinition:
     """The suite without retries, and with the timeout of a trial."""
     spec = suite.target
     options = targets.registry.get(spec.kind).read(spec.config).options

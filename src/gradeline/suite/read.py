@@ -1,4 +1,4 @@
-"""Read a suite file into a `Suite`, with every fault reported at once."""
+"""Read a suite file into a `SuiteDefinition`, with every fault reported at once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from gradeline.suite.letta_dialects import (
     rewrite_suite,
 )
 from gradeline.suite.problems import DocumentError, KeyPath, SourcePosition, SuiteProblem, show_path
-from gradeline.suite.spec import CodeReference, GraderSpec, Suite, TargetSpec
+from gradeline.suite.spec import CodeReference, GraderSpec, SuiteDefinition, TargetSpec
 from gradeline.usercode.decorators import Mark, MarkedFunctionInFile, find_marked_functions, name_conflict
 from gradeline.usercode.process_control import GRADER_MEMORY, parse_size
 from gradeline.verdict import Gate, read_gate
@@ -80,7 +80,7 @@ def locate(problem: Problem, file: str) -> SuiteProblem:
     return SuiteProblem("", 0, 0, *problem)
 
 
-def read_suite(path: Path, overrides: Sequence[str] = ()) -> Suite:
+def read_suite(path: Path, overrides: Sequence[str] = ()) -> SuiteDefinition:
     """Read a suite; `DocumentError` lists every fault with file, line and column.
 
     ``overrides`` are strings such as ``target.url=http://…``, each with a YAML value, that replace values of the file.
@@ -88,7 +88,7 @@ def read_suite(path: Path, overrides: Sequence[str] = ()) -> Suite:
     return suite_of(override(read_document(path), overrides), path.resolve())
 
 
-def suite_of(document: Document, file: Path) -> Suite:
+def suite_of(document: Document, file: Path) -> SuiteDefinition:
     """The suite in a document; its relative paths start at the folder of ``file``, which need not exist."""
     return _Reader(document, file).suite()
 
@@ -103,7 +103,7 @@ class _Reader:
         self._warnings = [str(document.problem(*warning)) for warning in self._rewritten.warnings]
         self._references: list[CodeReference] = []
 
-    def suite(self) -> Suite:
+    def suite(self) -> SuiteDefinition:
         written = self._top_level()
         target = self._target()
         specs = self._graders(target)
@@ -121,7 +121,7 @@ class _Reader:
         if self._problems or written is None:
             placed = sorted(self._problems, key=lambda problem: (problem.line, problem.column))
             raise SuiteFileError(placed, self._file.parent, self._references)
-        return Suite(
+        return SuiteDefinition(
             name=written.name,
             description=written.description,
             file=self._file,

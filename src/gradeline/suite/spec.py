@@ -66,7 +66,7 @@ class TargetSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One run each."""
 
 
-class Suite(msgspec.Struct, frozen=True, kw_only=True):
+class SuiteDefinition(msgspec.Struct, frozen=True, kw_only=True):
     """The cases, the agent under test, and how its responses are graded."""
 
     name: str

@@ -13,7 +13,7 @@ from gradeline.errors import ConfigError, Problem
 from gradeline.suite.document import override, parse_document
 from gradeline.suite.problems import DocumentError
 from gradeline.suite.read import suite_of, without_line
-from gradeline.suite.spec import Suite
+from gradeline.suite.spec import SuiteDefinition
 
 FILE = "<suite stored with the run>"
 """Shown instead of the path of a suite file."""
@@ -27,7 +27,7 @@ def stored_suite(
     *,
     folder: Path | None = None,
     secrets: Mapping[str, str] | None = None,
-) -> Suite:
+) -> SuiteDefinition:
     """Read a stored suite; `ConfigError` has the key path of every fault.
 
     ``{secret: NAME}`` in its target is replaced by the value of that name in ``secrets``.

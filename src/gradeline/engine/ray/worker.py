@@ -27,7 +27,7 @@ from gradeline.errors import ConfigError, Problem, StoreError
 from gradeline.model import Counts, Run, RunGrader
 from gradeline.model.secrets import SecretSet
 from gradeline.store import open_storage
-from gradeline.suite.spec import Suite
+from gradeline.suite.spec import SuiteDefinition
 from gradeline.transport.egress import ReportingPolicy
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class RunJob(NamedTuple):
     """All that a worker needs to know of a run. It holds secrets, and is never shown."""
 
     run: Run
-    suite: Suite
+    suite: SuiteDefinition
     options: RunOptions
     baselines: Mapping[str, str]
     store: str
