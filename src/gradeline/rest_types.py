@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import quote as percent_encoded
 from urllib.parse import unquote
 
@@ -14,6 +15,24 @@ from gradeline.model import Grade, Response, Sample, ToolCall, Usage
 from gradeline.model.response import ResponseStatus
 from gradeline.verdict import OrderFinding
 from gradeline.verdict.paired_decision import Decision, Drop
+
+T = TypeVar("T")
+
+
+class ErrorBody(Struct, frozen=True, omit_defaults=True):
+    """The error of a response; ``code`` is one of the service's error codes."""
+
+    code: str
+    message: str
+    details: Mapping[str, Any] | None = None
+
+
+class Envelope(Struct, Generic[T], frozen=True):
+    """The body of every JSON response: ``data`` if it is a success, else ``error``."""
+
+    success: bool
+    data: T
+    error: ErrorBody | None = None
 
 
 def utc_timestamp(seconds: float) -> str:
@@ -44,6 +63,21 @@ class GraderInfo(Struct, frozen=True, kw_only=True):
     created_at: str | None = None
     modified_at: str | None = None
     error: str | None = None
+
+
+class GraderList(Struct, frozen=True, kw_only=True):
+    """A page of graders."""
+
+    graders: list[GraderInfo]
+    count: int
+    total: int
+    next_cursor: str | None
+
+
+class ImportedCases(Struct, frozen=True):
+    """The number of test cases that an import stored."""
+
+    imported: int
 
 
 class EvaluationProgress(Struct, frozen=True):
@@ -99,6 +133,14 @@ class EvaluationSummary(Struct, frozen=True, kw_only=True):
     """The clusters of the cases that were asked; null where no case has one. Intervals are over clusters."""
 
 
+class EarlyStop(Struct, frozen=True):
+    """The look at which a run ended early, after ``n`` of the ``of`` cases that it shares with its baseline."""
+
+    look: int
+    n: int
+    of: int
+
+
 class Evaluation(Struct, frozen=True, kw_only=True):
     """A run: what was asked for, and what became of it."""
 
@@ -117,7 +159,7 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     baseline_id: str | None
     stop_early: bool = False
     """Whether it was asked to end as soon as its comparison with the baseline is decided."""
-    stopped: dict[str, int] | None = None
+    stopped: EarlyStop | None = None
     """Where it ended early: the number of the last look, and after how many of how many cases."""
     calls_saved: int = 0
     """The calls of the agent that the early end left out; `resume` with `all` makes them."""
@@ -145,6 +187,17 @@ class Evaluation(Struct, frozen=True, kw_only=True):
         if self.status == "interrupted":
             return self.held_by_service is False
         return self.status in ("completed", "failed", "cancelled")
+
+
+class EvaluationPage(Struct, frozen=True, kw_only=True):
+    """A page of evaluations, newest first."""
+
+    evaluations: list[Evaluation]
+    count: int
+    total: int
+    total_is_capped: bool | UnsetType = UNSET
+    """True: there are more than ``total``; counting stopped there."""
+    next_cursor: str | None = None
 
 
 class SentRequest(Struct, frozen=True, kw_only=True):
@@ -226,6 +279,15 @@ class Result(Struct, frozen=True, kw_only=True):
     scores_failed: int
     """Errors of graders; a failed answer is a score like any other."""
     truncated: bool = False
+
+
+class ResultPage(Struct, frozen=True, kw_only=True):
+    """A page of results; the summary is that of the whole run."""
+
+    evaluation_id: str
+    results: list[Result]
+    summary: EvaluationSummary
+    next_cursor: str | None
 
 
 class ResultAttempt(Struct, frozen=True, kw_only=True):

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from gradeline.client import ApiError, AsyncClient, Client, Evaluation, ServiceUnreachableError, WaitTimeoutError
 from gradeline.errors import ConfigError
@@ -256,9 +258,11 @@ class TestAnInterruptedRun:
 
         assert asyncio.run(waited()) == "interrupted"
 
-    def test_one_that_the_service_resumes_by_itself_has_not_ended(self) -> None:
-        assert not Evaluation(id="r", status="interrupted", held_by_service=True).ended
-        assert not Evaluation(id="r", status="interrupted").ended  # as in lists: it is not known
+    def test_one_that_the_service_resumes_by_itself_has_not_ended(self, client: Client, killed: str) -> None:
+        killed_run = client.get_evaluation(killed)
+        assert killed_run.ended
+        assert not replace(killed_run, held_by_service=True).ended
+        assert not replace(killed_run, held_by_service=UNSET).ended  # unknown, as in lists
 
 
 def test_a_key_opens_what_is_shut(served: Any) -> None:

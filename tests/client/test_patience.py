@@ -9,12 +9,41 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
-from gradeline.client import ApiError, AsyncClient, Client, EvaluationEvent, ServiceUnreachableError, protocol
+from gradeline.client import (
+    ApiError,
+    AsyncClient,
+    Client,
+    Evaluation,
+    EvaluationEvent,
+    ServiceUnreachableError,
+    protocol,
+)
 from gradeline.client.protocol import EventStreamReader
 
-OK = b'{"success": true, "data": {"id": "1", "status": "completed", "new": 1}, "error": null}'
+EVALUATION = Evaluation(
+    id="1",
+    name="run",
+    status="completed",
+    agent_endpoint_url=None,
+    target={},
+    test_case_ids=None,
+    tag=None,
+    grader_ids=[],
+    repeats=1,
+    concurrency=None,
+    timeout_s=None,
+    baseline_id=None,
+    started_at=None,
+    completed_at=None,
+    result_count=0,
+    error_message=None,
+    group=None,
+    parent=None,
+)
+OK = msgspec.json.encode({"success": True, "data": {**msgspec.to_builtins(EVALUATION), "new": 1}, "error": None})
 BUSY = b'{"success": false, "data": null, "error": {"code": "RATE_LIMITED", "message": "too much"}}'
 
 

@@ -38,7 +38,7 @@ def settings() -> Iterator[ServeSettings]:
 
 def test_who_may_come_in_is_kept_there_too(service: Service, call: Call) -> None:
     assert call("GET", "/api/ready").status == 200
-    key, text = service.keys.create(KeyScope.ADMIN, "me", lasts_s=3600)
+    key, text = service.keys.create(KeyScope.ADMIN, "me", lifetime_s=3600)
     headers = {"Authorization": f"Bearer {text}"}
     body = {"value": "Bearer hidden-value", "host": "agent.test", "scopes": ["run"]}
     assert call("PUT", "/api/secrets/A", json=body, headers=headers).status == 200

@@ -102,7 +102,7 @@ def test_a_well_formed_key_with_another_secret_is_no_key(keys: ApiKeys, tmp_path
 
 
 def test_a_key_ends_when_it_expires(keys: ApiKeys, clock: Clock) -> None:
-    key, text = keys.create(KeyScope.RUN, lasts_s=60)
+    key, text = keys.create(KeyScope.RUN, lifetime_s=60)
     assert key.expires_at == "1970-01-12T13:47:40.000Z"
     clock.now += 59
     assert keys.authenticate(text) is not None

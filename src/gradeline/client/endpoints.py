@@ -32,11 +32,15 @@ from gradeline.model import TestCase
 from gradeline.rest_types import (
     Evaluation,
     EvaluationComparison,
+    EvaluationPage,
     EvaluationSummary,
     GraderInfo,
+    GraderList,
+    ImportedCases,
     RankedEvaluations,
     Result,
     ResultDetail,
+    ResultPage,
     RunHistograms,
     Score,
     SuiteTrend,
@@ -56,12 +60,9 @@ _CASES = "test-cases"
 _CONTENT_TYPES = {"jsonl": "application/x-ndjson", "csv": "text/csv"}
 
 
-class _ImportCount(Struct):
-    imported: int
-
-
-class _ResultsWithSummary(Struct):
-    summary: EvaluationSummary
+class _TestCasePage(Struct):
+    test_cases: list[TestCase]
+    next_cursor: str | None = None
 
 
 def create_test_case(
@@ -83,7 +84,7 @@ def get_test_case(id: str) -> ApiCall[TestCase]:  # noqa: A002 - as the service 
 
 def all_test_cases(*, tag: str | None = None, q: str | None = None, limit: int = 1000) -> Listing[TestCase]:
     """All test cases, oldest first; ``tag`` matches part of a tag, ``limit`` is the page size."""
-    return _listing(api_path(_CASES), read_page(TestCase, "test_cases"), tag=tag, q=q, limit=limit)
+    return _listing(api_path(_CASES), read_page(_TestCasePage, lambda page: page.test_cases), tag=tag, q=q, limit=limit)
 
 
 def update_test_case(
@@ -110,7 +111,7 @@ def import_test_cases(file: bytes | IO[bytes], format: CaseFormat = "jsonl") -> 
     request = ApiRequest(
         "POST", api_path(_CASES, "import"), headers={"Content-Type": _CONTENT_TYPES[format]}, body=body
     )
-    return ApiCall(request, lambda response: read_data(_ImportCount)(response).imported)
+    return ApiCall(request, lambda response: read_data(ImportedCases)(response).imported)
 
 
 def export_test_cases(
@@ -125,7 +126,7 @@ def export_test_cases(
 
 def graders() -> Listing[GraderInfo]:
     """All graders."""
-    return _listing(api_path("graders"), read_page(GraderInfo, "graders"))
+    return _listing(api_path("graders"), read_page(GraderList, lambda page: page.graders))
 
 
 def get_grader(id: str, *, version: int | None = None) -> ApiCall[GraderInfo]:  # noqa: A002 - as the service names it
@@ -232,7 +233,7 @@ def evaluations(
     *, status: Status | None = None, tag: str | None = None, q: str | None = None, limit: int = 500
 ) -> Listing[Evaluation]:
     """All evaluations, newest first; ``limit`` is the page size."""
-    read = read_page(Evaluation, "evaluations")
+    read = read_page(EvaluationPage, lambda page: page.evaluations)
     return _listing(api_path("evaluations"), read, status=status, tag=tag, q=q, limit=limit)
 
 
@@ -298,7 +299,8 @@ def results(
         "tag": tag,
         "q": q,
     }
-    return _listing(api_path("evaluations", id, "results"), read_page(Result, "results"), **filters, limit=limit)
+    read = read_page(ResultPage, lambda page: page.results)
+    return _listing(api_path("evaluations", id, "results"), read, **filters, limit=limit)
 
 
 def get_result(id: str, result_id: str) -> ApiCall[ResultDetail]:  # noqa: A002 - as the service names it
@@ -309,7 +311,7 @@ def get_result(id: str, result_id: str) -> ApiCall[ResultDetail]:  # noqa: A002 
 def summary(id: str) -> ApiCall[EvaluationSummary]:  # noqa: A002 - as the service names it
     """Counts, mean scores, pass rates and latencies of an evaluation."""
     request = _get(api_path("evaluations", id, "results"), limit=1)
-    return ApiCall(request, lambda response: read_data(_ResultsWithSummary)(response).summary)
+    return ApiCall(request, lambda response: read_data(ResultPage)(response).summary)
 
 
 def histograms(id: str) -> ApiCall[RunHistograms]:  # noqa: A002 - as the service names it

@@ -7,13 +7,14 @@ import random
 from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from time import time
-from typing import IO, Any, Generic, NamedTuple, TypeVar
+from typing import IO, Any, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 import msgspec
 
 from gradeline.client.errors import ApiError
 from gradeline.errors import ConfigError, Problem
+from gradeline.rest_types import Envelope
 
 T = TypeVar("T")
 
@@ -126,7 +127,7 @@ def read_data(kind: type[T]) -> Callable[[ApiResponse], T]:
 
     def read(response: ApiResponse) -> T:
         try:
-            return msgspec.json.decode(response.body, type=_Envelope[kind]).data  # type: ignore[valid-type]
+            return msgspec.json.decode(response.body, type=Envelope[kind]).data  # type: ignore[valid-type]
         except msgspec.DecodeError as error:
             raise unexpected_response(response, str(error)) from None
 
@@ -137,17 +138,20 @@ def read_nothing(_: ApiResponse) -> None:
     """For responses without a body."""
 
 
-def read_page(kind: type[T], name: str) -> Callable[[ApiResponse], Page[T]]:
-    """Reads a page of a list whose entries are in the field ``name``."""
+class _ListPage(Protocol):
+    @property
+    def next_cursor(self) -> str | None: ...
+
+
+P = TypeVar("P", bound=_ListPage)
+
+
+def read_page(kind: type[P], entries: Callable[[P], list[T]]) -> Callable[[ApiResponse], Page[T]]:
+    """Reads a page of a list."""
 
     def read(response: ApiResponse) -> Page[T]:
-        fields = read_data(dict[str, msgspec.Raw])(response)
-        try:
-            entries = msgspec.json.decode(fields.get(name, b"null"), type=list[kind])  # type: ignore[valid-type]
-            cursor = msgspec.json.decode(fields.get("next_cursor", b"null"), type=str | None)
-        except msgspec.DecodeError as error:
-            raise unexpected_response(response, str(error)) from None
-        return Page(entries, cursor)
+        page = read_data(kind)(response)
+        return Page(entries(page), page.next_cursor)
 
     return read
 
@@ -162,7 +166,7 @@ def require_success(response: ApiResponse) -> ApiResponse:
     if 200 <= response.status < 300:
         return response
     try:
-        error = msgspec.json.decode(response.body, type=_Envelope[None]).error
+        error = msgspec.json.decode(response.body, type=Envelope[None]).error
     except msgspec.DecodeError:
         error = None
     if error is None:
@@ -255,18 +259,6 @@ def _json_value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
-
-
-class _Error(msgspec.Struct):
-    code: str
-    message: str
-    details: dict[str, Any] | None = None
-
-
-class _Envelope(msgspec.Struct, Generic[T]):
-    success: bool
-    data: T
-    error: _Error | None = None
 
 
 def _parameter(value: object) -> str:

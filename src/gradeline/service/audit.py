@@ -1,4 +1,4 @@
-"""Who changed what: a log to which rows are only added."""
+"""The audit log: who changed what. Rows are added to it and never changed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _tables(transaction: Transaction, dialect: Dialect) -> None:
         if dialect.name == "sqlite":
             transaction.run(
                 f"CREATE TRIGGER audit_log_keeps_{act.lower()} BEFORE {act} ON audit_log"
-                " BEGIN SELECT raise(ABORT, 'the audit log is only added to'); END"
+                " BEGIN SELECT raise(ABORT, 'the audit log is append-only'); END"
             )
         else:
             transaction.run(f"CREATE RULE audit_log_keeps_{act.lower()} AS ON {act} TO audit_log DO INSTEAD NOTHING")
@@ -42,7 +42,7 @@ AUDIT_STEPS = (_tables, _addresses)
 
 
 class AuditEntry(Struct, frozen=True):
-    """One act."""
+    """One entry of the audit log."""
 
     n: int
     at: str
@@ -52,21 +52,21 @@ class AuditEntry(Struct, frozen=True):
     subject: str
     details: dict[str, Any]
     address: str | None = None
-    """Of the client; None for the command line, and for what earlier versions wrote."""
+    """The address of the client; None for the command line, and in entries of earlier versions."""
 
 
 class Recorder(Protocol):
-    """Records an act in the transaction that does it: both are stored, or neither."""
+    """Adds an entry in the transaction that makes the change: both are stored, or neither."""
 
     def __call__(self, transaction: Transaction, subject: str, details: Mapping[str, object] | None = None) -> None: ...
 
 
 def unrecorded(transaction: Transaction, subject: str, details: Mapping[str, object] | None = None) -> None:
-    """For acts of the program itself."""
+    """A `Recorder` for changes by the program itself, which are not recorded."""
 
 
 class Audit:
-    """The log of a store."""
+    """The audit log of a store."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
@@ -74,7 +74,7 @@ class Audit:
         migrate(database, "audit", AUDIT_STEPS)
 
     def recorder(self, caller: Caller, action: str) -> Recorder:
-        """Records that the caller does this, such as ``secret.put``. Details are JSON and hold no secret."""
+        """A recorder for an action of the caller, such as ``secret.put``. Details are JSON without secrets."""
 
         def record(transaction: Transaction, subject: str, details: Mapping[str, object] | None = None) -> None:
             transaction.run(
@@ -92,12 +92,12 @@ class Audit:
         return record
 
     def note(self, caller: Caller, action: str, subject: str, details: Mapping[str, object] | None = None) -> None:
-        """Record an act that changes nothing in the store."""
+        """Record an action that changes nothing in the store."""
         record = self.recorder(caller, action)
         self._database.transact(lambda transaction: record(transaction, subject, details))
 
     def entries(self, after: int = 0, limit: int = 100) -> list[AuditEntry]:
-        """A page of the log, the oldest first."""
+        """A page of the log, oldest first."""
         rows = self._database.read(
             f"{SELECT_ENTRIES} WHERE n > ? ORDER BY n LIMIT ?",
             after,
@@ -113,11 +113,11 @@ def read_entry(row: Row) -> AuditEntry:
 
 
 LOCAL_ACTOR = "local"
-"""The actor of what was done without a key: in local mode, or with the command line."""
+"""The actor of changes without a key: in local mode, or by the command line."""
 
 
 def _indexes(transaction: Transaction, _: Dialect) -> None:
-    """A page by a rare actor costs no more than one by a frequent one."""
+    """With these indexes, a page for a rare actor costs no more than one for a frequent one."""
     transaction.run("CREATE INDEX audit_log_by_actor ON audit_log (key_id, n)")
     transaction.run("CREATE INDEX audit_log_by_action ON audit_log (action, n)")
 
@@ -126,14 +126,14 @@ AUDIT_INDEX_STEPS = (_indexes,)
 
 
 class AuditFilter(NamedTuple):
-    """Which entries are wanted; None: any."""
+    """Conditions on entries; None: any."""
 
     actor: str | None = None
     action: str | None = None
 
 
 class AuditPage(Struct, frozen=True, kw_only=True):
-    """Some entries of the log. How many there are in all is not counted."""
+    """A page of the audit log. The total is not counted."""
 
     entries: list[AuditEntry]
     count: int
@@ -141,14 +141,14 @@ class AuditPage(Struct, frozen=True, kw_only=True):
 
 
 class AuditList:
-    """Reads the log of a store; `Audit` must have made it."""
+    """Reads the audit log of a store, which `Audit` must have created."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         migrate(database, "audit_list", AUDIT_INDEX_STEPS)
 
     def page(self, where: AuditFilter, page: PageRequest) -> AuditPage:
-        """A page of entries, the newest first."""
+        """A page of entries, newest first."""
         before = decode_cursor(page.cursor, int)[0] if page.cursor is not None else MAX_NUMBER
         clauses, values = _conditions(where)
         rows = self._database.read(

@@ -1,4 +1,4 @@
-"""API keys: ``gl_<id>_<secret>_<checksum>``, shown once, stored as a keyed digest."""
+"""API keys (``gl_<id>_<secret>_<checksum>``, shown once, stored as a keyed digest), their scopes, and sessions."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ _MARK = "__gradeline_scope__"
 
 
 class KeyScope(StrEnum):
-    """What a key is good for: `RUN` and `LABEL` include `READ`, `ADMIN` includes all."""
+    """What a key may be used for: `RUN` and `LABEL` include `READ`, `ADMIN` includes all."""
 
     PUBLIC = "public"
-    """Needs no key."""
+    """No key is required."""
     READ = "read"
     RUN = "run"
     LABEL = "label"
     ADMIN = "admin"
 
-    def includes(self, wanted: KeyScope) -> bool:
-        """Whether a key of this scope may call a route that wants that one."""
-        if wanted is KeyScope.PUBLIC or self is wanted or self is KeyScope.ADMIN:
+    def includes(self, required: KeyScope) -> bool:
+        """Whether a key of this scope may call a route that requires the other."""
+        if required is KeyScope.PUBLIC or self is required or self is KeyScope.ADMIN:
             return True
-        return wanted is KeyScope.READ and self in (KeyScope.RUN, KeyScope.LABEL)
+        return required is KeyScope.READ and self in (KeyScope.RUN, KeyScope.LABEL)
 
 
 def requires(scope: KeyScope) -> Callable[[Endpoint], Endpoint]:
-    """Marks an endpoint."""
+    """Marks an endpoint with the scope that it requires."""
 
     def mark(endpoint: Endpoint) -> Endpoint:
         setattr(endpoint, _MARK, scope)
@@ -56,22 +56,22 @@ def requires(scope: KeyScope) -> Callable[[Endpoint], Endpoint]:
 
 
 def scope_of(endpoint: object) -> KeyScope | None:
-    """The mark of an endpoint; None: it has none, and nobody may call it."""
+    """The scope that an endpoint requires; None if it is not marked, so that it cannot be called."""
     scope: KeyScope | None = getattr(endpoint, _MARK, None)
     return scope
 
 
 class Caller(NamedTuple):
-    """What the guard found out about a request."""
+    """The sender of a request, as `AuthMiddleware` determined it."""
 
     key_id: str | None
     """None in local mode, where there are no keys."""
     scope: KeyScope
     request_id: str
     address: str | None = None
-    """Of the client, as a trusted proxy reports it; None for the command line."""
+    """The address of the client, as a trusted proxy reports it; None for the command line."""
     session: str | None = None
-    """The id of the session that the request was sent in; None where it carried a key itself."""
+    """The id of the session of the request; None if the request had a key itself."""
 
 
 LOCAL_CALLER = Caller(None, KeyScope.ADMIN, "")
@@ -81,31 +81,31 @@ LOCAL_CALLER = Caller(None, KeyScope.ADMIN, "")
 VARIABLE = "GRADELINE_SECRET_KEY"
 REMEDY = (
     f"set {VARIABLE}, or name a file with --secret-key-file; "
-    "make one with: python3 -c 'import secrets; print(secrets.token_hex(32))'"
+    "create one with: python3 -c 'import secrets; print(secrets.token_hex(32))'"
 )
 _SHORTEST = 16
 _LONGEST = 10_000
 
 
 class MasterKey:
-    """Keys for several purposes from one secret, so that one never helps against another."""
+    """Derives independent keys for several purposes from one secret."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
 
     @property
     def fingerprint(self) -> str:
-        """Tells two master keys apart and gives neither away."""
+        """Identifies a master key without revealing it."""
         return self.derive("fingerprint").hex()[:16]
 
     def derive(self, purpose: str) -> bytes:
-        """32 bytes by HKDF-SHA256."""
+        """A key of 32 bytes for one purpose, by HKDF-SHA256."""
         pseudorandom = digest(b"gradeline", self._secret, sha256)
         return digest(pseudorandom, f"gradeline {purpose}".encode() + b"\x01", sha256)
 
 
 def read_secret_key(file: Path | None, environment: Mapping[str, str] = os.environ) -> bytes | None:
-    """The operator's secret, from the file, else from the environment; None: neither is there."""
+    """The operator's secret from the file, otherwise from the environment; None if there is neither."""
     if file is None:
         secret, place = environment.get(VARIABLE, "").encode(), VARIABLE
         if not secret:
@@ -113,7 +113,7 @@ def read_secret_key(file: Path | None, environment: Mapping[str, str] = os.envir
     else:
         secret, place = _content(file).strip(), str(file)
     if len(secret) < _SHORTEST:
-        raise ConfigError(Problem(place, f"the secret key has {len(secret)} bytes, at least {_SHORTEST} are needed"))
+        raise ConfigError(Problem(place, f"the secret key has {len(secret)} bytes; at least {_SHORTEST} are required"))
     return secret
 
 
@@ -124,7 +124,7 @@ def _content(file: Path) -> bytes:
     except OSError as error:
         raise ConfigError(Problem(str(file), f"the secret key cannot be read: {error.strerror}")) from None
     if len(content) > _LONGEST:
-        raise ConfigError(Problem(str(file), f"has more than {_LONGEST:,} bytes, which is no secret key"))
+        raise ConfigError(Problem(str(file), f"has more than {_LONGEST:,} bytes, which is not a secret key"))
     return content
 
 
@@ -145,7 +145,7 @@ KEY_STEPS = (_create_keys,)
 
 
 class ApiKey(Struct, frozen=True):
-    """What is known of a key; its secret is not."""
+    """A key without its secret."""
 
     id: str
     name: str
@@ -155,13 +155,13 @@ class ApiKey(Struct, frozen=True):
     last_used_at: str | None
     revoked_at: str | None
 
-    def is_good(self, now: str) -> bool:
-        """Whether it may be used at that time."""
+    def is_valid(self, now: str) -> bool:
+        """Whether the key may be used at that time."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
 class ApiKeys:
-    """The keys of a store. Without the operator's secret none can be made and none is good."""
+    """The keys of a store. Without the operator's secret no key can be created or used."""
 
     def __init__(self, database: Database, settings: ServeSettings, clock: Callable[[], float] = time.time) -> None:
         self._database = database
@@ -175,13 +175,13 @@ class ApiKeys:
         self.exist()
 
     def create(
-        self, scope: KeyScope, name: str = "", lasts_s: float | None = None, record: Recorder = unrecorded
+        self, scope: KeyScope, name: str = "", lifetime_s: float | None = None, record: Recorder = unrecorded
     ) -> tuple[ApiKey, str]:
-        """A new key, and its text, which nobody can ask for again."""
+        """A new key and its text, which is not stored."""
         if self._master is None:
-            raise ConfigError(Problem("", f"an API key needs the service's secret key: {REMEDY}"))
+            raise ConfigError(Problem("", f"an API key requires the service's secret key: {REMEDY}"))
         now = self._clock()
-        until = utc_timestamp(now + lasts_s) if lasts_s is not None else None
+        until = utc_timestamp(now + lifetime_s) if lifetime_s is not None else None
         key = ApiKey(token_hex(6), name, scope, utc_timestamp(now), until, None, None)
         start = f"gl_{key.id}_{token_hex(32)}"
         text = f"{start}_{_checksum(start)}"
@@ -200,17 +200,17 @@ class ApiKeys:
         return key, text
 
     def all(self) -> list[ApiKey]:
-        """Every key that was ever made, the oldest first."""
+        """All keys ever created, oldest first."""
         rows = self._database.read(f"SELECT {_COLUMNS} FROM api_keys ORDER BY created_at, id")  # noqa: S608 - constant
         return [_key(row) for row in rows]
 
     def get(self, id: str) -> ApiKey | None:  # noqa: A002 - as the store names it
-        """One key, good or not."""
+        """A key, valid or not."""
         rows = self._database.read(f"SELECT {_COLUMNS} FROM api_keys WHERE id = ?", id)  # noqa: S608 - constant
         return _key(rows[0]) if rows else None
 
     def revoke(self, id: str, record: Recorder = unrecorded) -> bool:  # noqa: A002 - as the store names it
-        """End a key at once, in every process; False: there is none of that id. A second time changes nothing."""
+        """Revoke a key at once, in every process; False if it does not exist. A second time changes nothing."""
         now = utc_timestamp(self._clock())
 
         def work(transaction: Transaction) -> bool:
@@ -224,7 +224,7 @@ class ApiKeys:
         return self._database.transact(work)
 
     def authenticate(self, text: str) -> ApiKey | None:
-        """The key, if it is one, was made here and is good now. A typing error costs no look into the store."""
+        """The valid key with this text, if any. The checksum detects a typing error without reading the store."""
         form = _FORM.fullmatch(text)
         if form is None or self._pepper is None or _checksum(text.rpartition("_")[0]) != form[3]:
             return None
@@ -233,50 +233,50 @@ class ApiKeys:
         stored = rows[0][-1] if rows else "0" * 64
         if not compare_digest(self._digest(text), stored) or not rows:
             return None
-        return self.good(_key(rows[0][:-1]))
+        return self.use(_key(rows[0][:-1]))
 
-    def good(self, key: ApiKey) -> ApiKey | None:
-        """The key, if it is good now; that it was used is remembered."""
+    def use(self, key: ApiKey) -> ApiKey | None:
+        """The key, if it is valid now; its time of use is stored."""
         now = self._clock()
-        if not key.is_good(utc_timestamp(now)):
+        if not key.is_valid(utc_timestamp(now)):
             return None
         self._touch(key, now)
         return key
 
-    def good_ids(self, ids: Collection[str]) -> set[str]:
-        """Those of these keys that are good now; asking does not count as using them."""
+    def valid_ids(self, ids: Collection[str]) -> set[str]:
+        """Those of these keys that are valid now. This does not count as use of the keys."""
         places = ", ".join("?" * len(ids))
         rows = self._database.read(f"SELECT {_COLUMNS} FROM api_keys WHERE id IN ({places})", *ids)  # noqa: S608
         now = utc_timestamp(self._clock())
-        return {key.id for key in map(_key, rows) if key.is_good(now)}
+        return {key.id for key in map(_key, rows) if key.is_valid(now)}
 
     @property
     def looked_lately(self) -> bool:
-        """Whether `exist` needs no look into the store now."""
+        """Whether `exist` can answer now without reading the store."""
         return self._exist or time.monotonic() - self._looked < _LOOK_SECONDS
 
     def exist(self, *, look: bool = True) -> bool:
-        """Whether a key was ever made: from then on nobody gets in without one. Known half a second late."""
+        """Whether a key was ever created, which ends local mode. Up to half a second out of date."""
         if look and not self.looked_lately:
-            # a store that cannot be read changes nothing about who may come in
+            # an unreadable store does not change access
             with suppress(StoreError):
                 self._exist = bool(self._database.read("SELECT 1 FROM api_keys LIMIT 1")) or self._exist
             self._looked = time.monotonic()
         return self._exist
 
     def problem(self) -> str | None:
-        """Why no request could ever be let in with a key, and what to do; None: one can."""
+        """The reason why no key can be used, and the remedy; None if one can."""
         rows = self._database.read("SELECT master, revoked_at, expires_at FROM api_keys")
         if self._master is None:
-            return f"the store has API keys, and checking them needs the service's secret key: {REMEDY}"
+            return f"the store has API keys, which cannot be checked without the service's secret key: {REMEDY}"
         now = utc_timestamp(self._clock())
         good = [made_with for made_with, revoked, until in rows if revoked is None and (until is None or now < until)]
         if not good:
-            return "the store has no API key that is good now; make one with: gradeline keys create --scope admin"
+            return "the store has no valid API key; create one with: gradeline keys create --scope admin"
         if self._master.fingerprint not in good:
             return (
-                "the store's API keys were made with another secret key; start with that one, "
-                "or make new keys with: gradeline keys create --scope admin"
+                "the store's API keys were created with another secret key; start with that one, "
+                "or create new keys with: gradeline keys create --scope admin"
             )
         return None
 
@@ -287,7 +287,7 @@ class ApiKeys:
         if now - self._touched.get(key.id, float("-inf")) < _TOUCH_SECONDS:
             return
         self._touched[key.id] = now
-        # a full disk must not keep anybody from reading
+        # reads must work even if the disk is full
         with suppress(StoreError):
             self._database.transact(
                 lambda transaction: transaction.run(
@@ -297,12 +297,12 @@ class ApiKeys:
 
 
 def looks_like_key(text: str) -> bool:
-    """Whether a text holds what could be a key."""
+    """Whether a text contains what could be a key."""
     return _FORM.search(text) is not None
 
 
 def without_keys(text: str) -> str:
-    """A text with every key in it made unreadable."""
+    """The text with all keys redacted."""
     return _FORM.sub(r"gl_\1_[redacted]", text)
 
 
@@ -315,7 +315,7 @@ def _key(row: tuple[str, str, str, str, str | None, str | None, str | None]) -> 
     return ApiKey(id_, name, KeyScope(scope), created_at, expires_at, last_used_at, revoked_at)
 
 
-LASTS_S = 12 * 3600
+SESSION_S = 12 * 3600
 
 
 def _create_sessions(transaction: Transaction, _: Dialect) -> None:
@@ -329,18 +329,18 @@ SESSION_STEPS = (_create_sessions,)
 
 
 class Session(NamedTuple):
-    """One that is open."""
+    """An open session."""
 
     token: str
-    """What the cookie holds; the store has its digest alone."""
+    """The value of the cookie; the store has only its digest."""
     csrf: str
     expires_at: str
     id: str
-    """The digest of the token, by which the store knows the session."""
+    """The digest of the token, as it is stored."""
 
 
 class Sessions:
-    """They die with their key, in every process at once."""
+    """Sessions of browsers. They end with their key, in every process at once."""
 
     def __init__(
         self, database: Database, keys: ApiKeys, settings: ServeSettings, clock: Callable[[], float] = time.time
@@ -353,9 +353,9 @@ class Sessions:
         migrate(database, "sessions", SESSION_STEPS)
 
     def open(self, key: ApiKey, record: Recorder = unrecorded) -> Session:
-        """A session for the holder of a key."""
+        """Open a session for the holder of a key."""
         now = self._clock()
-        session = self._session(token_hex(32), utc_timestamp(now + LASTS_S))
+        session = self._session(token_hex(32), utc_timestamp(now + SESSION_S))
 
         def store(transaction: Transaction) -> None:
             transaction.run("DELETE FROM sessions WHERE expires_at < ?", utc_timestamp(now))
@@ -372,41 +372,41 @@ class Sessions:
         return session
 
     def find(self, token: str) -> tuple[Session, ApiKey] | None:
-        """The session of a cookie and the key it stands for, if both are good."""
+        """The session of a cookie and its key, if both are valid."""
         rows = self._database.read(
-            "SELECT key_id, expires_at FROM sessions WHERE digest = ?", self._made("cookie", token)
+            "SELECT key_id, expires_at FROM sessions WHERE digest = ?", self._token_digest("cookie", token)
         )
         if not rows or utc_timestamp(self._clock()) >= rows[0][1]:
             return None
         key = self._keys.get(rows[0][0])
-        if key is None or self._keys.good(key) is None:
+        if key is None or self._keys.use(key) is None:
             return None
         return self._session(token, rows[0][1]), key
 
-    def good_ids(self, ids: Collection[str]) -> set[str]:
-        """Those of these sessions that were not closed and have not expired."""
+    def valid_ids(self, ids: Collection[str]) -> set[str]:
+        """Those of these sessions that are open."""
         places = ", ".join("?" * len(ids))
         statement = f"SELECT digest FROM sessions WHERE digest IN ({places}) AND expires_at > ?"  # noqa: S608
         return {id_ for (id_,) in self._database.read(statement, *ids, utc_timestamp(self._clock()))}
 
     def close(self, token: str, record: Recorder = unrecorded) -> None:
-        """End a session; one that is not there is ended already."""
+        """End a session, if it exists."""
 
         def work(transaction: Transaction) -> None:
             statement = "DELETE FROM sessions WHERE digest = ? RETURNING key_id"
-            for (key_id,) in transaction.run(statement, self._made("cookie", token)):
+            for (key_id,) in transaction.run(statement, self._token_digest("cookie", token)):
                 record(transaction, key_id)
 
         self._database.transact(work)
 
     def _session(self, token: str, expires_at: str) -> Session:
-        return Session(token, self._made("csrf", token), expires_at, self._made("cookie", token))
+        return Session(token, self._token_digest("csrf", token), expires_at, self._token_digest("cookie", token))
 
-    def _made(self, purpose: str, token: str) -> str:
-        # a cookie may hold anything that a header can
+    def _token_digest(self, purpose: str, token: str) -> str:
+        # a cookie may contain anything that a header can
         return digest(self._key, f"{purpose} {token}".encode(errors="replace"), sha256).hex()
 
 
-def constant_time_equal(given: str, expected: str) -> bool:
-    """Compares two tokens in a time that tells nothing."""
-    return compare_digest(given.encode(errors="replace"), expected.encode())
+def constant_time_equal(actual: str, expected: str) -> bool:
+    """Compare two tokens in constant time."""
+    return compare_digest(actual.encode(errors="replace"), expected.encode())

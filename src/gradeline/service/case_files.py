@@ -1,7 +1,7 @@
 """Test cases as files: JSON Lines and CSV, read and written in constant memory.
 
-A text that a spreadsheet would take for a formula gets an apostrophe in front when it is written as CSV, and so does
-one that begins with an apostrophe; reading takes one leading apostrophe away again.
+In CSV, a text that a spreadsheet would read as a formula is prefixed with an apostrophe, and so is one that begins with
+an apostrophe; one leading apostrophe is removed when the file is read.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from gradeline.model.sample import TestCase
 from gradeline.model.text import escape_formula, quote
 from gradeline.service.audit import Recorder, unrecorded
 from gradeline.service.errors import Code, ServiceError
-from gradeline.service.test_cases import FIELDS, REQUIRED, TestCases, faults_of, new_case, shown
+from gradeline.service.test_cases import FIELDS, REQUIRED, TestCases, case_to_json, faults_of, new_case
 from gradeline.store.database import Transaction
 
-MAX_TOLD = 100
-"""So many faults of a file are told; all are counted."""
+MAX_FAULTS = 100
+"""Maximum number of faults in an error; all are counted."""
 MAX_ROW = 1_000_000
-"""Bytes of one row; the longest case that keeps the rules is far below."""
+"""Maximum size of a row in bytes; the longest valid case is far below."""
 
 _OWN = ("id", "created_at", "modified_at")
-"""Fields of an export that an import lets stand: an imported case gets its own."""
+"""Fields of an export that an import ignores: an imported case gets new ones."""
 _TAG_SEPARATOR = ";"
 _BLOCK = 65_536
-_ROWS_AT_ONCE = 200
+_ROWS_PER_CHUNK = 200
 _ID_LENGTH = 36
 _BOM = b"\xef\xbb\xbf"
 
 
 class FileKind(StrEnum):
-    """How a file of cases is written."""
+    """The format of a file of test cases."""
 
     JSONL = "jsonl"
     CSV = "csv"
 
 
 class RowFault(NamedTuple):
-    """What is wrong with a row; ``line`` is the physical line at which it begins, counted from 1."""
+    """A fault of a row; ``line`` is the physical line at which the row begins, counted from 1."""
 
     line: int
     field: str | None
@@ -54,7 +54,7 @@ class RowFault(NamedTuple):
 
 
 class CaseRow(NamedTuple):
-    """The fields of a case as a file has them, not checked yet."""
+    """The unchecked fields of a case in a file."""
 
     line: int
     fields: Mapping[str, object]
@@ -70,19 +70,19 @@ def import_cases(
     created_by: str | None = None,
     record: Recorder = unrecorded,
 ) -> int:
-    """Store all cases of a file, or `ServiceError` with every bad row and nothing stored. Gives their number."""
+    """Store all cases of a file and return their number, or raise `ServiceError` with all invalid rows."""
     faults: list[RowFault] = []
-    bad = 0
+    invalid = 0
     with TemporaryFile() as staged:
         for read in _rows(file, kind):
             found = [read] if isinstance(read, RowFault) else _faults(read)
-            bad += len(found)
-            faults += found[: MAX_TOLD - len(faults)]
-            if isinstance(read, CaseRow) and not bad:
+            invalid += len(found)
+            faults += found[: MAX_FAULTS - len(faults)]
+            if isinstance(read, CaseRow) and not invalid:
                 case = new_case(read.fields)
                 staged.write(f"{case.id}{to_json(case)}\n".encode())
-        if bad:
-            raise _refused(faults, bad)
+        if invalid:
+            raise _refused(faults, invalid)
 
         def recorded(transaction: Transaction, imported: int) -> None:
             record(transaction, "test_cases", {"imported": imported, "format": kind.value})
@@ -91,22 +91,22 @@ def import_cases(
 
 
 def export_cases(cases: Iterable[TestCase], kind: FileKind) -> Iterator[bytes]:
-    """The cases as a file, piece by piece."""
+    """The cases as a file, in chunks."""
     source = iter(cases)
     if kind is FileKind.CSV:
         yield _csv_text([FIELDS])
-    while chunk := list(islice(source, _ROWS_AT_ONCE)):
+    while chunk := list(islice(source, _ROWS_PER_CHUNK)):
         if kind is FileKind.CSV:
             yield _csv_text([_cells(case) for case in chunk])
         else:
-            yield b"".join(msgspec.json.encode(shown(case)) + b"\n" for case in chunk)
+            yield b"".join(msgspec.json.encode(case_to_json(case)) + b"\n" for case in chunk)
 
 
-def _refused(faults: Sequence[RowFault], bad: int) -> ServiceError:
+def _refused(faults: Sequence[RowFault], invalid: int) -> ServiceError:
     first = faults[0]
-    rest = "" if bad == 1 else f"; there are {bad:,} faults"
-    if bad > MAX_TOLD:
-        rest += f" (the first {MAX_TOLD} are told)"
+    rest = "" if invalid == 1 else f"; {invalid:,} faults in total"
+    if invalid > MAX_FAULTS:
+        rest += f" (the first {MAX_FAULTS} are listed)"
     return ServiceError(
         Code.INVALID_INPUT,
         f"Nothing was imported; line {first.line:,}: {first.message}{rest}",
@@ -134,7 +134,7 @@ def _rows(file: BinaryIO, kind: FileKind) -> Iterator[_Read]:
 
 
 class _UnreadableError(Exception):
-    """The file cannot be read on behind this line."""
+    """The file cannot be read beyond this line."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -142,17 +142,17 @@ class _UnreadableError(Exception):
 
 
 class _Lines:
-    """The physical lines of a file, with their ends. A row may have so many bytes and no more."""
+    """The physical lines of a file, with their line ends and a maximum size of rows."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self.begun = 1
-        """The line at which the row begins that is read now."""
+        """The line at which the current row begins."""
         self.number = 0
         self._row_bytes = 0
 
     def next_row(self) -> None:
-        """The row that was read is complete."""
+        """Start the next row."""
         self.begun = self.number + 1
         self._row_bytes = 0
 
@@ -162,18 +162,20 @@ class _Lines:
             self.number += 1
             self._row_bytes += len(line)
             if self._row_bytes > MAX_ROW:
-                told = f"the row has over {MAX_ROW:,} bytes; is a quote or a line end missing?"
-                raise _UnreadableError(self.begun, told)
+                reason = f"the row has over {MAX_ROW:,} bytes; is a quote or a line end missing?"
+                raise _UnreadableError(self.begun, reason)
             yield line.removeprefix(_BOM) if first else line
             first = False
 
     def texts(self) -> Iterator[str]:
-        """The lines as text; what is no UTF-8 cannot be read on behind."""
+        """The lines as text, up to one that is not UTF-8."""
         for line in self:
             try:
                 yield line.decode()
             except UnicodeDecodeError as error:
-                raise _UnreadableError(self.number, f"is no UTF-8 at byte {error.start + 1} of the line") from None
+                raise _UnreadableError(
+                    self.number, f"is not valid UTF-8 at byte {error.start + 1} of the line"
+                ) from None
 
 
 def _jsonl_rows(lines: _Lines) -> Iterator[_Read]:
@@ -188,7 +190,7 @@ def _json_row(text: bytes, line: int) -> _Read:
     try:
         value = msgspec.json.decode(text)
     except (ValueError, RecursionError) as error:
-        return RowFault(line, None, f"is no valid JSON: {error}")
+        return RowFault(line, None, f"is not valid JSON: {error}")
     if not isinstance(value, dict):
         return RowFault(line, None, f"must be a JSON object, got {quote(value, 60)}")
     return CaseRow(line, {name: item for name, item in value.items() if name not in _OWN})
@@ -208,7 +210,7 @@ def _csv_rows(lines: _Lines) -> Iterator[_Read]:
                 yield _csv_row(names, cells, lines.begun)
             lines.next_row()
     except csv.Error as error:
-        raise _UnreadableError(lines.begun, f"is no valid CSV: {error}") from None
+        raise _UnreadableError(lines.begun, f"is not valid CSV: {error}") from None
 
 
 def _header_faults(names: Sequence[str]) -> Iterator[RowFault]:
@@ -217,7 +219,7 @@ def _header_faults(names: Sequence[str]) -> Iterator[RowFault]:
         if name not in known:
             yield RowFault(1, name, f"Column {quote(name, 60)} is unknown; use one of {', '.join(FIELDS)}")
         elif names.count(name) > 1:
-            yield RowFault(1, name, f"Column '{name}' stands there twice; keep one")
+            yield RowFault(1, name, f"Column '{name}' occurs twice; keep one")
     for name in REQUIRED:
         if name not in names:
             yield RowFault(1, name, f"Column '{name}' is required in the first line")
@@ -243,7 +245,7 @@ def _cells(case: TestCase) -> tuple[str, ...]:
 
 
 def _escaped(text: str) -> str:
-    """Reversible: a text that begins with an apostrophe gets one more."""
+    """Reversible: a text that begins with an apostrophe gets another one."""
     return f"'{text}" if text.startswith(("'", "\n")) else escape_formula(text)
 
 

@@ -1,9 +1,8 @@
-"""Imports of many test cases: stored in batches, so that other writers get their turn, and seen all or not at all.
+"""Imports of many test cases, in batches so that other writers can work, and visible completely or not at all.
 
-The rows of an import are first put into a table of their own, some at a time. One short transaction then marks the
-import complete, and from there its rows are moved to the other cases, again some at a time. Where the process dies
-before the mark nothing of the file is ever seen, and what it left is removed. Where it dies after the mark, the next
-start, or the next import of that size, moves the rest.
+The rows of an import are first staged in a table of their own, in batches. A short transaction then marks the import as
+complete, and its rows are moved to the test cases, again in batches. If the process dies before the mark, the staged
+rows are removed. If it dies afterwards, the next start, or the next import of that size, moves the rest.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from gradeline.store.queries import copy_test_cases, insert_rows, select_test_ca
 
 BATCH = 1_000
 """Rows of one transaction."""
-_SHARE_OF_OTHERS = 0.25
-"""Of the time of a batch, which writers of other processes get to take their turn."""
-_LONGEST_PAUSE_S = 0.1
-_PATIENCE_S = 30.0
-"""How long a store that cannot be written is tried again once an import is complete."""
+_PAUSE_SHARE = 0.25
+"""Pause after a batch, as a share of its duration, for writers of other processes."""
+_MAX_PAUSE_S = 0.1
+_RETRY_FOR_S = 30.0
+"""Time for which a complete import is retried while the store cannot be written."""
 _RETRY_S = 1.0
 _NOW = "CAST(CURRENT_TIMESTAMP AS TEXT)"
 
@@ -49,26 +48,26 @@ def create_imports(transaction: Transaction, dialect: Dialect) -> None:
 
 
 class CaseImports:
-    """The imports of a store that are under way."""
+    """The imports of a store that are in progress."""
 
     def __init__(self, database: Database, take_turn: Callable[[Transaction], None]) -> None:
-        """``take_turn`` makes new cases be numbered in the order in which they are committed."""
+        """``take_turn`` makes that new cases are numbered in the order in which they are committed."""
         self._database = database
         self._take_turn = take_turn
         self._owner = f"{this_process()}|{uuid4().hex[:8]}"
-        self._under_way: set[str] = set()
+        self._in_progress: set[str] = set()
 
     def store(
         self, rows: Iterator[StoredCase], created_by: str | None, record: Callable[[Transaction, int], None]
     ) -> int:
-        """Store all rows, and give their number; ``record`` is called in the transaction that decides it."""
+        """Store all rows and return their number; ``record`` is called in the transaction that completes the import."""
         self.finish_abandoned()
         import_id = uuid4().hex
-        self._under_way.add(import_id)
+        self._in_progress.add(import_id)
         try:
             return self._stored(import_id, rows, created_by, record)
         finally:
-            self._under_way.discard(import_id)
+            self._in_progress.discard(import_id)
 
     def _stored(
         self,
@@ -92,24 +91,24 @@ class CaseImports:
             with suppress(StoreError):
                 self._discard(import_id)
             raise
-        self._publish_patiently(import_id)
+        self._publish_with_retries(import_id)
         return stored
 
     def finish_abandoned(self) -> None:
-        """Move the rest of complete imports whose process is gone, and remove what incomplete ones left."""
+        """Finish complete imports whose process is gone, and remove the rows of incomplete ones."""
         for import_id, owner, at, now, complete in self._database.read(
             f"SELECT id, owner, at, {_NOW}, complete FROM case_imports"  # noqa: S608 - constants
         ):
-            if self._is_worked_on(import_id, owner, seconds_between(at, now)):
+            if self._is_active(import_id, owner, seconds_between(at, now)):
                 continue
             if complete:
                 self._publish(import_id)
             else:
                 self._discard(import_id)
 
-    def _is_worked_on(self, import_id: str, owner: str, silent_s: float) -> bool:
+    def _is_active(self, import_id: str, owner: str, silent_s: float) -> bool:
         if owner == self._owner:
-            return import_id in self._under_way
+            return import_id in self._in_progress
         alive = is_alive(owner.partition("|")[0])
         return silent_s < LEASE_S if alive is None else alive
 
@@ -128,8 +127,8 @@ class CaseImports:
             _let_others_write(began)
         return stored
 
-    def _publish_patiently(self, import_id: str) -> None:
-        deadline = monotonic() + _PATIENCE_S
+    def _publish_with_retries(self, import_id: str) -> None:
+        deadline = monotonic() + _RETRY_FOR_S
         while True:
             try:
                 return self._publish(import_id)
@@ -145,7 +144,7 @@ class CaseImports:
             began = monotonic()
 
     def _move_some(self, transaction: Transaction, import_id: str) -> bool:
-        """Move a batch; False when nothing is left."""
+        """Move a batch; False if nothing is left."""
         found = transaction.run(
             f"UPDATE case_imports SET at = {_NOW} WHERE id = ? RETURNING created_by",  # noqa: S608 - constants
             import_id,
@@ -172,7 +171,7 @@ class CaseImports:
         return True
 
     def _discard(self, import_id: str) -> None:
-        """Remove an import that is not complete, some rows at a time."""
+        """Remove an incomplete import, in batches."""
 
         def work(transaction: Transaction) -> bool:
             removed = transaction.run(
@@ -198,33 +197,31 @@ def _complete(
 
 
 def _require(transaction: Transaction, import_id: str) -> None:
-    """The import's row, locked until the transaction ends; another process may have taken this one for dead."""
+    """Lock the import until the transaction ends; another process may have removed it, believing this one dead."""
     statement = f"UPDATE case_imports SET at = {_NOW} WHERE id = ? RETURNING id"  # noqa: S608 - constants
     if not transaction.run(statement, import_id):
-        raise ServiceError(
-            Code.STORAGE_UNAVAILABLE, "The import took too long and was removed; nothing of it is stored"
-        )
+        raise ServiceError(Code.STORAGE_UNAVAILABLE, "The import took too long and was removed; nothing was stored")
 
 
 def _let_others_write(began: float) -> None:
-    sleep(min(_LONGEST_PAUSE_S, (monotonic() - began) * _SHARE_OF_OTHERS))
+    sleep(min(_MAX_PAUSE_S, (monotonic() - began) * _PAUSE_SHARE))
 
 
 MAX_COUNTED = 1_000
-"""Cases that are counted one by one, where several tags match; beyond that the total is marked as capped."""
-_MOST_MERGED = 100
-"""Tags whose first cases are merged, each read from the index in order; those of more tags are sorted."""
+"""Cases that are counted one by one if several tags match; above that the total is marked as capped."""
+_MAX_MERGED = 100
+"""Tags whose cases are merged in index order; the cases of more tags are sorted."""
 
 
 class TagMatch(NamedTuple):
-    """The tags in use that contain a text, with the number of cases of each."""
+    """The tags in use that contain a text, each with its number of cases."""
 
     part: str
     cases: dict[str, int]
 
 
 class CaseTags:
-    """Finds test cases by a part of a tag. The tables are those of `index_tags`."""
+    """Finds test cases by part of a tag, in the tables of `index_tags`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -243,7 +240,7 @@ class CaseTags:
         return select_test_cases(self._database.read, numbers, values, limit, skip)
 
     def count(self, match: TagMatch) -> tuple[int, bool]:
-        """The number of cases with any of the tags, and whether there are more, which only several tags can have."""
+        """The number of cases with any of the tags, and whether there are more, which is possible with several tags."""
         if len(match.cases) < 2:
             return sum(match.cases.values()), False
         if max(match.cases.values()) > MAX_COUNTED:
@@ -258,8 +255,8 @@ class CaseTags:
         return min(int(number), MAX_COUNTED), number > MAX_COUNTED
 
     def _numbers(self, match: TagMatch, after: int, most: int) -> tuple[str, list[Value]]:
-        """A query for the first numbers of cases with any of the tags."""
-        if len(match.cases) > _MOST_MERGED:
+        """A query for the numbers of the first cases with any of the tags."""
+        if len(match.cases) > _MAX_MERGED:
             every = f"SELECT DISTINCT n FROM case_tags WHERE tag IN (SELECT tag {self._in_use}) AND n > ?"  # noqa: S608 - constants
             return every, [match.part, after]
         one = "SELECT n FROM (SELECT n FROM case_tags WHERE tag = ? AND n > ? ORDER BY n LIMIT ?) AS tagged"
@@ -268,7 +265,7 @@ class CaseTags:
 
 
 def index_tags(transaction: Transaction, dialect: Dialect) -> None:
-    """Create the tables and the triggers that keep them, and fill them with the cases that exist."""
+    """Create the tables, their triggers, and the rows of existing cases."""
     for statement in _SQLITE if dialect.name == "sqlite" else _POSTGRESQL:
         transaction.run(statement)
 

@@ -1,4 +1,4 @@
-"""What the service answers when it cannot do what was asked: a closed list of codes."""
+"""The error of a request, and the list of error codes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gradeline.model import quote
 
 
 class Code(StrEnum):
-    """Why a request failed. A client may rely on these words; the list only grows."""
+    """Why a request failed. Clients may rely on these codes; the list only grows."""
 
     MISSING_FIELD = "MISSING_FIELD"
     INVALID_LENGTH = "INVALID_LENGTH"
@@ -52,7 +52,7 @@ _BAD_REQUEST = 400
 
 
 class ServiceError(Exception):
-    """Ends a request with an error. The message is for the caller: it holds no secret and no trace."""
+    """Ends a request with an error. The message is sent to the caller: it contains no secret and no traceback."""
 
     def __init__(
         self,
@@ -72,5 +72,5 @@ class ServiceError(Exception):
 
 
 def not_found(what: str, wanted: str) -> ServiceError:
-    """No such thing; a malformed id is an unknown one."""
+    """The error for an unknown id; a malformed id is unknown too."""
     return ServiceError(Code.NOT_FOUND, f"No {what} {quote(wanted, 120)}")

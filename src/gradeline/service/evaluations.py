@@ -18,7 +18,7 @@ from gradeline.engine.orchestrate import RunRequest, plan_regrade, plan_runs
 from gradeline.engine.prepare import PreparedRun
 from gradeline.errors import ConfigError
 from gradeline.model import Run, Sample, quote
-from gradeline.rest_types import Evaluation, EvaluationPage
+from gradeline.rest_types import EarlyStop, Evaluation, EvaluationPage
 from gradeline.service.audit import Recorder, unrecorded
 from gradeline.service.auth import Caller
 from gradeline.service.claimed_run import CANCELLED
@@ -137,7 +137,7 @@ class Evaluations:
             self._queue.add(transaction, run, kept)
             record(transaction, run.id, {"name": run.name})
         caller, key, body = request
-        first = self._keys.keep(transaction, caller, key, body, runs[0].id, now())
+        first = self._keys.store(transaction, caller, key, body, runs[0].id, now())
         if first != runs[0].id:
             raise _AnotherWasFasterError(first)
 
@@ -411,6 +411,11 @@ def _timeout_s(run: Run, asked: EvaluationRequest) -> float | None:
     return DEFAULT_TIMEOUT_S if run.target.get("kind") == "http" else None
 
 
+def _early_stop(run: Run) -> EarlyStop | None:
+    early = run.early
+    return EarlyStop(early.look, early.n, early.of) if early is not None and early.stopped else None
+
+
 def _warnings(run: Run) -> tuple[str, ...]:
     """Those that the run keeps, and why it does not end early; once it is completed, its verdict has that."""
     obstacle = None if run.status == "completed" else obstacle_warning(run)
@@ -434,7 +439,7 @@ def _shown(run: Run, asked: EvaluationRequest | None, results: int) -> Evaluatio
         timeout_s=_timeout_s(run, asked),
         baseline_id=asked.baseline_id,
         stop_early=asked.stop_early,
-        stopped=None if run.early is None else run.early.to_data(),
+        stopped=_early_stop(run),
         calls_saved=run.calls_saved,
         warnings=_warnings(run),
         started_at=run.started_at,

@@ -1,4 +1,4 @@
-"""A run in the formats that others read, made while it is sent."""
+"""Exports of runs in several file formats, written while they are sent."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from gradeline.service.labels import Labels, labelled
 from gradeline.service.results import EXPORTS_AT_ONCE, Results
 
 CHUNK = 64 * 1024
-"""Characters that are handed over together."""
-_WAITING = 8
-"""Chunks that may wait for a slow reader."""
+"""Size of a chunk, in characters."""
+_MAX_BUFFERED = 8
+"""Chunks that are buffered for a slow reader."""
 _POLL_SECONDS = 0.5
 STALL_SECONDS = 120.0
-"""A reader that takes nothing for so long is gone."""
+"""Time after which a reader that reads nothing is considered gone."""
 
 
 class ReaderGoneError(Exception):
-    """Nobody reads what is written: there is no use in going on."""
+    """The reader is gone, so writing stops."""
 
 
 class ByteStream(Iterator[bytes]):
-    """The bytes of a file, of which the first are there already. Read them to their end, or close them."""
+    """The bytes of a file; the first chunk exists already. Must be read to the end or closed."""
 
     def __init__(self, chunks: Generator[bytes, None, None]) -> None:
-        # a generator that was begun tidies up when it is closed; one that was not would do nothing
+        # only a generator that was started runs its clean-up when it is closed
         self._first: bytes | None = next(chunks, b"")
         self._chunks = chunks
 
@@ -52,7 +52,7 @@ class ByteStream(Iterator[bytes]):
         return next(self._chunks) if first is None else first
 
     def close(self) -> None:
-        """Let go of whatever makes them; nothing is wrong with closing twice."""
+        """Stop the writer. May be called twice."""
         self._chunks.close()
 
 
@@ -65,10 +65,10 @@ _END = object()
 
 
 class _Pipe(TextIOBase):
-    """The file that a renderer writes to, in a thread of its own."""
+    """The file that a renderer writes to, in its own thread."""
 
     def __init__(self) -> None:
-        self.chunks: Queue[object] = Queue(_WAITING)
+        self.chunks: Queue[object] = Queue(_MAX_BUFFERED)
         self.gone = Event()
         self._parts: list[str] = []
         self._size = 0
@@ -80,12 +80,12 @@ class _Pipe(TextIOBase):
         self._parts.append(text)
         self._size += len(text)
         if self._size >= CHUNK:
-            self.hand_over()
+            self.flush_chunk()
         return len(text)
 
-    def hand_over(self) -> None:
+    def flush_chunk(self) -> None:
         if self._parts:
-            # half a surrogate pair cannot be written as UTF-8, and nothing that is stored has one
+            # nothing stored has half a surrogate pair, which cannot be encoded as UTF-8
             self.put("".join(self._parts).encode(errors="replace"))
             self._parts.clear()
             self._size = 0
@@ -102,10 +102,10 @@ class _Pipe(TextIOBase):
 
 
 def streamed(write: Callable[[IO[str]], None], done: Callable[[], None]) -> ByteStream:
-    """What ``write`` writes, as UTF-8, while it writes it; ``done`` is called at the end, whatever that is.
+    """Stream what ``write`` writes, as UTF-8; ``done`` is called at the end, also after an error.
 
-    An error of ``write`` is raised here, after all that came before it. The first chunk is there when this returns,
-    so that what fails at once fails before anything was sent.
+    An error of ``write`` is raised by the stream, after the data before it. The first chunk exists when this returns,
+    so that an early error is raised before anything is sent.
     """
     pipe = _Pipe()
     Thread(target=_written, args=(pipe, write, done), name="export", daemon=True).start()
@@ -125,7 +125,7 @@ def _chunks(pipe: _Pipe) -> Generator[bytes, None, None]:
 
 
 def _drain(pipe: _Pipe) -> None:
-    """Makes room for a writer that waits, so that it sees at once that nobody reads."""
+    """Make room for a waiting writer, so that it notices at once that the reader is gone."""
     try:
         while True:
             pipe.chunks.get_nowait()
@@ -137,7 +137,7 @@ def _written(pipe: _Pipe, write: Callable[[IO[str]], None], done: Callable[[], N
     end: object = _END
     try:
         write(cast("IO[str]", pipe))
-        pipe.hand_over()
+        pipe.flush_chunk()
     except ReaderGoneError:
         return
     except BaseException as error:
@@ -156,14 +156,14 @@ _CHUNK = 256 * 1024
 def parquet_chunks(records: Iterable[Record], graders: Mapping[str, RunGrader], done: Callable[[], None]) -> ByteStream:
     """The bytes of the file (`gradeline.report.table`).
 
-    It is whole on disk before the first byte is given; ``done`` is called at the end, whatever that is.
+    It is complete on disk before the first byte is returned; ``done`` is called at the end, also after an error.
     """
     with ExitStack() as opened:
         opened.callback(done)
         _require_duckdb()
-        made = Path(opened.enter_context(TemporaryDirectory(prefix="gradeline-parquet-"))) / "results.parquet"
-        write_parquet(made, records, graders)
-        return ByteStream(_read(made, opened.pop_all()))
+        path = Path(opened.enter_context(TemporaryDirectory(prefix="gradeline-parquet-"))) / "results.parquet"
+        write_parquet(path, records, graders)
+        return ByteStream(_read(path, opened.pop_all()))
 
 
 def _require_duckdb() -> None:
@@ -172,8 +172,8 @@ def _require_duckdb() -> None:
     except ConfigError:
         raise ServiceError(
             Code.INVALID_INPUT,
-            "Parameter 'format' is 'parquet', which this server cannot write: install DuckDB there with"
-            " pip install 'gradeline[export]', or take another format",
+            "Parameter 'format' is 'parquet', which this server cannot write: install DuckDB with"
+            " pip install 'gradeline[export]', or use another format",
         ) from None
 
 
@@ -189,7 +189,7 @@ _RETRY_SECONDS = "5"
 
 
 class Format(StrEnum):
-    """What a run is exported as."""
+    """The format of an export."""
 
     JSON = "json"
     CSV = "csv"
@@ -215,7 +215,7 @@ KINDS: Mapping[Format, _Kind] = {
 
 
 class Export(NamedTuple):
-    """A file on its way."""
+    """A file that is being sent."""
 
     name: str
     content_type: str
@@ -223,7 +223,7 @@ class Export(NamedTuple):
 
 
 class Exports:
-    """Makes exports, some at a time."""
+    """Creates exports, a limited number at the same time."""
 
     def __init__(self, storage: Storage, results: Results, labels: Labels) -> None:
         self._storage = storage
@@ -231,33 +231,33 @@ class Exports:
         self._labels = labels
         self._slots = results.export_slots
 
-    def export(self, evaluation_id: str, wanted: Format) -> Export:
+    def export(self, evaluation_id: str, format_: Format) -> Export:
         """A run as a file; its chunks must be read to their end or closed.
 
-        What fails before the first chunk is raised here; what fails later is raised by the chunks.
+        Errors before the first chunk are raised here, later ones by the chunks.
         """
         run = self._results.run(evaluation_id)
         if not self._slots.acquire(blocking=False):
             raise ServiceError(
                 Code.RATE_LIMITED,
-                f"{EXPORTS_AT_ONCE} exports are being made; try again when one of them is done",
+                f"{EXPORTS_AT_ONCE} exports are in progress; try again when one of them is done",
                 headers={"Retry-After": _RETRY_SECONDS},
             )
-        kind = KINDS[wanted]
-        if wanted is Format.PARQUET:
+        kind = KINDS[format_]
+        if format_ is Format.PARQUET:
             chunks = parquet_chunks(self._records(run), run.graders, self._slots.release)
         else:
-            chunks = streamed(self._writer(run, wanted), self._slots.release)
+            chunks = streamed(self._writer(run, format_), self._slots.release)
         return Export(_file_name(run, kind.suffix), kind.content_type, chunks)
 
-    def _writer(self, run: Run, wanted: Format) -> Callable[[IO[str]], None]:
-        if wanted is Format.JSON:
+    def _writer(self, run: Run, format_: Format) -> Callable[[IO[str]], None]:
+        if format_ is Format.JSON:
             return lambda file: self._write_json(file, run)
-        if wanted is Format.JSONL:
+        if format_ is Format.JSONL:
             return lambda file: file.writelines(f"{to_json(record)}\n" for record in self._records(run))
-        if wanted is Format.CSV:
+        if format_ is Format.CSV:
             return lambda file: write_csv(file, self._records(run), run.graders)
-        if wanted is Format.JUNIT:
+        if format_ is Format.JUNIT:
             return lambda file: write_junit(file, self._report(run))
         return lambda file: write_html(file, self._report(run))
 
@@ -268,12 +268,12 @@ class Exports:
         return map(self._results.tracebacks.in_record, self._storage.records(run.id))
 
     def _write_json(self, file: IO[str], run: Run) -> None:
-        """One object: the run, what it comes to, and every result with all that is stored of it."""
-        # the process that had the run is nothing a reader could use
-        told = msgspec.to_builtins(msgspec.structs.replace(run, owner=None))
+        """Write one object: the run, its summary and verdict, and every result with everything stored about it."""
+        # the owner of the run is of no use to a reader
+        evaluation = msgspec.to_builtins(msgspec.structs.replace(run, owner=None))
         report = conclude(self._storage, run)
         parts = {
-            "evaluation": told,
+            "evaluation": evaluation,
             "summary": self._results.summaries.of(run),
             "verdict": report.verdict._asdict(),
         }
@@ -295,6 +295,6 @@ def _json(value: object) -> str:
 
 
 def _file_name(run: Run, suffix: str) -> str:
-    """A name that is safe in a header and on every file system, whatever the run is called."""
+    """A file name that is safe in a header and on every file system."""
     name = _UNSAFE.sub("-", run.name)[:_LONGEST_NAME].strip("-.") or "evaluation"
     return f"{name}-{_UNSAFE.sub('-', run.id)[:8]}.{suffix}"

@@ -23,44 +23,45 @@ from gradeline.service.errors import Code, ServiceError
 from gradeline.service.responses import BodyError, failure
 
 RESERVED_PATHS = frozenset({"/api/health", "/api/ready", "/api/session"})
-"""Paths that have connections, requests and threads of their own, so that one caller cannot use up all there are."""
-_MOST_BUCKETS = 10_000
+"""Paths with reserved connections, requests and threads, so that no caller can use up all of them."""
+_MAX_BUCKETS = 10_000
 _RETRY_S = 5
 
 T = TypeVar("T")
 
 
 class RequestLimits(Struct, frozen=True, kw_only=True):
-    """The numbers; the defaults are far above what a person or a client of ours does."""
+    """The limits; the defaults are far above the usage of a person or of `gradeline.client`."""
 
     rate: float = 1000.0
-    """Requests a second of one key, or of one address without a key."""
+    """Requests per second of one key, or of one address without a key."""
     burst: int = 5000
     wrong_rate: float = 0.2
-    """Wrong keys a second from one address."""
+    """Invalid keys per second from one address."""
     wrong_burst: int = 20
     at_once: int = 256
-    """Requests that are being worked on; one address has at most half of them."""
+    """Concurrent requests; one address has at most half of them."""
     reserved: int = 32
-    """Requests for `RESERVED_PATHS` paths that are worked on beyond those."""
+    """Additional concurrent requests for `RESERVED_PATHS`."""
     reserved_threads: int = 8
     """Threads for keys, sessions and readiness only."""
     streams: int = 1000
-    """Event streams that are open."""
+    """Open event streams."""
     streams_per_key: int = 100
     streams_per_address: int = 200
     trials: int = 16
-    """Previews and tries that are under way; each holds a thread for as long as an agent or a judge takes."""
+    """Concurrent previews and trials; each occupies a thread for as long as an agent or a judge takes."""
     trials_per_caller: int = 4
     imports: int = 4
-    """Files of test cases that are read and stored; others wait."""
+    """Concurrent imports of test cases; others wait."""
     body_s: float = 30.0
-    """How long a body may take, and the rate at which a longer one must come."""
+    """Seconds for a body to arrive; a larger one must arrive at ``body_rate``."""
     body_rate: float = 50_000.0
+    """Bytes per second."""
 
 
 class TokenBuckets:
-    """A bucket for each caller; those who have not come for long are forgotten. For one event loop."""
+    """A token bucket for each caller; the least recent callers are dropped. For one event loop."""
 
     def __init__(self, rate: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate
@@ -69,24 +70,24 @@ class TokenBuckets:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, caller: str) -> int | None:
-        """None: go on; else the seconds after which to come again."""
+        """Take a token; returns None, or the seconds to wait if there is none."""
         now = self._clock()
         tokens, filled = self._buckets.pop(caller, (float(self._burst), now))
         tokens = min(float(self._burst), tokens + max(0.0, now - filled) * self._rate)
         wait = None if tokens >= 1 else max(1, math.ceil((1 - tokens) / self._rate))
         self._buckets[caller] = (tokens if wait else tokens - 1, now)
-        while len(self._buckets) > _MOST_BUCKETS:
+        while len(self._buckets) > _MAX_BUCKETS:
             self._buckets.popitem(last=False)
         return wait
 
 
 def too_many(message: str, wait: int) -> ServiceError:
-    """429, and when to come again."""
-    return ServiceError(Code.RATE_LIMITED, f"{message}; come again in {wait} s", headers={"Retry-After": str(wait)})
+    """The error 429 with the time to wait."""
+    return ServiceError(Code.RATE_LIMITED, f"{message}; retry in {wait} s", headers={"Retry-After": str(wait)})
 
 
 def address_group(address: str) -> str:
-    """An address, or for IPv6 its network, of which one customer has all addresses."""
+    """The address; for IPv6 its /64 network, whose addresses usually belong to one customer."""
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:
@@ -95,21 +96,21 @@ def address_group(address: str) -> str:
 
 
 def address_of(scope: Scope) -> str:
-    """Whose requests are counted together where there is no key: the client's address, behind a trusted proxy too."""
+    """The address by which requests without a key are counted: that of the client, also behind a trusted proxy."""
     client = scope.get("client")
     return address_group(client[0]) if client else ""
 
 
 class ConcurrencyLimitMiddleware:
-    """Refuses requests while too many are being worked on, of all callers or of one address.
+    """Refuses requests while there are too many concurrent ones, of all callers or of one address.
 
-    A request whose answer has begun no longer counts.
+    A request counts until its response starts.
     """
 
     def __init__(self, app: ASGIApp, limits: RequestLimits) -> None:
         self._app = app
         self._limits = limits
-        self._here: Counter[str] = Counter()
+        self._active: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -119,14 +120,14 @@ class ConcurrencyLimitMiddleware:
         if not self._has_room(address, scope["path"] in RESERVED_PATHS):
             await failure(too_many("The service is overloaded", 1))(scope, receive, send)
             return
-        self._here[address] += 1
+        self._active[address] += 1
         counted = True
 
         def leave() -> None:
             nonlocal counted
-            self._here[address] -= counted
-            if not self._here[address]:
-                del self._here[address]
+            self._active[address] -= counted
+            if not self._active[address]:
+                del self._active[address]
             counted = False
 
         async def leave_and_send(message: Message) -> None:
@@ -142,12 +143,12 @@ class ConcurrencyLimitMiddleware:
     def _has_room(self, address: str, reserved: bool) -> bool:
         most = self._limits.at_once
         if reserved:
-            return self._here.total() < most + self._limits.reserved
-        return self._here.total() < most and self._here[address] < max(1, most // 2)
+            return self._active.total() < most + self._limits.reserved
+        return self._active.total() < most and self._active[address] < max(1, most // 2)
 
 
 class TrialPool:
-    """Threads for previews and tries, apart from those of the API: what waits on others holds up nothing else.
+    """Threads for previews and trials, separate from those of the API, since they wait for agents and judges.
 
     For one event loop.
     """
@@ -158,12 +159,12 @@ class TrialPool:
         self._busy: Counter[str] = Counter()
 
     async def run(self, caller: str, work: Callable[[], T]) -> T:
-        """What the work returns; `ServiceError` 429 while the caller, or all together, have too much under way."""
+        """Run the work in a thread; `ServiceError` 429 if the caller, or all callers, have too many in progress."""
         if self._busy[caller] >= self._limits.trials_per_caller:
             most = self._limits.trials_per_caller
-            raise too_many(f"{most} previews and tries of this caller are under way, which is the maximum", _RETRY_S)
+            raise too_many(f"{most} previews and trials of this caller are in progress, which is the maximum", _RETRY_S)
         if self._busy.total() >= self._limits.trials:
-            raise too_many(f"{self._limits.trials} previews and tries are under way, which is the maximum", _RETRY_S)
+            raise too_many(f"{self._limits.trials} previews and trials are in progress, which is the maximum", _RETRY_S)
         self._busy[caller] += 1
         try:
             return await to_thread.run_sync(work, limiter=self._threads)
@@ -174,7 +175,7 @@ class TrialPool:
 
 
 class BodyLimitMiddleware:
-    """Bounds a body's bytes, as they come, and its time. ``special`` has other bounds by route."""
+    """Limits the size of a body while it arrives, and its duration. ``special`` has other sizes by route."""
 
     def __init__(self, app: ASGIApp, limits: RequestLimits, most: int, special: Mapping[str, int]) -> None:
         self._app = app
@@ -200,7 +201,7 @@ class BodyLimitMiddleware:
         async def receive_within() -> Message:
             nonlocal size, ended
             if ended:
-                # now only waits for the caller to leave, which may take as long as the answer does
+                # this only waits for the caller to disconnect, which may take as long as the response
                 return await receive()
             deadline = started + self._limits.body_s + size / self._limits.body_rate
             try:
@@ -232,13 +233,13 @@ def _too_large(most: int) -> ServiceError:
 
 
 CHECK_S = 1.0
-"""How often the keys and sessions of open streams are looked up, all of them in one query each."""
+"""Interval for checking the keys and sessions of all open streams, with one query each."""
 _LAST_CHUNK_S = 1.0
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 class EventStreams:
-    """The open streams of one event loop. A stream counts for its key and for its address."""
+    """The open event streams of one event loop. A stream counts for its key and for its address."""
 
     def __init__(self, keys: ApiKeys, sessions: Sessions, limits: RequestLimits) -> None:
         self._keys = keys
@@ -250,7 +251,7 @@ class EventStreams:
         self._checking: asyncio.Task[None] | None = None
 
     def open(self, content: AsyncIterator[bytes], caller: Caller, address: str) -> EventStream:
-        """The answer that streams the content; `ServiceError` 429 where the caller has too many streams already."""
+        """A response that streams the content; `ServiceError` 429 if the caller has too many streams."""
         key_id = caller.key_id
         for count, most, whose in (
             (self._by_key[key_id or ""], self._limits.streams_per_key, "of this key"),
@@ -267,8 +268,8 @@ class EventStreams:
             self._checking = asyncio.get_running_loop().create_task(self._check())
         return stream
 
-    def left(self, stream: EventStream) -> None:
-        """The stream has ended; a second call changes nothing."""
+    def remove(self, stream: EventStream) -> None:
+        """Remove a stream that has ended. May be called twice."""
         if stream not in self._open:
             return
         self._open.discard(stream)
@@ -278,26 +279,26 @@ class EventStreams:
                 del counter[name]
 
     async def _check(self) -> None:
-        """End the streams of keys and sessions that are over, as long as there are streams."""
+        """End the streams of invalid keys and sessions, as long as there are streams."""
         while self._open:
             await asyncio.sleep(CHECK_S)
             with suppress(StoreError):  # a store that cannot be read gives no events either
-                keys = await self._ended({stream.key_id for stream in self._open}, self._keys.good_ids)
-                sessions = await self._ended({stream.session for stream in self._open}, self._sessions.good_ids)
+                keys = await self._ended({stream.key_id for stream in self._open}, self._keys.valid_ids)
+                sessions = await self._ended({stream.session for stream in self._open}, self._sessions.valid_ids)
                 for stream in list(self._open):
                     if stream.key_id in keys or stream.session in sessions:
                         stream.end()
 
     async def _ended(
-        self, ids: set[str | None], good_ids: Callable[[Collection[str]], set[str]]
+        self, ids: set[str | None], valid_ids: Callable[[Collection[str]], set[str]]
     ) -> Collection[str | None]:
-        """Those that are not good; None is not one of them."""
+        """Those of the ids that are not valid."""
         known = {id_ for id_ in ids if id_ is not None}
-        return known - await run_in_threadpool(good_ids, known) if known else ()
+        return known - await run_in_threadpool(valid_ids, known) if known else ()
 
 
 class EventStream(StreamingResponse):
-    """An answer that ends when its content does, or when it is closed."""
+    """A streaming response that can be ended before its content."""
 
     def __init__(
         self,
@@ -318,14 +319,14 @@ class EventStream(StreamingResponse):
     def end(self) -> None:
         """Send nothing more, and close the stream."""
         self._ended = True
-        with suppress(RuntimeError):  # it has not begun, or is over
+        with suppress(RuntimeError):  # it has not started, or has ended
             self._deadline.reschedule(0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._streams.left(self)
+            self._streams.remove(self)
 
     async def stream_response(self, send: Send) -> None:
         try:
@@ -336,7 +337,7 @@ class EventStream(StreamingResponse):
         except TimeoutError:
             if not self._deadline.expired():
                 raise
-            # a reader that takes nothing more must not keep the stream open
+            # a reader that reads nothing must not keep the stream open
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_CHUNK_S):
                     await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,4 +1,4 @@
-"""What every answer carries, whoever made it: a request id, and headers that make browsers careful."""
+"""The middleware: security headers, HEAD requests, draining, and authentication."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ALWAYS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 _DATA_POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-# Styles may be inline: what editors and menus measure is written into the page.
+# Inline styles are allowed because editors and menus set the sizes that they measure.
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self';"
     " connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -42,7 +42,7 @@ PAGE_POLICY = (
 
 
 def security_headers(request_id: str) -> dict[str, str]:
-    """Of an answer that is data."""
+    """The headers of a response with data."""
     return {
         **_ALWAYS,
         "Content-Security-Policy": _DATA_POLICY,
@@ -52,7 +52,7 @@ def security_headers(request_id: str) -> dict[str, str]:
 
 
 class SecurityHeadersMiddleware:
-    """Adds the headers to every answer; one that names its own policy or caching (a page, a file) keeps it."""
+    """Adds security headers and a request id to every response; a page or a file keeps its own policy and caching."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -74,18 +74,18 @@ class SecurityHeadersMiddleware:
         await self._app(scope, receive, send_with_headers)
 
 
-_WITHOUT_END = ("/events", "/export")
-"""Answers that are made while they are sent: to make one for nobody is dear, or takes for ever."""
+_STREAMING = ("/events", "/export")
+"""Paths whose responses are created while they are sent, which would be expensive or endless for HEAD."""
 
 
 class HeadMiddleware:
-    """Hands a HEAD request on as GET and keeps the body back. What streams has no HEAD."""
+    """Handles HEAD as GET without the body, except for streaming responses."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "HEAD" or scope["path"].endswith(_WITHOUT_END):
+        if scope["type"] != "http" or scope["method"] != "HEAD" or scope["path"].endswith(_STREAMING):
             await self._app(scope, receive, send)
             return
 
@@ -99,20 +99,20 @@ if TYPE_CHECKING:
     from gradeline.service.service import Service
 
 OPEN_PATHS = frozenset({"/api/health", "/api/metrics"})
-"""What is answered as ever; `/api/ready` reports that the service is draining."""
+"""Paths that are served while draining; `/api/ready` reports that the service is draining."""
 RETRY_S = 5
 
 
 def draining() -> ServiceError:
-    """The answer to every other request."""
-    message = f"The service is draining: it is about to stop; retry in {RETRY_S} s"
+    """The error for all other paths."""
+    message = f"The service is draining and about to stop; retry in {RETRY_S} s"
     return ServiceError(
         Code.RATE_LIMITED, message, status=503, headers={"Retry-After": str(RETRY_S), "Connection": "close"}
     )
 
 
 class DrainMiddleware:
-    """Answers new requests with 503 once a stop has begun; those that had begun before are not touched."""
+    """Answers new requests with 503 once a stop has begun; requests in progress are not affected."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
@@ -129,23 +129,26 @@ _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _KEY_PARAMETERS = frozenset({"key", "api_key", "apikey", "access_token", "token", "authorization"})
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 HEALTH = "/api/health"
-_NO_KEY = "A key is needed: Authorization: Bearer gl_…; the operator makes one with: gradeline keys create --scope run"
+_NO_KEY = (
+    "An API key is required: Authorization: Bearer gl_…; the operator creates one with:"
+    " gradeline keys create --scope run"
+)
 
 
 T = TypeVar("T")
 
 
 class MatchedRoute(NamedTuple):
-    """The route that a request is for."""
+    """The route of a request."""
 
     path: str
     scope: auth.KeyScope | None
-    """None: it has no mark."""
+    """None: the endpoint is not marked."""
     takes_json: bool
 
 
 class AuthMiddleware:
-    """Checks host, key, scope, origin and content type of every request, before anything of its body is read."""
+    """Checks host, key, scope, origin and content type of every request before its body is read."""
 
     def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute], service: Service, limits: RequestLimits) -> None:
         self._app = app
@@ -163,13 +166,13 @@ class AuthMiddleware:
             await send({"type": "websocket.close", "code": 1008})
             return
         try:
-            scope["state"]["caller"] = await self._admitted(scope, Headers(scope=scope))
+            scope["state"]["caller"] = await self._authenticate(scope, Headers(scope=scope))
         except (ServiceError, StoreError) as error:
             await failure(error_of(error, scope["method"], scope["path"]))(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
-    async def _admitted(self, scope: Scope, headers: Headers) -> Caller:
+    async def _authenticate(self, scope: Scope, headers: Headers) -> Caller:
         found = self._route(scope)
         scope["state"]["route"] = found.path if found is not None else "unknown"
         local = await self._local(look=found is None or found.path != HEALTH)
@@ -187,12 +190,12 @@ class AuthMiddleware:
             if found.takes_json:
                 _check_content_type(headers)
         if "\0" in scope["path"]:
-            # no id has it, and not every database can even be asked for it
-            raise ServiceError(Code.NOT_FOUND, f"There is nothing at {quote(scope['path'], 120)}")
+            # no id contains it, and not every database accepts it in a query
+            raise ServiceError(Code.NOT_FOUND, f"Nothing found at {quote(scope['path'], 120)}")
         return caller
 
     def _route(self, scope: Scope) -> MatchedRoute | None:
-        """The same search as the router's own; a path that only has other methods is nobody's."""
+        """The same search as the router's; None for a path that has only other methods."""
         for route in self._routes:
             match, inner = route.matches(scope)
             if match is Match.FULL:
@@ -201,13 +204,13 @@ class AuthMiddleware:
         return None
 
     async def _local(self, *, look: bool) -> bool:
-        """Whether this is local mode; without ``look`` the store is not asked, and so not waited for."""
+        """Whether this is local mode; without ``look`` the store is not read."""
         keys = self._service.keys
         if not is_loopback(self._service.settings.host):
             return False
         if keys.looked_lately or not look:
             return not keys.exist(look=False)
-        # the store may be slow to answer: not in the event loop
+        # not in the event loop, since the store may be slow
         return not await self.in_reserved_thread(keys.exist)
 
     async def _caller(self, scope: Scope, headers: Headers, local: bool, found: MatchedRoute | None) -> Caller:
@@ -217,11 +220,11 @@ class AuthMiddleware:
             return unknown._replace(scope=auth.KeyScope.ADMIN)
         if found is not None and found.scope is auth.KeyScope.PUBLIC:
             return unknown
-        given = headers.getlist("authorization")
-        if given:
-            kind, _, text = given[0].strip().partition(" ")
+        credentials = headers.getlist("authorization")
+        if credentials:
+            kind, _, text = credentials[0].strip().partition(" ")
             key = None
-            if len(given) == 1 and kind.lower() == "bearer":
+            if len(credentials) == 1 and kind.lower() == "bearer":
                 key = await self.in_reserved_thread(partial(self._service.keys.authenticate, text.strip()))
             if key is None:
                 raise self.wrong_key(address_of(scope))
@@ -237,33 +240,35 @@ class AuthMiddleware:
             raise ServiceError(Code.UNAUTHORIZED, "The session has ended; sign in again", headers=_CHALLENGE)
         session, key = opened
         if scope["method"] in _WRITES and not constant_time_equal(headers.get("x-csrf-token", ""), session.csrf):
-            raise ServiceError(Code.FORBIDDEN, "Header X-CSRF-Token: the token that POST /api/session gave is needed")
+            raise ServiceError(
+                Code.FORBIDDEN, "Header X-CSRF-Token is required: the token returned by POST /api/session"
+            )
         return unknown._replace(key_id=key.id, scope=key.scope, session=session.id)
 
     async def in_reserved_thread(self, work: Callable[[], T]) -> T:
-        """Do what signing in and readiness need: routes that keep all threads of the API busy do not hold it up."""
+        """Run work for signing in and readiness in reserved threads, which other routes cannot keep busy."""
         return await to_thread.run_sync(work, limiter=self._threads)
 
     def wrong_key(self, address: str) -> ServiceError:
-        """What to answer to a wrong key; from an address that sent many, that it should stop."""
+        """The error for an invalid key; 429 for an address that sent many."""
         wait = self._wrong_keys.take(address)
         if wait is not None:
-            return too_many("Too many wrong keys", wait)
+            return too_many("Too many invalid keys", wait)
         return ServiceError(Code.UNAUTHORIZED, "This key is unknown, expired or revoked", headers=_CHALLENGE)
 
 
 def session_token(scope: Scope, headers: Headers) -> str | None:
-    """What the session's cookie holds."""
+    """The value of the session cookie."""
     return cookie_parser(headers.get("cookie", "")).get(cookie_name(is_plain_loopback(scope, headers)))
 
 
 def cookie_name(plain: bool) -> str:
-    """With its prefix a browser takes the cookie from this host alone, and over TLS."""
+    """The name of the session cookie; with the prefix, browsers accept it only from this host and over TLS."""
     return "gradeline_session" if plain else "__Host-gradeline_session"
 
 
 def is_plain_loopback(scope: Scope, headers: Headers) -> bool:
-    """Whether a browser talks to this machine itself, without TLS: the one case where a cookie cannot be secure."""
+    """Whether a browser calls its own machine without TLS, the one case in which the cookie cannot be secure."""
     host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
     return scope["scheme"] == "http" and is_loopback(host)
 
@@ -276,14 +281,14 @@ def _hosts(scope: Scope, bound: str) -> set[str]:
 
 
 def _check_host(scope: Scope, headers: Headers, bound: str) -> None:
-    given = headers.getlist("host")
-    if len(given) != 1 or given[0].lower() not in _hosts(scope, bound):
-        text = f"The Host {quote(', '.join(given), 100)} is not this service"
+    hosts = headers.getlist("host")
+    if len(hosts) != 1 or hosts[0].lower() not in _hosts(scope, bound):
+        text = f"The Host {quote(', '.join(hosts), 100)} is not this service"
         raise ServiceError(Code.FORBIDDEN, text, status=421)
 
 
 def _check_query(scope: Scope) -> None:
-    """A key in a URL ends up in logs and histories, so it must be taken for lost."""
+    """Refuse keys in URLs, which end up in logs and histories."""
     query = scope["query_string"].decode("latin-1")
     names = {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)} if query else set()
     if names & _KEY_PARAMETERS or looks_like_key(query):
@@ -293,25 +298,25 @@ def _check_query(scope: Scope) -> None:
 
 
 def _check_origin(scope: Scope, headers: Headers, local: bool) -> None:
-    """A page of another site must not write in the name of whoever looks at it."""
-    given = headers.getlist("origin")
-    if not given:
+    """Refuse writes from pages of other sites."""
+    origins = headers.getlist("origin")
+    if not origins:
         refused = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
     elif local:
-        refused = given[0].lower() not in {f"{scope['scheme']}://{host}" for host in headers.getlist("host")}
+        refused = origins[0].lower() not in {f"{scope['scheme']}://{host}" for host in headers.getlist("host")}
     else:
-        refused = urlsplit(given[0].lower()).netloc != headers.get("host", "").lower()
-    if refused or len(given) > 1:
-        shown = quote(", ".join(given) or headers.get("sec-fetch-site"), 100)
+        refused = urlsplit(origins[0].lower()).netloc != headers.get("host", "").lower()
+    if refused or len(origins) > 1:
+        shown = quote(", ".join(origins) or headers.get("sec-fetch-site"), 100)
         raise ServiceError(Code.FORBIDDEN, f"The Origin {shown} may not write here")
 
 
 def _check_scope(found: MatchedRoute, caller: Caller) -> None:
     if found.scope is None:
-        raise ServiceError(Code.FORBIDDEN, "This is open to nobody")
+        raise ServiceError(Code.FORBIDDEN, "This path may not be called")
     if not caller.scope.includes(found.scope):
         raise ServiceError(
-            Code.FORBIDDEN, f"This needs a key of scope {found.scope.value!r}, not {caller.scope.value!r}"
+            Code.FORBIDDEN, f"This requires a key of scope {found.scope.value!r}, not {caller.scope.value!r}"
         )
 
 
@@ -330,4 +335,4 @@ def _check_content_type(headers: Headers) -> None:
             Code.UNSUPPORTED_MEDIA_TYPE, f"Content-Type: send the body as application/json, not as {shown}"
         )
     if headers.get("content-encoding", "identity").lower() != "identity":
-        raise ServiceError(Code.UNSUPPORTED_MEDIA_TYPE, "Content-Encoding: send the body as it is, not compressed")
+        raise ServiceError(Code.UNSUPPORTED_MEDIA_TYPE, "Content-Encoding: send the body uncompressed")

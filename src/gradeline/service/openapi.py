@@ -1,4 +1,4 @@
-"""The API's description: FastAPI's own, made to say what this service really answers."""
+"""The OpenAPI document: FastAPI's, corrected to describe the actual responses of this service."""
 
 from __future__ import annotations
 
@@ -16,30 +16,34 @@ from gradeline.service.auth import KeyScope, scope_of
 from gradeline.service.errors import Code
 
 COMPONENTS: Final = "x-gradeline-components"
-"""Under this name a response carries the schemas that its own refers to, until the document is put together."""
+"""The key under which a response carries the schemas it refers to, until the document is built."""
 EXAMPLE: Final = "x-gradeline-example"
-"""Likewise its example, as text: FastAPI drops every null from what it is given."""
+"""The key of its example, as a string: FastAPI drops nulls from examples."""
 FAILURE: Final = "Failure"
 _REF = "#/components/schemas/{name}"
 _TEXTS = {
-    400: ("The request is wrong; the message says where.", Code.INVALID_INPUT, "Field 'input' is required"),
-    401: ("No key, or not a good one.", Code.UNAUTHORIZED, "A key is needed: Authorization: Bearer gl_…"),
-    403: ("Not with this key, or not for anybody.", Code.FORBIDDEN, "This needs a key of scope 'admin'"),
+    400: ("Invalid request; the message names the field.", Code.INVALID_INPUT, "Field 'input' is required"),
+    401: ("No key, or an invalid one.", Code.UNAUTHORIZED, "An API key is required: Authorization: Bearer gl_…"),
+    403: ("Not allowed with this key, or not at all.", Code.FORBIDDEN, "This requires a key of scope 'admin'"),
     404: ("Not found.", Code.NOT_FOUND, "No test case '7'"),
-    405: ("Not with this method.", Code.METHOD_NOT_ALLOWED, "PATCH is not possible here"),
-    408: ("The body came too slowly.", Code.INVALID_INPUT, "The body did not arrive in time"),
-    409: ("Not in its present state.", Code.CONFLICT, "The evaluation is completed"),
+    405: ("The method is not allowed here.", Code.METHOD_NOT_ALLOWED, "PATCH is not allowed here"),
+    408: ("The body arrived too slowly.", Code.INVALID_INPUT, "The body did not arrive in time"),
+    409: ("Not possible in the present state.", Code.CONFLICT, "The evaluation is completed"),
     413: ("The body is too large.", Code.PAYLOAD_TOO_LARGE, "The body is larger than 10,000,000 bytes"),
-    415: ("The body is of another type.", Code.UNSUPPORTED_MEDIA_TYPE, "Send the body as application/json"),
-    421: ("The Host is not this service.", Code.FORBIDDEN, "The Host 'evil.test' is not this service"),
+    415: ("Unsupported content type of the body.", Code.UNSUPPORTED_MEDIA_TYPE, "Send the body as application/json"),
+    421: ("The Host header names another service.", Code.FORBIDDEN, "The Host 'evil.test' is not this service"),
     422: (
         "The idempotency key was used with another body.",
         Code.IDEMPOTENCY_KEY_REUSED,
         "Idempotency-Key 'a' is used",
     ),
-    429: ("Too many requests; Retry-After says when to come again.", Code.RATE_LIMITED, "Too many requests"),
-    500: ("A defect of the service.", Code.INTERNAL_ERROR, "Something went wrong here; the request id is 6f1c"),
-    503: ("The store does not work now; try again later.", Code.STORAGE_UNAVAILABLE, "The store is locked"),
+    429: ("Too many requests; retry after the seconds in Retry-After.", Code.RATE_LIMITED, "Too many requests"),
+    500: (
+        "Internal error.",
+        Code.INTERNAL_ERROR,
+        "Internal error; the server log has the details under this request's id",
+    ),
+    503: ("The store is unavailable; retry later.", Code.STORAGE_UNAVAILABLE, "The store is locked"),
     507: ("The disk is full.", Code.STORAGE_UNAVAILABLE, "The store cannot grow: the disk is full"),
 }
 
@@ -56,22 +60,22 @@ def document_responses(
 ) -> dict[int | str, dict[str, Any]]:
     """The ``responses=`` of an operation.
 
-    ``data`` is what stands under ``data`` in the envelope: a struct, a pydantic model, any type that msgspec knows,
-    or a JSON schema; None where nothing does. Without ``envelope``, and with another content type, it is the whole
-    body. 401, 403, 413, 429 and the like need not be named: every operation may answer them.
+    ``data`` is the type of ``data`` in the envelope: a struct, a pydantic model, any type that msgspec supports, or a
+    JSON schema; None for no data. Without ``envelope``, and with another content type, it is the whole body. 401, 403,
+    413, 429 and the like are added to every operation.
     """
     enveloped = envelope and content_type == "application/json"
     success = _success(data, example, content_type, enveloped=enveloped) if status != 204 else {COMPONENTS: {}}
-    told: dict[int | str, dict[str, Any]] = {status: {"description": description, **success}}
+    described: dict[int | str, dict[str, Any]] = {status: {"description": description, **success}}
     for error in errors:
-        told[error] = failure_response(error)
-    return told
+        described[error] = failure_response(error)
+    return described
 
 
 def failure_response(status: int) -> dict[str, Any]:
-    """The answer of an operation that fails in this way."""
+    """The description of an error response."""
     text, code, message = _TEXTS[status]
-    told: dict[str, Any] = {
+    described: dict[str, Any] = {
         "description": text,
         "content": {
             "application/json": {
@@ -83,12 +87,12 @@ def failure_response(status: int) -> dict[str, Any]:
         },
     }
     if status in (429, 503, 507):
-        told["headers"] = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}}
-    return told
+        described["headers"] = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}}
+    return described
 
 
 def failure_schema() -> dict[str, Any]:
-    """The envelope of every answer that is no success."""
+    """The schema of all error responses."""
     error = {
         "type": "object",
         "required": ["code", "message"],
@@ -96,7 +100,7 @@ def failure_schema() -> dict[str, Any]:
         "properties": {
             "code": {"type": "string", "enum": [code.value for code in Code]},
             "message": {"type": "string"},
-            "details": {"type": "object", "description": "More about it, such as every fault that was found."},
+            "details": {"type": "object", "description": "Details, such as all faults of the request."},
         },
     }
     return _envelope({"type": "boolean", "const": False}, {"type": "null"}, error)
@@ -108,10 +112,10 @@ def _success(data: object, example: object, content_type: str, *, enveloped: boo
         schema = _envelope({"type": "boolean", "const": True}, schema, {"type": "null"})
         if example is not None:
             example = {"success": True, "data": example, "error": None}
-    told: dict[str, Any] = {"schema": schema}
+    described: dict[str, Any] = {"schema": schema}
     if example is not None:
-        told[EXAMPLE] = _json_text(example)
-    return {"content": {content_type: told}, COMPONENTS: components}
+        described[EXAMPLE] = _json_text(example)
+    return {"content": {content_type: described}, COMPONENTS: components}
 
 
 def _json_text(example: object) -> str:
@@ -145,22 +149,22 @@ _STOCK = ("HTTPValidationError", "ValidationError")
 _STOCK_SUCCESS = "Successful Response"
 _IDEMPOTENT = ("post", "/api/evaluations")
 _DESCRIPTION = (
-    "Agent evaluation as a service. Every answer is the envelope `{success, data, error}`, except event streams,"
-    " exports, metrics and this description. An id that is not known is 404 wherever it stands in a path."
+    "Agent evaluation as a service. Every response is the envelope `{success, data, error}`, except event streams,"
+    " exports, metrics and this document. An unknown id in a path is 404."
 )
 _SECURITY: dict[str, Any] = {
-    "key": {"type": "http", "scheme": "bearer", "description": "A key made with `gradeline keys create`."},
+    "key": {"type": "http", "scheme": "bearer", "description": "A key created with `gradeline keys create`."},
     "session": {
         "type": "apiKey",
         "in": "cookie",
         "name": "__Host-gradeline_session",
-        "description": "`POST /api/session`; writes need the header `X-CSRF-Token` too.",
+        "description": "`POST /api/session`; writes also require the header `X-CSRF-Token`.",
     },
 }
 
 
 def openapi_of(app: FastAPI) -> dict[str, Any]:
-    """The document of an application; made once."""
+    """The document of an application; built once."""
     if app.openapi_schema is None:
         app.openapi_schema = _document(app)
     return app.openapi_schema
@@ -193,7 +197,7 @@ def operations_of(app: FastAPI) -> Iterator[tuple[APIRoute, str]]:
 
 
 def _completed(operation: dict[str, Any], method: str, path: str, scope: KeyScope | None) -> dict[str, Any]:
-    """Put an operation right, in place; gives the schemas that its answers refer to."""
+    """Complete an operation in place; returns the schemas that its responses refer to."""
     responses: dict[str, Any] = operation["responses"]
     if (method, path) != _IDEMPOTENT:
         responses.pop("422", None)
@@ -205,7 +209,7 @@ def _completed(operation: dict[str, Any], method: str, path: str, scope: KeyScop
     operation["security"] = [] if scope is KeyScope.PUBLIC else [{"key": []}, {"session": []}]
     if scope is not None and scope is not KeyScope.PUBLIC:
         text = operation.get("description", "")
-        operation["description"] = f"{text}\n\nNeeds a key of scope `{scope.value}`.".strip()
+        operation["description"] = f"{text}\n\nRequires a key of scope `{scope.value}`.".strip()
     found: dict[str, Any] = {}
     for response in responses.values():
         found.update(response.pop(COMPONENTS, {}))
@@ -217,7 +221,7 @@ def _completed(operation: dict[str, Any], method: str, path: str, scope: KeyScop
 
 
 def _everywhere(operation: dict[str, Any], method: str, scope: KeyScope | None) -> list[int]:
-    """What any operation may answer, whether its author thought of it or not."""
+    """The error responses that every operation may have."""
     wanted = [403, 421, 429, 500, 503]
     if method != "get":
         wanted.append(507)
@@ -231,7 +235,7 @@ def _everywhere(operation: dict[str, Any], method: str, scope: KeyScope | None) 
 
 
 def _without_stray_success(responses: dict[str, Any]) -> None:
-    """FastAPI adds a success of its own where an operation's is another, and a body where ours has none."""
+    """Remove the success response and the body that FastAPI adds to responses that have neither."""
     ours = [status for status, response in responses.items() if status.startswith("2") and COMPONENTS in response]
     for status in [status for status in responses if ours and responses[status]["description"] == _STOCK_SUCCESS]:
         del responses[status]
@@ -242,7 +246,7 @@ def _without_stray_success(responses: dict[str, Any]) -> None:
 
 
 def _with_example(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
-    """A body's example stands with its model; here it is told where readers of the document look for it."""
+    """Copy the example of a body from its model to the operation, where readers expect it."""
     for content in operation.get("requestBody", {}).get("content", {}).values():
         name = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
         model = schemas.get(name, {})

@@ -1,4 +1,4 @@
-"""How lists are cut into pages: by an opaque cursor, or by a number of rows to skip."""
+"""Parts of requests: pages and cursors, checks of JSON data, and idempotency keys."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ MAX_NUMBER = 2**63 - 1
 
 
 def encode_cursor(*parts: CursorPart) -> str:
-    """The place behind which the next page begins, as a text that callers only hand back."""
+    """An opaque cursor for the position after which the next page starts."""
     text = json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
     return urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 def decode_cursor(text: str, *types: type[CursorPart]) -> tuple[CursorPart, ...]:
-    """The parts of a cursor that `encode_cursor` made; what it did not make is refused."""
+    """The parts of a cursor of `encode_cursor`; anything else is refused."""
     if len(text) > _MAX_CURSOR:
-        raise _unknown(text)
+        raise _invalid_cursor(text)
     try:
         decoded = urlsafe_b64decode(text + "=" * (-len(text) % 4))
         parts = json.loads(decoded)
     except (ValueError, RecursionError):
-        raise _unknown(text) from None
+        raise _invalid_cursor(text) from None
     if not isinstance(parts, list) or [type(part) for part in parts] != list(types):
-        raise _unknown(text)
+        raise _invalid_cursor(text)
     if any(isinstance(part, int) and abs(part) > MAX_NUMBER for part in parts) or encode_cursor(*parts) != text:
-        raise _unknown(text)
+        raise _invalid_cursor(text)
     return tuple(parts)
 
 
 class PageRequest(NamedTuple):
-    """Which part of a list is wanted."""
+    """The requested page of a list."""
 
     limit: int
     skip: int = 0
@@ -60,7 +60,7 @@ class PageRequest(NamedTuple):
         max_limit: int = 1000,
         max_skip: int | None = None,
     ) -> PageRequest:
-        """The page, if there can be one; ``skip`` is None where the caller did not name it."""
+        """The page, if the parameters are valid; ``skip`` is None if the caller did not set it."""
         _within("limit", limit, 1, max_limit)
         _within("skip", skip or 0, 0, MAX_NUMBER if max_skip is None else max_skip)
         if cursor is not None and skip is not None:
@@ -74,10 +74,10 @@ def _within(name: str, value: int, low: int, high: int) -> None:
         raise ServiceError(Code.INVALID_INPUT, f"Parameter '{name}' must be from {low:,} to {high:,}, got {shown}")
 
 
-def _unknown(text: str) -> ServiceError:
+def _invalid_cursor(text: str) -> ServiceError:
     return ServiceError(
         Code.INVALID_INPUT,
-        f"Parameter 'cursor' has the unknown value {quote(text, 60)}; use the 'next_cursor' of the page before",
+        f"Parameter 'cursor' has the invalid value {quote(text, 60)}; use the 'next_cursor' of the previous page",
     )
 
 
@@ -86,7 +86,7 @@ _LARGEST = 2**63 - 1
 
 
 def require_clean(tree: object, field: str) -> None:
-    """`ServiceError` for NUL, half a character, a number that is none, and what is nested too deeply."""
+    """`ServiceError` for NUL, half a surrogate pair, NaN, large integers, and data that is nested too deeply."""
     level: list[object] = [tree]
     for _ in range(MAX_DEPTH):
         below: list[object] = []
@@ -96,18 +96,22 @@ def require_clean(tree: object, field: str) -> None:
             elif isinstance(node, list | tuple):
                 below += node
             elif isinstance(node, str) and clean_text(node).changed:
-                raise ServiceError(Code.INVALID_INPUT, f"Field {field!r} holds NUL or half a character; leave it out")
+                raise ServiceError(
+                    Code.INVALID_INPUT, f"Field {field!r} contains NUL or half a surrogate pair; remove it"
+                )
             elif isinstance(node, float) and not isfinite(node):
-                raise ServiceError(Code.INVALID_INPUT, f"Field {field!r} holds {node}, which is no number")
+                raise ServiceError(
+                    Code.INVALID_INPUT, f"Field {field!r} contains {node}, which is not a number in JSON"
+                )
             elif isinstance(node, int) and abs(node) > _LARGEST:
-                raise ServiceError(Code.INVALID_INPUT, f"Field {field!r} holds a whole number of more than 64 bits")
+                raise ServiceError(Code.INVALID_INPUT, f"Field {field!r} contains an integer of more than 64 bits")
         if not below:
             return
         level = below
-    raise ServiceError(Code.INVALID_INPUT, f"Field {field!r} is nested more than {MAX_DEPTH} deep")
+    raise ServiceError(Code.INVALID_INPUT, f"Field {field!r} is nested more than {MAX_DEPTH} levels deep")
 
 
-MOST_CHARS = 255
+MAX_KEY_CHARS = 255
 
 
 def _keys(transaction: Transaction, _: Dialect) -> None:
@@ -122,10 +126,9 @@ IDEMPOTENCY_STEPS = (_keys,)
 
 
 class IdempotencyKeys:
-    """Which run came of which key of which caller.
+    """The runs that were started with idempotency keys.
 
-    A process that dies before its transaction ends leaves nothing, and one that dies after it has stored both the run
-    and the key: there is no state between.
+    A run and its key are stored in one transaction, so that a process that dies stores both or neither.
     """
 
     def __init__(self, database: Database) -> None:
@@ -136,13 +139,13 @@ class IdempotencyKeys:
 
     @contextmanager
     def during(self, caller: str, key: str | None) -> Iterator[None]:
-        """While the request is done; a second one at the same moment is a conflict."""
+        """While the request is in progress, another one with the same key is a conflict."""
         if key is None:
             yield
             return
-        if not key.strip() or len(key) > MOST_CHARS or not key.isprintable():
+        if not key.strip() or len(key) > MAX_KEY_CHARS or not key.isprintable():
             raise ServiceError(
-                Code.INVALID_INPUT, f"Header 'Idempotency-Key' must have 1 to {MOST_CHARS} visible characters"
+                Code.INVALID_INPUT, f"Header 'Idempotency-Key' must have 1 to {MAX_KEY_CHARS} visible characters"
             )
         with self._lock:
             if (caller, key) in self._in_progress:
@@ -155,7 +158,7 @@ class IdempotencyKeys:
                 self._in_progress.discard((caller, key))
 
     def known(self, caller: str, key: str | None, body: object) -> str | None:
-        """The run that this very request has made already; `ServiceError` where the key was used for another one."""
+        """The run that the same request has started; `ServiceError` if the key was used for another request."""
         if key is None:
             return None
         rows = self._database.read(
@@ -163,8 +166,8 @@ class IdempotencyKeys:
         )
         return _same(key, body, rows)
 
-    def keep(self, transaction: Transaction, caller: str, key: str | None, body: object, run: str, now: str) -> str:
-        """Keep the run under the key; where another process was faster, the run that it made."""
+    def store(self, transaction: Transaction, caller: str, key: str | None, body: object, run: str, now: str) -> str:
+        """Store the run of a key and return it; if another process was faster, return its run."""
         if key is None:
             return run
         transaction.run(

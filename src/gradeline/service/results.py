@@ -28,10 +28,10 @@ from gradeline.model import (
 )
 from gradeline.model.sample import join_turns
 from gradeline.rest_types import (
-    EvaluationSummary,
     Result,
     ResultAttempt,
     ResultDetail,
+    ResultPage,
     Score,
     read_result_id,
     result_id,
@@ -197,15 +197,6 @@ EXPORTS_AT_ONCE = 8
 
 _LAST_POSITION = 2**31 - 1_000_000
 """Positions in the databases are below this number."""
-
-
-class ResultPage(Struct, frozen=True, kw_only=True):
-    """A page of results; the summary is that of the whole run."""
-
-    evaluation_id: str
-    results: list[Result]
-    summary: EvaluationSummary
-    next_cursor: str | None
 
 
 class _StoredGraderOrigin(Struct):

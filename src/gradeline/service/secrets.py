@@ -1,4 +1,4 @@
-"""Secrets for agents and judges: encrypted at rest, bound to an address and a place, never given out."""
+"""Secrets for agents and judges: encrypted at rest, bound to addresses and a location in requests, never returned."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _tables(transaction: Transaction, _: Dialect) -> None:
 
 
 def _bindings(transaction: Transaction, _: Dialect) -> None:
-    # Null in rows from before: https, in a header, for admins, to the host they were sealed for.
+    # null in older rows: https, in a header, for admins, to the host they were encrypted for
     transaction.run("ALTER TABLE secrets ADD COLUMN binding TEXT")
 
 
@@ -49,10 +49,10 @@ SECRET_STEPS = (_tables, _bindings)
 
 
 class Binding(Struct, frozen=True):
-    """Where a secret may be sent, and who may use it."""
+    """Where a secret may be sent, and which keys may use it."""
 
     hosts: tuple[str, ...]
-    """Each ``host`` or ``host:port``; without a port, the scheme's own."""
+    """Each ``host`` or ``host:port``; the default port is that of the scheme."""
     scheme: Scheme = "https"
     place: SecretLocation = "header"
     scopes: tuple[Literal["admin", "run"], ...] = ("admin",)
@@ -60,7 +60,7 @@ class Binding(Struct, frozen=True):
     """Ids of API keys that may use it, whatever their scope."""
 
     def allows(self, caller: Caller) -> bool:
-        """Whether a caller may use the secret; an admin may use all."""
+        """Whether a caller may use the secret; an admin may use all of them."""
         return caller.scope is KeyScope.ADMIN or caller.scope.value in self.scopes or caller.key_id in self.keys
 
 
@@ -80,13 +80,13 @@ class SecretInfo(Struct, frozen=True):
 
 
 class SecretUse(NamedTuple):
-    """A secret that a suite names."""
+    """The use of a secret in a suite."""
 
     name: str
     url: str
-    """Where it would be sent."""
+    """The URL to which it would be sent."""
     place: SecretLocation | None
-    """Where in the request; None: only the transport knows."""
+    """Its location in the request; None: only the transport knows it."""
     field: str
 
 
@@ -107,7 +107,7 @@ class _Row(NamedTuple):
 
     @property
     def sealed_for(self) -> bytes:
-        """What the value was sealed with: a changed binding cannot be opened."""
+        """Additional authenticated data: with a changed binding the value cannot be decrypted."""
         return f"{self.name}\0{self.host if self.binding is None else self.binding}".encode()
 
     @property
@@ -131,7 +131,7 @@ class _Row(NamedTuple):
 
 
 class Secrets:
-    """The secrets of a store, each sealed with AES-256-GCM for its name and binding."""
+    """The secrets of a store, each encrypted with AES-256-GCM for its name and binding."""
 
     def __init__(self, database: Database, settings: ServeSettings, clock: Callable[[], float] = time.time) -> None:
         self._database = database
@@ -139,19 +139,19 @@ class Secrets:
         self._master = MasterKey(settings.secret_key) if settings.secret_key is not None else None
         self._hidden: frozenset[str] = frozenset()
         self._mask: Mask | None = None
-        """Of the hidden values; None: they have changed since it was made."""
+        """A mask for the hidden values; None if they have changed since it was built."""
         self._lock = Lock()
         migrate(database, "secrets", SECRET_STEPS)
 
     def hide(self, values: Iterable[str]) -> None:
-        """Mask these values too in what `masked` is given."""
+        """Also mask these values in `masked`."""
         new = frozenset(values)
         with self._lock:
             if not new <= self._hidden:
                 self._hidden, self._mask = self._hidden | new, None
 
     def masked(self, text: str) -> str:
-        """The text without every value that this process has stored, read or hidden. The store is not read."""
+        """The text with all values masked that this process has stored, read or hidden. Does not read the store."""
         with self._lock:
             mask = self._mask = self._mask or Mask(self._hidden)
         return mask.text(text)
@@ -180,16 +180,16 @@ class Secrets:
         return self._database.transact(work)
 
     def all(self) -> list[SecretInfo]:
-        """All secrets without their values, by name."""
+        """All secrets without their values, sorted by name."""
         return [row.info for row in self._rows()]
 
     def unreadable(self) -> list[str]:
-        """The names of those that were stored with another secret key than this one, which is required."""
+        """The names of the secrets that were stored with another secret key than the present one."""
         master = self._required()
         return [row.name for row in self._rows() if row.master != master.fingerprint]
 
     def delete(self, name: str, record: Recorder = unrecorded) -> bool:
-        """Delete a secret, return success."""
+        """Delete a secret; returns whether it existed."""
 
         def work(transaction: Transaction) -> bool:
             found = transaction.run("DELETE FROM secrets WHERE name = ? RETURNING name", name)
@@ -200,7 +200,7 @@ class Secrets:
         return self._database.transact(work)
 
     def check(self, uses: Iterable[SecretUse], caller: Caller) -> None:
-        """Refuse uses that the transport would refuse, and those that the caller is not allowed: `ServiceError`."""
+        """Raise `ServiceError` for uses that the transport would refuse or the caller is not allowed."""
         for use in uses:
             row = self._row(use.name)
             if not row.bound.allows(caller):
@@ -215,15 +215,15 @@ class Secrets:
                 raise ServiceError(Code.INVALID_INPUT, f"Field {use.field!r}: {error}") from None
 
     def opened(self, names: Iterable[str]) -> dict[str, BoundSecret]:
-        """The secrets of these names, for a transport.
+        """The secrets with these names, for the transport.
 
-        `ServiceError` or `StoreError` where one is unknown or cannot be opened.
+        `ServiceError` or `StoreError` if one is unknown or cannot be decrypted.
         """
         rows = {name: self._row(name) for name in names}
         return {name: row.secret(self._value(row)) for name, row in rows.items()}
 
     def values(self) -> Iterator[str]:
-        """The values of all stored secrets that can be opened: they are masked in whatever comes back."""
+        """The values of all secrets that can be decrypted, which are masked in responses."""
         for row in self._rows() if self._master is not None else ():
             try:
                 yield self._value(row)
@@ -237,7 +237,7 @@ class Secrets:
                 f"the secret {quote(row.name)} was stored with another secret key; "
                 "start the service with that one, or store the secret again"
             )
-        from cryptography.exceptions import InvalidTag  # loaded where a secret is used
+        from cryptography.exceptions import InvalidTag  # loaded when a secret is used
 
         raw = b64decode(row.sealed)
         try:
@@ -245,7 +245,7 @@ class Secrets:
         except InvalidTag:
             raise StoreError(f"the secret {quote(row.name)} is damaged; store it again") from None
         if len(value) < MIN_MASKED_CHARS:
-            reason = f"has fewer than {MIN_MASKED_CHARS} characters and could not be masked in answers"
+            reason = f"has fewer than {MIN_MASKED_CHARS} characters and could not be masked in responses"
             raise ServiceError(Code.INVALID_INPUT, f"The secret {quote(row.name)} {reason}; store a longer one")
         self.hide((value,))
         return value
@@ -262,7 +262,7 @@ class Secrets:
 
     def _required(self) -> MasterKey:
         if self._master is None:
-            raise ServiceError(Code.INVALID_INPUT, f"Secrets need the service's secret key: {REMEDY}")
+            raise ServiceError(Code.INVALID_INPUT, f"Secrets require the service's secret key: {REMEDY}")
         return self._master
 
 
@@ -276,7 +276,7 @@ def _url(text: str) -> URL:
 
 
 def _cipher(master: MasterKey) -> AESGCM:
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # loaded where a secret is used
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # loaded when a secret is used
 
     return AESGCM(master.derive("secrets"))
 
@@ -286,14 +286,14 @@ _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _HOST = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9a-f:.]+\])(?::[0-9]{{1,5}})?", re.ASCII | re.IGNORECASE)
 
 
-def _checked_host(host: str) -> str:
+def _check_host(host: str) -> str:
     port = host.rpartition(":")[2]
     if _HOST.fullmatch(host) is None or (port.isdecimal() and not 0 < int(port) < 65_536):
         raise ValueError("write host or host:port, such as agent.example.com; the scheme has its own field")
     return host
 
 
-Host = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_checked_host)]
+Host = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_check_host)]
 KeyId = Annotated[str, Field(pattern="^[0-9a-f]{12}$")]
 
 
@@ -315,16 +315,17 @@ class SecretBody(BaseModel):
         ),
     ]
     host: Annotated[
-        Host | None, Field(description="Where it may be sent: `host`, or `host:port`. No port: the scheme's own.")
+        Host | None,
+        Field(description="Where it may be sent: `host`, or `host:port`. The default port is that of the scheme."),
     ] = None
     hosts: Annotated[
-        list[Host] | None, Field(min_length=1, max_length=20, description="Several such, instead of `host`.")
+        list[Host] | None, Field(min_length=1, max_length=20, description="Several hosts, instead of `host`.")
     ] = None
     scheme: Annotated[
         Literal["https", "http"],
         Field(description="`http` sends it unencrypted. A loopback host may be called by either."),
     ] = "https"
-    place: Annotated[Literal["header", "query", "body"], Field(description="Where in a request it may be.")] = "header"
+    place: Annotated[Literal["header", "query", "body"], Field(description="Its location in requests.")] = "header"
     scopes: Annotated[
         list[Literal["admin", "run"]],
         Field(max_length=2, description="The scopes of keys that may use it; `admin` always may."),
@@ -337,14 +338,14 @@ class SecretBody(BaseModel):
     @classmethod
     def _can_be_sent_and_masked(cls, value: str) -> str:
         if not value.strip() or any(ord(letter) < 0x20 or ord(letter) == 0x7F for letter in value):
-            raise ValueError("a secret has no line breaks or control characters and is not blank")
+            raise ValueError("a secret must not be blank or contain line breaks or control characters")
         scheme, _, token = value.partition(" ")
         if is_scheme(scheme) and len(token.strip()) < MIN_MASKED_CHARS:
-            raise ValueError(f"a secret has at least {MIN_MASKED_CHARS} characters after {scheme}")
+            raise ValueError(f"a secret must have at least {MIN_MASKED_CHARS} characters after {scheme}")
         return value
 
     def binding(self) -> Binding:
-        """Where it may be sent, and who may use it."""
+        """Where the secret may be sent, and which keys may use it."""
         if (self.host is None) is (self.hosts is None):
             if self.host is None:
                 raise ServiceError(Code.MISSING_FIELD, "Field 'host' is required (or 'hosts')")
@@ -364,7 +365,7 @@ class SecretList(Struct, frozen=True):
 def store_secret(secrets: Secrets, keys: ApiKeys, name: str, body: SecretBody, record: Recorder) -> SecretInfo:
     """Store or replace a secret; `ServiceError` where its name is invalid or it is for a key that does not exist."""
     if _NAME.fullmatch(name) is None:
-        reason = "is not a valid name: letters, digits, _, - and ., at most 100"
+        reason = "is not a valid name: use at most 100 letters, digits, _, - and ."
         raise ServiceError(Code.INVALID_INPUT, f"{quote(name, 120)} {reason}")
     binding = body.binding()
     for key in binding.keys:

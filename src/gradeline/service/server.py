@@ -1,4 +1,4 @@
-"""Running the service: a socket, a server, and an end that takes less than ten seconds."""
+"""The HTTP server: sockets, connection limits, and a shutdown that takes less than ten seconds."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from gradeline.errors import ConfigError, Problem
+from gradeline.rest_types import Envelope, ErrorBody
 from gradeline.service.app import application
 from gradeline.service.errors import Code
 from gradeline.service.limits import RESERVED_PATHS, address_group
@@ -33,13 +34,13 @@ from gradeline.service.service import Service
 log = logging.getLogger("gradeline.service")
 
 HEAD_S = 15.0
-"""How long a request's head may take."""
+"""Time for the head of a request to arrive, in seconds."""
 LIMITED_HEAD_S = 2.0
-"""The same for a connection that is refused anyway, unless it asks for health, readiness or sign-in."""
+"""The same for a connection that is refused, except for health, readiness and sign-in."""
 LINGER_S = 3.0
-"""How long the rest of a refused body is still taken, so that its sender gets to read why."""
+"""Time for which the rest of a refused body is read, so that its sender can read the error."""
 MAX_CONNECTIONS = 2000
-"""Where the process may have this number of descriptors; else a quarter of those: runs and the store need some too."""
+"""Maximum number of connections; at most a quarter of the descriptors, since runs and the store need some too."""
 MAX_DESCRIPTORS = 65_536
 _BACKLOG = 2048
 _MAX_HEAD = 65_536
@@ -47,16 +48,16 @@ _RETRY_S = 5
 
 
 class ConnectionLimits(NamedTuple):
-    """How the descriptors of the process are divided; what is left is for runs and the store."""
+    """The division of the descriptors of the process; the rest is for runs and the store."""
 
     served: int
     """Connections that are served."""
     reserved: int
-    """As many more are answered for health, readiness and sign-in only; those beyond are closed."""
+    """Additional connections for health, readiness and sign-in only; connections beyond them are closed."""
     accepted_at_once: int
-    """Connections that are accepted in one go, before any of them can be closed."""
+    """Connections that are accepted before any of them can be closed."""
     per_address: int
-    """Connections of one address that are served; as many more are treated as the reserved ones."""
+    """Connections of one address that are served; the same number is treated as reserved ones."""
 
     @classmethod
     def here(cls) -> ConnectionLimits:
@@ -67,7 +68,7 @@ class ConnectionLimits(NamedTuple):
 
 
 class EarlyResponse(NamedTuple):
-    """An answer that is given without the application."""
+    """A response that is sent without the application."""
 
     status: int
     code: Code
@@ -76,9 +77,9 @@ class EarlyResponse(NamedTuple):
 
 
 _LATER = {"Retry-After": str(_RETRY_S)}
-_FULL = EarlyResponse(503, Code.RATE_LIMITED, f"Too many connections are open; try again in {_RETRY_S} s", _LATER)
+_FULL = EarlyResponse(503, Code.RATE_LIMITED, f"Too many open connections; retry in {_RETRY_S} s", _LATER)
 _ADDRESS_FULL = EarlyResponse(
-    429, Code.RATE_LIMITED, f"Too many connections are open from your address; try again in {_RETRY_S} s", _LATER
+    429, Code.RATE_LIMITED, f"Too many open connections from your address; retry in {_RETRY_S} s", _LATER
 )
 _NOT_HTTP = EarlyResponse(400, Code.INVALID_INPUT, "Invalid HTTP request received.")
 _TWO_LENGTHS = EarlyResponse(
@@ -92,14 +93,14 @@ def read_proxies(proxies: tuple[str, ...]) -> list[str]:
         try:
             ip_network(proxy)
         except ValueError as error:
-            reason = f"{proxy!r} is neither an address nor a network ({error}); use 10.0.0.7 or 10.0.0.0/24"
+            reason = f"{proxy!r} is not an address or a network ({error}); use 10.0.0.7 or 10.0.0.0/24"
             raise ConfigError(Problem("--trusted-proxy", reason)) from None
     return list(proxies)
 
 
 @lru_cache(maxsize=4096)
 def is_proxy(address: str, proxies: tuple[str, ...]) -> bool:
-    """Whether a connection from this address carries those of other people."""
+    """Whether the address is that of a trusted proxy."""
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -108,7 +109,7 @@ def is_proxy(address: str, proxies: tuple[str, ...]) -> bool:
 
 
 class CheckedConnection(h11.Connection):
-    """h11's, which hands each request's head to a check before anything is made of it."""
+    """An h11 connection that checks the head of each request first."""
 
     def __init__(self, check: Callable[[h11.Request], None], most: int) -> None:
         super().__init__(h11.SERVER, most)
@@ -122,7 +123,7 @@ class CheckedConnection(h11.Connection):
 
 
 class HttpProtocol(H11Protocol):
-    """uvicorn's, with a deadline for a request's head, limits of connections and answers in the API's own form."""
+    """uvicorn's protocol with a deadline for request heads, connection limits, and errors in the format of the API."""
 
     def __init__(
         self,
@@ -136,7 +137,7 @@ class HttpProtocol(H11Protocol):
         self.address = ""
         self._head: asyncio.TimerHandle | None = None
         self._limit: EarlyResponse | None = None
-        """What is answered here, unless it asks for what room is reserved for."""
+        """The response to requests on this connection, except for reserved paths."""
         self._refusal = _NOT_HTTP
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -154,7 +155,7 @@ class HttpProtocol(H11Protocol):
         self._await_head()
 
     def _of_this_address(self, room: ConnectionLimits) -> int:
-        """Connections of this one's address; those of a proxy are other people's and are not counted together."""
+        """Connections from the same address; those from a proxy belong to several clients and are not counted."""
         if len(self.connections) <= room.per_address:
             return 0
         proxies = tuple(self.config.forwarded_allow_ips) if self.config.proxy_headers else ()
@@ -181,10 +182,10 @@ class HttpProtocol(H11Protocol):
         elif self.conn.their_state is h11.SEND_BODY:
             self.loop.call_later(LINGER_S, self._hang_up, self.cycle)
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's words are those of `_NOT_HTTP`
-        """Answer without the application, and hang up."""
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's message is that of `_NOT_HTTP`
+        """Send an error without the application, and close the connection."""
         status, code, message, more = self._refusal
-        failure = {"success": False, "data": None, "error": {"code": code.value, "message": message}}
+        failure = Envelope(success=False, data=None, error=ErrorBody(code.value, message))
         headers = {**security_headers("none"), "Content-Type": "application/json", "Connection": "close", **more}
         body = msgspec.json.encode(failure)
         head = h11.Response(
@@ -197,11 +198,11 @@ class HttpProtocol(H11Protocol):
             for event in (head, h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         except h11.LocalProtocolError:
-            log.debug("an answer had begun already")
+            log.debug("a response had already started")
         self.transport.close()
 
     def _check_head(self, request: h11.Request) -> None:
-        """Refuse a request whose end two parties could see at different places, and one that there is no room for."""
+        """Refuse a request with an ambiguous length, and one that exceeds the connection limits."""
         names = {name for name, _ in request.headers}
         if b"content-length" in names and b"transfer-encoding" in names:
             self._refusal = _TWO_LENGTHS
@@ -227,11 +228,11 @@ class HttpProtocol(H11Protocol):
 
 _GRACE_S = 1.5
 _CANCEL_S = 1
-"""How long requests that are cancelled at the end of a drain may take to end."""
+"""Time for requests that are cancelled at the end of a drain to finish."""
 
 
 def require_keys(service: Service) -> None:
-    """Refuse to serve what nobody could get into, or what anybody could."""
+    """Raise `ConfigError` if no key could be used, or if anyone could access the service."""
     if service.local:
         return
     problem = service.keys.problem()
@@ -240,40 +241,40 @@ def require_keys(service: Service) -> None:
     if not service.keys.exist():
         host = service.settings.host
         problem = (
-            f"{host} can be reached from other machines, and the store has no API key; make one first with: "
-            "gradeline keys create --scope admin (or bind 127.0.0.1, where none is needed)"
+            f"{host} can be reached from other machines, and the store has no API key; create one first with: "
+            "gradeline keys create --scope admin (or bind 127.0.0.1, where none is required)"
         )
     raise ConfigError(Problem("", problem))
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """The socket to serve on; port 0 takes one that is free."""
+    """A socket to serve on; port 0 selects a free port."""
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         bound = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise ConfigError(Problem("--host", f"{host!r} is no address to serve on: {error.strerror}")) from None
+        raise ConfigError(Problem("--host", f"{host!r} is not a valid address to serve on: {error.strerror}")) from None
     try:
-        # a server that has just ended leaves its port in use for a while
+        # the port of a server that has just ended stays in use for a while
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(place)
     except OSError as error:
         bound.close()
-        reason = f"cannot serve on {host} port {port}: {error.strerror}; name another port, or 0 for any that is free"
+        reason = f"cannot serve on {host} port {port}: {error.strerror}; use another port, or 0 for a free one"
         raise ConfigError(Problem("--port", reason)) from None
     return bound
 
 
 def url_of(bound: socket.socket, host: str) -> str:
-    """How a browser on this machine reaches the socket."""
+    """The URL of the socket for a browser on this machine."""
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{bound.getsockname()[1]}"
 
 
 def serve(service: Service, bound: socket.socket, announce: Callable[[], None]) -> None:
-    """Serve until SIGTERM or SIGINT; a second signal ends it at once. ``announce`` is called once it answers."""
+    """Serve until SIGTERM or SIGINT; a second signal ends it at once. ``announce`` is called when it is up."""
     proxies = read_proxies(service.settings.trusted_proxies)
     _raise_descriptors()
     config = uvicorn.Config(
@@ -285,7 +286,7 @@ def serve(service: Service, bound: socket.socket, announce: Callable[[], None]) 
         access_log=False,
         server_header=False,
         backlog=ConnectionLimits.here().accepted_at_once,
-        # without them the default of the server would trust X-Forwarded-For of every program on this machine
+        # by default uvicorn would trust X-Forwarded-For from every program on this machine
         proxy_headers=bool(proxies),
         forwarded_allow_ips=proxies,
         timeout_keep_alive=20,
@@ -295,7 +296,7 @@ def serve(service: Service, bound: socket.socket, announce: Callable[[], None]) 
 
 
 def _raise_descriptors() -> None:
-    """As many as this process may have: what a shell grants by default, 1,024, is for older programs."""
+    """Raise the soft limit of descriptors, by default 1,024, to the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -303,10 +304,10 @@ def _raise_descriptors() -> None:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's, with signals of its own: a stop that was asked for is a success.
+    """uvicorn's server with its own signal handling: a requested stop is a success.
 
-    The first signal begins a drain: runs in flight are finished or given back, requests in flight are finished, and new
-    ones are answered with 503 (see `gradeline.service.middleware`). Only then the socket is closed.
+    The first signal starts a drain: runs are finished or released, requests in flight are finished, and new ones get
+    503 (see `gradeline.service.middleware`). Then the socket is closed.
     """
 
     def __init__(self, config: uvicorn.Config, service: Service, announce: Callable[[], None]) -> None:
@@ -315,7 +316,7 @@ class Server(uvicorn.Server):
         self._announce = announce
         self._loop: asyncio.AbstractEventLoop | None = None
         self._drain_until: float | None = None
-        """By the monotonic clock: how long requests in flight may take; None before the first signal."""
+        """The deadline of requests in flight, by the monotonic clock; None before the first signal."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -327,11 +328,11 @@ class Server(uvicorn.Server):
         if self._drain_until is not None:
             os._exit(128 + sig)
         self._drain_until = monotonic() + self._service.settings.drain_s - _CANCEL_S
-        # whatever holds it up then goes on after the next start: nothing finished is lost
+        # unfinished work continues after the next start; nothing finished is lost
         last_call = Timer(self._service.settings.drain_s + _GRACE_S, os._exit, (1,))
         last_call.daemon = True
         last_call.start()
-        if self._loop is None:  # it has not begun to serve
+        if self._loop is None:  # it does not serve yet
             self.should_exit = True
         else:
             self._loop.call_soon_threadsafe(self._service.begin_stop)

@@ -1,4 +1,4 @@
-"""How a service was started."""
+"""The settings of a service."""
 
 from __future__ import annotations
 
@@ -17,24 +17,22 @@ _AGE_UNITS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
 class RetentionRules(Struct, frozen=True, kw_only=True):
-    """Which runs may be deleted: those that are old enough and not among the newest; one of the two has to be set."""
+    """Which runs may be deleted: those that are old enough and not among the newest. At least one of the two is set."""
 
     older_than_s: float | None = None
-    """Seconds since the end of a run, or since its beginning where it has no end."""
+    """Age in seconds, since the end of a run, or since its start if it has no end."""
     keep: int | None = None
-    """This number of the newest runs stays."""
+    """Number of newest runs to keep."""
     keep_tags: tuple[str, ...] = ()
-    """Runs stay whose cases were chosen by one of these tags."""
+    """Keep runs whose cases were chosen by one of these tags."""
 
     def __post_init__(self) -> None:
         if self.older_than_s is None and self.keep is None:
-            raise ConfigError(
-                Problem("", "no rule says which runs may be deleted; set an age, a number to keep, or both")
-            )
+            raise ConfigError(Problem("", "no retention rule is set; set an age, a number to keep, or both"))
 
 
 def age_of(text: str, option: str) -> float:
-    """Seconds, from a text such as ``90d``."""
+    """The seconds of an age such as ``90d``."""
     form = _AGE.fullmatch(text)
     if form is None:
         raise ConfigError(Problem(option, f"invalid age {text!r}: use a whole number and h, d or w, such as 90d"))
@@ -42,55 +40,55 @@ def age_of(text: str, option: str) -> float:
 
 
 class ServeSettings(Struct, frozen=True, kw_only=True):
-    """What the operator said on the command line or in the environment."""
+    """The settings from the command line and the environment."""
 
     host: str = "127.0.0.1"
     port: int = 8000
     store: str = ""
     secret_key: bytes | None = None
-    """Encrypts stored secrets and peppers API keys; None: neither can be made."""
+    """Encrypts stored secrets and peppers API keys; None: neither can be created."""
     graders_dir: Path | None = None
-    """Python graders are loaded from here alone."""
+    """The only folder from which Python graders are loaded."""
     allow_agent_net: tuple[str, ...] = ()
     allow_target: tuple[str, ...] = ()
-    """Kinds of targets that may be named over REST beside the data-only ones."""
+    """Kinds of targets that are allowed over REST, in addition to those that are only data."""
     runs_at_once: int = 4
     engine: Literal["local", "ray"] = "local"
-    """Where the cases of runs are worked on."""
+    """Where the cases of runs are executed."""
     ray_address: str | None = None
-    """The cluster; None: one of this machine alone."""
+    """The address of the cluster; None: a cluster on this machine."""
     ray_workers: int | None = None
-    """How many workers of the cluster the runs share; None: one for each of its cores."""
+    """Number of workers for all runs; None: one for each core of the cluster."""
     queue_limit: int = 1000
-    """Runs that may wait; beyond it starting one is refused for now."""
+    """Maximum number of queued runs; above it, new ones are refused."""
     max_body: int = 10_000_000
-    """Bytes of a request's body; imports are streamed and have a bound of their own."""
+    """Maximum size of a body in bytes; imports are streamed and have their own maximum."""
     max_import: int = 200_000_000
     lease_s: float = 15.0
-    """How long a run stays claimed without a heartbeat."""
+    """Seconds for which a run stays claimed without a heartbeat."""
     trusted_proxies: tuple[str, ...] = ()
-    """Addresses and networks of proxies whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are believed."""
+    """Addresses and networks of proxies whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are trusted."""
     max_concurrency: int = 200
-    """The most calls of one run in flight, whatever its suite, its target or its request asks for."""
+    """Maximum calls in flight of one run, whatever its suite, target or request sets."""
     retention: RetentionRules | None = None
-    """Which runs are deleted by themselves; None: no run is."""
+    """Which runs are deleted automatically; None: none."""
     drain_s: float = 8.0
-    """How long a stop waits for what is in flight."""
+    """Seconds for which a stop waits for calls and requests in flight."""
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
-        return f"{type(self).__name__}({told})"
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
+        return f"{type(self).__name__}({shown})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """What may stand in a log or a traceback: no secret key, and no password of a database."""
-        told = {name: getattr(self, name) for name in self.__struct_fields__}
-        told["secret_key"] = None if self.secret_key is None else _HIDDEN
-        told["store"] = _place(self.store)
-        return list(told.items())
+        """The settings for logs and tracebacks, without the secret key and the password of the database."""
+        shown = {name: getattr(self, name) for name in self.__struct_fields__}
+        shown["secret_key"] = None if self.secret_key is None else _HIDDEN
+        shown["store"] = _place(self.store)
+        return list(shown.items())
 
 
 def _place(store: str) -> str:
-    """Where a store is, without who connects to it and how."""
+    """The location of a store, without user and password."""
     if "://" not in store or store.startswith(("sqlite:", "memory:")):
         return store
     try:

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, with the request's id and without any secret."""
+"""Metrics for Prometheus, and structured logs: one JSON object per line, with the request id and without secrets."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from gradeline.service.auth import without_keys
 from gradeline.service.responses import error_of, failure
 
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Of the latency histogram, in seconds."""
+"""The bounds of the latency histogram, in seconds."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Gauge(NamedTuple):
-    """A number that is read when it is asked for; several with one label become one line each."""
+    """A metric that is read on demand; a mapping becomes a line for each value of the label."""
 
     name: str
     help: str
@@ -67,7 +67,7 @@ class _Latency:
 
 
 class ServiceMetrics:
-    """What the service counts. Thread-safe; its size is bounded by the number of routes and statuses."""
+    """The metrics of the service. Thread-safe; the size is bounded by the number of routes and statuses."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -76,17 +76,17 @@ class ServiceMetrics:
         self._gauges: list[Gauge] = []
 
     def gauge(self, gauge: Gauge) -> None:
-        """Tell a number from now on."""
+        """Add a metric."""
         self._gauges.append(gauge)
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
-        """One answered request. The route is its pattern, never the path that a caller wrote."""
+        """Count a request. The route is its pattern, never the path that the caller sent."""
         with self._lock:
             self._requests[method, route, status] += 1
             self._latencies[route].add(seconds)
 
     def text(self) -> str:
-        """All of it, in Prometheus's text format."""
+        """All metrics in Prometheus's text format."""
         return "\n".join([*self._request_lines(), *self._latency_lines(), *self._gauge_lines(), ""])
 
     def _request_lines(self) -> Iterator[str]:
@@ -99,7 +99,7 @@ class ServiceMetrics:
 
     def _latency_lines(self) -> Iterator[str]:
         name = "gradeline_http_request_duration_seconds"
-        yield from _head(name, "histogram", "Time until an answer was sent.")
+        yield from _head(name, "histogram", "Time until the response started.")
         with self._lock:
             found = [(route, list(seen.buckets), seen.total) for route, seen in sorted(self._latencies.items())]
         for route, buckets, total in found:
@@ -115,7 +115,7 @@ class ServiceMetrics:
             try:
                 value = read()
             except StoreError:
-                continue  # what cannot be known now is left out
+                continue  # unknown values are omitted
             yield from _head(name, kind, help_)
             if isinstance(value, Mapping):
                 yield from (f"{name}{_labels(**{label: key})} {number:g}" for key, number in sorted(value.items()))
@@ -129,8 +129,8 @@ def _head(name: str, kind: str, help_: str) -> Iterator[str]:
 
 
 def _labels(**labels: str) -> str:
-    told = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
-    return f"{{{told}}}"
+    fields = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+    return f"{{{fields}}}"
 
 
 def _escaped(value: str) -> str:
@@ -145,15 +145,15 @@ _LONGEST = 20_000
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one line; keys in it are made unreadable."""
+    """Formats a record as one line of JSON, with API keys redacted."""
 
     def __init__(self) -> None:
         super().__init__()
         self.masked: Callable[[str], str] = str
-        """Masks secret values in a string, once a service with secrets is there. It must not write to the log."""
+        """Masks secret values in a string, once a service with secrets exists. It must not log anything."""
 
     def format(self, record: logging.LogRecord) -> str:
-        told: dict[str, object] = {
+        fields: dict[str, object] = {
             "at": utc_timestamp(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -162,12 +162,12 @@ class JsonFormatter(logging.Formatter):
             **self._fields(getattr(record, _PHASE, {})),
         }
         if record.exc_info:
-            told["trace"] = self.masked(self.formatException(record.exc_info))[-_LONGEST:]
-        # ASCII: what a caller wrote can neither break the line nor steer a terminal
-        return without_keys(json.dumps(told, ensure_ascii=True))
+            fields["trace"] = self.masked(self.formatException(record.exc_info))[-_LONGEST:]
+        # ASCII, so that input of a caller can neither break the line nor control a terminal
+        return without_keys(json.dumps(fields, ensure_ascii=True))
 
     def _fields(self, fields: Mapping[str, object]) -> dict[str, object]:
-        """Numbers as they are, and what is not a number as a masked string."""
+        """Numbers unchanged, all other values as masked strings."""
         return {
             name: value if isinstance(value, int | float | None) else self.masked(str(value))
             for name, value in fields.items()
@@ -175,7 +175,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_to(stream: TextIO | None = None, level: int = logging.INFO) -> JsonFormatter:
-    """Send the service's and the server's logs to a stream, standard error where none is named."""
+    """Send the logs of the service and of uvicorn to a stream, by default standard error."""
     handler = logging.StreamHandler(stream or sys.stderr)
     lines = JsonFormatter()
     handler.setFormatter(lines)
@@ -184,13 +184,13 @@ def log_to(stream: TextIO | None = None, level: int = logging.INFO) -> JsonForma
         logger.handlers = [handler]
         logger.setLevel(level)
         logger.propagate = False
-    # the server's start and stop are told by the command itself
+    # the command itself reports start and stop
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     return lines
 
 
 class AccessLogMiddleware:
-    """Counts and logs every request, and answers where an exception was handled by nobody."""
+    """Counts and logs every request, and handles exceptions that nothing else has handled."""
 
     def __init__(self, app: ASGIApp, metrics: ServiceMetrics) -> None:
         self._app = app
@@ -213,22 +213,24 @@ class AccessLogMiddleware:
         try:
             await self._app(scope, receive, send_and_see)
         except ClientDisconnect:
-            log.info("the caller left", extra={_REQUEST: _told(scope)})
+            log.info("the caller disconnected", extra={_REQUEST: _request_fields(scope)})
         except Exception as error:
-            log.error("unhandled", exc_info=error, extra={_REQUEST: _told(scope)})
+            log.error("unhandled exception", exc_info=error, extra={_REQUEST: _request_fields(scope)})
             if status:
-                return  # the server sees an answer without an end, and breaks the connection
+                return  # the server sees an incomplete response and closes the connection
             answer = failure(error_of(error, scope["method"], scope["path"]))
             await answer(scope, receive, send_and_see)
 
     def _seen(self, scope: Scope, status: int, seconds: float) -> None:
         route = scope["state"].get("route", "unknown")
         self._metrics.count(_method(scope), route, status, seconds)
-        log.info("request", extra={_REQUEST: {**_told(scope), "status": status, "ms": round(seconds * 1000, 2)}})
+        log.info(
+            "request", extra={_REQUEST: {**_request_fields(scope), "status": status, "ms": round(seconds * 1000, 2)}}
+        )
 
 
-def _told(scope: Scope) -> dict[str, object]:
-    """Of a request, what may be told: never its query, its headers or its body."""
+def _request_fields(scope: Scope) -> dict[str, object]:
+    """The fields of a request that may be logged: never its query, headers or body."""
     caller = scope["state"].get("caller")
     return {
         "request_id": scope["state"].get("request_id"),
@@ -240,6 +242,6 @@ def _told(scope: Scope) -> dict[str, object]:
 
 
 def _method(scope: Scope) -> str:
-    """Methods that nobody knows would be labels without end."""
+    """The method; unknown ones are one label, so that the number of labels is bounded."""
     known = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
     return scope["method"] if scope["method"] in known else "other"

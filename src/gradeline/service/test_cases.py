@@ -1,4 +1,4 @@
-"""Stored test cases: the rules they keep, and how they are saved, changed, listed and found again."""
+"""Stored test cases: validation, changes, lists and search."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ _TAG_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 _PER_QUERY = 500
 _ITEM = "test case"
 _TICK_S = 0.0011
-"""A millisecond, and a little more: times are cut, not rounded."""
+"""Slightly more than a millisecond, because timestamps are truncated to milliseconds."""
 
 
 class CaseFault(NamedTuple):
-    """What is wrong with one field of a case."""
+    """A fault of one field of a case."""
 
     code: Code
     field: str
@@ -63,12 +63,12 @@ class CaseFault(NamedTuple):
 
 
 class CasePage(NamedTuple):
-    """A part of the list, oldest first."""
+    """A page of the list, oldest first."""
 
     cases: list[TestCase]
     total: int
     capped: bool
-    """There are more than ``total``; they were not counted."""
+    """There are more than ``total``; counting stopped there."""
     next_cursor: str | None
 
 
@@ -79,7 +79,7 @@ class CaseFilter(NamedTuple):
     q: str | None = None
 
     def matches(self, case: TestCase) -> bool:
-        """Tags are matched as they are written, texts in any case."""
+        """Tags are matched case-sensitively, texts in any case."""
         if self.tag and not any(self.tag in tag for tag in case.tags):
             return False
         if not self.q:
@@ -89,11 +89,11 @@ class CaseFilter(NamedTuple):
         return any(q in text.casefold() for text in texts)
 
     def check(self) -> None:
-        """`ServiceError` for what no text holds."""
+        """Raise `ServiceError` for characters that no stored text contains."""
         for name, value in (("tag", self.tag), ("q", self.q)):
             if value and clean_text(value).changed:
                 raise ServiceError(
-                    Code.INVALID_INPUT, f"Parameter '{name}' holds NUL or half a character; leave it out"
+                    Code.INVALID_INPUT, f"Parameter '{name}' contains NUL or half a surrogate pair; remove it"
                 )
 
 
@@ -101,11 +101,11 @@ EVERYTHING = CaseFilter()
 
 
 def count_live_cases(transaction: Transaction, dialect: Dialect) -> None:
-    """Triggers keep the number of cases, so that whoever saves or deletes one, it is counted."""
+    """Count the cases with triggers, so that every way of saving or deleting one is counted."""
     transaction.run("CREATE TABLE case_totals (name TEXT PRIMARY KEY, live BIGINT NOT NULL)")
     for statement in _SQLITE_TRIGGERS if dialect.name == "sqlite" else _POSTGRESQL_TRIGGERS:
         transaction.run(statement)
-    # after the triggers: from then on nobody else can write until this is committed
+    # after the triggers, from which on no other process can write until this is committed
     transaction.run(
         "INSERT INTO case_totals (name, live) SELECT 'test_cases', count(*) FROM test_cases WHERE deleted = 0"
     )
@@ -149,7 +149,7 @@ _POSTGRESQL_TRIGGERS = (
 
 
 def keep_creators(transaction: Transaction, _: Dialect) -> None:
-    """The key that created a case. Cases from before have none: only a key of scope admin deletes them."""
+    """Add the key that created a case. Older cases have none: only a key of scope admin deletes them."""
     transaction.run("ALTER TABLE test_cases ADD COLUMN created_by TEXT")
 
 
@@ -157,9 +157,9 @@ TEST_CASE_STEPS = (count_live_cases, index_tags, keep_creators, create_imports)
 
 
 class TestCases:
-    """The test cases of a store. They are rows of the store's own table: every way of saving one shows up here."""
+    """The test cases of a store, including those saved by other means than the service."""
 
-    __test__ = False  # not a test class, whatever its name says to pytest
+    __test__ = False  # keeps pytest from collecting it
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -171,7 +171,7 @@ class TestCases:
     def create(
         self, fields: Mapping[str, object], created_by: str | None = None, record: Recorder = unrecorded
     ) -> TestCase:
-        """Store a new case; `ServiceError` for the first fault in its fields."""
+        """Store a new case; `ServiceError` with all faults of its fields."""
         _require(faults_of(fields))
         case = new_case(fields)
 
@@ -192,9 +192,9 @@ class TestCases:
         created_by: str | None = None,
         record: Callable[[Transaction, int], None] = lambda _, __: None,
     ) -> int:
-        """Store new cases, all or none, in constant memory, and give their number; see `CaseImports` for many.
+        """Store new cases, all or none, in constant memory, and return their number; see `CaseImports` for many.
 
-        ``record`` is called with that number in the transaction that decides that they are stored.
+        ``record`` is called with that number in the transaction that completes it.
         """
         first = list(islice(rows, BATCH + 1))
         if len(first) > BATCH:
@@ -208,7 +208,7 @@ class TestCases:
         return len(first)
 
     def get(self, case: str) -> TestCase:
-        """The case of that id; a malformed id is an unknown one."""
+        """The case with that id; a malformed id is unknown."""
         if clean_text(case).changed:
             raise not_found(_ITEM, case)
         found = read_test_case(self._database.read, case)
@@ -217,7 +217,7 @@ class TestCases:
         return found
 
     def change(self, case: str, fields: Mapping[str, object], record: Recorder = unrecorded) -> TestCase:
-        """Replace the fields that are named, and no others, whatever other callers replace at the same moment."""
+        """Replace some fields; concurrent changes of other fields are kept."""
         _require(faults_of(fields, partial=True))
         if clean_text(case).changed:
             raise not_found(_ITEM, case)
@@ -237,9 +237,9 @@ class TestCases:
         return changed
 
     def delete(self, case: str, key_id: str | None = None, record: Recorder = unrecorded) -> None:
-        """Hide a case from lists and reads; the runs that used it keep its texts.
+        """Delete a case; the runs that used it keep its texts.
 
-        A ``key_id`` deletes only what this key has created; None: anything.
+        With ``key_id`` only cases that this key has created; None: any case.
         """
         if clean_text(case).changed:
             raise not_found(_ITEM, case)
@@ -249,19 +249,19 @@ class TestCases:
             if not rows:
                 raise not_found(_ITEM, case)
             if key_id is not None and rows[0][0] != key_id:
-                reason = "was not created with this key; deleting it needs a key of scope 'admin'"
+                reason = "was not created with this key; deleting it requires a key of scope 'admin'"
                 raise ServiceError(Code.FORBIDDEN, f"The test case {quote(case, 60)} {reason}")
             record(transaction, f"test_case/{case}")
 
         self._database.transact(work)
 
     def total(self) -> int:
-        """How many cases there are, from a counter."""
+        """The number of cases, from a counter."""
         ((live,),) = self._database.read("SELECT live FROM case_totals WHERE name = 'test_cases'")
         return int(live)
 
     def page(self, page: PageRequest, where: CaseFilter = EVERYTHING) -> CasePage:
-        """A part of the list. A cursor goes on behind the last case of its page, whatever was added since."""
+        """A page of the list. A cursor continues after the last case of its page, whatever was added since."""
         where.check()
         after = 0 if page.cursor is None else int(decode_cursor(page.cursor, int)[0])
         if where.q:
@@ -272,16 +272,16 @@ class TestCases:
         return _cut(found, page.limit, self.total(), capped=False)
 
     def matching(self, where: CaseFilter = EVERYTHING) -> Iterator[TestCase]:
-        """All cases that match, oldest first, in constant memory."""
+        """All matching cases, oldest first, in constant memory."""
         where.check()
         return (case for _, case in self._scan(where))
 
     def find(self, ids: Sequence[str]) -> dict[str, TestCase]:
-        """Those of these cases that there are, by id."""
+        """The existing ones of these cases, by id."""
         return find_test_cases(self._database.read, (case for case in ids if not clean_text(case).changed))
 
     def _filtered(self, page: PageRequest, where: CaseFilter, after: int) -> CasePage:
-        """One walk gives the page and the total; it ends when both are known."""
+        """One scan finds the page and the total; it ends when both are known."""
         total = passed = 0
         found: list[tuple[int, TestCase]] = []
         for n, case in self._scan(where):
@@ -295,7 +295,7 @@ class TestCases:
         return _cut(found, page.limit, min(total, MAX_COUNTED), capped=total > MAX_COUNTED)
 
     def _tagged(self, page: PageRequest, tag: str, after: int) -> CasePage:
-        """Reads the index of tags, and no more cases than are on the page."""
+        """Reads the tag index, and only the cases of the page."""
         match = self._tags.match(tag)
         found = self._tags.page(match, after, page.limit + 1, page.skip)
         total, capped = self._tags.count(match)
@@ -316,15 +316,15 @@ class TestCases:
 
 
 def new_case(fields: Mapping[str, object]) -> TestCase:
-    """A case of fields that `faults_of` finds nothing wrong with, with an id of its own."""
+    """A case from valid fields (see `faults_of`), with a new id."""
     now = utc_timestamp(time())
     values = {name: fields[name] for name in FIELDS if name in fields}
     blank = TestCase(id=str(uuid4()), input="", expected_output="", created_at=now, modified_at=now)
     return _replaced(blank, values)
 
 
-def shown(case: TestCase) -> dict[str, object]:
-    """A case as answers and exports have it."""
+def case_to_json(case: TestCase) -> dict[str, object]:
+    """A case as the API and exports return it."""
     return {
         "id": case.id,
         "input": case.input,
@@ -337,7 +337,7 @@ def shown(case: TestCase) -> dict[str, object]:
 
 
 def faults_of(fields: Mapping[str, object], *, partial: bool = False) -> list[CaseFault]:
-    """Everything that is wrong with the fields of a case; a partial one may lack any of them."""
+    """All faults of the fields of a case; with ``partial``, fields may be missing."""
     faults = [
         CaseFault(Code.INVALID_INPUT, str(name), f"Field {quote(name, 60)} is unknown; use one of {', '.join(FIELDS)}")
         for name in fields
@@ -357,7 +357,7 @@ def faults_of(fields: Mapping[str, object], *, partial: bool = False) -> list[Ca
 
 def _faults_of_text(name: str, text: object, least: int, most: int) -> Iterator[CaseFault]:
     if not isinstance(text, str):
-        yield CaseFault(Code.INVALID_INPUT, name, f"Field '{name}' must be a text, got {quote(text, 60)}")
+        yield CaseFault(Code.INVALID_INPUT, name, f"Field '{name}' must be a string, got {quote(text, 60)}")
     elif not least <= len(text) <= most:
         bounds = f"{least:,} to {most:,}" if least else f"at most {most:,}"
         yield CaseFault(
@@ -367,12 +367,12 @@ def _faults_of_text(name: str, text: object, least: int, most: int) -> Iterator[
         yield CaseFault(Code.INVALID_INPUT, name, f"Field '{name}' must not be blank")
     elif clean_text(text).changed:
         what = "NUL" if "\0" in text else "half a surrogate pair"
-        yield CaseFault(Code.INVALID_INPUT, name, f"Field '{name}' holds {what}, which no store keeps; leave it out")
+        yield CaseFault(Code.INVALID_INPUT, name, f"Field '{name}' contains {what}; remove it")
 
 
 def _faults_of_tags(tags: object) -> Iterator[CaseFault]:
     if not isinstance(tags, list | tuple):
-        yield CaseFault(Code.INVALID_INPUT, "tags", f"Field 'tags' must be a list of texts, got {quote(tags, 60)}")
+        yield CaseFault(Code.INVALID_INPUT, "tags", f"Field 'tags' must be a list of strings, got {quote(tags, 60)}")
         return
     if len(tags) > MAX_TAGS:
         yield CaseFault(
@@ -381,13 +381,13 @@ def _faults_of_tags(tags: object) -> Iterator[CaseFault]:
     for place, tag in enumerate(tags[: MAX_TAGS + 1]):
         name = f"tags[{place}]"
         if not isinstance(tag, str):
-            yield CaseFault(Code.INVALID_INPUT, name, f"Field '{name}' must be a text, got {quote(tag, 60)}")
+            yield CaseFault(Code.INVALID_INPUT, name, f"Field '{name}' must be a string, got {quote(tag, 60)}")
         elif not 1 <= len(tag) <= MAX_TAG:
-            told = f"Field '{name}' must have 1 to {MAX_TAG} characters, it has {len(tag):,}"
-            yield CaseFault(Code.INVALID_LENGTH, name, told)
+            reason = f"Field '{name}' must have 1 to {MAX_TAG} characters, it has {len(tag):,}"
+            yield CaseFault(Code.INVALID_LENGTH, name, reason)
         elif not _TAG_CHARACTERS.issuperset(tag):
-            told = f"Field '{name}' must be of the letters a to z, digits, '-' and '_', got {quote(tag, 60)}"
-            yield CaseFault(Code.INVALID_INPUT, name, told)
+            reason = f"Field '{name}' must consist of letters a to z, digits, '-' and '_', got {quote(tag, 60)}"
+            yield CaseFault(Code.INVALID_INPUT, name, reason)
 
 
 def _require(faults: Sequence[CaseFault]) -> None:
@@ -398,7 +398,7 @@ def _require(faults: Sequence[CaseFault]) -> None:
 
 
 def _edited(case: TestCase, fields: Mapping[str, object]) -> TestCase:
-    """The case with some fields replaced; its time moves on even where the clock did not."""
+    """The case with some fields replaced, and a later timestamp even if the clock did not advance."""
     now = utc_timestamp(time())
     if case.modified_at is not None and now <= case.modified_at:
         now = utc_timestamp(datetime.fromisoformat(case.modified_at).timestamp() + _TICK_S)
@@ -413,7 +413,7 @@ def _replaced(case: TestCase, values: Mapping[str, object]) -> TestCase:
 
 
 def _cut(found: list[tuple[int, TestCase]], limit: int, total: int, *, capped: bool) -> CasePage:
-    """What was found, less the one case too many that tells of a next page."""
+    """The page, without the extra case that shows that there is a next page."""
     more = len(found) > limit
     kept = found[:limit]
     return CasePage([case for _, case in kept], total, capped, encode_cursor(kept[-1][0]) if more else None)
@@ -425,5 +425,5 @@ def _insert(transaction: Transaction, rows: Iterable[StoredCase], created_by: st
 
 
 def _take_turn(transaction: Transaction) -> None:
-    """New cases are numbered in the order in which they are committed: who follows the numbers misses none."""
+    """Make that new cases are numbered in the order of their commits, so that a reader by number misses none."""
     transaction.run("UPDATE case_totals SET live = live WHERE name = 'test_cases'")

@@ -1,1 +1,1 @@
-"""The routes, one module a noun."""
+"""The routes of the REST API, one module for each kind of resource."""

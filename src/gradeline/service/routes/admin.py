@@ -1,4 +1,4 @@
-"""The audit log over REST. It is read here and written by what is done."""
+"""The audit log, secrets and sessions over REST."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from gradeline.model import clean_text
 from gradeline.service.audit import LOCAL_ACTOR, AuditEntry, AuditFilter, AuditPage
-from gradeline.service.auth import LASTS_S, ApiKey, KeyScope, Session, requires
+from gradeline.service.auth import SESSION_S, ApiKey, KeyScope, Session, requires
 from gradeline.service.errors import Code, ServiceError, not_found
 from gradeline.service.limits import address_of
 from gradeline.service.middleware import AuthMiddleware, cookie_name, is_plain_loopback, session_token
@@ -50,22 +50,22 @@ def list_audit_entries(
     request: Request,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 100,
     skip: Annotated[int | None, Query(ge=0, le=MAX_SKIP, description="Not together with cursor.")] = None,
-    cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
+    cursor: Annotated[str | None, Query(description="The next_cursor of the previous page.")] = None,
     actor: Annotated[
-        str | None, Query(max_length=100, description=f"The id of a key; `{LOCAL_ACTOR}`: what was done without one.")
+        str | None, Query(max_length=100, description=f"The id of a key; `{LOCAL_ACTOR}`: changes without a key.")
     ] = None,
-    action: Annotated[str | None, Query(max_length=100, description="Such as `secret.put`.")] = None,
+    action: Annotated[str | None, Query(max_length=100, description="An action such as `secret.put`.")] = None,
 ) -> Response:
-    """Who changed what, the newest first. Entries are never changed or deleted."""
+    """List the audit log, newest first. Entries are never changed or deleted."""
     where = AuditFilter(_named("actor", actor), _named("action", action))
     page = PageRequest.of(limit, skip, cursor, max_skip=MAX_SKIP)
     return success(service_of(request).audit_list.page(where, page))
 
 
 def _named(name: str, value: str | None) -> str | None:
-    """A text to look for; an empty one looks for nothing."""
+    """The value of a filter; an empty one is no filter."""
     if value is not None and clean_text(value).changed:
-        raise ServiceError(Code.INVALID_INPUT, f"Parameter '{name}' has a character that no text here has (NUL)")
+        raise ServiceError(Code.INVALID_INPUT, f"Parameter '{name}' contains NUL or half a surrogate pair; remove it")
     return value or None
 
 
@@ -89,7 +89,7 @@ _SECRET = SecretInfo(
 @secrets_router.get("", responses=document_responses(SecretList, errors=(), example=SecretList([_SECRET], 1, 1)))
 @requires(KeyScope.ADMIN)
 def list_secrets(request: Request) -> Response:
-    """All secrets without their values: names, addresses, places, and who may use them."""
+    """List all secrets without their values: names, addresses, locations, and who may use them."""
     found = service_of(request).secrets.all()
     return success(SecretList(found, len(found), len(found)))
 
@@ -97,10 +97,10 @@ def list_secrets(request: Request) -> Response:
 @secrets_router.put("/{name}", responses=document_responses(SecretInfo, errors=(400,), example=_SECRET))
 @requires(KeyScope.ADMIN)
 def put_secret(name: Name, body: SecretBody, request: Request) -> Response:
-    """Store a secret, or replace it whole. A target uses it as `headers: {Authorization: {secret: NAME}}`.
+    """Store a secret, or replace it. A target uses it as `headers: {Authorization: {secret: NAME}}`.
 
-    It is sent only to its hosts, by its scheme and in its place (`query: {key: {secret: NAME}}`, or in `request` for
-    the body), and only for keys that may use it. Its value is masked wherever it comes back.
+    It is sent only to its hosts, by its scheme and in its location (`query: {key: {secret: NAME}}`, or in `request` for
+    the body), and only for keys that may use it. Its value is masked in all responses.
     """
     service = service_of(request)
     record = recorder_of(request, "secret.put")
@@ -110,7 +110,7 @@ def put_secret(name: Name, body: SecretBody, request: Request) -> Response:
 @secrets_router.delete("/{name}", status_code=204, responses=document_responses(status=204, errors=(404,)))
 @requires(KeyScope.ADMIN)
 def delete_secret(name: Name, request: Request) -> Response:
-    """Delete a secret. Runs that need it fail from then on."""
+    """Delete a secret. Runs that use it fail from then on."""
     if not service_of(request).secrets.delete(name, recorder_of(request, "secret.delete")):
         raise not_found("secret", name[:120])
     return nothing()
@@ -120,7 +120,7 @@ session_router = APIRouter(prefix="/api/session", tags=["session"])
 
 
 class SignIn(BaseModel):
-    """A key, as `gradeline keys create` showed it."""
+    """An API key, as shown by `gradeline keys create`."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -132,14 +132,14 @@ class SignIn(BaseModel):
 
 
 class SessionState(Struct, frozen=True):
-    """Who is signed in."""
+    """The session of the caller."""
 
     local: bool
-    """No key is needed: the service is bound to this machine alone, and no key was ever made."""
+    """No key is required: the service is bound to loopback, and no key was ever created."""
     scope: KeyScope
     key_id: str | None
     csrf_token: str | None
-    """For the header `X-CSRF-Token` of every write; None where no cookie is used."""
+    """For the header `X-CSRF-Token` of every write; null if no cookie is used."""
     expires_at: str | None
 
 
@@ -149,18 +149,24 @@ _SESSION = SessionState(False, KeyScope.RUN, "0123456789ab", "5f0c", "2026-01-15
 @session_router.post("", responses=document_responses(SessionState, errors=(400, 401), example=_SESSION))
 @requires(KeyScope.PUBLIC)
 async def sign_in(body: SignIn, request: Request) -> Response:
-    """Sign in with a key. The session is a cookie that scripts cannot read; it ends with the key."""
+    """Sign in with a key. The session is a cookie that scripts cannot read, and ends with the key."""
     guard: AuthMiddleware = request.app.state.guard
     opened = await guard.in_reserved_thread(lambda: _opened(request, body.key))
     if opened is None:
         raise guard.wrong_key(address_of(request.scope))
     session, key = opened
-    answer = success(SessionState(False, key.scope, key.id, session.csrf, session.expires_at))
+    response = success(SessionState(False, key.scope, key.id, session.csrf, session.expires_at))
     plain = is_plain_loopback(request.scope, request.headers)
-    answer.set_cookie(
-        cookie_name(plain), session.token, max_age=LASTS_S, path="/", secure=not plain, httponly=True, samesite="strict"
+    response.set_cookie(
+        cookie_name(plain),
+        session.token,
+        max_age=SESSION_S,
+        path="/",
+        secure=not plain,
+        httponly=True,
+        samesite="strict",
     )
-    return answer
+    return response
 
 
 def _opened(request: Request, text: str) -> tuple[Session, ApiKey] | None:
@@ -175,7 +181,7 @@ def _opened(request: Request, text: str) -> tuple[Session, ApiKey] | None:
 @session_router.get("", responses=document_responses(SessionState, errors=(), example=_SESSION))
 @requires(KeyScope.READ)
 def get_session(request: Request) -> Response:
-    """Who is signed in, and the token for writing."""
+    """Get the session of the caller, with the token for writes."""
     service = service_of(request)
     caller = caller_of(request)
     token = session_token(request.scope, request.headers)
@@ -200,7 +206,7 @@ def sign_out(request: Request) -> Response:
     token = session_token(request.scope, request.headers)
     if token is not None:
         service.sessions.close(token, recorder_of(request, "session.close"))
-    answer = nothing()
+    response = nothing()
     plain = is_plain_loopback(request.scope, request.headers)
-    answer.delete_cookie(cookie_name(plain), path="/", secure=not plain, httponly=True, samesite="strict")
-    return answer
+    response.delete_cookie(cookie_name(plain), path="/", secure=not plain, httponly=True, samesite="strict")
+    return response

@@ -1,4 +1,4 @@
-"""Evaluations compared over REST: two, several, or those of one suite over time."""
+"""Comparisons over REST: of two evaluations, of several, and of one suite over time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gradeline.service.results import Results
 from gradeline.service.service import service_of
 from gradeline.verdict.paired_decision import MARGIN
 
-# Its path must be looked at before that of an evaluation by its id.
+# must come before the route of an evaluation by id
 router = APIRouter(prefix="/api/evaluations", tags=["results"])
 
 _EXAMPLE: dict[str, Any] = {
@@ -84,14 +84,14 @@ _EXAMPLE: dict[str, Any] = {
 @requires(KeyScope.READ)
 def compare_evaluations(
     request: Request,
-    baseline: Annotated[str, Query(description="The id of the evaluation to compare with.")],
-    candidate: Annotated[str, Query(description="The id of the evaluation that may be better or worse.")],
-    force: Annotated[bool, Query(description="Compare even where the graders differ.")] = False,
-    margin: Annotated[float, Query(ge=0, le=1, description="How much worse on average is still not worse.")] = MARGIN,
+    baseline: Annotated[str, Query(description="The id of the baseline.")],
+    candidate: Annotated[str, Query(description="The id of the candidate.")],
+    force: Annotated[bool, Query(description="Compare even if the graders differ.")] = False,
+    margin: Annotated[float, Query(ge=0, le=1, description="Mean loss that still counts as not worse.")] = MARGIN,
 ) -> Response:
-    """Is the candidate better than the baseline, not worse, worse, or is it undecided? Paired by case.
+    """Compare two evaluations, paired by case: the candidate is better, not worse, worse, or it is undecided.
 
-    Evaluations that are not comparable are not compared, unless that is forced: `comparability` says why.
+    Evaluations that are not comparable are compared only with `force`: `comparability` has the reasons.
     """
     service = service_of(request)
     results: Results = service.results
@@ -148,28 +148,30 @@ _RANKED: dict[str, Any] = {
         ]
     },
 }
-_MOST = 50
-"""Evaluations of one ranking: every pair is compared."""
+_MAX_EVALUATIONS = 50
+"""Maximum number of evaluations in a ranking, which compares every pair."""
 
 
 @router.get("/ranking", responses=document_responses(RankedEvaluations, example=_RANKED))
 @requires(KeyScope.READ)
 def rank_evaluations(
     request: Request,
-    ids: Annotated[str, Query(max_length=5000, description="Three or more ids, with commas between them.")],
-    force: Annotated[bool, Query(description="Compare even where the graders differ.")] = False,
-    margin: Annotated[float, Query(ge=0, le=1, description="How much worse on average is still not worse.")] = MARGIN,
+    ids: Annotated[str, Query(max_length=5000, description="Three or more ids, separated by commas.")],
+    force: Annotated[bool, Query(description="Compare even if the graders differ.")] = False,
+    margin: Annotated[float, Query(ge=0, le=1, description="Mean loss that still counts as not worse.")] = MARGIN,
 ) -> Response:
-    """Three or more evaluations ranked on the cases that all of them have, with ties where no difference is certain.
+    """Rank three or more evaluations on the cases that all of them have; uncertain differences are ties.
 
-    Evaluations that are not comparable are not compared, unless that is forced: `comparability` says why.
+    Evaluations that are not comparable are compared only with `force`: `comparability` has the reasons.
     """
     wanted = [id_.strip() for id_ in ids.split(",") if id_.strip()]
     twice = sorted({id_ for id_ in wanted if wanted.count(id_) > 1})
     if twice:
-        raise ServiceError(Code.INVALID_INPUT, f"ids: {', '.join(twice)} given twice; name each evaluation once")
-    if not FEWEST <= len(wanted) <= _MOST:
-        raise ServiceError(Code.INVALID_INPUT, f"ids: expected {FEWEST} to {_MOST} evaluations, got {len(wanted)}")
+        raise ServiceError(Code.INVALID_INPUT, f"ids: {', '.join(twice)} is listed twice; list each evaluation once")
+    if not FEWEST <= len(wanted) <= _MAX_EVALUATIONS:
+        raise ServiceError(
+            Code.INVALID_INPUT, f"ids: expected {FEWEST} to {_MAX_EVALUATIONS} evaluations, got {len(wanted)}"
+        )
     service = service_of(request)
     results: Results = service.results
     runs = [results.run(id_) for id_ in wanted]

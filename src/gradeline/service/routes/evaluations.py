@@ -1,4 +1,4 @@
-"""Evaluations over REST: starting, watching, ending and repeating runs."""
+"""Evaluations over REST: start, follow, cancel, resume, regrade and delete runs, and try agents."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from gradeline.rest_types import Evaluation, TrialResult
+from gradeline.rest_types import Evaluation, EvaluationPage, TrialResult
 from gradeline.service.auth import KeyScope, requires
 from gradeline.service.errors import Code, ServiceError
-from gradeline.service.evaluations import EvaluationPage, Evaluations, RunStorage
+from gradeline.service.evaluations import Evaluations, RunStorage
 from gradeline.service.events import EventBroker, RunEvent
 from gradeline.service.limits import EventStreams, address_of
 from gradeline.service.openapi import document_responses
-from gradeline.service.requests import MAX_NUMBER, MOST_CHARS, PageRequest, require_clean
+from gradeline.service.requests import MAX_KEY_CHARS, MAX_NUMBER, PageRequest, require_clean
 from gradeline.service.responses import nothing, success
 from gradeline.service.run_list import RunFilter, parse_time
 from gradeline.service.service import caller_of, recorder_of, run_in_trial_pool, service_of
@@ -38,7 +38,7 @@ Status = Literal["pending", "running", "completed", "failed", "cancelled", "inte
 
 _ID = "5f0c2f4e3b1a"
 _CASE = "1c7c9c0e-2f5a-4f0e-9a70-6c1f6f0b9d55"
-_ASKED: dict[str, Any] = {
+_REQUEST: dict[str, Any] = {
     "name": "Capitals",
     "test_case_ids": [_CASE],
     "agent_endpoint_url": "http://127.0.0.1:9000/evaluate",
@@ -86,7 +86,7 @@ _PAGE = {
 
 
 class GraderChoice(BaseModel):
-    """A grader with options of its own; `name` tells two uses of one grader apart."""
+    """A grader with its own options; `name` distinguishes two uses of one grader."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -95,7 +95,7 @@ class GraderChoice(BaseModel):
     name: Annotated[str | None, Field(min_length=1, max_length=MAX_NAME)] = None
 
 
-def _form_of(entry: object) -> str:
+def _discriminator(entry: object) -> str:
     return "id" if isinstance(entry, str) else "grader"
 
 
@@ -103,7 +103,7 @@ GraderIds = Annotated[
     list[
         Annotated[
             Annotated[str, Tag("id")] | Annotated[GraderChoice, Tag("grader")],
-            Discriminator(_form_of),
+            Discriminator(_discriminator),
         ]
     ],
     Field(min_length=1, max_length=MAX_GRADERS, description="Ids of graders, or objects `{id, config, name}`."),
@@ -113,55 +113,60 @@ GraderIds = Annotated[
 class NewEvaluation(BaseModel):
     """Either a whole `suite`, or cases, an agent and graders."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": _ASKED})
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": _REQUEST})
 
     name: Annotated[str | None, Field(min_length=1, max_length=MAX_NAME)] = None
     suite: Annotated[
         dict[str, Any] | None,
-        Field(description="A suite as an object: data alone, with its cases in `dataset` or by `{tag: NAME}` there."),
+        Field(description="A suite as an object, with its cases in `dataset`, or `{tag: NAME}` there."),
     ] = None
     test_case_ids: Annotated[list[str] | None, Field(min_length=1, max_length=MAX_CASES)] = None
-    tag: Annotated[str | None, Field(min_length=1, max_length=50, description="All test cases that have it.")] = None
+    tag: Annotated[str | None, Field(min_length=1, max_length=50, description="Use all test cases with this tag.")] = (
+        None
+    )
     agent_endpoint_url: Annotated[
-        str | None, Field(min_length=1, max_length=2048, description='Is sent `POST {"input": …}`.')
+        str | None,
+        Field(min_length=1, max_length=2048, description='The URL of the agent, called with `POST {"input": …}`.'),
     ] = None
     target: Annotated[
         dict[str, Any] | None, Field(description="Any target of the suite format that the operator allows.")
     ] = None
     grader_ids: GraderIds | None = None
-    repeats: Annotated[int | None, Field(ge=1, le=100, description="How often each case is asked.")] = None
+    repeats: Annotated[int | None, Field(ge=1, le=100, description="Number of calls for each case (default 1).")] = None
     concurrency: Annotated[
-        int | None, Field(ge=1, description="Calls in flight; the operator sets the maximum (default 200).")
+        int | None, Field(ge=1, description="Maximum calls in flight; the operator sets the upper limit (default 200).")
     ] = None
-    timeout_s: Annotated[float | None, Field(gt=0, le=3600, description="For one call in all; 30 by default.")] = None
-    baseline_id: Annotated[str | None, Field(description="The finished run is compared with this one.")] = None
+    timeout_s: Annotated[
+        float | None, Field(gt=0, le=3600, description="Timeout of a call in seconds (default 30).")
+    ] = None
+    baseline_id: Annotated[str | None, Field(description="The run with which the finished run is compared.")] = None
     stop_early: Annotated[
         bool,
-        Field(description="Ask the cases in random order, and end as soon as they decide the comparison."),
+        Field(description="Run the cases in random order, and stop as soon as the comparison is decided."),
     ] = False
 
-    def asked(self) -> EvaluationRequest:
-        """The same as the service has it."""
+    def to_request(self) -> EvaluationRequest:
+        """The request, validated further."""
         for name, value in self:
             require_clean(_plain(value) if isinstance(value, list) else value, name)
         if self.name is not None and not self.name.strip():
-            raise ServiceError(Code.INVALID_INPUT, "Field 'name' has blanks alone")
+            raise ServiceError(Code.INVALID_INPUT, "Field 'name' must not be blank")
         return msgspec.convert(self.model_dump(exclude_unset=True), EvaluationRequest)
 
 
 class Resume(BaseModel):
-    """How a run is continued."""
+    """Options for resuming a run."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": {"all": True}})
 
-    all: Annotated[bool, Field(description="Ask also the cases that an early end left out.")] = False
+    all: Annotated[bool, Field(description="Include the cases that early stopping skipped.")] = False
 
 
 _RESUME = Resume()
 
 
 class Regrade(BaseModel):
-    """By which graders a run's answers are graded anew."""
+    """The graders for regrading the responses of a run."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": {"grader_ids": ["contains"]}})
 
@@ -178,15 +183,15 @@ class Regrade(BaseModel):
 def start_evaluation(
     request: Request,
     body: NewEvaluation,
-    idempotency_key: Annotated[str | None, Header(alias="Idempotency-Key", max_length=MOST_CHARS)] = None,
+    idempotency_key: Annotated[str | None, Header(alias="Idempotency-Key", max_length=MAX_KEY_CHARS)] = None,
 ) -> Response:
-    """Start a run. The answer comes at once; the run goes on by itself, also after a restart of the service.
+    """Start a run and return at once; the run continues in the background, also after a restart of the service.
 
-    With an `Idempotency-Key` the same request can be sent again without a second run: the answer is then the run that
-    the first one made, with the header `Idempotent-Replayed: true`.
+    With an `Idempotency-Key` the same request can be sent again without starting a second run: the response is then the
+    first run, with the header `Idempotent-Replayed: true`.
     """
     record = recorder_of(request, "evaluation.start")
-    run, replayed = _evaluations(request).start(body.asked(), caller_of(request), idempotency_key, record)
+    run, replayed = _evaluations(request).start(body.to_request(), caller_of(request), idempotency_key, record)
     return success(run, 201, {"Idempotent-Replayed": "true"} if replayed else {})
 
 
@@ -196,14 +201,14 @@ def list_evaluations(
     request: Request,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 50,
     skip: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="Not together with cursor.")] = None,
-    cursor: Annotated[str | None, Query(description="The `next_cursor` of the page before.")] = None,
+    cursor: Annotated[str | None, Query(description="The `next_cursor` of the previous page.")] = None,
     status: Annotated[Status | None, Query()] = None,
-    from_: Annotated[str | None, Query(alias="from", description="Created then or later (ISO 8601).")] = None,
-    to: Annotated[str | None, Query(description="Created before (ISO 8601).")] = None,
+    from_: Annotated[str | None, Query(alias="from", description="Created at this time or later (ISO 8601).")] = None,
+    to: Annotated[str | None, Query(description="Created before this time (ISO 8601).")] = None,
     tag: Annotated[str | None, Query(max_length=50, description="The tag by which the cases were chosen.")] = None,
-    q: Annotated[str | None, Query(max_length=1000, description="A text in the name.")] = None,
+    q: Annotated[str | None, Query(max_length=1000, description="Part of the name, in any case.")] = None,
 ) -> Response:
-    """The runs, the newest first, whoever started them."""
+    """List all runs, newest first, including those of the command line."""
     require_clean([tag, q], "q")
     wanted = RunFilter(
         status,
@@ -219,14 +224,14 @@ def list_evaluations(
 @router.get("/{evaluation_id}", responses=document_responses(Evaluation, errors=(404,), example=_RUN))
 @requires(KeyScope.READ)
 def get_evaluation(request: Request, evaluation_id: str) -> Response:
-    """A run, with how far it has come."""
+    """Get a run with its progress."""
     return success(_evaluations(request).get(evaluation_id))
 
 
 @router.get("/{evaluation_id}/storage", responses=document_responses(RunStorage, errors=(404,), example=_STORAGE))
 @requires(KeyScope.READ)
 def get_evaluation_storage(request: Request, evaluation_id: str) -> Response:
-    """What a run takes in the store: an estimate. All rows of the run are read, so it is not part of the run itself."""
+    """Estimate the size of a run in the store. Reads all rows of the run."""
     return success(_evaluations(request).storage(evaluation_id))
 
 
@@ -238,7 +243,7 @@ def get_evaluation_storage(request: Request, evaluation_id: str) -> Response:
 )
 @requires(KeyScope.READ)
 def get_evaluation_suite(request: Request, evaluation_id: str) -> Response:
-    """The run's suite as YAML, with its cases, for `gradeline run FILE`. Secrets are `${NAME}` there."""
+    """Get the suite of a run as YAML with its cases, for `gradeline run FILE`. Secrets are replaced by `${NAME}`."""
     text = _evaluations(request).suite(evaluation_id)
     headers = {"Content-Disposition": 'attachment; filename="suite.yaml"'}
     return Response(text.encode(), 200, headers, "application/yaml")
@@ -251,7 +256,7 @@ def get_evaluation_suite(request: Request, evaluation_id: str) -> Response:
 )
 @requires(KeyScope.RUN)
 def cancel_evaluation(request: Request, evaluation_id: str) -> Response:
-    """End a run that waits or is worked on. What is in flight is finished first, within seconds."""
+    """Cancel a run. Calls in flight are finished first, within seconds."""
     return success(_evaluations(request).cancel(evaluation_id, recorder_of(request, "evaluation.cancel")), 202)
 
 
@@ -262,10 +267,10 @@ def cancel_evaluation(request: Request, evaluation_id: str) -> Response:
 )
 @requires(KeyScope.RUN)
 def resume_evaluation(request: Request, evaluation_id: str, body: Resume = _RESUME) -> Response:
-    """Continue a run that was cancelled or failed: what is missing is asked and graded.
+    """Resume a run that was cancelled or failed: missing responses and grades are added.
 
-    With `{"all": true}` also a run that ended early: the cases that it left out are asked, and the verdict over all
-    cases replaces the one of its last look.
+    With `{"all": true}` also a run that ended early: the skipped cases are run, and the verdict over all cases replaces
+    that of the last interim look.
     """
     record = recorder_of(request, "evaluation.resume")
     run = _evaluations(request).resume(evaluation_id, caller_of(request), record, all_cases=body.all)
@@ -279,7 +284,7 @@ def resume_evaluation(request: Request, evaluation_id: str, body: Resume = _RESU
 )
 @requires(KeyScope.RUN)
 def retry_failed_results(request: Request, evaluation_id: str) -> Response:
-    """Ask again where the agent's call failed, and grade again where a grader failed. Ids of results stay."""
+    """Repeat failed calls of the agent and failed grades. Ids of results do not change."""
     record = recorder_of(request, "evaluation.retry_failed")
     return success(_evaluations(request).retry_failed(evaluation_id, caller_of(request), record), 202)
 
@@ -291,7 +296,7 @@ def retry_failed_results(request: Request, evaluation_id: str) -> Response:
 )
 @requires(KeyScope.RUN)
 def regrade_evaluation(request: Request, evaluation_id: str, body: Regrade) -> Response:
-    """A new run that grades the answers of this one by other graders. The agent is never called."""
+    """Grade the responses of a run with other graders, as a new run. The agent is not called."""
     entries = _plain(body.grader_ids)
     require_clean([entries, body.name], "grader_ids")
     record = recorder_of(request, "evaluation.regrade")
@@ -302,7 +307,7 @@ def regrade_evaluation(request: Request, evaluation_id: str, body: Regrade) -> R
 @router.delete("/{evaluation_id}", status_code=204, responses=document_responses(None, 204, (404, 409)))
 @requires(KeyScope.ADMIN)
 def delete_evaluation(request: Request, evaluation_id: str) -> Response:
-    """Delete a run with all its results, for good."""
+    """Delete a run with all its results, permanently."""
     _evaluations(request).delete(evaluation_id, recorder_of(request, "evaluation.delete"))
     return nothing()
 
@@ -353,50 +358,51 @@ _TRY_RESULT: dict[str, Any] = {
 
 
 class TryAgent(BaseModel):
-    """An agent as an evaluation has it, and one case: a text, or a stored test case."""
+    """An agent, as in an evaluation, and one case: an input, or a stored test case."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": _TRY_BODY})
 
     agent_endpoint_url: Annotated[
-        str | None, Field(min_length=1, max_length=2048, description='Is sent `POST {"input": …}`.')
+        str | None,
+        Field(min_length=1, max_length=2048, description='The URL of the agent, called with `POST {"input": …}`.'),
     ] = None
     target: Annotated[
         dict[str, Any] | None, Field(description="Any target of the suite format that the operator allows.")
     ] = None
-    input: Annotated[str | None, Field(min_length=1, max_length=MAX_TEXT, description="What the agent is asked.")] = (
+    input: Annotated[str | None, Field(min_length=1, max_length=MAX_TEXT, description="The input for the agent.")] = (
         None
     )
-    test_case_id: Annotated[str | None, Field(description="Or the test case whose input it is asked.")] = None
+    test_case_id: Annotated[str | None, Field(description="A test case whose input is used instead.")] = None
     timeout_s: Annotated[
-        float | None, Field(gt=0, le=MAX_TRIAL_S, description="For the call in all; the target's own limit by default.")
+        float | None,
+        Field(gt=0, le=MAX_TRIAL_S, description="Timeout of the call in seconds; by default that of the target."),
     ] = None
 
-    def asked(self) -> TrialRequest:
-        """The same as the service has it."""
+    def to_request(self) -> TrialRequest:
+        """The request, validated further."""
         for name, value in self:
             require_clean(value, name)
         if self.input is not None and not self.input.strip():
-            raise ServiceError(Code.INVALID_INPUT, "Field 'input' has blanks alone")
+            raise ServiceError(Code.INVALID_INPUT, "Field 'input' must not be blank")
         return msgspec.convert(self.model_dump(exclude_unset=True), TrialRequest)
 
 
 @trials_router.post("/try", responses=document_responses(TrialResult, errors=(400, 403, 429), example=_TRY_RESULT))
 @requires(KeyScope.RUN)
 async def try_agent(request: Request, body: TryAgent) -> Response:
-    """Ask an agent once and look at it: the request as it was sent, the raw answer, and what was read from it.
+    """Call an agent once; returns the request as sent, the raw response, and what was read from it.
 
-    Nothing is stored but an entry in the audit log. The agent is asked once, without retries, and for 60 seconds at
-    most. A call that fails is an answer too: `error_type` and `error_message` are what a run would store. Secrets are
-    `***` wherever they come back.
+    Only an entry in the audit log is stored. There are no retries, and the maximum is 60 seconds. A failed call is a
+    result too: `error_type` and `error_message` are what a run would store. Secrets are masked as `***`.
     """
     service = service_of(request)
 
-    def ask() -> TrialResult:
-        trial = service.trials.prepare(body.asked(), caller_of(request))
+    def run() -> TrialResult:
+        trial = service.trials.prepare(body.to_request(), caller_of(request))
         service.audit.note(caller_of(request), "evaluation.try", trial.place, {"kind": trial.kind})
         return service.trials.run(trial)
 
-    return success(await run_in_trial_pool(request, ask))
+    return success(await run_in_trial_pool(request, run))
 
 
 events_router = APIRouter(prefix="/api/evaluations", tags=["evaluations"])
@@ -404,7 +410,7 @@ events_router = APIRouter(prefix="/api/evaluations", tags=["evaluations"])
 _EVENT = 'id: 7\nevent: progress\ndata: {"total":200,"answered":12,"graded":11,"errors":0}\n\n'
 _EVENT_RESPONSES = {
     **document_responses({"type": "string"}, errors=(404, 429), content_type="text/event-stream", example=_EVENT),
-    204: {"description": "All was read already: there is nothing to come, and a browser need not ask again."},
+    204: {"description": "All events were read already and there will be no more, so a browser need not reconnect."},
 }
 
 
@@ -413,13 +419,15 @@ _EVENT_RESPONSES = {
 async def follow_evaluation(
     request: Request,
     evaluation_id: str,
-    last_event_id: Annotated[str | None, Header(alias="Last-Event-ID", description="Goes on behind this one.")] = None,
+    last_event_id: Annotated[
+        str | None, Header(alias="Last-Event-ID", description="Continue after this event.")
+    ] = None,
 ) -> Response:
-    """What happens in a run, as it happens: `snapshot`, `progress`, `result`, `status` and `done`.
+    """Follow the events of a run as they occur: `snapshot`, `progress`, `result`, `status` and `done`.
 
-    An id is a position in the run's log, which is kept as long as the run. A stream begins with a snapshot, or behind
-    `Last-Event-ID` with no gap and no repeat; it closes after `done`, when the key is revoked or expires, and when its
-    session is signed out of. One key and one address may have a limited number of streams open.
+    An id is a position in the log of the run, which exists as long as the run. A stream starts with a snapshot, or
+    after `Last-Event-ID` without gap or repetition; it ends after `done`, when the key is revoked or expires, and when
+    the session ends. The number of open streams is limited for each key and each address.
     """
     events: EventBroker = service_of(request).events
     if await run_in_threadpool(events.is_over, evaluation_id, last_event_id):
@@ -438,6 +446,6 @@ async def _stream(events: EventBroker, run: str, last_id: str | None) -> AsyncIt
 
 
 def _block(event: RunEvent) -> bytes:
-    """The event as the stream has it; its data is JSON on one line. Position 0 is none: the run has no log."""
-    place = f"id: {event.n}\n" if event.n else ""
-    return f"{place}event: {event.kind}\ndata: {event.data}\n\n".encode()
+    """The event in the format of the stream, with its data as JSON on one line. Without a log the position is 0."""
+    id_line = f"id: {event.n}\n" if event.n else ""
+    return f"{id_line}event: {event.kind}\ndata: {event.data}\n\n".encode()

@@ -1,4 +1,4 @@
-"""The results of evaluations over REST."""
+"""Results, exports and labels over REST."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from starlette.types import Scope as Connection
 from gradeline.errors import Outcome
 from gradeline.model import Record, Run, clean_text, quote
 from gradeline.model.response import ResponseStatus
-from gradeline.rest_types import RunHistograms
+from gradeline.rest_types import ResultPage, RunHistograms
 from gradeline.service.auth import KeyScope, requires
 from gradeline.service.errors import Code, ServiceError, not_found
 from gradeline.service.exports import KINDS, Export, Exports, Format
@@ -22,7 +22,7 @@ from gradeline.service.labels import HumanVerdict, Label, LabelChange, LabelledR
 from gradeline.service.openapi import document_responses
 from gradeline.service.requests import PageRequest
 from gradeline.service.responses import nothing, success
-from gradeline.service.results import CaseHistory, ResultPage, Results
+from gradeline.service.results import CaseHistory, Results
 from gradeline.service.service import Service, caller_of, recorder_of, service_of
 from gradeline.store.result_pages import ANY, Range, ResultFilter
 
@@ -111,17 +111,17 @@ _DETAIL: dict[str, Any] = {
 }
 
 EvaluationId = Annotated[str, Path(description="The id of an evaluation.")]
-_Tag = Annotated[str | None, Query(max_length=200, description="A part of a tag of the case.")]
+_Tag = Annotated[str | None, Query(max_length=200, description="Part of a tag of the case.")]
 _Text = Annotated[
-    str | None, Query(max_length=500, description="A text in the case, the answer or its error, in any case.")
+    str | None, Query(max_length=500, description="Part of the case, the response or its error, in any case.")
 ]
-_Grader = Annotated[str | None, Query(max_length=500, description="With a grade by this grader.")]
-_Outcome = Annotated[Outcome | None, Query(description="What that grader said, or any of them.")]
+_Grader = Annotated[str | None, Query(max_length=500, description="Only results with a grade by this grader.")]
+_Outcome = Annotated[Outcome | None, Query(description="The outcome by that grader, or by any.")]
 _ScoreMin = Annotated[
-    float | None, Query(ge=0, le=1, allow_inf_nan=False, description="The lowest score by the grader, which is named.")
+    float | None, Query(ge=0, le=1, allow_inf_nan=False, description="The lowest score by the grader.")
 ]
 _ScoreMax = Annotated[
-    float | None, Query(ge=0, le=1, allow_inf_nan=False, description="The highest score by the grader, which is named.")
+    float | None, Query(ge=0, le=1, allow_inf_nan=False, description="The highest score by the grader.")
 ]
 _LatencyMin = Annotated[
     float | None,
@@ -129,7 +129,7 @@ _LatencyMin = Annotated[
 ]
 _LatencyMax = Annotated[
     float | None,
-    Query(allow_inf_nan=False, description="The highest such latency. Both ends are included, as of scores."),
+    Query(allow_inf_nan=False, description="The highest such latency. Bounds are inclusive, also those of scores."),
 ]
 
 
@@ -140,8 +140,8 @@ def list_results(
     evaluation_id: EvaluationId,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 100,
     skip: Annotated[int | None, Query(ge=0, le=MAX_SKIP, description="Not together with cursor.")] = None,
-    cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
-    status: Annotated[ResponseStatus | None, Query(description="How the agent's call ended.")] = None,
+    cursor: Annotated[str | None, Query(description="The next_cursor of the previous page.")] = None,
+    status: Annotated[ResponseStatus | None, Query(description="The status of the agent's response.")] = None,
     grader: _Grader = None,
     outcome: _Outcome = None,
     score_min: _ScoreMin = None,
@@ -151,10 +151,10 @@ def list_results(
     tag: _Tag = None,
     q: _Text = None,
 ) -> Response:
-    """The results of an evaluation in the order of its cases, and the summary of the whole evaluation.
+    """List the results of an evaluation in the order of its cases, with the summary of the whole evaluation.
 
-    Texts over 2,000 characters are cut, and `truncated` says so; one result alone has them whole. Filters are
-    combined. A filter that few results pass may give a page that is not full: go on while there is a `next_cursor`.
+    Texts over 2,000 characters are cut, which `truncated` shows; a single result has the full texts. All filters must
+    match. With a filter that few results match, a page may not be full: continue while there is a `next_cursor`.
     """
     where = ResultFilter(
         status=status,
@@ -167,20 +167,18 @@ def list_results(
     )
     if where.grader is None and where.score != ANY:
         name = "score_max" if score_min is None else "score_min"
-        raise ServiceError(
-            Code.INVALID_INPUT, f"Parameter '{name}' needs 'grader': name the one whose scores are meant"
-        )
+        raise ServiceError(Code.INVALID_INPUT, f"Parameter '{name}' requires 'grader': the grader of the scores")
     return success(_results(request).page(evaluation_id, where, PageRequest.of(limit, skip, cursor, max_skip=MAX_SKIP)))
 
 
 @router.get("/histograms", responses=document_responses(RunHistograms, errors=(404,), example=_HISTOGRAMS))
 @requires(KeyScope.READ)
 def get_histograms(request: Request, evaluation_id: EvaluationId) -> Response:
-    """How scores and latencies are spread over an evaluation.
+    """Get histograms of the scores and latencies of an evaluation.
 
-    Both ends of a bin are in it: as `score_min` and `score_max` (with the grader), or `latency_min` and `latency_max`,
-    they list exactly the results that it counts. All rows are counted, once for an evaluation that has ended; while one
-    goes on, the numbers may be a little old.
+    The ends of a bin are inclusive: as `score_min` and `score_max` (with the grader), or `latency_min` and
+    `latency_max`, they list exactly the results that it counts. While an evaluation is in progress, the numbers may be
+    out of date.
     """
     results = _results(request)
     return success(results.histograms.of(results.run(evaluation_id)))
@@ -197,7 +195,7 @@ def get_case_history(
     result_id: Annotated[str, Path(description="The id of a result.")],
     limit: Annotated[int, Query(ge=1, le=100, description="Maximum number of runs.")] = 10,
 ) -> Response:
-    """The same case in other runs, the newest first.
+    """Get the same case in other runs, newest first.
 
     A case is the same when its id and its content are the same and it belongs to the same suite; a stored test case is
     the same in every suite. The newest 1,000 runs are searched.
@@ -210,25 +208,25 @@ def get_case_history(
 def get_result(
     request: Request, evaluation_id: EvaluationId, result_id: Annotated[str, Path(description="The id of a result.")]
 ) -> Response:
-    """One result whole: the case, the trajectory, what judges were asked, tracebacks, attempts it replaced, labels."""
+    """Get everything about a result: case, trajectory, judge calls, tracebacks, earlier attempts and labels."""
     service = service_of(request)
     detail = service.results.detail(evaluation_id, result_id)
     return success(labelled(detail, service.labels.of_result(detail.evaluation_id, detail.test_case_id, detail.repeat)))
 
 
 def _export_responses() -> dict[int | str, dict[str, Any]]:
-    """One schema for each content type."""
-    told = document_responses({"type": "string"}, content_type="application/json", description="The file.")
-    told[200]["content"] = {
+    """A schema for each content type."""
+    responses = document_responses({"type": "string"}, content_type="application/json", description="The file.")
+    responses[200]["content"] = {
         kind.content_type.partition(";")[0]: {"schema": {"type": "string", "format": "binary"}}
         for kind in KINDS.values()
     }
-    # JSON is no text in quotes, it is the object itself
-    told[200]["content"]["application/json"] = {
+    # the JSON export is an object, not a string
+    responses[200]["content"]["application/json"] = {
         "schema": {"type": "object", "required": ["evaluation", "summary", "verdict", "results"]},
         "example": {"evaluation": {"id": _RUN}, "summary": _SUMMARY, "verdict": {"result": "none"}, "results": []},
     }
-    return told
+    return responses
 
 
 @router.get("/export", responses=_export_responses())
@@ -236,27 +234,27 @@ def _export_responses() -> dict[int | str, dict[str, Any]]:
 def export_evaluation(
     request: Request,
     evaluation_id: EvaluationId,
-    format: Annotated[Format, Query(description="What to write.")] = Format.JSON,  # noqa: A002 - the contract's name
+    format: Annotated[Format, Query(description="The file format.")] = Format.JSON,  # noqa: A002 - the contract's name
 ) -> Response:
-    """An evaluation as a file.
+    """Export an evaluation as a file.
 
-    `json` has everything that is stored, `jsonl` a record a line; `csv` and `parquet` (where the server has DuckDB)
-    have a row per case, repeat and grader, `junit` a test; `html` is a page to read. In CSV a text that a
-    spreadsheet would run has an apostrophe in front.
+    `json` has everything that is stored, `jsonl` a record per line; `csv` and `parquet` (if the server has DuckDB) have
+    a row per case, repeat and grader, `junit` a test; `html` is a report. In CSV, texts that a spreadsheet would
+    execute are prefixed with an apostrophe.
     """
     service = service_of(request)
-    made = Exports(service.storage, _results(request), service.labels).export(evaluation_id, format)
-    return _Attachment(made)
+    export = Exports(service.storage, _results(request), service.labels).export(evaluation_id, format)
+    return _Attachment(export)
 
 
 class _Attachment(StreamingResponse):
-    """An export on its way. A reader that hangs up ends the work; an error cuts the connection, so that no part of a
-    file looks whole."""
+    """A streamed export. It ends when the reader disconnects. An error closes the connection, so that a partial file
+    does not look complete."""
 
-    def __init__(self, made: Export) -> None:
-        headers = {"Content-Disposition": f'attachment; filename="{made.name}"', "Cache-Control": "no-store"}
-        super().__init__(made.chunks, media_type=made.content_type, headers=headers)
-        self._chunks = made.chunks
+    def __init__(self, export: Export) -> None:
+        headers = {"Content-Disposition": f'attachment; filename="{export.name}"', "Cache-Control": "no-store"}
+        super().__init__(export.chunks, media_type=export.content_type, headers=headers)
+        self._chunks = export.chunks
 
     async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
         try:
@@ -272,15 +270,15 @@ def _results(request: Request) -> Results:
 
 def _range(name: str, low: float | None, high: float | None) -> Range:
     if low is not None and high is not None and low > high:
-        given = f"{quote(low)} and {quote(high)}"
-        raise ServiceError(Code.INVALID_INPUT, f"Parameter '{name}_min' must not be above '{name}_max', got {given}")
+        shown = f"{quote(low)} and {quote(high)}"
+        raise ServiceError(Code.INVALID_INPUT, f"Parameter '{name}_min' must not be above '{name}_max', got {shown}")
     return Range(low, high)
 
 
 def _named(name: str, value: str | None) -> str | None:
-    """A text to look for; an empty one looks for nothing."""
+    """The value of a filter; an empty one is no filter."""
     if value is not None and clean_text(value).changed:
-        raise ServiceError(Code.INVALID_INPUT, f"Parameter '{name}' has a character that no text here has (NUL)")
+        raise ServiceError(Code.INVALID_INPUT, f"Parameter '{name}' contains NUL or half a surrogate pair; remove it")
     return value or None
 
 
@@ -312,27 +310,28 @@ _CHANGE = LabelChange(
 )
 
 ResultId = Annotated[str, Path(description="The id of a result.")]
-GraderId = Annotated[str, Path(description="The grader whose word it is about, as the result's scores name it.")]
+GraderId = Annotated[str, Path(description="The grader of the labelled grade, as in the scores of the result.")]
 
 
 class LabelBody(BaseModel):
-    """What a person says."""
+    """A human verdict."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_BODY]})
 
-    verdict: Annotated[Literal["pass", "fail"], Field(description="Whether the answer is good.")]
-    reason: Annotated[str, Field(min_length=1, max_length=MAX_REASON, description="Why.")]
+    verdict: Annotated[Literal["pass", "fail"], Field(description="Whether the response is good.")]
+    reason: Annotated[str, Field(min_length=1, max_length=MAX_REASON, description="The reason.")]
     score: Annotated[
-        float | None, Field(ge=0, le=1, allow_inf_nan=False, description="How good, where a verdict says too little.")
+        float | None,
+        Field(ge=0, le=1, allow_inf_nan=False, description="A score, if the verdict is not precise enough."),
     ] = None
 
     @field_validator("reason")
     @classmethod
-    def _says_something(cls, reason: str) -> str:
+    def _is_not_blank(cls, reason: str) -> str:
         if not reason.strip():
-            raise ValueError("say why; blanks are no reason")
+            raise ValueError("must not be blank")
         if clean_text(reason).changed:
-            raise ValueError("it holds NUL or half a character, which no store keeps; leave it out")
+            raise ValueError("contains NUL or half a surrogate pair; remove it")
         return reason
 
 
@@ -346,9 +345,9 @@ def list_labels(
     evaluation_id: EvaluationId,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 100,
     skip: Annotated[int | None, Query(ge=0, le=MAX_SKIP, description="Not together with cursor.")] = None,
-    cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
+    cursor: Annotated[str | None, Query(description="The next_cursor of the previous page.")] = None,
 ) -> Response:
-    """The human verdicts on an evaluation's results that stand, the latest change last."""
+    """List the current labels of an evaluation, latest change last."""
     service = service_of(request)
     run = service.results.run(evaluation_id)
     return success(service.labels.page(run.id, PageRequest.of(limit, skip, cursor, max_skip=MAX_SKIP)))
@@ -360,9 +359,9 @@ def list_labels(
 )
 @requires(KeyScope.READ)
 def list_labels_of_result(request: Request, evaluation_id: EvaluationId, result_id: ResultId) -> Response:
-    """The human verdicts on one result, and how they came about: a change is added, nothing is overwritten."""
+    """List the labels of a result, with their history: changes are added, nothing is overwritten."""
     service = service_of(request)
-    run, record = _asked(service, evaluation_id, result_id)
+    run, record = _find_result(service, evaluation_id, result_id)
     key = (run.id, record.case, record.repeat)
     return success(ResultLabels(labels=service.labels.of_result(*key), history=service.labels.history(*key)))
 
@@ -375,16 +374,16 @@ def list_labels_of_result(request: Request, evaluation_id: EvaluationId, result_
 def put_label(
     request: Request, evaluation_id: EvaluationId, result_id: ResultId, grader_id: GraderId, body: LabelBody
 ) -> Response:
-    """Say whether a grader is right about a result, or say it anew.
+    """Label the grade of a result, or change its label.
 
-    The label stands beside the grade: no score, summary or verdict of the evaluation changes. It keeps what the
-    grader said, its fingerprint, and digests of the case and the answer as they are now.
+    The label does not change any score, summary or verdict of the evaluation. It is stored with the grade, the
+    fingerprint of the grader, and digests of the case and the response.
     """
     service, caller = service_of(request), caller_of(request)
-    run, record = _asked(service, evaluation_id, result_id)
-    said = HumanVerdict(body.verdict, body.reason, body.score)
-    record_act = recorder_of(request, "label.put")
-    return success(service.labels.put(run, record, grader_id, said, caller.key_id, record_act))
+    run, record = _find_result(service, evaluation_id, result_id)
+    verdict = HumanVerdict(body.verdict, body.reason, body.score)
+    recorder = recorder_of(request, "label.put")
+    return success(service.labels.put(run, record, grader_id, verdict, caller.key_id, recorder))
 
 
 @labels_router.delete(
@@ -394,14 +393,14 @@ def put_label(
 )
 @requires(KeyScope.LABEL)
 def delete_label(request: Request, evaluation_id: EvaluationId, result_id: ResultId, grader_id: GraderId) -> Response:
-    """Take a label back. The result's history of labels keeps it, and who took it back."""
+    """Withdraw a label. The history of the result has the label and its withdrawal."""
     service, caller = service_of(request), caller_of(request)
-    run, record = _asked(service, evaluation_id, result_id)
+    run, record = _find_result(service, evaluation_id, result_id)
     service.labels.withdraw(run, record, grader_id, caller.key_id, recorder_of(request, "label.delete"))
     return nothing()
 
 
-def _asked(service: Service, evaluation_id: str, result_id: str) -> tuple[Run, Record]:
+def _find_result(service: Service, evaluation_id: str, result_id: str) -> tuple[Run, Record]:
     run = service.results.run(evaluation_id)
     record = service.results.record(run, result_id)
     if record is None:

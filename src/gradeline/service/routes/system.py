@@ -1,4 +1,4 @@
-"""Whether it works, what it can do, and the pages for a browser."""
+"""Health, readiness, metrics, the OpenAPI document, and the web interface."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _STATIC = _PACKAGE / "static"
 _WEB = _PACKAGE.parent / "web"
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".woff2": "font/woff2"}
-_FOR_EVER = "public, max-age=31536000, immutable"
+_IMMUTABLE = "public, max-age=31536000, immutable"
 
 
 class Pages:
-    """Files by name. Only what was there at the start is served, so no path leads anywhere else."""
+    """Static files by name. Only files that existed at the start are served, so no path leads outside."""
 
     def __init__(self, web: Path = _WEB, static: Path = _STATIC) -> None:
         self.has_web = (web / "index.html").is_file()
@@ -38,15 +38,15 @@ class Pages:
         self._static = _files(static)
 
     def index(self) -> Response:
-        """The web interface, or how to get it."""
+        """The web interface, or instructions to build it."""
         return _page(self._index, "no-cache")
 
     def asset(self, name: str) -> Response:
-        """A file of the web interface; its name has a digest in it, so it never changes."""
-        return _page(_known(self._assets, name), _FOR_EVER if self.has_web else "no-cache")
+        """A file of the web interface; its name contains a digest, so it never changes."""
+        return _page(_known(self._assets, name), _IMMUTABLE if self.has_web else "no-cache")
 
     def docs(self, name: str = "docs.html") -> Response:
-        """The reader of the API's description."""
+        """The page that shows the OpenAPI document."""
         return _page(_known(self._static, name), "no-cache")
 
 
@@ -56,7 +56,7 @@ def _files(folder: Path) -> dict[str, Path]:
 
 def _known(files: Mapping[str, Path], name: str) -> Path:
     if name not in files:
-        raise ServiceError(Code.NOT_FOUND, "There is no such file")
+        raise ServiceError(Code.NOT_FOUND, "No such file")
     return files[name]
 
 
@@ -71,7 +71,7 @@ _pages = Pages()
 
 
 class Health(Struct, frozen=True):
-    """That the service is there."""
+    """The state and the version of the service."""
 
     status: str
     version: str
@@ -84,21 +84,21 @@ _READY = Health("ready", __version__)
 @router.get("/api/health", responses=document_responses(Health, errors=(), example=_HEALTHY))
 @requires(KeyScope.PUBLIC)
 async def get_health() -> Response:
-    """Whether the service is alive. It says nothing about its store; `/api/ready` does."""
+    """Check that the service is alive; `/api/ready` also checks its store."""
     return success(_HEALTHY)
 
 
 @router.get("/api/ready", responses=document_responses(Health, errors=(503,), example=_READY))
 @requires(KeyScope.PUBLIC)
 async def get_ready(request: Request) -> Response:
-    """Whether the service can work: its store was written to within the last second."""
+    """Check that the service is ready: its store was written within the last second."""
     try:
         guard: AuthMiddleware = request.app.state.guard
         await guard.in_reserved_thread(service_of(request).readiness.check)
     except StoreError as error:
-        told = error_of(error, request.method, request.url.path)
-        # one status for whoever only asks whether it is ready, a full disk included
-        raise ServiceError(told.code, told.message, status=503, headers=told.headers) from None
+        failed = error_of(error, request.method, request.url.path)
+        # one status for all reasons, also for a full disk
+        raise ServiceError(failed.code, failed.message, status=503, headers=failed.headers) from None
     return success(_READY)
 
 
@@ -110,7 +110,7 @@ async def get_ready(request: Request) -> Response:
 )
 @requires(KeyScope.READ)
 def get_metrics(request: Request) -> Response:
-    """Requests, latencies, runs and queues, for Prometheus."""
+    """Get metrics of requests, latencies, runs and the queue for Prometheus."""
     return Response(service_of(request).metrics.text(), media_type=CONTENT_TYPE)
 
 
@@ -120,14 +120,14 @@ def get_metrics(request: Request) -> Response:
 )
 @requires(KeyScope.READ)
 def get_openapi_document(request: Request) -> Response:
-    """This description."""
+    """Get this document."""
     return JSONResponse(openapi_of(request.app))
 
 
 @router.get("/api/docs", include_in_schema=False)
 @requires(KeyScope.READ)
 def get_docs() -> Response:
-    """A page that shows the description."""
+    """The page that shows the OpenAPI document."""
     return _pages.docs()
 
 

@@ -17,6 +17,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.responses import Response, StreamingResponse
 
 from gradeline.model import quote
+from gradeline.rest_types import ImportedCases
 from gradeline.service.auth import KeyScope, requires
 from gradeline.service.case_files import FileKind, export_cases, import_cases
 from gradeline.service.errors import Code, ServiceError
@@ -24,7 +25,15 @@ from gradeline.service.openapi import document_responses
 from gradeline.service.requests import MAX_NUMBER, PageRequest
 from gradeline.service.responses import nothing, success
 from gradeline.service.service import caller_of, recorder_of, service_of
-from gradeline.service.test_cases import MAX_DESCRIPTION, MAX_TAGS, MAX_TEXT, TAG_PATTERN, CaseFilter, TestCases, shown
+from gradeline.service.test_cases import (
+    MAX_DESCRIPTION,
+    MAX_TAGS,
+    MAX_TEXT,
+    TAG_PATTERN,
+    CaseFilter,
+    TestCases,
+    case_to_json,
+)
 
 router = APIRouter(prefix="/api/test-cases", tags=["test cases"])
 
@@ -74,17 +83,11 @@ _PAGE_SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
     "properties": {
         "test_cases": {"type": "array", "items": _CASE_SCHEMA},
-        "count": {"type": "integer", "description": "How many are on this page."},
-        "total": {"type": "integer", "description": "How many match."},
-        "total_is_capped": {"const": True, "description": "There are more than the total says."},
+        "count": {"type": "integer", "description": "Number of cases on this page."},
+        "total": {"type": "integer", "description": "Number of matching cases."},
+        "total_is_capped": {"const": True, "description": "There are more than `total`."},
         "next_cursor": {"anyOf": [{"type": "string"}, {"type": "null"}]},
     },
-}
-_IMPORTED: dict[str, Any] = {
-    "type": "object",
-    "required": ["imported"],
-    "additionalProperties": False,
-    "properties": {"imported": {"type": "integer", "minimum": 0}},
 }
 _CSV_EXAMPLE = 'input,expected_output,description,tags\r\n2 + 2?,4,"Sums, small",math;smoke\r\n'
 _JSONL_EXAMPLE = '{"input": "2 + 2?", "expected_output": "4", "tags": ["math"]}\n'
@@ -112,14 +115,14 @@ class NewTestCase(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE]})
 
-    input: Annotated[str, Field(description="What the agent is asked.", json_schema_extra=_TEXT_SCHEMA)]
-    expected_output: Annotated[str, Field(description="What it should answer.", json_schema_extra=_TEXT_SCHEMA)]
+    input: Annotated[str, Field(description="The input for the agent.", json_schema_extra=_TEXT_SCHEMA)]
+    expected_output: Annotated[str, Field(description="The expected output.", json_schema_extra=_TEXT_SCHEMA)]
     description: Annotated[
-        str | None, Field(description="What the case is about.", json_schema_extra={"maxLength": MAX_DESCRIPTION})
+        str | None, Field(description="A description of the case.", json_schema_extra={"maxLength": MAX_DESCRIPTION})
     ] = None
     tags: Annotated[
         list[Annotated[str, Field(json_schema_extra={"pattern": TAG_PATTERN})]] | None,
-        Field(description="Names to find the case by.", json_schema_extra={"maxItems": MAX_TAGS}),
+        Field(description="Tags for finding the case.", json_schema_extra={"maxItems": MAX_TAGS}),
     ] = None
 
 
@@ -140,8 +143,8 @@ class TestCaseChanges(BaseModel):
     ] = None
 
 
-_Tag = Annotated[str | None, Query(max_length=50, description="A part of a tag.")]
-_Text = Annotated[str | None, Query(max_length=500, description="A text in any of the case's texts, in any case.")]
+_Tag = Annotated[str | None, Query(max_length=50, description="Part of a tag.")]
+_Text = Annotated[str | None, Query(max_length=500, description="Part of any text of the case, in any case.")]
 
 
 @router.post("", status_code=201, responses=document_responses(_CASE_SCHEMA, 201, (400,), example=_STORED))
@@ -149,7 +152,7 @@ _Text = Annotated[str | None, Query(max_length=500, description="A text in any o
 def create_test_case(request: Request, body: NewTestCase) -> Response:
     """Store a test case."""
     case = _cases(request).create(body.model_dump(), caller_of(request).key_id, recorder_of(request, "create"))
-    return success(shown(case), 201)
+    return success(case_to_json(case), 201)
 
 
 @router.get(
@@ -165,43 +168,43 @@ def list_test_cases(
     skip: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="Not together with cursor.")] = None,
     tag: _Tag = None,
     q: _Text = None,
-    cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
+    cursor: Annotated[str | None, Query(description="The next_cursor of the previous page.")] = None,
 ) -> Response:
     """List the test cases, oldest first."""
     page = _cases(request).page(PageRequest.of(limit, skip, cursor), CaseFilter(tag, q))
-    told: dict[str, object] = {
-        "test_cases": [shown(case) for case in page.cases],
+    fields: dict[str, object] = {
+        "test_cases": [case_to_json(case) for case in page.cases],
         "count": len(page.cases),
         "total": page.total,
         "next_cursor": page.next_cursor,
     }
-    return success({**told, "total_is_capped": True} if page.capped else told)
+    return success({**fields, "total_is_capped": True} if page.capped else fields)
 
 
 @router.post(
     "/import",
     status_code=201,
-    responses=document_responses(_IMPORTED, 201, (400, 413, 415), example={"imported": 2}),
+    responses=document_responses(ImportedCases, 201, (400, 413, 415), example={"imported": 2}),
     openapi_extra=_IMPORT_BODY,
 )
 @requires(KeyScope.RUN)
 async def import_test_cases(
     request: Request,
     format: Annotated[  # noqa: A002 - the contract's name
-        FileKind | None, Query(description="What the body is, where its Content-Type does not say.")
+        FileKind | None, Query(description="The format of the body, if its Content-Type does not name it.")
     ] = None,
 ) -> Response:
     """Store all test cases of a file, or none of them.
 
-    JSON Lines or CSV (columns input, expected_output, description and tags, joined by ";"), as the body itself or as
-    the part "file" of a form. Where rows are wrong, nothing is stored and ``details.errors`` tells them by line.
+    JSON Lines or CSV (columns input, expected_output, description and tags, separated by ";"), as the body itself or as
+    the part "file" of a form. If any row is invalid, nothing is stored, and ``details.errors`` has the rows by line.
     """
     service = service_of(request)
     async with _received(request, format, service.settings.max_import) as (file, kind):
         created_by, record = caller_of(request).key_id, recorder_of(request, "import")
         store = partial(import_cases, _cases(request), file, kind, created_by, record)
         imported = await to_thread.run_sync(store, limiter=request.app.state.import_threads)
-    return success({"imported": imported}, 201)
+    return success(ImportedCases(imported), 201)
 
 
 _EXPORTED = document_responses(
@@ -218,12 +221,12 @@ def export_test_cases(
     tag: _Tag = None,
     q: _Text = None,
 ) -> Response:
-    """The test cases as a file of JSON Lines or CSV, which can be imported again.
+    """Export test cases as JSON Lines or CSV, which can be imported again.
 
-    In CSV a text that a spreadsheet would run has an apostrophe in front; the import takes it away.
+    In CSV, texts that a spreadsheet would execute are prefixed with an apostrophe, which the import removes.
     """
     pieces = export_cases(_cases(request).matching(CaseFilter(tag, q)), format)
-    first = list(next(([piece] for piece in pieces), []))  # what fails at once fails before the answer begins
+    first = list(next(([piece] for piece in pieces), []))  # an early error is raised before the response starts
     name = f"test-cases.{format.value}"
     return StreamingResponse(
         chain(first, pieces),
@@ -235,16 +238,16 @@ def export_test_cases(
 @router.get("/{test_case_id}", responses=document_responses(_CASE_SCHEMA, errors=(404,), example=_STORED))
 @requires(KeyScope.READ)
 def get_test_case(request: Request, test_case_id: str) -> Response:
-    """One test case."""
-    return success(shown(_cases(request).get(test_case_id)))
+    """Get a test case."""
+    return success(case_to_json(_cases(request).get(test_case_id)))
 
 
 @router.put("/{test_case_id}", responses=document_responses(_CASE_SCHEMA, example=_STORED))
 @requires(KeyScope.RUN)
 def update_test_case(request: Request, test_case_id: str, body: TestCaseChanges) -> Response:
-    """Replace the fields that are given; the others stay. Runs that are done keep the texts they had."""
+    """Replace some fields of a test case. Runs keep the texts that they used."""
     changes = body.model_dump(include=body.model_fields_set)
-    return success(shown(_cases(request).change(test_case_id, changes, recorder_of(request, "update"))))
+    return success(case_to_json(_cases(request).change(test_case_id, changes, recorder_of(request, "update"))))
 
 
 @router.delete("/{test_case_id}", status_code=204, responses=document_responses(status=204, errors=(403, 404)))
@@ -252,7 +255,7 @@ def update_test_case(request: Request, test_case_id: str, body: TestCaseChanges)
 def delete_test_case(request: Request, test_case_id: str) -> Response:
     """Delete a test case. The runs that used it keep its texts.
 
-    A key of scope `run` deletes what it has created itself; a key of scope `admin` deletes any.
+    A key of scope `run` may delete the cases that it has created, a key of scope `admin` all.
     """
     caller = caller_of(request)
     key_id = None if caller.scope is KeyScope.ADMIN else caller.key_id
@@ -266,32 +269,34 @@ def _cases(request: Request) -> TestCases:
 
 
 @asynccontextmanager
-async def _received(request: Request, wanted: FileKind | None, most: int) -> AsyncIterator[tuple[BinaryIO, FileKind]]:
-    """The file that a request brings, on disk where it is large, and what it is."""
-    _refuse_packed(request.headers.get("content-encoding", ""))
+async def _received(
+    request: Request, kind_parameter: FileKind | None, max_bytes: int
+) -> AsyncIterator[tuple[BinaryIO, FileKind]]:
+    """The file of a request, on disk if it is large, and its format."""
+    _refuse_compressed(request.headers.get("content-encoding", ""))
     declared = request.headers.get("content-type", "")
     if _essence(declared) == _MULTIPART:
-        upload = await _uploaded(request, most)
+        upload = await _uploaded(request, max_bytes)
         try:
-            kind = wanted or _kind(upload.content_type or "") or _kind_of_name(upload.filename or "")
+            kind = kind_parameter or _kind(upload.content_type or "") or _kind_of_name(upload.filename or "")
             if kind is None:
                 raise _unknown_kind(upload.content_type or "", "the part 'file'")
             yield upload.file, kind
         finally:
             upload.file.close()
         return
-    kind = wanted or _kind(declared)
+    kind = kind_parameter or _kind(declared)
     if kind is None:
         raise _unknown_kind(declared, "the body")
     with SpooledTemporaryFile(_SPOOLED) as file:
-        async for chunk in _counted(request, most):
+        async for chunk in _limited(request, max_bytes):
             file.write(chunk)
         file.seek(0)
         yield cast("BinaryIO", file), kind
 
 
-async def _uploaded(request: Request, most: int) -> UploadFile:
-    parser = MultiPartParser(request.headers, _counted(request, most), max_files=1, max_fields=10)
+async def _uploaded(request: Request, max_bytes: int) -> UploadFile:
+    parser = MultiPartParser(request.headers, _limited(request, max_bytes), max_files=1, max_fields=10)
     try:
         form = await parser.parse()
     except MultiPartException as error:
@@ -303,12 +308,12 @@ async def _uploaded(request: Request, most: int) -> UploadFile:
     raise ServiceError(Code.MISSING_FIELD, "Field 'file' is required: the part of the form that holds the file")
 
 
-async def _counted(request: Request, most: int) -> AsyncGenerator[bytes, None]:
+async def _limited(request: Request, max_bytes: int) -> AsyncGenerator[bytes, None]:
     size = 0
     async for chunk in request.stream():
         size += len(chunk)
-        if size > most:
-            raise ServiceError(Code.PAYLOAD_TOO_LARGE, f"The file has over {most:,} bytes; import it in parts")
+        if size > max_bytes:
+            raise ServiceError(Code.PAYLOAD_TOO_LARGE, f"The file has over {max_bytes:,} bytes; import it in parts")
         yield chunk
 
 
@@ -324,16 +329,17 @@ def _kind_of_name(name: str) -> FileKind | None:
     return next((kind for ending, kind in _ENDINGS.items() if name.lower().endswith(ending)), None)
 
 
-def _refuse_packed(encoding: str) -> None:
+def _refuse_compressed(encoding: str) -> None:
     if encoding.strip().lower() not in ("", "identity"):
         raise ServiceError(
-            Code.UNSUPPORTED_MEDIA_TYPE, f"Content-Encoding {quote(encoding, 60)} is not read; send the file unpacked"
+            Code.UNSUPPORTED_MEDIA_TYPE,
+            f"Content-Encoding {quote(encoding, 60)} is not supported; send the file uncompressed",
         )
 
 
 def _unknown_kind(content_type: str, what: str) -> ServiceError:
     return ServiceError(
         Code.UNSUPPORTED_MEDIA_TYPE,
-        f"Content-Type {quote(content_type, 60)} of {what} is no file of test cases;"
-        " send application/x-ndjson or text/csv, or name it by ?format=jsonl or ?format=csv",
+        f"Content-Type {quote(content_type, 60)} of {what} is not a format of test cases;"
+        " send application/x-ndjson or text/csv, or add ?format=jsonl or ?format=csv",
     )
