@@ -16,8 +16,12 @@ from gradeline import compat
 
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = {"cli-reference.md", "suite-reference.md", "reference.md", "python-reference.md", "errors.md"}
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/*.md")])
-FOLLOWED = [ROOT / "README.md", *(page for page in sorted(ROOT.glob("docs/*.md")) if page.name not in GENERATED)]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*/*.md")])
+FOLLOWED = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *(page for page in sorted(ROOT.glob("docs/*.md")) if page.name not in GENERATED),
+]
 EXAMPLES = {"README.md": "quickstart", "quickstart.md": "quickstart", "from-letta-evals.md": "letta"}
 """The example of a page; its files are copied before the page runs."""
 _LINK = re.compile(r"\]\(([^)#]+)[^)]*\)")
