@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -27,10 +28,7 @@ def rows_with_files(page: Path) -> list[tuple[list[str], str]]:
     """The files of each table row that names some in one cell, and the text of the next cell."""
     rows = [line.strip(" |").split(" | ") for line in page.read_text(encoding="utf-8").splitlines() if "|" in line]
     return [
-        (_PATH.findall(cell), following)
-        for row in rows
-        for cell, following in zip(row, row[1:], strict=False)
-        if _PATH.findall(cell)
+        (_PATH.findall(cell), following) for row in rows for cell, following in pairwise(row) if _PATH.findall(cell)
     ]
 
 
