@@ -179,7 +179,7 @@ def test_cases_without_the_key_are_counted_in_a_warning(shop: Shop) -> None:
 def test_one_cluster_is_warned_of_and_has_no_interval(shop: Shop) -> None:
     shop.cases({"metadata": {"document": "the only one"}} for _ in range(8))
     ran = shop.run("old", wrong=3)
-    assert "all 24 cases are in one cluster, 'the only one', so that no interval can be made" in ran.err
+    assert "all 24 cases are in one cluster, 'the only one', so that there is no interval" in ran.err
     assert "24 cases in 1 cluster, which has no interval" in ran.out
     assert shop("show", "old", "--json").data["summary"]["graders"]["right"]["mean_ci"] is None
     shop.run("new", wrong=0)
