@@ -95,7 +95,7 @@ def test_a_run_carries_what_the_command_line_warns_of(call: Call) -> None:
     assert started["warnings"] == [lacking]
     assert call("GET", f"/api/evaluations/{started['id']}").data["warnings"] == [lacking]
     (warning,) = call("GET", f"/api/evaluations/{single}").data["warnings"]
-    assert warning.startswith("cluster: all 24 cases are in one cluster, 'x', so that no interval can be made")
+    assert warning.startswith("cluster: all 24 cases are in one cluster, 'x', so that there is no interval")
     assert call("GET", f"/api/evaluations/{fine}").data["warnings"] == []
     listed = {one["id"]: one["warnings"] for one in call("GET", "/api/evaluations").data["evaluations"]}
     assert listed == {started["id"]: [lacking], single: [warning], fine: []}
