@@ -68,14 +68,18 @@ def test_an_entry_tells_all_there_is_to_know() -> None:
     assert entry == {
         "id": "after_marker",
         "name": "After a marker",
-        "description": "Takes what follows a marker in the last assistant message that holds it, stripped.",
+        "description": "Takes the text after a marker in the last assistant message that contains it, stripped.",
         "type": "after_marker",
         "version": 1,
         "config_schema": {
             "type": "object",
             "properties": {
-                "marker": {"type": "string", "description": "The text to look for, case-sensitive."},
-                "include_marker": {"type": "boolean", "description": "Begin with the marker itself.", "default": False},
+                "marker": {"type": "string", "description": "Text to search for, case-sensitive."},
+                "include_marker": {
+                    "type": "boolean",
+                    "description": "Include the marker (default false).",
+                    "default": False,
+                },
             },
             "required": ["marker"],
             "additionalProperties": False,

@@ -81,7 +81,7 @@ class TestPattern:
 
     def test_search_all_with_an_empty_match_asks_for_isolation(self) -> None:
         extractor = create("pattern", {"pattern": "a*", "search_all": True})
-        with pytest.raises(NeedsIsolationError, match="matches the empty text"):
+        with pytest.raises(NeedsIsolationError, match="matches the empty string"):
             extractor.extract(said("baac"))
 
     def test_a_pattern_cannot_make_it_hang(self) -> None:
@@ -168,7 +168,7 @@ _patterns = st.recursive(
     ),
     max_leaves=6,
 )
-"""No repeated part matches the empty text: there RE2 and ``re`` disagree on what a group holds."""
+"""No repeated part matches the empty string: there RE2 and ``re`` disagree on what a group holds."""
 
 
 def _by_re(pattern: re.Pattern[str], text: str, group: int, search_all: bool) -> str:

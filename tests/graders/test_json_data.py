@@ -19,7 +19,7 @@ SUBSET = {"mode": "subset"}
 LOOSE = {"mode": "subset", "ignore_list_order": True}
 
 EQUAL = GradeResult(1.0, "The response is the expected data", {}, True)
-HELD = GradeResult(1.0, "The response holds the expected data", {}, True)
+HELD = GradeResult(1.0, "The response contains the expected data", {}, True)
 
 
 def differs(path: str, what: str) -> GradeResult:
@@ -165,7 +165,7 @@ class TestSubsetInAnyOrder:
     def test_lists_of_lists_that_take_too_long_are_too_large(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("gradeline.graders.json_data.MAX_STEPS", 100_000)
         actual = [[*range(index, index + 30)] for index in range(90)]
-        with pytest.raises(TooLargeError, match="too large to match in any order; leave ignore_list_order out"):
+        with pytest.raises(TooLargeError, match="too large to match in any order; remove ignore_list_order"):
             matches(actual, [[*row[:-1], -1] for row in actual], LOOSE)
 
     @given(

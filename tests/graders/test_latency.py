@@ -71,10 +71,12 @@ def test_a_limit_that_is_no_time_is_refused(max_ms: object) -> None:
 
 def test_the_listing_tells_the_limit() -> None:
     listed = LatencyGrader.describe()
-    assert listed["description"] == "Checks that the agent's call took no longer than a given time."
+    assert (
+        listed["description"] == "Checks the latency of the agent's call. An unknown latency is an error, not a pass."
+    )
     assert listed["config_schema"]["properties"] == {
         "max_ms": {
-            "description": "The longest time an answer may take, in milliseconds.",
+            "description": "Maximum latency in milliseconds (default 10,000).",
             "type": "number",
             "exclusiveMinimum": 0,
             "default": 10_000,

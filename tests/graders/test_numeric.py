@@ -100,12 +100,12 @@ class TestWhatCannotBeGraded:
             grade("numeric", "64")
 
     def test_a_ground_truth_without_a_number_is_quoted(self) -> None:
-        with pytest.raises(UngradableError, match="the ground_truth 'none at all' holds no number"):
+        with pytest.raises(UngradableError, match="the ground_truth 'none at all' contains no number"):
             grade("numeric", "64", "none at all")
 
     def test_a_number_too_long_on_either_side(self) -> None:
         with pytest.raises(
-            UngradableError, match=r"the submission '9+'… \(5,000 in all\): a number of 5,000 characters"
+            UngradableError, match=r"the submission '9+'… \(5,000 in total\): a number of 5,000 characters"
         ):
             grade("numeric", "9" * 5_000, "64")
         with pytest.raises(UngradableError, match=r"the ground_truth '1e99999': an exponent of 99999 is too large"):
@@ -119,7 +119,7 @@ def test_a_very_long_number_is_shown_by_its_beginning() -> None:
 
 def test_the_listing_describes_it() -> None:
     entry = NumericGrader.describe()
-    assert entry["description"] == "Compares the number the response comes down to with the expected number."
+    assert entry["description"] == "Compares the final number in the response with the expected number."
     assert sorted(entry["config_schema"]["properties"]) == ["relative", "tolerance"]
 
 
@@ -149,5 +149,5 @@ def test_a_division_by_zero_is_a_wrong_answer_whatever_is_expected() -> None:
     for expected in ("0", "1", "7"):
         result = grade("numeric", "The answer is 1/0", expected)
         assert (result.score, result.rationale) == (0.0, f"no number found, expected {expected}")
-    with pytest.raises(UngradableError, match="the ground_truth '1/0' holds no number"):
+    with pytest.raises(UngradableError, match="the ground_truth '1/0' contains no number"):
         grade("numeric", "0", "1/0")

@@ -78,7 +78,7 @@ class TestFromDefinition:
             ({"kind": "numeric", "config": [1]}, r"numeric: config: expected a mapping, got \[1\]"),
             (
                 {"kind": "string-match", "mode": "exact", "config": {"mode": "fuzzy"}},
-                "mode: stands both beside and inside",
+                "mode: is set both inside and outside of",
             ),
             ("numeric", "expected a mapping, got 'numeric'"),
         ],

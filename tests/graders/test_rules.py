@@ -346,7 +346,7 @@ class TestScoring:
                 "a,b",
                 "split ',' item 0 (saw 2 parts, item 0 is 'a')",
             ),
-            ({"condition": "is_json"}, "{", "is_json (saw no JSON: it ends too early)"),
+            ({"condition": "is_json"}, "{", "is_json (saw not JSON: it ends too early)"),
             (
                 {"condition": "json_schema", "value": {"type": "object"}},
                 "[]",
@@ -384,15 +384,15 @@ class TestBadConfig:
             }
         ) == [
             "config.rules[0].condition: no condition named 'contain'; did you mean 'contains'?",
-            "config.rules[1].all: is empty: give at least one rule",
+            "config.rules[1].all: is empty: write at least one rule",
             "config.rules[2].value: 'a(?=b)' is not a valid RE2 pattern: invalid perl operator: (?= "
             "(RE2 has no lookaround: split it into two rules, one of them negated)",
-            "config.rules[3].min: give at least one of 'min', 'max', 'equals'",
+            "config.rules[3].min: set at least one of 'min', 'max', 'equals'",
             "config.rules[4]: expected a rule such as {condition: contains, value: …}, got 'text'",
-            "config.rules[5].any[0].value: expected a whole number from 0 on, $expected, $input or $metadata.key, "
+            "config.rules[5].any[0].value: expected a whole number of at least 0, $expected, $input or $metadata.key, "
             "got 'ten'",
-            "config.rules[6].n: 3 of 1 rules can never hold",
-            "config.rules[7].value: expected a text (in quotes), got 3",
+            "config.rules[6].n: 3 is more than the number of rules (1)",
+            "config.rules[7].value: expected a string (in quotes), got 3",
             "config.rules[7].wieght: unknown option; did you mean 'weight'?",
             "config.rules[8].value: must not be empty",
             "config.rules[9]: has no 'condition', got {'value': 'x'}",
@@ -404,9 +404,9 @@ class TestBadConfig:
         ("config", "fault"),
         [
             ({}, "config.rules: is required"),
-            ({"rules": []}, "config.rules: is empty: give at least one rule"),
+            ({"rules": []}, "config.rules: is empty: write at least one rule"),
             ({"rules": {"condition": "is_json"}}, "config.rules: expected a list of rules, got {'condition': 'is_json'}"),
-            ({"rules": [{"condition": "is_json", "weight": 0}]}, "config.rules: all weights are 0: give at least one rule a weight"),
+            ({"rules": [{"condition": "is_json", "weight": 0}]}, "config.rules: all weights are 0: set a weight above 0 for at least one rule"),
             ({"rules": [{"condition": "is_json", "weight": -1}]}, "config.rules[0].weight: expected float >= 0.0, got -1"),
             ({"rules": [{"condition": "is_json", "weight": float("nan")}]}, "config.rules[0].weight: nan is not a finite number; leave it out or use null"),
             ({"rules": [{"all": [{"condition": "is_json"}], "any": []}]}, "config.rules[0]: names both 'all' and 'any'; keep one, got"),
@@ -414,12 +414,12 @@ class TestBadConfig:
             ({"rules": [{"condition": "json", "path": "a["}]}, "config.rules[0].path: 'a[' is not a valid JMESPath"),
             ({"rules": [{"condition": "json", "path": "a", "operator": "gt", "value": "3"}]}, "config.rules[0].value: must be a number"),
             ({"rules": [{"condition": "json_schema", "value": {"type": "text"}}]}, 'config.rules[0].value: $.type: "text"'),
-            ({"rules": [{"condition": "split", "separator": ","}]}, "config.rules[0].count: give 'count'"),
-            ({"rules": [{"condition": "split", "separator": ",", "item": 0}]}, "config.rules[0].item: 'item' and 'rules' go together"),
+            ({"rules": [{"condition": "split", "separator": ","}]}, "config.rules[0].count: set 'count'"),
+            ({"rules": [{"condition": "split", "separator": ",", "item": 0}]}, "config.rules[0].item: 'item' requires 'rules', and 'rules' requires 'item'"),
             ({"rules": [{"condition": "numeric_range", "value": [2, 1]}]}, "config.rules[0].value: must be [low, high]"),
             ({"rules": [{"condition": "numeric_range", "value": [1]}]}, "config.rules[0].value: expected two numbers [low, high], got [1]"),
-            ({"rules": [{"condition": "one_of", "value": []}]}, "config.rules[0].value: expected a list of texts"),
-            ({"rules": [{"condition": "one_of", "value": "red"}]}, "config.rules[0].value: expected a list of texts, $expected"),
+            ({"rules": [{"condition": "one_of", "value": []}]}, "config.rules[0].value: expected a list of strings"),
+            ({"rules": [{"condition": "one_of", "value": "red"}]}, "config.rules[0].value: expected a list of strings, $expected"),
             ({"rules": [{"condition": ["x"], "value": "red"}]}, "config.rules[0].condition: no condition named ['x']"),
             ("rules", "config: expected a mapping, got 'rules'"),
         ],

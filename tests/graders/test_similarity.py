@@ -149,7 +149,7 @@ class TestNfc:
 
 def test_the_listing_describes_both() -> None:
     assert SimilarityGrader.describe()["description"] == (
-        "Scores how alike response and expected text are, character by character."
+        "Scores the similarity of response and expected text, character by character."
     )
     assert sorted(SimilarityGrader.describe()["config_schema"]["properties"]) == ["case_sensitive", "threshold"]
     assert RougeGrader.describe()["description"] == (

@@ -84,7 +84,7 @@ class TestOneCall:
     def test_arguments_that_are_no_object_fit_nothing(self, arguments: object) -> None:
         result = grade([TIME], [{"name": "time", "arguments": arguments}])
         assert result.score == 0.0
-        assert str(result.rationale).startswith("call 1, 'time': the arguments are no JSON object but ")
+        assert str(result.rationale).startswith("call 1, 'time': the arguments are not a JSON object but ")
 
 
 class TestValues:
@@ -307,11 +307,11 @@ class TestFaultyCases:
     @pytest.mark.parametrize(
         ("truth", "message"),
         [
-            (None, 'ground_truth is absent: tool_calls needs [{"name": ..., "arguments": {...}}] as JSON'),
+            (None, 'ground_truth is missing: tool_calls needs [{"name": ..., "arguments": {...}}] as JSON'),
             ("Paris", "ground_truth is not JSON (invalid character (byte 0)): 'Paris'"),
             ("{}", "ground_truth must be a list of calls, got {}"),
             ("[1]", 'ground_truth[0] must be {"name": ..., "arguments": {...}}, got 1'),
-            ('[{"name": 1, "arguments": {}}]', "ground_truth[0].name must be text, got 1"),
+            ('[{"name": 1, "arguments": {}}]', "ground_truth[0].name must be a string, got 1"),
             (
                 '[{"name": "f", "arguments": {}}, {"name": "f", "args": {}}]',
                 "ground_truth[1].arguments must map each argument to its allowed values, got None",
@@ -380,7 +380,7 @@ class TestConfig:
         listed = ToolCallsGrader.describe()
         assert listed["id"] == "tool_calls"
         assert listed["description"] == (
-            "Compares the tool calls an agent made with the expected ones and their acceptable arguments."
+            "Compares the agent's tool calls with the expected ones and their allowed arguments."
         )
         options = listed["config_schema"]["properties"]
         assert sorted(options["mode"]["enum"]) == ["strict", "subset", "superset", "unordered"]
@@ -513,10 +513,10 @@ class TestBfclCalls:
     @pytest.mark.parametrize(
         ("functions", "message"),
         [
-            (None, "metadata.functions is absent: preset bfcl needs the functions' descriptions"),
+            (None, "metadata.functions is missing: preset bfcl needs the functions' descriptions"),
             ("f", "metadata.functions must be a list, got 'f'"),
             ([{"name": "g"}, 5], "metadata.functions[1] must be a mapping, got 5"),
-            ({"name": 5}, "metadata.functions.name must be text, got 5"),
+            ({"name": 5}, "metadata.functions.name must be a string, got 5"),
             ({"name": "f", "parameters": []}, "metadata.functions.parameters must be a mapping, got []"),
             (
                 [{"name": "f", "parameters": {"properties": 1}}],

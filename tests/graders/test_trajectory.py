@@ -214,7 +214,7 @@ def test_options_that_contradict_each_other_are_all_named() -> None:
         create("trajectory", {"min_steps": 3, "max_steps": 2, "forbidden_tools": ["a"], "order": ["a"]})
     assert [str(problem) for problem in raised.value.problems] == [
         "config.min_steps: 3 is more than max_steps, 2",
-        "config.order: 'a' stands in forbidden_tools too",
+        "config.order: 'a' is also in forbidden_tools",
     ]
 
 
@@ -236,7 +236,7 @@ def test_the_stored_form_rebuilds_the_grader() -> None:
 def test_the_listing_says_what_a_step_is() -> None:
     options = TrajectoryGrader.describe()["config_schema"]["properties"]
     assert options["max_steps"] == {
-        "description": "The most steps. A step is one tool call, or one message of the agent that has text.",
+        "description": "Maximum steps. A step is a tool call, or a message of the agent with text.",
         "type": "integer",
         "minimum": 0,
     }

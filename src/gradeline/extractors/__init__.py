@@ -1,4 +1,4 @@
-"""Extractors: pure functions from a response to the submission that is graded, each declared once."""
+"""Extractors: pure functions from a response to the submission that is graded."""
 
 from gradeline.extractors.base import DeclaredExtractor, create, extract, registry
 

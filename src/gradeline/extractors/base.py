@@ -1,4 +1,4 @@
-"""What an extractor is: the declared ones, and what they mean by an assistant message."""
+"""Base class of extractors, extractors of assistant messages, and the registry."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ C = TypeVar("C", bound=Config)
 class DeclaredExtractor(Declaration[C]):
     """An extractor with a kind and typed options; implement `extract`.
 
-    Unlike a grader it reads its config strictly: a submission taken out by other options than
-    those written would be graded unnoticed.
+    Unlike a grader it reads its config strictly, because a misspelt option would silently extract another submission.
     """
 
     noun = "extractor"
@@ -30,23 +29,20 @@ class DeclaredExtractor(Declaration[C]):
 
     @abstractmethod
     def extract(self, response: Response) -> str:
-        """The submission in a response; an empty text means that nothing was found.
+        """The submission in a response; an empty string means that nothing was found.
 
-        Raises a `GraderError` when it cannot be told whether there is something to find.
+        Raises a `GraderError` if the response lacks the data to decide that.
         """
         raise NotImplementedError(f"{type(self).__name__} must override extract()")
 
 
 def assistant_texts(messages: Iterable[Message]) -> list[str]:
-    """What the assistant said, in order.
-
-    A message that only carries tool calls says nothing: in letta it is a message of another type.
-    """
+    """The texts of the assistant's messages, in order, without messages that only contain tool calls."""
     return [message.content for message in messages if message.role == "assistant" and message.content]
 
 
 def compact_json(value: object) -> str:
-    """Data as JSON text without spaces, keys in their order; `UngradableError` for what JSON cannot say."""
+    """Data as JSON without spaces, in the order of its keys; `UngradableError` for data that JSON does not support."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except RecursionError:
@@ -59,11 +55,11 @@ def compact_json(value: object) -> str:
 class JoinConfig(Config, frozen=True):
     """Options of `AllAssistantExtractor` and `LastTurnExtractor`."""
 
-    separator: Annotated[str, described("The text between two messages.")] = "\n"
+    separator: Annotated[str, described("Text between messages (default a line break).")] = "\n"
 
 
 class LastAssistantExtractor(DeclaredExtractor[NoOptions]):
-    """Takes the last message of the assistant, whichever turn it stands in."""
+    """Takes the last message of the assistant, in any turn."""
 
     kind = "last_assistant"
     name = "Last assistant message"
@@ -97,7 +93,7 @@ class AllAssistantExtractor(DeclaredExtractor[JoinConfig]):
 
 
 class LastTurnExtractor(DeclaredExtractor[JoinConfig]):
-    """Joins the assistant's messages of the last turn; finds nothing where that turn has none."""
+    """Joins the assistant's messages of the last turn; finds nothing if that turn has none."""
 
     kind = "last_turn"
     name = "Last turn"
@@ -130,17 +126,17 @@ registry: Registry[DeclaredExtractor[Any]] = Registry(
 
 
 def create(kind: str, config: Mapping[str, Any] | None = None) -> Extractor:
-    """An extractor of that kind, ready to extract.
+    """Create an extractor.
 
-    Raises `ConfigError`, a `ValueError`, that names every fault in the config by its path.
+    Raises `ConfigError` (a `ValueError`) with the path of every problem in the config.
     """
     return registry.get(kind)(config)
 
 
 def extract(kind: str, response: Response | str, config: Mapping[str, Any] | None = None) -> str:
-    """The submission in a response, or in the text of an agent that only answered; empty where nothing was found.
+    """The submission in a response or a plain text; empty if nothing was found.
 
-    What could take too long in this process is extracted by a worker process, and waited for.
+    Work that could take too long in this process runs in a worker process.
     """
     if isinstance(response, str):
         response = Response(text=response)

@@ -1,4 +1,4 @@
-"""A part of what the assistant said: what a pattern matches, or what follows a marker."""
+"""Extractors of a part of the assistant's text: by pattern, marker or JMESPath."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from gradeline.parsing.patterns import MAX_MATCHES, Pattern, compile_python_patt
 class PatternConfig(Config, frozen=True):
     """Options of `PatternExtractor`."""
 
-    pattern: Annotated[str, described("The regular expression, as Python's re reads it.")]
+    pattern: Annotated[str, described("Regular expression in the syntax of Python's re.")]
     group: Annotated[
         int,
         described(
-            "The capture group to take, 0 for the whole match. With search_all and more than one group in the "
+            "Capture group to take, 0 for the whole match (default). With search_all and several groups in the "
             "pattern, groups count from 0; with one group or none it is not used.",
             ge=0,
         ),
@@ -42,9 +42,9 @@ class PatternConfig(Config, frozen=True):
 
 
 class PatternExtractor(DeclaredExtractor[PatternConfig]):
-    """Takes what a regular expression matches in the last assistant message that has a match.
+    """Takes the match of a regular expression in the last assistant message that has one.
 
-    A group that took no part in the match gives an empty text.
+    A group that did not take part in the match gives an empty string.
     """
 
     kind = "pattern"
@@ -71,14 +71,14 @@ class PatternExtractor(DeclaredExtractor[PatternConfig]):
             return self._joined(compile_re(self.options.pattern), text, empty=True)
 
     def _joined(self, pattern: Pattern, text: str, *, empty: bool = False) -> str | None:
-        """All matches in a text; `_EmptyMatchError` for one that is empty, unless such are counted."""
+        """All matches in a text; `_EmptyMatchError` for an empty match, unless ``empty`` is set."""
         group = pattern.groups if pattern.groups < 2 else self.options.group + 1
         found: list[str] = []
         for match in pattern.finditer(text):
             if not match.group() and not empty:
                 raise _EmptyMatchError(
-                    f"the pattern {quote(self.options.pattern)} matches the empty text; with search_all only "
-                    "Python's re can tell how often, in a worker process"
+                    f"the pattern {quote(self.options.pattern)} matches the empty string; with search_all only "
+                    "Python's re can count these matches, in a worker process"
                 )
             if len(found) == MAX_MATCHES:
                 raise TooLargeError(
@@ -89,20 +89,20 @@ class PatternExtractor(DeclaredExtractor[PatternConfig]):
 
 
 class _EmptyMatchError(NeedsIsolationError):
-    """RE2 and ``re`` continue at different places after an empty match."""
+    """RE2 and ``re`` continue at different positions after an empty match."""
 
 
 class AfterMarkerConfig(Config, frozen=True):
     """Options of `AfterMarkerExtractor`."""
 
-    marker: Annotated[str, described("The text to look for, case-sensitive.")]
-    include_marker: Annotated[bool, described("Begin with the marker itself.")] = False
+    marker: Annotated[str, described("Text to search for, case-sensitive.")]
+    include_marker: Annotated[bool, described("Include the marker (default false).")] = False
 
 
 class AfterMarkerExtractor(DeclaredExtractor[AfterMarkerConfig]):
-    """Takes what follows a marker in the last assistant message that holds it, stripped.
+    """Takes the text after a marker in the last assistant message that contains it, stripped.
 
-    Where the message holds the marker more than once, the first one counts.
+    If the message contains the marker more than once, the first one counts.
     """
 
     kind = "after_marker"
@@ -118,7 +118,7 @@ class AfterMarkerExtractor(DeclaredExtractor[AfterMarkerConfig]):
 
 
 def _count_groups(pattern: str) -> int:
-    """Raises ``re.error`` for what is no pattern."""
+    """Raises ``re.error`` for an invalid pattern."""
     try:
         return compile_python_pattern(pattern, "", consuming=True).groups
     except NeedsIsolationError:
@@ -132,7 +132,7 @@ def _counted(groups: int) -> str:
 class JsonConfig(Config, frozen=True):
     """Options of `JsonExtractor`."""
 
-    path: Annotated[str, described("The JMESPath of the value; '@' is all of the JSON.")] = "@"
+    path: Annotated[str, described("JMESPath of the value (default '@', the whole JSON).")] = "@"
 
     def faults(self) -> Iterator[Problem]:
         try:
@@ -142,10 +142,9 @@ class JsonConfig(Config, frozen=True):
 
 
 class JsonExtractor(DeclaredExtractor[JsonConfig]):
-    """Takes a value out of the JSON in the last assistant message: the whole text, a code fence, or in the prose.
+    """Takes a value from the JSON in the last assistant message: the whole text, a code fence, or within prose.
 
-    A text is taken as it is, any other value as compact JSON text. Null, and no JSON at all,
-    mean that nothing was found.
+    Strings are taken unchanged, other values as compact JSON. Null and a missing JSON mean that nothing was found.
     """
 
     kind = "json"

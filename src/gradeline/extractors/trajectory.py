@@ -1,4 +1,4 @@
-"""Everything the agent did."""
+"""Extractors of tool calls, tool results, memory, and the whole trajectory."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from gradeline.model.response import UNKNOWN_TOOL_RESULTS
 
 
 class FullTrajectoryExtractor(DeclaredExtractor[NoOptions]):
-    """Takes the whole trajectory as compact JSON text: {"turns": [[message, ...], ...], "memory": ...}.
+    """Takes the whole trajectory as compact JSON: {"turns": [[message, ...], ...], "memory": ...}.
 
-    It is the stored form of a trajectory: ``gradeline.model.from_json`` reads it. A trajectory
-    without any message counts as nothing found. A response that does not report tool calls is an
-    error of type `missing`.
+    This is the stored form of a trajectory, readable by ``gradeline.model.from_json``. A trajectory without messages
+    counts as nothing found. A response that does not report tool calls is an error of type `missing`.
     """
 
     kind = "full_trajectory"
@@ -35,11 +34,11 @@ class FullTrajectoryExtractor(DeclaredExtractor[NoOptions]):
 class ToolConfig(Config, frozen=True):
     """Options of `ToolArgumentsExtractor` and `ToolOutputExtractor`."""
 
-    tool_name: Annotated[str, described("The name of the tool; its first call counts.")]
+    tool_name: Annotated[str, described("Name of the tool; its first call counts.")]
 
 
 class ToolArgumentsExtractor(DeclaredExtractor[ToolConfig]):
-    """Takes the arguments of the first call of a tool, as the agent sent them; "{}" where it was never called.
+    """Takes the arguments of the first call of a tool, as the agent sent them; "{}" if it was never called.
 
     A response that does not report tool calls is an error of type `missing`.
     """
@@ -56,11 +55,11 @@ class ToolArgumentsExtractor(DeclaredExtractor[ToolConfig]):
 
 
 class ToolOutputExtractor(DeclaredExtractor[ToolConfig]):
-    """Takes what the first call of a tool gave back.
+    """Takes the result of the first call of a tool.
 
-    The return is the first behind the call with the call's id; where the agent gives its calls no
-    ids, the first one of the tool's name. A response that does not report tool calls is an error
-    of type `missing`; so is one that reports a call of the tool and no results at all.
+    The result is the first later one with the call's ID; for calls without IDs, the first one with the tool's name. A
+    response that does not report tool calls is an error of type `missing`; so is one that reports a call of the tool
+    but no results at all.
     """
 
     kind = "tool_output"
@@ -81,10 +80,10 @@ class ToolOutputExtractor(DeclaredExtractor[ToolConfig]):
 
 
 class ToolCallsExtractor(DeclaredExtractor[NoOptions]):
-    """Takes all tool calls in order, as JSON text: [{"name": ..., "arguments": ...}], "[]" where there are none.
+    """Takes all tool calls in order, as JSON: [{"name": ..., "arguments": ...}], "[]" if there are none.
 
-    Arguments that are not a JSON object are kept as the string the agent sent. A response that does
-    not report tool calls is an error of type `missing`.
+    Arguments that are not a JSON object stay the string that the agent sent. A response that does not report tool
+    calls is an error of type `missing`.
     """
 
     kind = "tool_calls"
@@ -107,14 +106,14 @@ def _call_json(call: ToolCall) -> str:
         try:
             return compact_json({"name": call.name, "arguments": arguments})
         except UngradableError:
-            pass  # so deep that it could just be read: it is told as it was sent
+            pass  # nested too deeply to be encoded again: use the original string
     return compact_json({"name": call.name, "arguments": call.arguments})
 
 
 class MemoryBlockConfig(Config, frozen=True):
     """Options of `MemoryBlockExtractor`."""
 
-    block_label: Annotated[str, described("The label of the block, such as 'human'.", min_length=1)]
+    block_label: Annotated[str, described("Label of the block, such as 'human'.", min_length=1)]
 
 
 class MemoryBlockExtractor(DeclaredExtractor[MemoryBlockConfig]):

@@ -1,4 +1,4 @@
-"""What a grader is: the public base class, and the declared graders built on it."""
+"""Base classes of graders: the public `Grader`, and declared graders with typed options."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from gradeline.model.text import plain_str, quote_typed
 C = TypeVar("C", bound=Config)
 
 LINEAR_CHARS = 10_000_000
-"""Size bound of graders whose time grows with the text."""
+"""Maximum characters for graders with linear running time."""
 QUADRATIC_CHARS = 100_000
-"""Size bound of graders whose time grows with its square."""
+"""Maximum characters for graders with quadratic running time."""
 
 DEFAULT_EXTRACTOR = "last_assistant"
-"""What most graders grade: the agent's last message."""
+"""The default for most graders: the agent's last message."""
 
 _MISSING: Any = object()
 
 
 class ConfigIssue(NamedTuple):
-    """What the files around a grader show about its options; a fatal one keeps it from being used."""
+    """A problem of a grader's options that only files show; a fatal one prevents its use."""
 
     problem: Problem
     fatal: bool = False
@@ -65,9 +65,9 @@ class Grader:
     grader_id: str
     config: Mapping[str, Any]
     default_extractor: ClassVar[str] = DEFAULT_EXTRACTOR
-    """The extractor that takes what this grader grades out of a response, where none is named."""
+    """The extractor of the submission, unless the suite names one."""
     resources: Resources = Resources()
-    """What it may use where it runs; a grader that calls a server does so through ``resources.transport()``."""
+    """Resources of the run; call servers through ``resources.transport()``, which enforces the egress policy."""
 
     def __init__(
         self, grader_id: str | Mapping[str, Any] | None = None, config: Mapping[str, Any] | None = None
@@ -78,7 +78,7 @@ class Grader:
         self.config = {} if config is None else config
 
     def bind(self, resources: Resources) -> Self:
-        """The grader, ready to be used with these resources; `ConfigError` for what is missing there."""
+        """A copy of the grader with these resources; `ConfigError` if something is missing there."""
         bound = copy(self)
         bound.resources = resources
         return bound
@@ -91,16 +91,15 @@ class Grader:
 class DeclaredGrader(Declaration[C], Grader):
     """A grader with a kind and typed options; implement `result`.
 
-    Called with a `GradeContext`, `grade` gives a `GradeResult` or raises a `GraderError`; `result` raises
-    `NeedsIsolationError` where this process must not grade, and `grade` asks a worker process then.
-    Called with two texts it gives the plain dict of a text grader and never raises: what cannot
-    be graded scores 0.0 there and ``details["reason"]`` says why.
+    Called with a `GradeContext`, `grade` returns a `GradeResult` or raises a `GraderError`; if `result` raises
+    `NeedsIsolationError`, `grade` runs it in a worker process. Called with two strings it returns the plain dict of a
+    text grader and never raises: errors score 0.0 there, with the reason in ``details["reason"]``.
     """
 
     noun = "grader"
     scoring_guide: ClassVar[str]
     caveats: ClassVar[tuple[str, ...]] = ()
-    """What is known to bend its scores."""
+    """Known biases of its scores."""
     needs: ClassVar[frozenset[Need]] = frozenset()
     case_rubrics: ClassVar[bool] = False
     """Whether a case's own rubric replaces the grader's."""
@@ -116,7 +115,7 @@ class DeclaredGrader(Declaration[C], Grader):
         super().__init__(config)
 
     def config_issues(self, folder: Path, case: Sample | None) -> Iterator[ConfigIssue]:  # noqa: ARG002 - few have any
-        """What is wrong or odd with the options there, as far as files tell; ``case`` is one of those to grade."""
+        """Problems of the options that only files in the folder show; ``case`` is one of the cases to grade."""
         return iter(())
 
     @abstractmethod
@@ -148,7 +147,7 @@ class DeclaredGrader(Declaration[C], Grader):
         if expected is not _MISSING:
             expected_output = expected
         if agent_response is _MISSING:
-            raise TypeError("grade() needs the agent's response")
+            raise TypeError("grade() requires the agent's response")
         # most texts are plain already, and a call takes time
         if type(agent_response) is not str and isinstance(agent_response, str):
             agent_response = plain_str(agent_response)
@@ -203,7 +202,7 @@ class DeclaredGrader(Declaration[C], Grader):
 
 
 def as_text(value: object) -> str | None:
-    """Any object as a text to grade: data as JSON, what is none as its ``repr``."""
+    """Any object as a text to grade: data as JSON, other objects as their ``repr``."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -217,17 +216,17 @@ def as_text(value: object) -> str | None:
 
 
 def binary_result(holds: bool, rationale: str, metadata: dict[str, Any] | None = None) -> GradeResult:
-    """A grade that is all or nothing."""
+    """A result of 1.0 or 0.0."""
     return GradeResult(1.0 if holds else 0.0, rationale, metadata or {}, holds)
 
 
 def drop_originals(details: dict[str, Any]) -> dict[str, Any]:
-    """The details of a text grader less both texts, which the record holds already."""
+    """The details of a text grader without both texts, which the record contains already."""
     return {key: value for key, value in details.items() if key not in ("expected_original", "actual_original")}
 
 
 class AdaptedGrader:
-    """A user's `Grader` subclass, whichever of the two shapes its ``grade`` has."""
+    """Adapter for a user's `Grader` subclass with either signature of ``grade``."""
 
     needs: frozenset[Need] = frozenset()
     max_chars = LINEAR_CHARS
@@ -263,14 +262,14 @@ class AdaptedGrader:
 
 
 def as_grader(grader: Grader, kind: str | None = None) -> GraderProtocol:
-    """Any grader as the engine calls it."""
+    """Any grader with the engine's interface."""
     if isinstance(grader, DeclaredGrader):
         return grader
     return AdaptedGrader(grader, kind or grader.grader_id)
 
 
 def as_result(value: object) -> GradeResult:
-    """What a grader's function returned, as a `GradeResult`, or `BadReplyError`."""
+    """The return value of a grader as a `GradeResult`; `BadReplyError` if it is not valid."""
     if type(value) is GradeResult:
         return value
     try:
@@ -298,10 +297,10 @@ def _takes_context(grader: Grader) -> bool:
         except TypeError:
             continue
         return takes_context
-    place: Any = type(grader)
+    cls: Any = type(grader)
     raise ConfigError(
         Problem(
-            f"{place.__module__}.{place.__qualname__}.grade{signature}",
+            f"{cls.__module__}.{cls.__qualname__}.grade{signature}",
             "must take (actual, expected) or (ctx)",
         )
     )

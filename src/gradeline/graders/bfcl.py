@@ -1,14 +1,14 @@
-"""Tool calls by the rules of the Berkeley function calling leaderboard.
+"""Tool calls by the rules of the Berkeley function calling leaderboard (BFCL).
 
-What its published verdicts hold to:
+The rules behind its published verdicts:
 
-- ``.`` and ``_`` in function names are alike.
-- The function's description decides each argument's type. An integer passes for a float, but not
-  inside an array; a list passes for a tuple; a boolean is no integer; ``any`` is a string.
-- A value of the same type as the first allowed one passes too, and is then compared exactly.
-- Texts, and the texts in a list, are compared without case, spaces and ``, . / - _ * ^``.
+- ``.`` and ``_`` in function names are equivalent.
+- The function's description defines each argument's type. An integer is accepted as a float, but not inside an array;
+  a list is accepted as a tuple; a boolean is not an integer; ``any`` is a string.
+- A value of the same type as the first allowed one is accepted too, and is then compared exactly.
+- Strings, and the strings in a list, are compared without case, spaces and ``, . / - _ * ^``.
 - A dict is compared key by key, each key with its own list of allowed values.
-- Where an argument may be left out, an empty list is as good as none.
+- An optional argument may also be an empty list.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from gradeline.model import quote
 from gradeline.parsing.json_text import json_key
 
 MismatchReason = Literal["missing", "unexpected", "type", "value"]
-"""What can be wrong with an argument."""
+"""Why an argument does not match."""
 
 
 class ArgumentRule(Protocol):
-    """What may be given for one argument."""
+    """The values allowed for one argument."""
 
     @property
     def optional(self) -> bool: ...
 
     @property
     def size(self) -> int:
-        """How many comparisons one value may take."""
+        """Maximum number of comparisons for one value."""
 
     def mismatch(self, given: ArgumentValue, /) -> MismatchReason | None: ...
 
 
 class Signature(NamedTuple):
-    """An expected call: the rules of its arguments, and the arguments that must be given."""
+    """An expected call: the rules of its arguments, and the required arguments."""
 
     name: str
     rules: Mapping[str, ArgumentRule]
@@ -48,7 +48,7 @@ class Signature(NamedTuple):
 
 
 class ArgumentValue:
-    """A value as the agent gave it; what comparing it needs is worked out once."""
+    """An argument of the agent's call, with cached keys for comparisons."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -79,36 +79,36 @@ class Functions:
     """The functions that a case offers to the agent, read from its metadata."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
-        described = metadata.get("functions")
-        if described is None:
-            raise UngradableError("metadata.functions is absent: preset bfcl needs the functions' descriptions")
-        alone = isinstance(described, Mapping)
+        functions = metadata.get("functions")
+        if functions is None:
+            raise UngradableError("metadata.functions is missing: preset bfcl needs the functions' descriptions")
+        single = isinstance(functions, Mapping)
         self._by_name: dict[str, tuple[str, Mapping[str, Any]]] = {}
-        for index, description in enumerate([described] if alone else _list(described, "metadata.functions")):
-            place = "metadata.functions" if alone else f"metadata.functions[{index}]"
-            name = _mapping(description, place).get("name")
+        for index, description in enumerate([functions] if single else _list(functions, "metadata.functions")):
+            path = "metadata.functions" if single else f"metadata.functions[{index}]"
+            name = _mapping(description, path).get("name")
             if not isinstance(name, str):
-                raise UngradableError(f"{place}.name must be text, got {quote(name)}")
-            self._by_name[plain_name(name)] = (place, description)
+                raise UngradableError(f"{path}.name must be a string, got {quote(name)}")
+            self._by_name[plain_name(name)] = (path, description)
 
     def signature(self, name: str, allowed: Mapping[str, Sequence[Any]]) -> Signature:
-        """What is expected of one call.
+        """The signature of one expected call.
 
-        Where one function alone is described, it is meant whatever the expectation calls it. A
-        function without description has no types but those of the allowed values.
+        If only one function is described, it is used whatever name is expected. For a function without a description
+        the types are those of the allowed values.
         """
         name = plain_name(name)
         if name not in self._by_name and len(self._by_name) == 1:
             (name,) = self._by_name
         if name not in self._by_name:
             return Signature(name, {argument: Typed(values) for argument, values in allowed.items()})
-        place, description = self._by_name[name]
-        place += ".parameters"
-        parameters = _mapping(description.get("parameters", {}), place)
-        properties = _mapping(parameters.get("properties", {}), f"{place}.properties")
-        required = _list(parameters.get("required", []), f"{place}.required")
+        path, description = self._by_name[name]
+        path += ".parameters"
+        parameters = _mapping(description.get("parameters", {}), path)
+        properties = _mapping(parameters.get("properties", {}), f"{path}.properties")
+        required = _list(parameters.get("required", []), f"{path}.required")
         rules = {
-            argument: _typed(values, properties[argument], f"{place}.properties.{argument}")
+            argument: _typed(values, properties[argument], f"{path}.properties.{argument}")
             if argument in properties
             else Undeclared(values)
             for argument, values in allowed.items()
@@ -117,7 +117,7 @@ class Functions:
 
 
 class Undeclared:
-    """An expected argument that the function does not have: it can only be left out."""
+    """An expected argument that the function does not declare: it can only be omitted."""
 
     size = 1
 
@@ -129,7 +129,7 @@ class Undeclared:
 
 
 class Typed:
-    """An argument with a declared type, and for lists that of the items; None leaves the type to the allowed values."""
+    """An argument with a declared type, and an item type for lists; None: the type of the allowed values."""
 
     def __init__(self, allowed: Sequence[Any], declared: type | None = None, item: type | None = None) -> None:
         self.optional = "" in allowed
@@ -140,7 +140,7 @@ class Typed:
         self._loose = frozenset(
             json_key([] if value == "" and self._declared is list else _loose(value)) for value in allowed
         )
-        # A list fits when its items are of the declared type or of the type that an allowed list begins with.
+        # A list fits if its items have the declared type, or the type of the first item of an allowed list.
         self._item_types = (
             None
             if item is None
@@ -251,31 +251,31 @@ def _first_type(allowed: Sequence[Any]) -> type | None:
     return next((type(value) for value in allowed if value != ""), None)
 
 
-def _typed(allowed: Sequence[Any], description: object, place: str) -> Typed:
-    description = _mapping(description, place)
-    declared = _declared_type(description, place)
+def _typed(allowed: Sequence[Any], description: object, path: str) -> Typed:
+    description = _mapping(description, path)
+    declared = _declared_type(description, path)
     items = description.get("items")
     if declared is not list or items is None:
         return Typed(allowed, declared)
-    return Typed(allowed, declared, _declared_type(_mapping(items, f"{place}.items"), f"{place}.items"))
+    return Typed(allowed, declared, _declared_type(_mapping(items, f"{path}.items"), f"{path}.items"))
 
 
-def _declared_type(description: Mapping[str, Any], place: str) -> type | None:
+def _declared_type(description: Mapping[str, Any], path: str) -> type | None:
     name = description.get("type")
     if name is None:
         return None
     if not isinstance(name, str) or name not in _TYPES:
-        raise UngradableError(f"{place}.type must be one of {', '.join(_TYPES)}, got {quote(name)}")
+        raise UngradableError(f"{path}.type must be one of {', '.join(_TYPES)}, got {quote(name)}")
     return _TYPES[name]
 
 
-def _mapping(value: object, place: str) -> Mapping[str, Any]:
+def _mapping(value: object, path: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise UngradableError(f"{place} must be a mapping, got {quote(value)}")
+        raise UngradableError(f"{path} must be a mapping, got {quote(value)}")
     return value
 
 
-def _list(value: object, place: str) -> Sequence[Any]:
+def _list(value: object, path: str) -> Sequence[Any]:
     if not isinstance(value, list | tuple):
-        raise UngradableError(f"{place} must be a list, got {quote(value)}")
+        raise UngradableError(f"{path} must be a list, got {quote(value)}")
     return value

@@ -1,4 +1,4 @@
-"""Is the answer the expected JSON, or JSON of the expected shape?"""
+"""Graders of JSON answers: comparison with the expected JSON, and validation by JSON Schema."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gradeline.parsing.json_schema import SchemaError, compile_schema
 from gradeline.parsing.json_text import NotJsonError, levels, parse_fenced_json, parse_json
 
 MAX_DEPTH = 100
-"""How deep an expectation may nest: the comparison descends as deep, and the stack is finite."""
+"""Maximum nesting of an expectation; the comparison is recursive."""
 MAX_UNORDERED = 1_000
-"""How long a list may be whose elements are matched in any order, one by one."""
+"""Maximum length of a list whose elements are matched pairwise in any order."""
 MAX_STEPS = 3_000_000
-"""How many values such a matching may look at in all: some seconds, in a worker process."""
+"""Maximum values that such a matching visits: some seconds, in a worker process."""
 _STEP_NS = 1_000
 
 
@@ -28,18 +28,18 @@ class JsonMatchConfig(Config, frozen=True):
 
     mode: Annotated[
         Literal["equal", "subset"],
-        described("equal: the same data. subset: the response may hold further keys beside the expected ones."),
+        described("equal (default): the same data. subset: the response may have additional keys."),
     ] = "equal"
     ignore_list_order: Annotated[
-        bool, described("Lists match in any order; in mode subset they may hold further elements then.")
+        bool, described("Match lists in any order; in mode subset they may have additional elements.")
     ] = False
 
 
 class JsonMatchGrader(DeclaredGrader[JsonMatchConfig]):
     """Compares the JSON in the response with the JSON in the ground truth.
 
-    The order of keys is free, 1 equals 1.0, and true is not 1. A code fence around the response is
-    allowed. The reason names the path of the first difference.
+    The order of keys does not matter, 1 equals 1.0, and true is not 1. A code fence around the response is allowed.
+    The reason names the path of the first difference.
     """
 
     kind = "json_match"
@@ -57,11 +57,11 @@ class JsonMatchGrader(DeclaredGrader[JsonMatchConfig]):
         try:
             difference = _Comparison(subset, numbers).difference(expected, actual)
         except RecursionError:
-            raise UngradableError("the stack is too full to compare values nested this deep") from None
+            raise UngradableError("the values are nested too deeply to be compared") from None
         if difference is not None:
             return binary_result(False, str(difference), {"path": difference.where})
         return binary_result(
-            True, "The response holds the expected data" if subset else "The response is the expected data"
+            True, "The response contains the expected data" if subset else "The response is the expected data"
         )
 
 
@@ -74,7 +74,7 @@ class JsonSchemaConfig(Config, frozen=True):
     schema: Annotated[
         dict[str, Any] | bool,
         described(
-            "A JSON Schema, by default of draft 2020-12. Nothing is fetched: what it refers to stands under $defs. "
+            "JSON Schema (default draft 2020-12). References must be in the schema ($defs); nothing is fetched. "
             "Patterns run on a linear engine, without lookaround and backreferences."
         ),
     ]
@@ -90,7 +90,7 @@ class JsonSchemaConfig(Config, frozen=True):
 class JsonSchemaGrader(DeclaredGrader[JsonSchemaConfig]):
     """Validates the JSON in the response against a JSON Schema.
 
-    A code fence around the response is allowed. The reason lists the first faults with their paths.
+    A code fence around the response is allowed. The reason lists the first errors with their paths.
     """
 
     kind = "json_schema"
@@ -139,7 +139,7 @@ Path = tuple[str | int, ...]
 
 
 class _Difference(NamedTuple):
-    """Where two values differ, and how."""
+    """The path and description of a difference."""
 
     path: Path
     what: str
@@ -154,7 +154,7 @@ class _Difference(NamedTuple):
 
 
 class _Comparison:
-    """Compares two JSON values; the expected one says how deep. Used once."""
+    """Compares two JSON values. For a single use."""
 
     def __init__(self, subset: bool, numbers: _Numbers | None) -> None:
         self._subset = subset
@@ -204,7 +204,7 @@ class _Comparison:
         self._step(len(expected) + len(actual))
         if len(expected) > len(actual) or (len(expected) < len(actual) and not self._subset):
             return _lengths_differ(expected, actual, path)
-        # Equal elements may be paired off first: what another could match in one of them, it matches in the other.
+        # Equal elements may be paired first: anything that matches one of them matches the other too.
         left_over, available = numbers.without_equals(expected, actual)
         if self._subset:
             left_over = self._unmatched(expected, left_over, actual, available)
@@ -216,7 +216,7 @@ class _Comparison:
     def _unmatched(
         self, expected: list[Any], left_over: list[int], actual: list[Any], available: list[int]
     ) -> list[int]:
-        """The expected elements that are left over when each takes an available one of its own."""
+        """The expected elements without a partner after a maximum matching with the available ones."""
         if left_over and len(available) > MAX_UNORDERED:
             raise TooLargeError(
                 f"{len(available):,} elements are too many to match in any order (at most {MAX_UNORDERED:,})"
@@ -235,10 +235,10 @@ class _Comparison:
 
     def _step(self, values: int = 1) -> None:
         self._steps += values
-        # Only there is a value looked at more than once.
+        # Only in this mode values are visited more than once.
         if self._subset and self._numbers is not None:
             if self._steps > MAX_STEPS:
-                raise TooLargeError("the lists are too large to match in any order; leave ignore_list_order out")
+                raise TooLargeError("the lists are too large to match in any order; remove ignore_list_order")
             if too_costly(self._steps * _STEP_NS):
                 raise needs_worker("matching the lists in any order")
 
@@ -248,10 +248,10 @@ def _lengths_differ(expected: list[Any], actual: list[Any], path: Path) -> _Diff
 
 
 class _Numbers:
-    """A number for each value in some trees, the same for equal values whatever the order of their lists.
+    """Numbers the values of JSON trees so that values that are equal in any list order have the same number.
 
-    Given from the leaves up, without recursion. Keys are texts because Python salts only their
-    hashes: a response full of numbers with one hash would take quadratic time.
+    Works bottom-up, without recursion. Keys are strings because Python salts only their hashes: a response full of
+    numbers with colliding hashes would take quadratic time.
     """
 
     def __init__(self, *trees: object) -> None:
@@ -267,7 +267,7 @@ class _Numbers:
                     self._by_container[id(node)] = self._of_key(key)
 
     def without_equals(self, left: list[Any], right: list[Any]) -> tuple[list[int], list[int]]:
-        """The indexes in two lists of the elements that do not pair off as equal."""
+        """The indexes of the elements of two lists that have no equal partner."""
         left_numbers, right_numbers = list(map(self._of, left)), list(map(self._of, right))
         shared = Counter(left_numbers) & Counter(right_numbers)
         return _beyond(left_numbers, shared), _beyond(right_numbers, shared)
@@ -293,7 +293,7 @@ def _beyond(numbers: list[int], shared: Mapping[int, int]) -> list[int]:
 
 
 def _scalar_key(value: object) -> str:
-    """Equal for equal scalars: 1 and 1.0 are, 1 and true are not."""
+    """Equal for equal scalars: 1 and 1.0 are equal, 1 and true are not."""
     if isinstance(value, str):
         return f"text {value}"
     if isinstance(value, float) and value.is_integer():
@@ -326,10 +326,10 @@ def _counted(values: Sized, noun: str) -> str:
 
 
 def maximum_matching(fits: Sequence[int]) -> dict[int, int]:
-    """The most pairs (left, right) that use every left and every right at most once.
+    """A maximum bipartite matching: as many pairs (left, right) as possible, each side used at most once.
 
-    Bit r of ``fits[l]`` says that l and r may be a pair. Augmenting paths, searched breadth
-    first; each search sees each right once, so all of them take at most left times right steps.
+    Bit r of ``fits[l]`` is set if l and r may be paired. Uses augmenting paths found by breadth-first search; each
+    search visits every right node once, so the total is at most left times right steps.
     """
     pairs: dict[int, int] = {}
     owners: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Did the agent answer in time?"""
+"""Graders of resource limits: latency and cost."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from gradeline.graders.base import DeclaredGrader, binary_result
 from gradeline.model import Config, GradeContext, GradeResult, described
 
 _UNKNOWN_LATENCY = (
-    "the response has no latency_ms; a target that calls the agent measures it; in a replay file, give the response a "
-    "latency_ms"
+    "the response has no latency_ms; targets that call an agent measure it; in a replay file, add latency_ms to the "
+    "response"
 )
 
 
 class LatencyConfig(Config, frozen=True):
     """Options of `LatencyGrader`."""
 
-    max_ms: Annotated[float, described("The longest time an answer may take, in milliseconds.", gt=0)] = 10_000.0
+    max_ms: Annotated[float, described("Maximum latency in milliseconds (default 10,000).", gt=0)] = 10_000.0
 
     def faults(self) -> Iterator[Problem]:
         if not isfinite(self.max_ms):
@@ -27,10 +27,7 @@ class LatencyConfig(Config, frozen=True):
 
 
 class LatencyGrader(DeclaredGrader[LatencyConfig]):
-    """Checks that the agent's call took no longer than a given time.
-
-    A call whose time is unknown is an error, never a fast one.
-    """
+    """Checks the latency of the agent's call. An unknown latency is an error, not a pass."""
 
     kind = "latency"
     name = "Latency"
@@ -54,16 +51,14 @@ def _ms(value: float) -> str:
 
 _UNKNOWN_COST = (
     "the response reports no cost; http, command: map usage with a cost under the target's response:; python: return "
-    "usage with a cost; a model without a known price: give it with prices: in the suite or --assume-price"
+    "usage with a cost; a model without a known price: set it with prices: in the suite or --assume-price"
 )
 
 
 class CostConfig(Config, frozen=True, kw_only=True):
     """Options of `CostGrader`."""
 
-    max_cost: Annotated[
-        float, described("The most that one answer may cost, as the agent or its price list tells.", ge=0)
-    ]
+    max_cost: Annotated[float, described("Maximum cost of an answer, as reported or computed from prices.", ge=0)]
 
     def faults(self) -> Iterator[Problem]:
         if not isfinite(self.max_cost):
@@ -71,10 +66,7 @@ class CostConfig(Config, frozen=True, kw_only=True):
 
 
 class CostGrader(DeclaredGrader[CostConfig]):
-    """Checks that the agent's answer cost no more than a given sum.
-
-    An answer whose cost is unknown is an error, never a cheap one.
-    """
+    """Checks the cost of the agent's answer. An unknown cost is an error, not a pass."""
 
     kind = "cost"
     name = "Cost"
@@ -88,6 +80,6 @@ class CostGrader(DeclaredGrader[CostConfig]):
         if cost is None:
             raise MissingDataError("the context has no response" if ctx.response is None else _UNKNOWN_COST)
         if not isfinite(cost) or cost < 0:
-            raise UngradableError(f"response.usage.cost must be a sum of money, got {cost!r}")
+            raise UngradableError(f"response.usage.cost must be an amount of money, got {cost!r}")
         limit = self.options.max_cost
         return binary_result(cost <= limit, f"{cost:.6g}, at most {limit:.6g}", {"cost": cost})

@@ -1,4 +1,4 @@
-"""Does the answer come down to the expected number?"""
+"""Grader of numeric answers."""
 
 from __future__ import annotations
 
@@ -18,21 +18,17 @@ class NumericConfig(Config, frozen=True):
 
     tolerance: Annotated[
         float,
-        described(
-            "How far the number may be off, as an amount or, with `relative`, as a share.", ge=0, le=float_info.max
-        ),
+        described("Maximum difference, absolute or (with `relative`) as a share (default 0).", ge=0, le=float_info.max),
     ] = 0.0
-    relative: Annotated[bool, described("The tolerance is a share of the expected number: 0.01 is one percent.")] = (
-        False
-    )
+    relative: Annotated[bool, described("Tolerance is relative to the expected number: 0.01 is one percent.")] = False
 
 
 class NumericGrader(DeclaredGrader[NumericConfig]):
-    """Compares the number the response comes down to with the expected number.
+    """Compares the final number in the response with the expected number.
 
-    That is the first number after the last answer marker (``####``, ``A:``, ``\\boxed{``, "the
-    answer is"), else the last number. Numbers are compared exactly, as fractions; a percent sign
-    does not scale, and a division by zero such as 1/0 is not a number.
+    The final number is the first one after the last answer marker (``####``, ``A:``, ``\\boxed{``, "the answer is"),
+    or else the last number. Numbers are compared exactly, as fractions; a percent sign does not scale, and a division
+    by zero such as 1/0 is not a number.
     """
 
     kind = "numeric"
@@ -46,7 +42,7 @@ class NumericGrader(DeclaredGrader[NumericConfig]):
         self, grader_id: str | Mapping[str, Any] | None = None, config: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(grader_id, config)
-        # by way of its text: 0.1 means a tenth, not the double nearest to it
+        # through its text: 0.1 means a tenth, not the nearest double
         self._tolerance = Fraction(str(self.options.tolerance))
 
     def result(self, ctx: GradeContext) -> GradeResult:
@@ -74,7 +70,7 @@ def _expected(truth: str | None) -> Fraction:
         raise UngradableError("there is no ground_truth: numeric needs the expected number there")
     number = _read(truth, "ground_truth")
     if number is None:
-        raise UngradableError(f"the ground_truth {quote(truth)} holds no number")
+        raise UngradableError(f"the ground_truth {quote(truth)} contains no number")
     return number
 
 

@@ -1,4 +1,4 @@
-"""Every grader by name, and the ways to make one."""
+"""Registry of graders, and creation by kind or definition."""
 
 from __future__ import annotations
 
@@ -28,13 +28,12 @@ BUILTINS = {
     "trajectory": "gradeline.graders.trajectory:TrajectoryGrader",
     "latency": "gradeline.graders.limits:LatencyGrader",
     "cost": "gradeline.graders.limits:CostGrader",
-    # Judges stand above graders, and are imported when one is asked for.
+    # Judges are a higher layer, imported when used.
     "model_judge": "gradeline.judges.model_judge:ModelJudge",
     "panel": "gradeline.judges.panel:PanelGrader",
     "pairwise": "gradeline.judges.pairwise:PairwiseGrader",
     "baseline": "gradeline.judges.baseline_judge:BaselineJudge",
     "embedding": "gradeline.judges.embedding:EmbeddingGrader",
-    # Stands beside the targets, whose client of letta's it asks by.
     "letta_judge": "gradeline.letta.judge:LettaJudge",
 }
 
@@ -44,7 +43,7 @@ ALIASES = {
     "string_match": "string-match",
     "true_false": "true-false",
 }
-"""Other spellings of a kind, read but never written."""
+"""Other spellings of a kind, accepted but never written."""
 
 GROUP = "gradeline.graders"
 
@@ -74,9 +73,9 @@ registry: Registry[Grader] = Registry("grader", Grader, BUILTINS, GROUP, _descri
 
 
 def create(kind: str, config: Mapping[str, Any] | None = None) -> GraderProtocol:
-    """A grader of that kind, ready to grade.
+    """Create a grader.
 
-    Raises `ConfigError`, a `ValueError`, that names every fault in the config by its path.
+    Raises `ConfigError` (a `ValueError`) with the path of every problem in the config.
     """
     declaration = registry.get(ALIASES.get(kind, kind))
     if not issubclass(declaration, DeclaredGrader):
@@ -86,13 +85,13 @@ def create(kind: str, config: Mapping[str, Any] | None = None) -> GraderProtocol
 
 
 def default_extractor(kind: str) -> str:
-    """The extractor of a grader of that kind where none is named; of code and unknown kinds, the last message."""
+    """The default extractor of a kind of grader; for code and unknown kinds the last message."""
     name = ALIASES.get(kind, kind)
     return registry.get(name).default_extractor if name in registry else DEFAULT_EXTRACTOR
 
 
 def from_definition(definition: Mapping[str, Any]) -> GraderProtocol:
-    """A grader from its stored form: ``{"kind" or "type": ..., "config": {...}}``, options also flat."""
+    """Create a grader from its stored form ``{"kind" or "type": ..., "config": {...}}``; options may also be flat."""
     if not isinstance(definition, Mapping):
         raise ConfigError(Problem("definition", f"expected a mapping, got {quote(definition)}"))
     kinds = [definition[key] for key in ("kind", "type") if key in definition]
@@ -108,6 +107,6 @@ def from_definition(definition: Mapping[str, Any]) -> GraderProtocol:
         if key in _ENVELOPE:
             continue
         if key in config:
-            raise ConfigError(Problem(key, "stands both beside and inside 'config'; keep one"), kinds[0])
+            raise ConfigError(Problem(key, "is set both inside and outside of 'config'; keep one of them"), kinds[0])
         config[key] = value
     return create(kinds[0], config)

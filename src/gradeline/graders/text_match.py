@@ -1,4 +1,4 @@
-"""Is the answer the expected text?"""
+"""Graders that compare the answer with an expected text: string match, true/false, similarity, ROUGE."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from gradeline.parsing.patterns import nfc
 _WORD = re.compile(r"\w+")
 _CHAR_NS = 0.05
 _WORD_NS = 0.3
-"""What rapidfuzz takes for each pair of characters, and of words."""
+"""Time of rapidfuzz for each pair of characters, and of words."""
 _SHORT = 1_000
 """Characters or words that can be compared with any text of the allowed size."""
 
 
 def check_distance(left: int, right: int, pair_ns: float = _CHAR_NS) -> None:
-    """`NeedsIsolationError` where texts of these lengths take too long to compare in this process."""
+    """Raise `NeedsIsolationError` if comparing texts of these lengths takes too long for this process."""
     if too_costly(left * right * pair_ns):
         raise needs_worker(f"the comparison of {left:,} with {right:,} characters or words")
 
@@ -31,12 +31,12 @@ def check_distance(left: int, right: int, pair_ns: float = _CHAR_NS) -> None:
 class SimilarityConfig(Config, frozen=True):
     """Options of `SimilarityGrader`."""
 
-    case_sensitive: Annotated[bool, described("Tell 'Paris' from 'paris'.")] = True
-    threshold: Annotated[float, described("The similarity from which it passes.", ge=0, le=1)] = 0.8
+    case_sensitive: Annotated[bool, described("Distinguish upper and lower case.")] = True
+    threshold: Annotated[float, described("Minimum similarity to pass (default 0.8).", ge=0, le=1)] = 0.8
 
 
 class SimilarityGrader(DeclaredGrader[SimilarityConfig]):
-    """Scores how alike response and expected text are, character by character.
+    """Scores the similarity of response and expected text, character by character.
 
     The score is rapidfuzz's ``fuzz.ratio`` / 100 of both texts after Unicode NFC: 1.0 when they are
     equal, 0.0 when they share no character.
@@ -48,7 +48,7 @@ class SimilarityGrader(DeclaredGrader[SimilarityConfig]):
     max_chars = QUADRATIC_CHARS
 
     def result(self, ctx: GradeContext) -> GradeResult:
-        from rapidfuzz.fuzz import ratio  # 40 ms, needed by this grader alone
+        from rapidfuzz.fuzz import ratio  # 40 ms, only for this grader
 
         actual, expected = nfc(ctx.submission), nfc(_expected(ctx, self.kind))
         if not self.options.case_sensitive:
@@ -61,7 +61,7 @@ class SimilarityGrader(DeclaredGrader[SimilarityConfig]):
 class RougeConfig(Config, frozen=True):
     """Options of `RougeGrader`."""
 
-    threshold: Annotated[float, described("The score from which it passes.", ge=0, le=1)] = 0.5
+    threshold: Annotated[float, described("Minimum score to pass (default 0.5).", ge=0, le=1)] = 0.5
 
 
 class RougeGrader(DeclaredGrader[RougeConfig]):
@@ -77,10 +77,10 @@ class RougeGrader(DeclaredGrader[RougeConfig]):
     max_chars = QUADRATIC_CHARS
 
     def result(self, ctx: GradeContext) -> GradeResult:
-        from rapidfuzz.distance import LCSseq  # 40 ms, needed by this grader alone
+        from rapidfuzz.distance import LCSseq  # 40 ms, only for this grader
 
         expected, actual = _words(_expected(ctx, self.kind)), _words(ctx.submission)
-        # rapidfuzz compares hashes of texts, which may collide; numbers are their own
+        # rapidfuzz compares hashes, which may collide for strings; integers are their own hashes
         numbers: dict[str, int] = {}
         left, right = ([numbers.setdefault(word, len(numbers)) for word in words] for words in (actual, expected))
         if len(left) > _SHORT:
@@ -110,12 +110,12 @@ Mode = Literal["exact", "contains", "starts_with", "ends_with", "fuzzy"]
 class StringMatchConfig(Config, frozen=True):
     """Options of `StringMatchGrader`."""
 
-    case_sensitive: Annotated[bool, described("Tell 'Paris' from 'paris'.")] = False
-    normalize_whitespace: Annotated[
-        bool, described("Strip both texts and collapse runs of white space before comparing.")
-    ] = False
-    mode: Annotated[Mode, described("How the response must match the expectation.")] = "exact"
-    threshold: Annotated[float, described("For mode fuzzy: the similarity from which it passes.", ge=0, le=1)] = 0.9
+    case_sensitive: Annotated[bool, described("Distinguish upper and lower case.")] = False
+    normalize_whitespace: Annotated[bool, described("Strip both texts and collapse runs of whitespace.")] = False
+    mode: Annotated[Mode, described("Kind of match (default exact).")] = "exact"
+    threshold: Annotated[float, described("For mode fuzzy: minimum similarity to pass (default 0.9).", ge=0, le=1)] = (
+        0.9
+    )
 
 
 class StringMatchGrader(DeclaredGrader[StringMatchConfig]):
@@ -161,7 +161,7 @@ class StringMatchGrader(DeclaredGrader[StringMatchConfig]):
                     reason = f"Mode fuzzy takes texts of at most {QUADRATIC_CHARS:,} characters"
                     details["error"] = TooLargeError.type
                 else:
-                    from rapidfuzz.fuzz import ratio  # 40 ms, needed in this mode alone
+                    from rapidfuzz.fuzz import ratio  # 40 ms, only for this mode
 
                     check_distance(len(left), len(right))
                     score = ratio(left, right) / 100
@@ -217,9 +217,9 @@ class TrueFalseConfig(Config, frozen=True):
 
     aliases: Annotated[
         dict[str, list[str]] | UnsetType,
-        described("Further words for each value, beside true/yes/1 and false/no/0: {true: [...], false: [...]}."),
+        described("Additional words besides true/yes/1 and false/no/0: {true: [...], false: [...]}."),
     ] = UNSET
-    case_sensitive: Annotated[bool, described("Tell 'Yes' from 'yes'.")] = False
+    case_sensitive: Annotated[bool, described("Distinguish upper and lower case.")] = False
 
     def faults(self) -> Iterator[Problem]:
         if self.aliases is UNSET:
@@ -231,10 +231,10 @@ class TrueFalseConfig(Config, frozen=True):
             return
         true, false = (self.words(side) for side in ("true", "false"))
         for word in sorted(true & false):
-            yield Problem("aliases", f"{word!r} stands for both true and false")
+            yield Problem("aliases", f"{word!r} is listed for both true and false")
 
     def words(self, side: str) -> set[str]:
-        """Every word for one truth value, as responses are compared with it."""
+        """All words for one truth value, normalized."""
         words = (*DEFAULT_ALIASES[side], *({} if self.aliases is UNSET else self.aliases).get(side, ()))
         return {word.strip() if self.case_sensitive else word.strip().lower() for word in words}
 
@@ -242,12 +242,12 @@ class TrueFalseConfig(Config, frozen=True):
 class TrueFalseGrader(DeclaredGrader[TrueFalseConfig]):
     """Reads response and expectation as booleans and compares them.
 
-    "Yes" and "true" match; what is neither true nor false fails, and the reason says so.
+    "Yes" and "true" match; any other answer fails, and the reason says so.
     """
 
     kind = "true-false"
     name = "True / false"
-    scoring_guide = "1.0 when both mean the same truth value, else 0.0; an answer that is no truth value scores 0.0."
+    scoring_guide = "1.0 when both have the same truth value, else 0.0; an answer without a truth value scores 0.0."
 
     def __init__(
         self, grader_id: str | Mapping[str, Any] | None = None, config: Mapping[str, Any] | None = None
@@ -290,7 +290,7 @@ class TrueFalseGrader(DeclaredGrader[TrueFalseConfig]):
         }
 
     def _read(self, value: object, what: str) -> tuple[str | None, str | None]:
-        """The truth value as "true" or "false", or what is wrong with it."""
+        """The truth value as "true" or "false", or the reason why there is none."""
         if value is True or value is False:
             value = "true" if value else "false"
         if value is None:

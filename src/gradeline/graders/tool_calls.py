@@ -1,4 +1,4 @@
-"""Did the agent make the expected tool calls?"""
+"""Grader of tool calls: compares the calls of the agent with the expected ones."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from gradeline.parsing.json_text import NotJsonError, json_key, parse_json
 Mode = Literal["strict", "unordered", "subset", "superset"]
 
 MAX_CALLS = 1000
-"""How many calls may be expected, and how many made: each may be compared with each."""
+"""Maximum number of expected and of actual calls: every pair may be compared."""
 MAX_COMPARISONS = 20_000_000
-"""How many comparisons of an argument all pairs of calls may take: a few seconds."""
+"""Maximum comparisons of arguments over all pairs of calls: a few seconds."""
 
 _SHOWN = 5
 _SHOWN_CHARS = 80
@@ -33,34 +33,33 @@ class ToolCallsConfig(Config, frozen=True):
     mode: Annotated[
         Mode,
         described(
-            "strict: the expected calls in their order. unordered: the expected calls in any order. "
-            "subset: no call but expected ones. superset: all expected calls, others allowed."
+            "strict (default): the expected calls in order. unordered: the expected calls in any order. "
+            "subset: only expected calls. superset: all expected calls, others allowed."
         ),
     ] = "strict"
     preset: Annotated[
         Literal["bfcl"] | UnsetType,
         described(
-            "bfcl: the rules of the Berkeley function calling leaderboard, with the functions' descriptions "
+            "bfcl: rules of the Berkeley function calling leaderboard, with the functions' descriptions "
             "from metadata.functions; always unordered."
         ),
     ] = UNSET
 
 
 class ToolCallsGrader(DeclaredGrader[ToolCallsConfig]):
-    """Compares the tool calls an agent made with the expected ones and their acceptable arguments.
+    """Compares the agent's tool calls with the expected ones and their allowed arguments.
 
-    ``ground_truth`` is JSON: ``[{"name": ..., "arguments": {argument: [allowed, ...]}}]``. An empty
-    text among the allowed values says that the argument may be left out; a value that is no list
-    is the only one allowed, so a list that is itself a value is written ``[[...]]``. The submission
-    is JSON ``[{"name": ..., "arguments": {...}}]``, as the extractor ``tool_calls`` gives it, which
-    is the default here; for an agent that writes its calls as JSON into its answer, name
+    ``ground_truth`` is JSON: ``[{"name": ..., "arguments": {argument: [allowed, ...]}}]``. An empty string among the
+    allowed values makes the argument optional; a value that is not a list is the only one allowed, so a list as a
+    value is written ``[[...]]``. The submission is JSON ``[{"name": ..., "arguments": {...}}]``, as returned by the
+    extractor ``tool_calls``, the default here; for an agent that writes its calls as JSON into its answer, use
     ``extractor: last_assistant``.
     """
 
     kind = "tool_calls"
     name = "Tool calls"
     scoring_guide = (
-        "1.0 when the calls match in the given mode, else 0.0; the rationale says what is missing, extra or wrong."
+        "1.0 when the calls match in the selected mode, else 0.0; the rationale lists missing, extra and wrong calls."
     )
     default_extractor = "tool_calls"
 
@@ -89,14 +88,14 @@ class ToolCallsGrader(DeclaredGrader[ToolCallsConfig]):
 
 
 class _TrueCall(NamedTuple):
-    """An expected call as the case writes it; a bare value stands in a list of its own."""
+    """An expected call of the case, with a list of allowed values for each argument."""
 
     name: str
     allowed: Mapping[str, Sequence[Any]]
 
 
 class _MadeCall(NamedTuple):
-    """A call as the agent made it; ``arguments`` is None where ``sent`` holds no JSON object."""
+    """A call of the agent; ``arguments`` is None if ``sent`` is not a JSON object."""
 
     name: str
     plain: str
@@ -105,21 +104,21 @@ class _MadeCall(NamedTuple):
 
 
 class _Mismatch(NamedTuple):
-    """The argument that keeps a call from being the expected one."""
+    """The argument because of which a call does not match."""
 
     argument: str
     why: MismatchReason
 
 
 class _ExpectedCall:
-    """An expected call under one set of rules."""
+    """An expected call with the rules of its arguments."""
 
     def __init__(self, signature: Signature) -> None:
         self.name, self._rules, self._required = signature
         self.size = 1 + len(self._required) + sum(rule.size for rule in self._rules.values())
 
     def mismatch(self, arguments: Mapping[str, ArgumentValue]) -> _Mismatch | None:
-        """What keeps a call of this name with these arguments from being the expected one."""
+        """The first mismatch of these arguments; None if the call matches."""
         for argument in self._required:
             if argument not in arguments:
                 return _Mismatch(argument, "missing")
@@ -157,7 +156,7 @@ def _exact_signature(call: _TrueCall) -> Signature:
 
 
 class _Comparison:
-    """Which of the calls made is which of the expected ones, as many as can be."""
+    """A maximum matching of the agent's calls with the expected ones."""
 
     def __init__(
         self, truth: Sequence[_TrueCall], expected: Sequence[_ExpectedCall], made: Sequence[_MadeCall]
@@ -203,7 +202,7 @@ class _Comparison:
         return next((index for index, fits in enumerate(self._fits) if not fits >> index & 1), None)
 
     def _differences(self) -> tuple[list[tuple[int, int]], list[int], list[int]]:
-        """Unmatched calls of one name paired as wrong ones; the expected and the made that remain."""
+        """Unmatched calls with the same name paired as wrong calls, and the remaining expected and actual calls."""
         waiting: dict[str, list[int]] = {}
         for index in reversed(self._missing):
             waiting.setdefault(self._expected[index].name, []).append(index)
@@ -222,7 +221,7 @@ class _Comparison:
         if call.plain != self._expected[expected].name:
             return f"{lead}: expected {_show(truth.name)}"
         if call.arguments is None or (mismatch := self._expected[expected].mismatch(call.arguments)) is None:
-            return f"{lead}: the arguments are no JSON object but {_show(call.sent)}"
+            return f"{lead}: the arguments are not a JSON object but {_show(call.sent)}"
         argument, why = mismatch
         allowed = truth.allowed.get(argument, ())
         if why == "missing":
@@ -254,7 +253,7 @@ def _check_size(expected: Sequence[_ExpectedCall], made: Sequence[_MadeCall]) ->
 
 
 class _NotCallsError(ValueError):
-    """The submission is no list of calls."""
+    """The submission is not a list of calls."""
 
 
 def _read_made(submission: str, plain: Callable[[str], str]) -> list[_MadeCall]:
@@ -286,7 +285,7 @@ def _as_object(arguments: object) -> dict[str, Any] | None:
 
 def _read_truth(text: str | None) -> list[_TrueCall]:
     if text is None:
-        raise UngradableError('ground_truth is absent: tool_calls needs [{"name": ..., "arguments": {...}}] as JSON')
+        raise UngradableError('ground_truth is missing: tool_calls needs [{"name": ..., "arguments": {...}}] as JSON')
     try:
         calls = parse_json(text)
     except NotJsonError as error:
@@ -296,17 +295,17 @@ def _read_truth(text: str | None) -> list[_TrueCall]:
     return [_read_true_call(call, f"ground_truth[{index}]") for index, call in enumerate(calls)]
 
 
-def _read_true_call(call: object, place: str) -> _TrueCall:
+def _read_true_call(call: object, path: str) -> _TrueCall:
     if not isinstance(call, dict):
-        raise UngradableError(f'{place} must be {{"name": ..., "arguments": {{...}}}}, got {_show(call)}')
+        raise UngradableError(f'{path} must be {{"name": ..., "arguments": {{...}}}}, got {_show(call)}')
     name, arguments = call.get("name"), call.get("arguments")
     if not isinstance(name, str):
-        raise UngradableError(f"{place}.name must be text, got {_show(name)}")
+        raise UngradableError(f"{path}.name must be a string, got {_show(name)}")
     if not isinstance(arguments, dict):
-        raise UngradableError(f"{place}.arguments must map each argument to its allowed values, got {_show(arguments)}")
+        raise UngradableError(f"{path}.arguments must map each argument to its allowed values, got {_show(arguments)}")
     for argument, allowed in arguments.items():
         if allowed == []:
-            raise UngradableError(f"{place}.arguments.{argument} allows no value; an empty list is written [[]]")
+            raise UngradableError(f"{path}.arguments.{argument} allows no value; an empty list is written [[]]")
     return _TrueCall(
         name,
         {argument: allowed if isinstance(allowed, list) else [allowed] for argument, allowed in arguments.items()},

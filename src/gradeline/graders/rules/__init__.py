@@ -1,4 +1,4 @@
-"""The JSON rules grader: conditions, how they are read, how they are scored."""
+"""The rules grader: conditions as data, their parsing and scoring."""
 
 from gradeline.graders.rules.grader import CONDITIONS, RulesConfig, RulesGrader
 

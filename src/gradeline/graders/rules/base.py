@@ -1,4 +1,4 @@
-"""What every rule has: its options, its check, and its words in a rationale."""
+"""Base class of rules, references to values of the case, and the text under test."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from gradeline.parsing.patterns import PatternError, compile_pattern, nfc
 
 REFERENCES = "$expected, $input or $metadata.key"
 _SHAPE = r"^\$(expected|input|metadata\..+)$"
-# The schema says the shape and `reference_faults` checks it: Meta(pattern=...) of msgspec 0.22 beside a
-# list crashes the interpreter (msgspec issue 717).
+# Only in the JSON Schema, checked by `reference_faults`: Meta(pattern=...) in a union with a list crashes the
+# interpreter in msgspec 0.22 (msgspec issue 717).
 Reference = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": _SHAPE})]
 """``$expected``, ``$input`` or ``$metadata.key``: a value that comes from the case."""
 
 
 class Subject:
-    """One text under the rules, with the forms of it that several rules want."""
+    """The text under test, with normalized forms that several rules use."""
 
-    def __init__(self, text: str, ctx: GradeContext, began: int | None = None) -> None:
-        """``began`` is when the first rule was checked, where they may take long: `perf_counter_ns`."""
+    def __init__(self, text: str, ctx: GradeContext, started: int | None = None) -> None:
+        """``started`` is the `perf_counter_ns` of the first check, if the checks may take long."""
         self.text = text
         self.ctx = ctx
-        self._began = began
+        self._started = started
 
     def part(self, text: str) -> Subject:
-        """A piece of the text, in the same case."""
-        return Subject(text, self.ctx, self._began)
+        """A part of the text, in the same case."""
+        return Subject(text, self.ctx, self._started)
 
     def check_time(self) -> None:
-        """`NeedsIsolationError` once the rules have taken too long for this process."""
-        if self._began is not None and too_costly(perf_counter_ns() - self._began):
+        """Raise `NeedsIsolationError` if the checks have taken too long for this process."""
+        if self._started is not None and too_costly(perf_counter_ns() - self._started):
             raise needs_worker("the check of all rules")
 
     @cached_property
     def shown(self) -> str:
-        """The text as a rationale shows it."""
+        """The text quoted for a rationale."""
         return quote(self.text, 80)
 
     @cached_property
     def exact(self) -> str:
-        """The text as it is compared with regard to case."""
+        """The text for case-sensitive comparisons."""
         return nfc(self.text)
 
     @cached_property
     def folded(self) -> str:
-        """The text as it is compared without regard to case."""
+        """The text for case-insensitive comparisons."""
         return self.exact.casefold()
 
 
@@ -60,7 +60,7 @@ Text = Callable[[Subject], str]
 
 
 def text_value(value: str, *, case_sensitive: bool, path: str) -> Text:
-    """How to get a rule's text: the literal prepared once, or the case's own at every grade."""
+    """Returns a rule's text: a literal normalized once, or a reference resolved for each case."""
     if is_reference(value):
         return lambda subject: _normal(reference_text(look_up(value, subject, path), value, path), case_sensitive)
     literal = _normal(value, case_sensitive)
@@ -99,7 +99,7 @@ def number_value(value: float | str, path: str) -> Callable[[Subject], float]:
 
 
 def reference_faults(field: str, value: object, expected: str) -> Iterator[Problem]:
-    """A text that is no reference where only a reference or data may stand."""
+    """A problem if a string is not a reference, in a field for a reference or other data."""
     if isinstance(value, str) and not is_reference(value):
         yield Problem(field, f"expected {expected}, {REFERENCES}, got {quote(value)}")
 
@@ -109,7 +109,7 @@ def is_reference(value: str) -> bool:
 
 
 def look_up(reference: str, subject: Subject, path: str) -> object:
-    """What a reference stands for in this case; a missing one is an error, never a guess."""
+    """The value of a reference in this case; a missing value is an error."""
     sample = subject.ctx.sample
     if reference == "$expected":
         if subject.ctx.expected is None:
@@ -146,22 +146,22 @@ def _normal(text: str, case_sensitive: bool) -> str:
 
 
 Check = Callable[[Subject], bool | None]
-"""Whether the condition holds; None where the text lacks what it is about, such as a JSON value or a number."""
+"""Whether the condition holds; None if the text has nothing to test, such as no JSON value or no number."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, tag_field="condition", forbid_unknown_fields=True):
-    """What every rule may carry."""
+    """Base class of rules, with their common options."""
 
-    weight: Annotated[float, described("Its weight in the score.", ge=0, le=1e6)] = 1.0
-    required: Annotated[bool, described("Makes the whole grade 0 when it does not hold.")] = False
+    weight: Annotated[float, described("Weight in the score (default 1).", ge=0, le=1e6)] = 1.0
+    required: Annotated[bool, described("Score 0.0 for the whole grade if it does not hold.")] = False
     negate: Annotated[
         bool,
-        described("Holds when the condition does not; never where the text lacks what the condition is about."),
+        described("Invert the condition; without a value to test the rule does not hold either."),
     ] = False
-    case_sensitive: Annotated[bool, described("Regard upper and lower case where texts are compared.")] = False
+    case_sensitive: Annotated[bool, described("Distinguish upper and lower case (default false).")] = False
 
     def faults(self) -> Iterator[Problem]:
-        """What is wrong though each option alone is right. Paths are relative to the rule."""
+        """Problems of combinations of options. Paths are relative to the rule."""
         yield from ()
 
     def compile(self, path: str) -> Check:
@@ -176,7 +176,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, tag_field="condition", for
         return str(self.__struct_config__.tag)
 
     def prepare(self, path: str) -> Check:
-        """The check, with ``negate`` applied: what is absent neither holds nor makes its negation hold."""
+        """The check with ``negate`` applied; None (nothing to test) stays None."""
         check = self.compile(path)
         return (lambda subject: invert(check(subject))) if self.negate else check
 

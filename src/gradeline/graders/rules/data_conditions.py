@@ -1,4 +1,4 @@
-"""Conditions on the JSON or the number that a text comes down to."""
+"""Conditions on the JSON or the number in a text."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class IsJson(PlainRule, frozen=True, tag="is_json"):
         return _json_reason(subject)
 
 
-class JsonSchema(Rule, frozen=True, tag="json_schema"):
+class JsonSchemaRule(Rule, frozen=True, tag="json_schema"):
     """The text is JSON that conforms to the schema."""
 
-    value: Annotated[dict[str, Any] | bool, described("A JSON Schema.")]
+    value: Annotated[dict[str, Any] | bool, described("JSON Schema.")]
 
     def faults(self) -> Iterator[Problem]:
         try:
@@ -78,11 +78,11 @@ Operator = Literal["equals", "not_equals", "contains", "gt", "gte", "lt", "lte",
 
 
 class Json(Rule, frozen=True, tag="json"):
-    """A value within the JSON that the text is. Only `exists` holds of a value that is absent or null."""
+    """A comparison of a value within the JSON of the text. Missing and null values only match `exists`."""
 
-    path: Annotated[str, described("A JMESPath to the value.")]
-    operator: Annotated[Operator, described("How the value found is compared.")] = "equals"
-    value: Annotated[Any, described("What it is compared with, or a reference; `exists` needs none.")] = UNSET
+    path: Annotated[str, described("JMESPath of the value.")]
+    operator: Annotated[Operator, described("Comparison operator (default equals).")] = "equals"
+    value: Annotated[Any, described("Value or reference to compare with; not needed for `exists`.")] = UNSET
 
     def faults(self) -> Iterator[Problem]:
         try:
@@ -91,7 +91,7 @@ class Json(Rule, frozen=True, tag="json"):
             yield Problem("path", str(error))
         if self.operator == "exists":
             if self.value is not UNSET and not isinstance(self.value, bool):
-                yield Problem("value", f"must be true or false (or left out) with 'exists', got {quote(self.value)}")
+                yield Problem("value", f"must be true or false (or omitted) with 'exists', got {quote(self.value)}")
         elif self.value is UNSET:
             yield Problem("value", f"is required with {self.operator!r}")
         elif self.operator in _ORDERED and not _is_number(self.value) and not _is_reference(self.value):
@@ -105,17 +105,17 @@ class Json(Rule, frozen=True, tag="json"):
     def compile(self, path: str) -> Check:
         expression = JmesPath(self.path)
         compare = _COMPARISONS[self.operator]
-        value, place = self.value, f"{path}.value"
+        value, value_path = self.value, f"{path}.value"
 
         def check(subject: Subject) -> bool | None:
-            wanted = look_up(value, subject, place) if _is_reference(value) else value
+            expected = look_up(value, subject, value_path) if _is_reference(value) else value
             try:
                 found = expression.search(parse_fenced_json(subject.text))
             except NotJsonError:
                 return None
-            if found is None and wanted is not None and self.operator != "exists":
+            if found is None and expected is not None and self.operator != "exists":
                 return None
-            return compare(found, wanted)
+            return compare(found, expected)
 
         return check
 
@@ -134,34 +134,34 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _contains(found: object, wanted: object) -> bool:
+def _contains(found: object, expected: object) -> bool:
     if isinstance(found, str):
-        return isinstance(wanted, str) and wanted in found
+        return isinstance(expected, str) and expected in found
     if isinstance(found, list):
-        return any(json_equal(item, wanted) for item in found)
-    return isinstance(found, dict) and wanted in found
+        return any(json_equal(item, expected) for item in found)
+    return isinstance(found, dict) and expected in found
 
 
 def _ordered(compare: Callable[[float, float], bool]) -> Callable[[object, object], bool]:
-    def check(found: object, wanted: object) -> bool:
-        if isinstance(found, bool) or isinstance(wanted, bool):
+    def check(found: object, expected: object) -> bool:
+        if isinstance(found, bool) or isinstance(expected, bool):
             return False
-        return isinstance(found, int | float) and isinstance(wanted, int | float) and compare(found, wanted)
+        return isinstance(found, int | float) and isinstance(expected, int | float) and compare(found, expected)
 
     return check
 
 
 _ORDERED = {
-    "gt": _ordered(lambda found, wanted: found > wanted),
-    "gte": _ordered(lambda found, wanted: found >= wanted),
-    "lt": _ordered(lambda found, wanted: found < wanted),
-    "lte": _ordered(lambda found, wanted: found <= wanted),
+    "gt": _ordered(lambda found, expected: found > expected),
+    "gte": _ordered(lambda found, expected: found >= expected),
+    "lt": _ordered(lambda found, expected: found < expected),
+    "lte": _ordered(lambda found, expected: found <= expected),
 }
 _COMPARISONS: dict[str, Callable[[object, object], bool]] = {
     "equals": json_equal,
-    "not_equals": lambda found, wanted: not json_equal(found, wanted),
+    "not_equals": lambda found, expected: not json_equal(found, expected),
     "contains": _contains,
-    "exists": lambda found, wanted: (found is not None) is (wanted is not False),
+    "exists": lambda found, expected: (found is not None) is (expected is not False),
     **_ORDERED,
 }
 
@@ -170,7 +170,7 @@ def _json_reason(subject: Subject) -> str:
     try:
         parse_fenced_json(subject.text)
     except NotJsonError as error:
-        return f"no JSON: {error}"
+        return f"not JSON: {error}"
     return subject.shown
 
 
@@ -181,12 +181,10 @@ class _NumberRule(Rule, frozen=True):
 
 
 class NumericEquals(_NumberRule, frozen=True, tag="numeric_equals"):
-    """The number that the text comes down to is the value."""
+    """The final number in the text equals the value."""
 
-    value: Annotated[
-        float | Reference, described("A number, or a reference to one.", expected=f"a number, {REFERENCES}")
-    ]
-    tolerance: Annotated[float, described("How far off it may be.", ge=0)] = 0.0
+    value: Annotated[float | Reference, described("Number, or a reference to one.", expected=f"a number, {REFERENCES}")]
+    tolerance: Annotated[float, described("Maximum difference (default 0).", ge=0)] = 0.0
 
     def faults(self) -> Iterator[Problem]:
         yield from reference_faults("value", self.value, "a number")
@@ -208,7 +206,7 @@ class NumericEquals(_NumberRule, frozen=True, tag="numeric_equals"):
 
 
 class NumericRange(_NumberRule, frozen=True, tag="numeric_range"):
-    """The number that the text comes down to lies in the range, both ends included."""
+    """The final number in the text is in the range, including both ends."""
 
     value: Annotated[tuple[float, float], described("[low, high]", expected="two numbers [low, high]")]
 

@@ -1,4 +1,4 @@
-"""Grades a text by rules that are data: no code, so anybody may write them."""
+"""The rules grader: grades a text by rules that are data, without code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from gradeline.errors import Problem, closest_match
 from gradeline.graders.base import DeclaredGrader
 from gradeline.graders.rules.base import Check, Rule, Subject, invert, pattern_faults, rule_label
-from gradeline.graders.rules.data_conditions import IsJson, Json, JsonSchema, NumericEquals, NumericRange
+from gradeline.graders.rules.data_conditions import IsJson, Json, JsonSchemaRule, NumericEquals, NumericRange
 from gradeline.graders.rules.text_conditions import (
     Contains,
     ContainsAll,
@@ -44,35 +44,35 @@ from gradeline.parsing.patterns import Pattern, compile_pattern, matches
 
 
 class Split(CountedRule, frozen=True, tag="split"):
-    """The text in parts: count them, or hand one part to further rules."""
+    """Split the text into parts: count them, or apply rules to one part."""
 
-    separator: Annotated[str | UnsetType, described("The text between the parts.")] = UNSET
-    pattern: Annotated[str | UnsetType, described("An RE2 pattern that stands between the parts.")] = UNSET
-    skip_blank: Annotated[bool, described("Leave out parts of white space alone.")] = False
-    count: Annotated[Natural | UnsetType, described("Exactly so many parts (the same as `equals`).")] = UNSET
-    item: Annotated[int | UnsetType, described("Which part `rules` look at: 0 is the first, -1 the last.")] = UNSET
-    rules: Annotated[Sequence[AnyRule], described("What must hold of that part, all of it.")] = ()
+    separator: Annotated[str | UnsetType, described("Text between the parts.")] = UNSET
+    pattern: Annotated[str | UnsetType, described("RE2 pattern between the parts.")] = UNSET
+    skip_blank: Annotated[bool, described("Ignore parts that are only whitespace.")] = False
+    count: Annotated[Natural | UnsetType, described("Exact number of parts (the same as `equals`).")] = UNSET
+    item: Annotated[int | UnsetType, described("Index of the part for `rules`: 0 is the first, -1 the last.")] = UNSET
+    rules: Annotated[Sequence[AnyRule], described("Rules for that part; all must hold.")] = ()
 
     def faults(self) -> Iterator[Problem]:
         if (self.separator is UNSET) is (self.pattern is UNSET):
-            yield Problem("separator", "give either 'separator' or 'pattern'")
+            yield Problem("separator", "set either 'separator' or 'pattern'")
         if self.separator == "":
             yield Problem("separator", "must not be empty")
         if self.pattern is not UNSET:
             yield from pattern_faults("pattern", self.pattern)
         if (self.item is UNSET) is bool(self.rules):
-            yield Problem("item", "'item' and 'rules' go together")
+            yield Problem("item", "'item' requires 'rules', and 'rules' requires 'item'")
         if self.item is UNSET and self.count is UNSET and not self.bounded:
-            yield Problem("count", "give 'count' (or 'min', 'max', 'equals'), or 'item' with 'rules'")
+            yield Problem("count", "set 'count' (or 'min', 'max', 'equals'), or 'item' with 'rules'")
         yield from self.bound_faults()
 
     @property
     def label(self) -> str:
         what = self.pattern if self.separator is UNSET else self.separator
-        wanted = [] if self.count is UNSET else [f"count {self.count}"]
-        wanted += [self.bounds_label()] if self.bounded else []
-        wanted += [] if self.item is UNSET else [f"item {self.item}"]
-        return f"{rule_label(self, what)} {', '.join(wanted)}"
+        conditions = [] if self.count is UNSET else [f"count {self.count}"]
+        conditions += [self.bounds_label()] if self.bounded else []
+        conditions += [] if self.item is UNSET else [f"item {self.item}"]
+        return f"{rule_label(self, what)} {', '.join(conditions)}"
 
     def compile(self, path: str) -> Check:
         split = self._splitter()
@@ -118,13 +118,13 @@ def _split_at(pattern: Pattern, text: str) -> list[str]:
 
 
 def _checked(check: Check, subject: Subject) -> bool | None:
-    """Whether one of several conditions holds; `NeedsIsolationError` once all have taken too long for this process."""
+    """Run one of several checks; `NeedsIsolationError` once they have taken too long for this process."""
     subject.check_time()
     return check(subject)
 
 
 def _all_hold(checks: Sequence[Check], subject: Subject) -> bool | None:
-    """False once one does not hold; else None where one is about something absent."""
+    """False if one does not hold; otherwise None if one has nothing to test."""
     held: bool | None = True
     for check in checks:
         found = _checked(check, subject)
@@ -135,7 +135,7 @@ def _all_hold(checks: Sequence[Check], subject: Subject) -> bool | None:
 
 
 def _any_holds(checks: Sequence[Check], subject: Subject) -> bool | None:
-    """True once one holds; else None where one is about something absent."""
+    """True if one holds; otherwise None if one has nothing to test."""
     held: bool | None = False
     for check in checks:
         found = _checked(check, subject)
@@ -146,7 +146,7 @@ def _any_holds(checks: Sequence[Check], subject: Subject) -> bool | None:
 
 
 class _Combinator(Rule, frozen=True):
-    rules: Annotated[Sequence[AnyRule], described("The rules it combines.")]
+    rules: Annotated[Sequence[AnyRule], described("Rules to combine.")]
 
     @property
     def label(self) -> str:
@@ -188,11 +188,11 @@ class NoneOf(_Combinator, frozen=True, tag="none"):
 class AtLeast(_Combinator, frozen=True, tag="at_least"):
     """At least n of the rules hold."""
 
-    n: Annotated[Natural, described("How many must hold.")]
+    n: Annotated[Natural, described("Minimum number of rules that must hold.")]
 
     def faults(self) -> Iterator[Problem]:
         if self.n > len(self.rules):
-            yield Problem("n", f"{self.n} of {len(self.rules)} rules can never hold")
+            yield Problem("n", f"{self.n} is more than the number of rules ({len(self.rules)})")
 
     def compile(self, path: str) -> Check:
         checks, n = self.checks(path), self.n
@@ -209,7 +209,7 @@ class AtLeast(_Combinator, frozen=True, tag="at_least"):
 AnyRule = Union[  # noqa: UP007 - thirty names read better in a list
     Contains, NotContains, ContainsAll, ContainsAny, Equals, NotEquals, StartsWith, EndsWith, Regex, NotRegex,
     LengthMin, LengthMax, WordCountMin, WordCountMax, LineCountMin, LineCountMax, Count, IsUpper, IsLower, Split,
-    IsJson, JsonSchema, Json, NumericEquals, NumericRange, OneOf, IsUrl, IsEmail, All, AnyOf, NoneOf, AtLeast,
+    IsJson, JsonSchemaRule, Json, NumericEquals, NumericRange, OneOf, IsUrl, IsEmail, All, AnyOf, NoneOf, AtLeast,
 ]  # fmt: skip
 
 COMBINATORS = ("all", "any", "none", "at_least")
@@ -231,7 +231,7 @@ def _read_list(data: object, path: str, problems: list[Problem], depth: int) -> 
         problems.append(Problem(path, f"expected a list of rules, got {quote(data)}"))
         return []
     if not data:
-        problems.append(Problem(path, "is empty: give at least one rule"))
+        problems.append(Problem(path, "is empty: write at least one rule"))
     if len(data) > MAX_RULES:
         problems.append(Problem(path, f"has {len(data):,} rules; at most {MAX_RULES:,} are read"))
         return []
@@ -291,26 +291,26 @@ def _read_condition(
 
 _MAX_NAMED = 10
 _WATCHED_CHARS = 10_000
-"""Characters times rules from which on the time is watched: a few rules on a short text cannot take long."""
+"""Characters times rules from which the time is measured: a few rules on a short text cannot take long."""
 
 
 class RulesConfig(Config, frozen=True):
     """Options of `RulesGrader`."""
 
-    rules: Annotated[Sequence[AnyRule], described("What must hold of the text.", min_length=1)]
+    rules: Annotated[Sequence[AnyRule], described("Rules for the text.", min_length=1)]
     mode: Annotated[
         Literal["all", "any", "weighted"],
-        described("When it passes: all rules hold, any does, or the score reaches `threshold`."),
+        described("Pass if all rules hold (default), any holds, or the score reaches `threshold`."),
     ] = "all"
-    threshold: Annotated[float, described("For mode weighted: the score from which it passes.", ge=0, le=1)] = 0.5
+    threshold: Annotated[float, described("For mode weighted: minimum score to pass (default 0.5).", ge=0, le=1)] = 0.5
 
     def faults(self) -> Iterator[Problem]:
         if self.rules and not sum(rule.weight for rule in self.rules):
-            yield Problem("rules", "all weights are 0: give at least one rule a weight")
+            yield Problem("rules", "all weights are 0: set a weight above 0 for at least one rule")
 
     @classmethod
     def amend_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
-        """Adds the short form of the combinators, which the reader turns into the long one."""
+        """Add the short form of the combinators, which the reader converts to the long one."""
         definitions = schema["$defs"]
         union = schema["properties"]["rules"]["items"]
         definitions["Rule"] = {"anyOf": [*union["anyOf"], *(_short_form(definitions, name) for name in COMBINATORS)]}
@@ -348,7 +348,7 @@ class _Prepared(NamedTuple):
 
 
 class RulesGrader(DeclaredGrader[RulesConfig]):
-    """Checks the text against rules: contained texts, patterns, sizes, JSON, numbers, and their combinations."""
+    """Checks the text against rules: contained strings, patterns, sizes, JSON, numbers, and their combinations."""
 
     kind = "custom-rules"
     name = "Rules"

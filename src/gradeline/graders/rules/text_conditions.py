@@ -1,4 +1,4 @@
-"""Conditions on what a text says."""
+"""Conditions on the content of a text."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _EMAIL = re.compile(rf"[A-Za-z0-9.!#$%&'*+/=?^_`{{|}}~-]{{1,64}}@{_DOMAIN_LABEL}
 
 _HOST = re.compile(r"[\w-]+(?:\.[\w-]+)*\.?")
 _NOT_IN_URL = re.compile(r'["<>\\^`{|}]|%(?![0-9A-Fa-f]{2})')
-"""Characters that a URL has only percent-encoded, and a percent sign that encodes nothing."""
+"""Characters that must be percent-encoded in a URL, and a percent sign that encodes nothing."""
 
 
 class _TextRule(Rule, frozen=True):
-    value: Annotated[str, described("The text, or $expected, $input, $metadata.key.", expected="a text (in quotes)")]
+    value: Annotated[str, described("String, or $expected, $input, $metadata.key.", expected="a string (in quotes)")]
 
     @property
     def label(self) -> str:
@@ -58,7 +58,7 @@ class _TextRule(Rule, frozen=True):
 
 
 class _PartRule(_TextRule, frozen=True):
-    """A text that is looked for within another: an empty one is found nowhere."""
+    """A search for a string within the text; an empty string is never found."""
 
     def faults(self) -> Iterator[Problem]:
         if not self.value:
@@ -66,14 +66,14 @@ class _PartRule(_TextRule, frozen=True):
 
 
 class Contains(_PartRule, frozen=True, tag="contains"):
-    """The text holds the value."""
+    """The text contains the value."""
 
     def holds(self, text: str, value: str) -> bool:
         return bool(value) and value in text
 
 
 class NotContains(_PartRule, frozen=True, tag="not_contains"):
-    """The text does not hold the value."""
+    """The text does not contain the value."""
 
     def holds(self, text: str, value: str) -> bool:
         return not value or value not in text
@@ -116,11 +116,11 @@ class NotEquals(_TextRule, frozen=True, tag="not_equals"):
 class _ListRule(Rule, frozen=True):
     value: Annotated[
         Annotated[list[str], msgspec.Meta(min_length=1)] | Reference,
-        described("A list of texts, or a reference to one.", expected=f"a list of texts (at least one), {REFERENCES}"),
+        described("List of strings, or a reference.", expected=f"a list of strings (at least one), {REFERENCES}"),
     ]
 
     def faults(self) -> Iterator[Problem]:
-        yield from reference_faults("value", self.value, "a list of texts")
+        yield from reference_faults("value", self.value, "a list of strings")
 
     @property
     def label(self) -> str:
@@ -138,14 +138,14 @@ class _ListRule(Rule, frozen=True):
 
 
 class ContainsAll(_ListRule, frozen=True, tag="contains_all"):
-    """The text holds every value."""
+    """The text contains every value."""
 
     def holds(self, text: str, values: list[str]) -> bool:
         return bool(values) and all(value and value in text for value in values)
 
 
 class ContainsAny(_ListRule, frozen=True, tag="contains_any"):
-    """The text holds one of the values."""
+    """The text contains at least one of the values."""
 
     def holds(self, text: str, values: list[str]) -> bool:
         return any(value and value in text for value in values)
@@ -159,8 +159,8 @@ class OneOf(_ListRule, frozen=True, tag="one_of"):
 
 
 class _RegexRule(Rule, frozen=True, kw_only=True):
-    value: Annotated[str, described("An RE2 pattern, searched for; inline flags such as (?i) are allowed.")]
-    case_sensitive: Annotated[bool, described("False ignores upper and lower case.")] = True
+    value: Annotated[str, described("RE2 pattern to search for; inline flags such as (?i) are allowed.")]
+    case_sensitive: Annotated[bool, described("Distinguish upper and lower case (default true).")] = True
 
     @property
     def label(self) -> str:
@@ -217,7 +217,7 @@ class IsLower(PlainRule, frozen=True, tag="is_lower"):
 
 
 class IsUrl(PlainRule, frozen=True, tag="is_url"):
-    """The text is an http or https URL and nothing else, quotes and brackets around it included."""
+    """The text is an http or https URL and nothing else, without quotes or brackets."""
 
     def holds(self, subject: Subject) -> bool:
         text = subject.text.strip()
@@ -248,12 +248,12 @@ _WORD = re.compile(r"\w+")
 class _SizeRule(Rule, frozen=True):
     value: Annotated[
         Annotated[int, msgspec.Meta(ge=0)] | Reference,
-        described("A whole number, or a reference to one.", expected=f"a whole number from 0 on, {REFERENCES}"),
+        described("Whole number, or a reference to one.", expected=f"a whole number of at least 0, {REFERENCES}"),
     ]
     least: ClassVar[bool]
 
     def faults(self) -> Iterator[Problem]:
-        yield from reference_faults("value", self.value, "a whole number from 0 on")
+        yield from reference_faults("value", self.value, "a whole number of at least 0")
 
     @property
     def label(self) -> str:
@@ -289,37 +289,37 @@ class _LineCountRule(_SizeRule, frozen=True):
 
 
 class LengthMin(_LengthRule, frozen=True, tag="length_min"):
-    """The text has at least so many characters."""
+    """The text has at least this number of characters."""
 
     least = True
 
 
 class LengthMax(_LengthRule, frozen=True, tag="length_max"):
-    """The text has at most so many characters."""
+    """The text has at most this number of characters."""
 
     least = False
 
 
 class WordCountMin(_WordCountRule, frozen=True, tag="word_count_min"):
-    """The text has at least so many words; a word is a run of \\w."""
+    """The text has at least this number of words; a word is a run of \\w."""
 
     least = True
 
 
 class WordCountMax(_WordCountRule, frozen=True, tag="word_count_max"):
-    """The text has at most so many words; a word is a run of \\w."""
+    """The text has at most this number of words; a word is a run of \\w."""
 
     least = False
 
 
 class LineCountMin(_LineCountRule, frozen=True, tag="line_count_min"):
-    """The text has at least so many lines."""
+    """The text has at least this number of lines."""
 
     least = True
 
 
 class LineCountMax(_LineCountRule, frozen=True, tag="line_count_max"):
-    """The text has at most so many lines."""
+    """The text has at most this number of lines."""
 
     least = False
 
@@ -328,9 +328,9 @@ Natural = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class CountedRule(Rule, frozen=True):
-    min: Annotated[Natural | UnsetType, described("At least so many.")] = UNSET
-    max: Annotated[Natural | UnsetType, described("At most so many.")] = UNSET
-    equals: Annotated[Natural | UnsetType, described("Exactly so many.")] = UNSET
+    min: Annotated[Natural | UnsetType, described("Minimum number.")] = UNSET
+    max: Annotated[Natural | UnsetType, described("Maximum number.")] = UNSET
+    equals: Annotated[Natural | UnsetType, described("Exact number.")] = UNSET
 
     @property
     def bounded(self) -> bool:
@@ -353,21 +353,21 @@ class CountedRule(Rule, frozen=True):
 
 
 class Count(CountedRule, frozen=True, kw_only=True, tag="count"):
-    """A text or a pattern stands in the text so many times; overlaps count once."""
+    """The number of occurrences of a string or pattern in the text; overlaps count once."""
 
-    text: Annotated[str | UnsetType, described("The text to count, or a reference.")] = UNSET
-    pattern: Annotated[str | UnsetType, described("The RE2 pattern to count.")] = UNSET
-    case_sensitive: Annotated[bool, described("Regard upper and lower case in `text`; a pattern always does.")] = False
+    text: Annotated[str | UnsetType, described("String to count, or a reference.")] = UNSET
+    pattern: Annotated[str | UnsetType, described("RE2 pattern to count.")] = UNSET
+    case_sensitive: Annotated[bool, described("Distinguish case in `text`; patterns always do.")] = False
 
     def faults(self) -> Iterator[Problem]:
         if (self.text is UNSET) is (self.pattern is UNSET):
-            yield Problem("text", "give either 'text' or 'pattern'")
+            yield Problem("text", "set either 'text' or 'pattern'")
         if self.text == "":
             yield Problem("text", "must not be empty")
         if self.pattern is not UNSET:
             yield from pattern_faults("pattern", self.pattern)
         if not self.bounded:
-            yield Problem("min", "give at least one of 'min', 'max', 'equals'")
+            yield Problem("min", "set at least one of 'min', 'max', 'equals'")
         yield from self.bound_faults()
 
     @property
@@ -386,7 +386,7 @@ class Count(CountedRule, frozen=True, kw_only=True, tag="count"):
         if self.pattern is not UNSET:
             pattern = compile_pattern(self.pattern)
             return lambda subject: sum(1 for _ in matches(pattern, subject.text))
-        assert self.text is not UNSET  # noqa: S101 - `faults` saw to it
+        assert self.text is not UNSET  # noqa: S101 - checked by `faults`
         value = text_value(self.text, case_sensitive=self.case_sensitive, path=f"{path}.text")
         if self.case_sensitive:
             return lambda subject: _count(subject.exact, value(subject))
