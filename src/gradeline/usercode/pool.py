@@ -58,20 +58,20 @@ _BATCHES_PER_WORKER = 2
 """Maximum number of batches sent to a worker: it starts the next one without waiting for the engine."""
 _QUEUED_JOBS_PER_WORKER = 256
 """Maximum number of queued jobs for each worker; `run` waits while the queue is full."""
-_TICK_SECONDS = 0.02
+_CHECK_SECONDS = 0.02
 _SLOW_TASK_SECONDS = 0.05
 """Task duration in seconds from which the pool adds workers."""
 _MAX_FAILED_LOADS = 3
 
 
-def _can_be_sent(pending: _PendingJob) -> bool:
-    """Whether the job can be encoded; where not, its tasks get an error as their result."""
+def _is_encodable(pending: _PendingJob) -> bool:
+    """True if the job can be encoded; otherwise its tasks get an error as their result."""
     try:
         encode(pending.remaining())
     except (OverflowError, TypeError, ValueError) as fault:
         case = quote(pending.job.sample.case_key)
         error = ErrorInfo("bad_reply", f"case {case} cannot be sent to a worker process: {fault}", Fault.INFRASTRUCTURE)
-        pending.answer([TaskResult(error=error)] * len(pending.todo))
+        pending.set_results([TaskResult(error=error)] * len(pending.unfinished))
         return False
     return True
 
@@ -79,37 +79,37 @@ def _can_be_sent(pending: _PendingJob) -> bool:
 class _PendingJob:
     """A job without all results yet: they arrive as its tasks finish or fail."""
 
-    __slots__ = ("future", "job", "results", "suspect", "todo")
+    __slots__ = ("future", "job", "results", "suspect", "unfinished")
 
     def __init__(self, job: Job, future: asyncio.Future[list[TaskResult]]) -> None:
         self.job = job
         self.future = future
         self.results: list[TaskResult | None] = [None] * len(job.tasks)
-        self.todo = list(range(len(job.tasks)))
+        self.unfinished = list(range(len(job.tasks)))
         self.suspect = False
         """A worker ended while it had this job, and it is unknown which job did it: it now gets a worker of its own."""
 
     def remaining(self) -> Job:
         """The job, reduced to the tasks that still have to run."""
-        return self.job if len(self.todo) == len(self.job.tasks) else self.job.part(self.todo)
+        return self.job if len(self.unfinished) == len(self.job.tasks) else self.job.part(self.unfinished)
 
-    def answer(self, results: Iterable[TaskResult]) -> None:
-        for index, result in zip(self.todo, results, strict=True):
+    def set_results(self, results: Iterable[TaskResult]) -> None:
+        for index, result in zip(self.unfinished, results, strict=True):
             self.results[index] = result
-        self.todo = []
-        self.settle()
+        self.unfinished = []
+        self._resolve_if_done()
 
     def fail_task(self, task: int, error: ErrorInfo, output: str | None) -> None:
         """Report an error for one of the tasks that were sent, and for the tasks that read from it."""
-        index = self.todo[task]
-        lost = {index} | {other for other in self.todo if self.job.tasks[other].extract == index}
+        index = self.unfinished[task]
+        lost = {index} | {other for other in self.unfinished if self.job.tasks[other].extract == index}
         for other in lost:
             self.results[other] = TaskResult(error=error, output=output if other == index else None)
-        self.todo = [other for other in self.todo if other not in lost]
-        self.settle()
+        self.unfinished = [other for other in self.unfinished if other not in lost]
+        self._resolve_if_done()
 
-    def settle(self) -> None:
-        if not self.todo and not self.future.done():
+    def _resolve_if_done(self) -> None:
+        if not self.unfinished and not self.future.done():
             self.future.set_result([result for result in self.results if result is not None])
 
 
@@ -129,11 +129,11 @@ class _WorkerExitedError(Exception):
 
 
 class _Worker:
-    """A worker process, its unfinished batches, and whether it takes jobs (active) or is the warm spare."""
+    """A worker process and its unfinished batches. The warm spare has loaded the code and takes no jobs yet."""
 
-    def __init__(self, process: WorkerProcess, *, active: bool) -> None:
+    def __init__(self, process: WorkerProcess, *, spare: bool) -> None:
         self.process = process
-        self.active = active
+        self.spare = spare
         self.ready = False
         self.retired = False
         self.sent: deque[_SentBatch] = deque()
@@ -166,7 +166,7 @@ class WorkerPool:
         self._spec = spec
         self._size = size or min(4, os.cpu_count() or 1)
         self._max_size = max(self._size, max_size or 0)
-        self._slow = True
+        self._tasks_are_slow = True
         """True until a job was quick: while tasks are slow, a worker gets one batch at a time."""
         self._limits = limits or WorkerLimits()
         self._workers: dict[WorkerProcess, _Worker] = {}
@@ -175,13 +175,13 @@ class WorkerPool:
         self._manifest: Manifest | None = None
         self._started: asyncio.Future[Manifest] | None = None
         self._setting_up: asyncio.Future[SetupDone] | None = None
-        self._broken: ConfigError | None = None
+        self._failure: ConfigError | None = None
         self._failed_loads = 0
         self._hung: list[LoadFailure] = []
         self._seconds_per_job = _BATCH_SECONDS
         self._batches = 0
         self._dispatch_scheduled = False
-        self._ticker: asyncio.TimerHandle | None = None
+        self._check_timer: asyncio.TimerHandle | None = None
         self._closing = False
         self._oom_kills = OomKillCounter()
         self._on_death = on_death
@@ -200,15 +200,15 @@ class WorkerPool:
             reason = "code from files runs in worker processes, which need Linux or macOS; on Windows run it in WSL"
             raise ConfigError(Problem(self._folder(), reason))
         self._started = asyncio.get_running_loop().create_future()
-        self._spawn(active=True)
+        self._spawn()
         try:
             manifest = await self._started
         except BaseException:
             await self.close()
             raise
         for _ in range(self._size - 1):
-            self._spawn(active=True)
-        self._spawn(active=False)
+            self._spawn()
+        self._spawn(spare=True)
         return manifest
 
     async def set_up(self, suite: dict[str, Any]) -> str | None:
@@ -216,17 +216,17 @@ class WorkerPool:
         worker = next(worker for worker in self._workers.values() if worker.ready)
         self._setting_up = asyncio.get_running_loop().create_future()
         worker.process.send(RunSetup(suite))
-        self._keep_ticking()
+        self._schedule_check()
         try:
             done = await asyncio.wait_for(self._setting_up, self._limits.setup_seconds)
         except (TimeoutError, _WorkerExitedError) as error:
             worker.process.kill("timeout")
             reason = str(error) or f"took longer than {self._limits.setup_seconds:g} s"
-            raise ConfigError(Problem(self._setup_place(), reason)) from None
+            raise ConfigError(Problem(self._setup_reference(), reason)) from None
         finally:
             self._setting_up = None
         if done.error is not None:
-            raise ConfigError(Problem(self._setup_place(), f"{done.error.type}: {done.error.message}"))
+            raise ConfigError(Problem(self._setup_reference(), f"{done.error.type}: {done.error.message}"))
         return done.output
 
     async def run(self, job: Job) -> list[TaskResult]:
@@ -241,8 +241,8 @@ class WorkerPool:
         elif not self._started.done():
             await asyncio.shield(self._started)
         async with self._queue_slots:
-            if self._broken is not None:
-                raise self._broken
+            if self._failure is not None:
+                raise self._failure
             if self._closing:
                 raise RuntimeError("the pool is closed")
             pending = _PendingJob(job, asyncio.get_running_loop().create_future())
@@ -256,8 +256,8 @@ class WorkerPool:
     async def close(self) -> None:
         """Kill every worker with its child processes, and cancel the jobs that wait."""
         self._closing = True
-        if self._ticker is not None:
-            self._ticker.cancel()
+        if self._check_timer is not None:
+            self._check_timer.cancel()
         workers = list(self._workers.values())
         for worker in workers:
             worker.process.kill("closed")
@@ -279,7 +279,7 @@ class WorkerPool:
         """The number of jobs in the queue."""
         return len(self._queue)
 
-    # Sending
+    # Sending jobs
 
     def _schedule_dispatch(self) -> None:
         """Send what is queued at the end of this turn of the event loop."""
@@ -290,17 +290,17 @@ class WorkerPool:
     def _dispatch(self) -> None:
         self._dispatch_scheduled = False
         available = list(self._available())
-        for load in range(1 if self._slow else _BATCHES_PER_WORKER):
+        for load in range(1 if self._tasks_are_slow else _BATCHES_PER_WORKER):
             for worker in available:
                 if not self._queue:
                     break
                 if len(worker.sent) == load and not worker.exclusive:
                     self._send(worker, share=-(-len(self._queue) // len(available)))
-        self._keep_ticking()
+        self._schedule_check()
 
     def _available(self, *, idle: bool = False) -> Iterator[_Worker]:
         for worker in self._workers.values():
-            if worker.active and worker.ready and not worker.retired and not (idle and worker.sent):
+            if not worker.spare and worker.ready and not worker.retired and not (idle and worker.sent):
                 yield worker
 
     def _send(self, worker: _Worker, share: int) -> None:
@@ -321,13 +321,13 @@ class WorkerPool:
         try:
             worker.process.send(RunBatch(self._batches, jobs))
         except (OverflowError, TypeError, ValueError):
-            self._queue.extendleft(reversed([job for job in pending if _can_be_sent(job)]))
+            self._queue.extendleft(reversed([job for job in pending if _is_encodable(job)]))
             self._send(worker, share)
             return
         worker.sent.append(_SentBatch(self._batches, pending))
         worker.calls += sum(len(job.tasks) for job in jobs)
 
-    # Receiving
+    # Receiving results
 
     def _on_reply(self, process: WorkerProcess, reply: WorkerReply) -> None:
         worker = self._workers[process]
@@ -344,13 +344,13 @@ class WorkerPool:
             return
         sent = worker.sent[0]
         for job, results in zip(sent.pending, reply.results, strict=False):
-            if len(results) != len(job.todo):
+            if len(results) != len(job.unfinished):
                 worker.process.kill("bad_reply")
                 return
             took = sum(result.latency_ms or 0.0 for result in results) / 1000
             self._seconds_per_job += 0.1 * (max(took, 1e-6) - self._seconds_per_job)
-            self._slow = self._seconds_per_job > _SLOW_TASK_SECONDS or took > _SLOW_TASK_SECONDS
-            job.answer(results)
+            self._tasks_are_slow = self._seconds_per_job > _SLOW_TASK_SECONDS or took > _SLOW_TASK_SECONDS
+            job.set_results(results)
         del sent.pending[: len(reply.results)]
         if not sent.pending:
             worker.sent.popleft()
@@ -374,8 +374,8 @@ class WorkerPool:
         if self._manifest is None:
             self._manifest = manifest
         elif manifest != self._manifest:
-            place = _changed(self._manifest, manifest)
-            self._fail_all(ConfigError(Problem(place, "changed while it was in use; run again")))
+            location = _changed_file(self._manifest, manifest)
+            self._fail_all(ConfigError(Problem(location, "changed while it was in use; run again")))
             return
         worker.ready = True
         if self._started is not None and not self._started.done():
@@ -384,7 +384,7 @@ class WorkerPool:
 
     def _fail_all(self, error: ConfigError) -> None:
         """Nothing more can run: every waiting job fails with the error."""
-        self._broken = error
+        self._failure = error
         if self._started is not None and not self._started.done():
             self._started.set_exception(error)
         sent = [job for worker in self._workers.values() for batch in worker.sent for job in batch.pending]
@@ -396,32 +396,32 @@ class WorkerPool:
 
     # Time limits and ends of workers
 
-    def _tick(self) -> None:
-        self._ticker = None
+    def _check_workers(self) -> None:
+        self._check_timer = None
         for worker in list(self._workers.values()):
             worker.process.cut_output()
             if worker.sent:
                 self._check_deadline(worker)
-        self._grow()
-        self._keep_ticking()
+        self._add_workers()
+        self._schedule_check()
 
-    def _keep_ticking(self) -> None:
+    def _schedule_check(self) -> None:
         """Check the workers again soon, while one of them loads code, runs the setup or runs jobs."""
         busy = self._setting_up is not None or any(one.sent or not one.ready for one in self._workers.values())
-        if busy and self._ticker is None and not self._closing:
-            self._ticker = asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tick)
+        if busy and self._check_timer is None and not self._closing:
+            self._check_timer = asyncio.get_running_loop().call_later(_CHECK_SECONDS, self._check_workers)
 
-    def _grow(self) -> None:
+    def _add_workers(self) -> None:
         """Start more workers where jobs wait behind slow tasks: double the number, at most one per waiting job."""
-        active = [worker for worker in self._workers.values() if worker.active and not worker.retired]
+        active = [worker for worker in self._workers.values() if not worker.spare and not worker.retired]
         room = min(self._max_size - len(active), len(self._queue), len(active))
-        if room <= 0 or self._broken is not None or not all(worker.ready and worker.sent for worker in active):
+        if room <= 0 or self._failure is not None or not all(worker.ready and worker.sent for worker in active):
             return
         since = [worker.process.position.since for worker in active]
         if min(since) > 0.0 and monotonic() - max(since) > _SLOW_TASK_SECONDS:
-            self._slow = True
+            self._tasks_are_slow = True
             for _ in range(room):
-                self._spawn(active=True)
+                self._spawn()
 
     def _check_deadline(self, worker: _Worker) -> None:
         position = worker.process.position
@@ -432,9 +432,9 @@ class WorkerPool:
 
     def _task_at(self, worker: _Worker, position: Position) -> Task | None:
         job = self._job_at(worker, position)
-        if job is None or not 0 <= position.task < len(job.todo):
+        if job is None or not 0 <= position.task < len(job.unfinished):
             return None
-        return job.job.tasks[job.todo[position.task]]
+        return job.job.tasks[job.unfinished[position.task]]
 
     def _job_at(self, worker: _Worker, position: Position) -> _PendingJob | None:
         """The job that a worker runs. The first jobs of a batch are removed as their results arrive."""
@@ -455,17 +455,17 @@ class WorkerPool:
         if self._on_death is not None and process.killed_for != "closed" and not worker.retired:
             self._on_death(process.killed_for or "crashed")
         self._reclaim_jobs(worker)
-        if self._broken is not None:
+        if self._failure is not None:
             return
         if not worker.ready and process.killed_for != "closed":
             self._failed_loads += 1
             if self._manifest is None or self._failed_loads >= _MAX_FAILED_LOADS:
                 self._load_failed(process)
                 return
-        if worker.active and not worker.retired:
+        if not worker.spare and not worker.retired:
             self._replace_worker()
-        elif not worker.active:
-            self._spawn(active=False)
+        elif worker.spare:
+            self._spawn(spare=True)
 
     def _reclaim_jobs(self, worker: _Worker) -> None:
         """Fail the task at which a worker ended, and queue its other jobs again.
@@ -473,24 +473,24 @@ class WorkerPool:
         After a bad reply the worker's position does not show which task wrote into the pipe: all its jobs run again,
         each in a worker of its own.
         """
-        left = [job for sent in worker.sent for job in sent.pending]
+        unfinished = [job for sent in worker.sent for job in sent.pending]
         position = worker.overdue or worker.process.position
         at = self._job_at(worker, position)
         certain = worker.process.killed_for != "bad_reply" and at is not None
-        if certain and at is not None and 0 <= position.task < len(at.todo):
+        if certain and at is not None and 0 <= position.task < len(at.unfinished):
             self._fail_task(at, position, worker.process)
-        elif len(left) == 1 and left[0].suspect:
-            known = at is left[0] and 0 <= position.task < len(left[0].todo)
-            self._fail_task(left[0], position if known else Position(-1, -1, 0, 0.0), worker.process)
+        elif len(unfinished) == 1 and unfinished[0].suspect:
+            known = at is unfinished[0] and 0 <= position.task < len(unfinished[0].unfinished)
+            self._fail_task(unfinished[0], position if known else Position(-1, -1, 0, 0.0), worker.process)
         else:
-            for job in left:
+            for job in unfinished:
                 job.suspect = True
-        self._queue.extendleft(job for job in reversed(left) if job.todo)
+        self._queue.extendleft(job for job in reversed(unfinished) if job.unfinished)
         worker.sent.clear()
         self._schedule_dispatch()
 
     def _fail_task(self, job: _PendingJob, position: Position, process: WorkerProcess) -> None:
-        task = job.job.tasks[job.todo[position.task]]
+        task = job.job.tasks[job.unfinished[position.task]]
         turns = len(job.job.sample.input) if isinstance(job.job.sample.input, list) else 1
         turn = f"turn {position.turn + 1} of {turns}: " if task.role == TARGET and turns > 1 else ""
         job.fail_task(position.task, self._task_error(process, task, turn), process.printed)
@@ -505,23 +505,23 @@ class WorkerPool:
 
     def _replace_worker(self) -> None:
         """The warm spare takes the place of a worker that ended or will end."""
-        spare = next((worker for worker in self._workers.values() if not worker.active), None)
+        spare = next((worker for worker in self._workers.values() if worker.spare), None)
         if spare is None:
-            self._spawn(active=True)
+            self._spawn()
         else:
-            spare.active = True
-            self._spawn(active=False)
+            spare.spare = False
+            self._spawn(spare=True)
         self._schedule_dispatch()
 
-    def _spawn(self, *, active: bool) -> None:
+    def _spawn(self, *, spare: bool = False) -> None:
         process = WorkerProcess(self._limits.memory, self._on_reply, self._on_exit)
-        worker = self._workers[process] = _Worker(process, active=active)
+        worker = self._workers[process] = _Worker(process, spare=spare)
         process.send(LoadCode(self._spec))
-        self._keep_ticking()
+        self._schedule_check()
         asyncio.get_running_loop().call_later(self._limits.load_seconds, self._check_load_time, worker)
 
     def _check_load_time(self, worker: _Worker) -> None:
-        if worker.ready or worker.process not in self._workers or self._broken is not None:
+        if worker.ready or worker.process not in self._workers or self._failure is not None:
             return
         worker.process.kill_with_traceback("load_timeout")
 
@@ -542,12 +542,12 @@ class WorkerPool:
             self._fail_all(LoadError([_fault_of(failed)]))
             return
         self._spec = replace(spec, failed=(*spec.failed, failed))
-        self._spawn(active=True)
+        self._spawn()
 
     def _folder(self) -> str:
         return self._spec.folder if self._spec is not None else ""
 
-    def _setup_place(self) -> str:
+    def _setup_reference(self) -> str:
         return (self._spec.setup if self._spec is not None else None) or "setup"
 
 
@@ -555,7 +555,7 @@ def _fault_of(failed: LoadFailure) -> LoadFault:
     return LoadFault("", failed.file, failed.line, failed.message)
 
 
-def _changed(before: Manifest, after: Manifest) -> str:
+def _changed_file(before: Manifest, after: Manifest) -> str:
     known = {(entry.role, entry.reference): entry for entry in before.entries}
     for entry in after.entries:
         if known.get((entry.role, entry.reference)) != entry:

@@ -406,8 +406,7 @@ def predict(
 
     Further arguments are those of `JudgeRequest`; by default the model is ``fake-judge`` and the temperature 0.
     """
-    resolved = behaviour if isinstance(behaviour, Behaviour) else read_behaviour(behaviour)
-    question = _question(prompt, resolved, items or {}, request)
+    question, resolved = _question(prompt, behaviour, items or {}, request)
     return judge(question, resolved, seed, choice=choice, sighting=sighting, call=call)[0]
 
 
@@ -421,13 +420,16 @@ def predict_fault(
     **request: Any,
 ) -> str | None:
     """The fault of an attempt at a prompt; None: no fault. The arguments are those of `predict`."""
+    question, resolved = _question(prompt, behaviour, items or {}, request)
+    return fault_of(question, resolved, seed, attempt)
+
+
+def _question(
+    prompt: str, behaviour: Behaviour | str, items: Truths, request: dict[str, Any]
+) -> tuple[Question, Behaviour]:
     resolved = behaviour if isinstance(behaviour, Behaviour) else read_behaviour(behaviour)
-    return fault_of(_question(prompt, resolved, items or {}, request), resolved, seed, attempt)
-
-
-def _question(prompt: str, behaviour: Behaviour, items: Truths, request: dict[str, Any]) -> Question:
     fields = {"model": "fake-judge", "temperature": 0, **request}
-    return read_question(JudgeRequest(text=prompt, **fields), parse_prompt(prompt, items), behaviour)
+    return read_question(JudgeRequest(text=prompt, **fields), parse_prompt(prompt, items), resolved), resolved
 
 
 def judge(

@@ -201,6 +201,11 @@ def bearer(received: RawRequest) -> str | None:
     return key if kind.lower() == "bearer" else None
 
 
+def used_parameters(**values: tuple[str, object]) -> dict[str, str]:
+    """The parameters that a request sets: from the name in this format and the value, by common name."""
+    return {common: name for common, (name, value) in values.items() if value is not None}
+
+
 def stream_chunks(tokens: tuple[Token, ...], max_chunks: int = 40) -> list[tuple[Token, ...]]:
     """The tokens in chunks, as a stream delivers them: one by one unless there are too many."""
     size = max(1, -(-len(tokens) // max_chunks))

@@ -27,6 +27,7 @@ from gradeline.testing.fake_judge.wire import (
     event,
     joined_text,
     stream_chunks,
+    used_parameters,
 )
 
 _TYPES = {
@@ -84,14 +85,13 @@ class MessagesRequest(msgspec.Struct):
         return "\n\n".join(message.text() for message in [*system, *self.messages])
 
     def used(self) -> dict[str, str]:
-        parameters = {
-            "max_tokens": "max_tokens",
-            "response_format": "output_config" if self.output_config and self.output_config.format else None,
-            "stream": None if self.stream is None else "stream",
-            "temperature": None if self.temperature is None else "temperature",
-            "tools": None if self.tools is None else "tools",
-        }
-        return {common: name for common, name in parameters.items() if name}
+        return used_parameters(
+            max_tokens=("max_tokens", self.max_tokens),
+            response_format=("output_config", self.output_config and self.output_config.format),
+            stream=("stream", self.stream),
+            temperature=("temperature", self.temperature),
+            tools=("tools", self.tools),
+        )
 
 
 class Messages:

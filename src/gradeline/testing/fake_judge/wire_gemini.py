@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -25,6 +25,7 @@ from gradeline.testing.fake_judge.wire import (
     event,
     joined_text,
     stream_chunks,
+    used_parameters,
 )
 
 _STATUSES = {
@@ -85,15 +86,14 @@ class GeminiGenerationConfig(msgspec.Struct, rename="camel"):
     response_json_schema: Data | None = None
 
     def used(self) -> dict[str, str]:
-        parameters: dict[str, tuple[str, Any]] = {
-            "logprobs": ("responseLogprobs", self.response_logprobs),
-            "max_tokens": ("maxOutputTokens", self.max_output_tokens),
-            "n": ("candidateCount", self.candidate_count),
-            "response_format": ("responseMimeType", self.response_mime_type),
-            "seed": ("seed", self.seed),
-            "temperature": ("temperature", self.temperature),
-        }
-        return {common: name for common, (name, value) in parameters.items() if value is not None}
+        return used_parameters(
+            logprobs=("responseLogprobs", self.response_logprobs),
+            max_tokens=("maxOutputTokens", self.max_output_tokens),
+            n=("candidateCount", self.candidate_count),
+            response_format=("responseMimeType", self.response_mime_type),
+            seed=("seed", self.seed),
+            temperature=("temperature", self.temperature),
+        )
 
 
 class GeminiRequest(msgspec.Struct, rename="camel"):

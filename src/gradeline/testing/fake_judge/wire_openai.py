@@ -27,6 +27,7 @@ from gradeline.testing.fake_judge.wire import (
     event,
     joined_text,
     stream_chunks,
+    used_parameters,
 )
 
 _TYPES = {
@@ -90,7 +91,7 @@ class ChatCompletionsRequest(msgspec.Struct):
 
     def used(self) -> dict[str, str]:
         names = ("logprobs", "max_tokens", "n", "response_format", "seed", "stream", "temperature", "tools")
-        return {name: name for name in names if getattr(self, name) is not None}
+        return used_parameters(**{name: (name, getattr(self, name)) for name in names})
 
 
 def error_body(failure: ApiFailure) -> Data:
@@ -268,15 +269,14 @@ class ResponsesRequest(msgspec.Struct):
         return self.top_logprobs is not None or "message.output_text.logprobs" in (self.include or ())
 
     def used(self) -> dict[str, str]:
-        parameters = {
-            "logprobs": "top_logprobs" if self.requests_logprobs() else None,
-            "max_tokens": None if self.max_output_tokens is None else "max_output_tokens",
-            "response_format": "text.format" if self.text and self.text.format else None,
-            "stream": None if self.stream is None else "stream",
-            "temperature": None if self.temperature is None else "temperature",
-            "tools": None if self.tools is None else "tools",
-        }
-        return {common: name for common, name in parameters.items() if name}
+        return used_parameters(
+            logprobs=("top_logprobs", self.requests_logprobs() or None),
+            max_tokens=("max_output_tokens", self.max_output_tokens),
+            response_format=("text.format", self.text and self.text.format),
+            stream=("stream", self.stream),
+            temperature=("temperature", self.temperature),
+            tools=("tools", self.tools),
+        )
 
 
 class Responses:
