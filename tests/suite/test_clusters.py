@@ -91,7 +91,7 @@ def test_a_list_or_object_is_not_a_valid_cluster(value: Any, tmp_path: Path) -> 
 def test_stored_cases_with_a_bad_value_are_named() -> None:
     sample = Sample("first", "q", metadata={"document": ["a"]})
     with pytest.raises(ConfigError, match=r"cluster: case 'first': metadata\.document must be a string"):
-        list(DOCUMENT.of_cases([sample]))
+        list(DOCUMENT.with_clusters([sample]))
 
 
 class TestWarnings:

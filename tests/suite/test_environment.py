@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from gradeline.suite.document import parse_document
-from gradeline.suite.environment import DotEnv, Substituted, read_dotenv, read_environment, substitute
+from gradeline.suite.environment import DotEnv, Substitution, read_dotenv, read_environment, substitute
 
 
-def fill(text: str, environment: dict[str, str]) -> Substituted:
+def fill(text: str, environment: dict[str, str]) -> Substitution:
     document = parse_document(text.encode(), "suite.yaml")
     return substitute(document.data["target"], environment, document.position, ("target",))
 
@@ -24,7 +24,7 @@ def problem(value: str, environment: dict[str, str] | None = None) -> str:
 class TestSubstitution:
     def test_variables_are_replaced_and_returned_as_secrets(self) -> None:
         text = "target:\n  url: http://${HOST}/x\n  headers: {auth: ['Bearer ${KEY}${KEY}', 3, true, null]}"
-        assert fill(text, {"HOST": "h", "KEY": "k-1", "OTHER": "o"}) == Substituted(
+        assert fill(text, {"HOST": "h", "KEY": "k-1", "OTHER": "o"}) == Substitution(
             {"url": "http://h/x", "headers": {"auth": ["Bearer k-1k-1", 3, True, None]}}, {"h", "k-1"}, []
         )
 
@@ -50,7 +50,7 @@ class TestSubstitution:
         assert tree == {"${X}": "${X}"}
 
     def test_an_empty_variable_is_set_and_not_a_secret(self) -> None:
-        assert fill("target: a${X}", {"X": ""}) == Substituted("a", set(), [])
+        assert fill("target: a${X}", {"X": ""}) == Substitution("a", set(), [])
 
     def test_an_undefined_variable_is_reported_with_its_position(self) -> None:
         assert problem("${MY_KEY}") == (

@@ -16,7 +16,7 @@ from gradeline.errors import ConfigError, DataError, Problem
 from gradeline.model import GraderProtocol, Sample, canonical_json, clean_data, quote
 from gradeline.suite.document import override, parse_document
 from gradeline.suite.problems import DocumentError
-from gradeline.suite.read import SuiteFileError, suite_of, without_line
+from gradeline.suite.read import SuiteFileError, read_suite_document, without_line
 from gradeline.suite.spec import CodeReference, SuiteDefinition
 from gradeline.usercode.decorators import definition_location, mark_of, unwrapped_function
 from gradeline.usercode.function_calls import ParameterError, read_parameters
@@ -43,7 +43,7 @@ class SuiteData(NamedTuple):
         """The suite, checked as a suite file is; `ConfigError` names every problem by its key path."""
         try:
             document = override(parse_document(json.dumps(self.data).encode(), "suite.json"), overrides)
-            suite = suite_of(document, self.folder / FILE)
+            suite = read_suite_document(document, self.folder / FILE)
         except DocumentError as error:
             # the data has no lines that a person wrote
             placed = error.without_lines()

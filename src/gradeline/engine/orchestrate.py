@@ -347,12 +347,12 @@ async def plan_regrade(
         cluster = suite.cluster
         warnings = list(prepared.notes)
         if cluster is not None:
-            warnings += cluster_warnings(cluster.of_cases(samples()), cluster)
+            warnings += cluster_warnings(cluster.with_clusters(samples()), cluster)
         observer.warn_all(warnings)
         new = prepared.new_run(name, parent=parent.id, warnings=warnings, document=document)
         # its responses are those of the parent's looks, so these decide it too
         run = msgspec.structs.replace(new, id=new_run_id(), early=parent.early)
-        clustered = None if cluster is None else lambda: cluster.of_cases(samples())
+        clustered = None if cluster is None else lambda: cluster.with_clusters(samples())
         yield RunSpec(run, prepared, resources, samples=samples, clustered=clustered)
 
 

@@ -37,7 +37,7 @@ from gradeline.service.settings import ServeSettings
 from gradeline.service.telemetry import LabelledCounter
 from gradeline.suite.letta_dialects import target_kind
 from gradeline.suite.spec import SuiteDefinition
-from gradeline.suite.stored import secret_names, secret_places, stored_suite
+from gradeline.suite.stored import secret_names, secret_paths, stored_suite
 from gradeline.targets.registry import MODELS
 from gradeline.transport.egress import PublicOnly
 from gradeline.transport.redaction import safe_url
@@ -286,7 +286,7 @@ def _target_uses(target: Mapping[str, Any]) -> Iterator[SecretUse]:
     kind = target_kind(target.get("kind"))
     named = next((target[option] for option in ("url", "base_url") if isinstance(target.get(option), str)), None)
     url = model_url(kind, named)
-    for path, name in secret_places(target):
+    for path, name in secret_paths(target):
         option = str(path[0]) if path else ""
         location = _LOCATIONS.get(option) or ("body" if option in _BODY_OPTIONS else None)
         field = ".".join(map(str, ("target", *path)))

@@ -255,7 +255,7 @@ def _clustered(samples: list[Sample], cluster: object) -> list[Sample]:
     if path is None or path.fault is not None:
         return samples
     try:
-        return list(path.of_cases(samples))
+        return list(path.with_clusters(samples))
     except ConfigError as error:
         raise config_error(error, "suite") from None
 

@@ -38,7 +38,7 @@ class ClusterPath(NamedTuple):
         remedy = f"did you mean {quote(f'metadata.{self.text}')}?"
         return f"a case has no field {quote(field)}, only {', '.join(FIELDS)}; {remedy}"
 
-    def clustered(self, sample: Sample) -> Sample:
+    def with_cluster(self, sample: Sample) -> Sample:
         """The case with its cluster, its own if it has one. `ValueError` for a value that is not a valid cluster."""
         if sample.cluster:
             return sample
@@ -52,11 +52,11 @@ class ClusterPath(NamedTuple):
             raise ValueError(f"{self.text} {error}") from None
         return sample if cluster is None else replace(sample, cluster=cluster)
 
-    def of_cases(self, samples: Iterable[Sample]) -> Iterator[Sample]:
-        """`clustered` for stored cases; `ConfigError` has the key of the case."""
+    def with_clusters(self, samples: Iterable[Sample]) -> Iterator[Sample]:
+        """`with_cluster` for stored cases; `ConfigError` has the key of the case."""
         for sample in samples:
             try:
-                yield self.clustered(sample)
+                yield self.with_cluster(sample)
             except ValueError as error:
                 raise ConfigError(Problem("cluster", f"case {quote(sample.case_key)}: {error}")) from None
 
@@ -92,22 +92,22 @@ def cluster_warnings(samples: Iterable[Sample], path: ClusterPath | None) -> Ite
     """
     found: Counter[str] = Counter()
     first: list[Sample] = []
-    alone = 0
+    singles = 0
     for sample in samples:
         if sample.cluster:
             found[sample.cluster] += 1
         else:
-            alone += 1
+            singles += 1
         if len(first) < _EXAMPLES:
             first.append(sample)
     if not found:
         if path is not None and first:
             raise path.unknown(first)
         return
-    if alone and path is not None:
-        have, are = ("has", "it is") if alone == 1 else ("have", "each is")
-        yield f"cluster: {alone} of {alone + found.total()} cases {have} no {path.text}; {are} a cluster of its own"
-    if not alone and len(found) == 1:
+    if singles and path is not None:
+        have, are = ("has", "it is") if singles == 1 else ("have", "each is")
+        yield f"cluster: {singles} of {singles + found.total()} cases {have} no {path.text}; {are} a cluster of its own"
+    if not singles and len(found) == 1:
         (name,) = found
         yield (
             f"cluster: all {found.total()} cases are in one cluster, {quote(name)}, so that there is no interval;"
@@ -155,8 +155,8 @@ def near_duplicate_warning(samples: Iterable[Sample]) -> str | None:
 
 
 def _text(sample: Sample) -> str:
-    asked = sample.input if isinstance(sample.input, str) else "\n".join(sample.input)
-    return asked if len(asked) <= _MOST_CHARS else asked[: _MOST_CHARS // 2] + asked[-_MOST_CHARS // 2 :]
+    text = sample.input if isinstance(sample.input, str) else "\n".join(sample.input)
+    return text if len(text) <= _MOST_CHARS else text[: _MOST_CHARS // 2] + text[-_MOST_CHARS // 2 :]
 
 
 def _neighbours(samples: Sequence[Sample], texts: Sequence[str]) -> Iterator[tuple[int, int]]:

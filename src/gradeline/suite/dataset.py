@@ -64,23 +64,23 @@ class Dataset(Iterator[Sample]):
 
     def _read(self, tags: frozenset[str], limit: int) -> Iterator[Sample]:
         seen = CaseKeySet()
-        given = 0
+        count = 0
         for row in self._rows:
             plain = row.sample
             sample = plain if plain is not None and seen.add(plain.case_key) else read_sample(row, seen)
             if not tags or tags.issubset(sample.tags):
                 if sample.rubric_path and self._rubrics is not None:
                     sample = self._rubrics.with_rubric(row, sample)
-                yield sample if self._cluster is None else self._clustered(row, sample, self._cluster)
-                given += 1
-                if given == limit:
+                yield sample if self._cluster is None else self._with_cluster(row, sample, self._cluster)
+                count += 1
+                if count == limit:
                     break
         self._rows.close()
         self.digest = self._rows.digest
 
-    def _clustered(self, row: Row, sample: Sample, path: ClusterPath) -> Sample:
+    def _with_cluster(self, row: Row, sample: Sample, path: ClusterPath) -> Sample:
         try:
-            return path.clustered(sample)
+            return path.with_cluster(sample)
         except ValueError as error:
             raise DatasetError(row.problem(f"case {quote(sample.case_key)}: {error}")) from None
 
@@ -161,7 +161,7 @@ class RowReader:
 
     def _read_list(self, rows: Sequence[object], position_of: PositionOf, path: KeyPath) -> Generator[Row, None, None]:
         for index, data in enumerate(rows):
-            row = _cleaned(Row(index, data, (*path, index), position_of))
+            row = _clean(Row(index, data, (*path, index), position_of))
             self._hash.update(canonical_json(row.data) + b"\n")
             yield row
 
@@ -172,7 +172,7 @@ class RowReader:
             raise DatasetError(error.suite_problems) from None
         self._whole = document.digest
         for index, data in enumerate(document.data):
-            yield _cleaned(Row(index, data, (index,), document.position))
+            yield _clean(Row(index, data, (index,), document.position))
 
     def _read_jsonl(self, path: Path) -> Generator[Row, None, None]:
         index = 0
@@ -183,9 +183,9 @@ class RowReader:
                 yield Row(index, None, (), position_of, sample)
                 index += 1
                 continue
-            text = _decoded(line, position_of(())).strip()
+            text = _decode(line, position_of(())).strip()
             if text:
-                yield _parsed(text, index, position_of)
+                yield _parse_row(text, index, position_of)
                 index += 1
 
     def _read_csv(self, path: Path) -> Generator[Row, None, None]:
@@ -217,7 +217,7 @@ class RowReader:
             raise DatasetError(row.problem(reason))
         # a column without a name is the index that pandas writes
         data = {name: self._cell(row, name, text) for name, text in zip(header, cells, strict=True) if text and name}
-        return _cleaned(replace(row, data=data))
+        return _clean(replace(row, data=data))
 
     def _cell(self, row: Row, name: str, text: str) -> object:
         if name in ("metadata", *CASE_VARIABLES):
@@ -225,10 +225,10 @@ class RowReader:
             if not isinstance(value, dict):
                 raise DatasetError(row.problem(f"must be a JSON object, got {quote(text)}", name))
             return value
-        listed = text.startswith("[") and text.endswith("]")
+        is_list = text.startswith("[") and text.endswith("]")
         if name == "tags":
-            return _json_or_text(text) if listed else [tag.strip() for tag in text.split(",") if tag.strip()]
-        if listed and name in (*key_names("case", "input"), "ground_truth"):
+            return _json_or_text(text) if is_list else [tag.strip() for tag in text.split(",") if tag.strip()]
+        if is_list and name in (*key_names("case", "input"), "ground_truth"):
             value = _json_or_text(text)
             if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
                 return value
@@ -236,14 +236,14 @@ class RowReader:
         return text
 
     def _read_json(self, path: Path) -> Generator[Row, None, None]:
-        with _opened(path) as file:
+        with _open(path) as file:
             for index, (number, raw) in enumerate(_array_items(self._chunks(file), str(path))):
                 position_of = _at(path, number)
-                yield _parsed(_decoded(raw, position_of(())), index, position_of)
+                yield _parse_row(_decode(raw, position_of(())), index, position_of)
 
     def _lines(self, path: Path) -> Iterator[tuple[int, str]]:
         for number, line in self._raw_lines(path):
-            yield number, _decoded(line, SourcePosition(str(path), number))
+            yield number, _decode(line, SourcePosition(str(path), number))
 
     def _raw_lines(self, path: Path) -> Iterator[tuple[int, bytes]]:
         for number, line in enumerate(_split(path), 1):
@@ -259,12 +259,12 @@ class RowReader:
         if len(self.warnings) < _MAX_WARNINGS:
             self.warnings.append(Problem(problem.where, problem.message))
         elif len(self.warnings) == _MAX_WARNINGS:
-            self.warnings.append(Problem(problem.file, "more such rows are not listed"))
+            self.warnings.append(Problem(problem.file, "more such rows are not is_list"))
 
 
 def _split(path: Path) -> Iterator[bytes]:
     """The lines of a file. A file that changes meanwhile is refused: its lines may be mixed from two versions."""
-    with _opened(path) as file:
+    with _open(path) as file:
         before = _version(file)
         number, begun, size = 1, list[bytes](), 0
         while chunk := file.read(_CHUNK):
@@ -300,7 +300,7 @@ def _at(path: Path, line: int) -> PositionOf:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _open(path: Path) -> Iterator[BinaryIO]:
     try:
         with path.open("rb") as file:
             yield file
@@ -308,28 +308,28 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         raise DatasetError(_of_file(path, f"cannot be read: {error.strerror}")) from None
 
 
-def _decoded(raw: bytes, place: SourcePosition) -> str:
+def _decode(raw: bytes, position: SourcePosition) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
         reason = f"is not UTF-8: byte 0x{raw[error.start]:02x}; save the file as UTF-8"
-        raise DatasetError(problem_at(place, (), reason)) from None
+        raise DatasetError(problem_at(position, (), reason)) from None
 
 
 def _too_long() -> str:
     return f"contains a string of more than {_MAX_TEXT:,} characters; leave it out, or split it into turns"
 
 
-def _parsed(text: str, index: int, position_of: PositionOf) -> Row:
+def _parse_row(text: str, index: int, position_of: PositionOf) -> Row:
     row = Row(index, None, (), position_of)
     try:
         data = parse_json(text)
     except NotJsonError as error:
         raise DatasetError(row.problem(f"not JSON: {error}, got {quote(text)}")) from None
-    return _cleaned(replace(row, data=data), measure=len(text) > _MAX_TEXT)
+    return _clean(replace(row, data=data), measure=len(text) > _MAX_TEXT)
 
 
-def _cleaned(row: Row, *, measure: bool = True) -> Row:
+def _clean(row: Row, *, measure: bool = True) -> Row:
     try:
         data = clean_data(row.data)
     except DataError as error:
@@ -354,13 +354,15 @@ def _json_or_text(text: str) -> Any:
         return text
 
 
-def _header(cells: list[str], place: SourcePosition) -> list[str]:
+def _header(cells: list[str], position: SourcePosition) -> list[str]:
     names = [cell.strip() for cell in cells]
-    twice = next((name for index, name in enumerate(names) if name and name in names[:index]), None)
-    if twice is not None:
-        raise DatasetError(problem_at(place, (), f"two columns are named {twice!r}; rename one"))
+    duplicate = next((name for index, name in enumerate(names) if name and name in names[:index]), None)
+    if duplicate is not None:
+        raise DatasetError(problem_at(position, (), f"two columns are named {duplicate!r}; rename one"))
     if len(names) == 1 and re.search(r"[;\t]", names[0]):
-        raise DatasetError(problem_at(place, (), f"the only column is {quote(names[0])}; separate columns with commas"))
+        raise DatasetError(
+            problem_at(position, (), f"the only column is {quote(names[0])}; separate columns with commas")
+        )
     return names
 
 
@@ -370,12 +372,12 @@ _IN_TEXT = re.compile(rb'["\\]')
 
 def _array_items(chunks: Iterator[bytes], file: str) -> Iterator[tuple[int, bytes]]:
     """The items of a JSON array as written, each with its line; the file is never in memory as a whole."""
-    held = bytearray()
+    buffer = bytearray()
     line = 1
 
     def refill() -> bool:
         chunk = next(chunks, b"")
-        held.extend(chunk)
+        buffer.extend(chunk)
         return bool(chunk)
 
     def error(reason: str, number: int) -> DatasetError:
@@ -384,28 +386,28 @@ def _array_items(chunks: Iterator[bytes], file: str) -> Iterator[tuple[int, byte
     def take(end: int) -> tuple[int, bytes]:
         """Cut off everything before ``end``; its line is that of its first character that is not whitespace."""
         nonlocal line
-        raw = bytes(held[:end])
-        del held[: end + 1]
+        raw = bytes(buffer[:end])
+        del buffer[: end + 1]
         number = line + raw[: len(raw) - len(raw.lstrip())].count(b"\n")
         line += raw.count(b"\n")
         return number, raw.strip()
 
-    while not held.removeprefix(_BOM).strip():
+    while not buffer.removeprefix(_BOM).strip():
         if not refill():
             raise error("is empty", 0)
-    start = len(held) - len(held.removeprefix(_BOM).lstrip())
-    if held[start : start + 1] != b"[":
-        raise error('expected a list of rows: [{"input": …}, …]', 1 + held[:start].count(b"\n"))
+    start = len(buffer) - len(buffer.removeprefix(_BOM).lstrip())
+    if buffer[start : start + 1] != b"[":
+        raise error('expected a list of rows: [{"input": …}, …]', 1 + buffer[:start].count(b"\n"))
     take(start)
     at = depth = count = 0
     in_text = False
     while True:
-        mark = (_IN_TEXT if in_text else _OUTSIDE).search(held, at)
+        mark = (_IN_TEXT if in_text else _OUTSIDE).search(buffer, at)
         if mark is None:
-            at = max(at, len(held))  # an escape at the very end extends into the next chunk
+            at = max(at, len(buffer))  # an escape at the very end extends into the next chunk
             if not refill():
-                raise error("not JSON: the list ends too early", line + held.count(b"\n"))
-            if len(held) > _MAX_ROW + _CHUNK:
+                raise error("not JSON: the list ends too early", line + buffer.count(b"\n"))
+            if len(buffer) > _MAX_ROW + _CHUNK:
                 raise error(_too_long(), line)
             continue
         at = mark.end()
@@ -430,12 +432,12 @@ def _array_items(chunks: Iterator[bytes], file: str) -> Iterator[tuple[int, byte
             count += 1
             if character == b"]":
                 break
-    while not held.strip():
-        line += held.count(b"\n")
-        held.clear()
+    while not buffer.strip():
+        line += buffer.count(b"\n")
+        buffer.clear()
         if not refill():
             return
-    raise error("not JSON: unexpected text after the list", take(len(held))[0])
+    raise error("not JSON: unexpected text after the list", take(len(buffer))[0])
 
 
 def read_cases(path: Path) -> Iterator[tuple[Sample, str]]:

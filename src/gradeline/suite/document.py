@@ -81,7 +81,7 @@ def parse_document(raw: bytes, file: str, *, top: Top = "mapping") -> Document:
     """`read_document` for bytes; they are JSON if the name of the file ends in ``.json``."""
     if len(raw) > _MAX_BYTES:
         raise file_error(file, f"is larger than {_MAX_BYTES // 1_000_000} MB; large datasets belong in a .jsonl file")
-    text = decode(raw, file)
+    text = decode_utf8(raw, file)
     builder = TreeBuilder(file)
     if file.lower().endswith(".json"):
         JsonParser(text, builder).run()
@@ -92,7 +92,7 @@ def parse_document(raw: bytes, file: str, *, top: Top = "mapping") -> Document:
     return Document(file, plain(root), sha256(raw).hexdigest(), root)
 
 
-def decode(raw: bytes, file: str) -> str:
+def decode_utf8(raw: bytes, file: str) -> str:
     """Decode UTF-8 with or without a BOM; `DocumentError` has the position of the first bad byte."""
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in raw[:4]:
         raise file_error(file, "is UTF-16 or UTF-32; save it as UTF-8")
@@ -108,12 +108,12 @@ def decode(raw: bytes, file: str) -> str:
 
 
 def _check_top(root: Node, file: str, top: Top) -> None:
-    wanted = {"mapping": dict, "list": list, "any": object}[top]
-    if not isinstance(root.value, wanted):
+    expected = {"mapping": dict, "list": list, "any": object}[top]
+    if not isinstance(root.value, expected):
         form = "keys and values (name: …)" if top == "mapping" else "a list of rows (- input: …)"
         kind = "a mapping" if isinstance(root.value, dict) else "a list" if isinstance(root.value, list) else None
-        shown = kind or quote(root.value)
-        raise DocumentError(SuiteProblem(file, root.line, root.column, "", f"expected {form}, got {shown}"))
+        actual = kind or quote(root.value)
+        raise DocumentError(SuiteProblem(file, root.line, root.column, "", f"expected {form}, got {actual}"))
 
 
 # characters outside of YAML's printable ones, and line breaks of YAML 1.1 that no editor counts as lines

@@ -64,9 +64,9 @@ class _Frame:
 
     node: Node
     anchor: str | None
-    wants_key: bool
+    expects_key: bool
     label: str = ""
-    fate: Literal["keep", "merge", "drop"] = "keep"
+    action: Literal["keep", "merge", "drop"] = "keep"
     """What to do with the value after the current key."""
     keys: dict[str, tuple[int, int]] = field(default_factory=dict)
     merged: list[Node] = field(default_factory=list)
@@ -103,7 +103,7 @@ class TreeBuilder:
         self._refuse_as_key("a list or mapping cannot be a key; use a string", line, column)
         if anchor:
             self._anchors[anchor] = None
-        self._open.append(_Frame(Node(value, line, column, height=1), anchor, wants_key=isinstance(value, dict)))
+        self._open.append(_Frame(Node(value, line, column, height=1), anchor, expects_key=isinstance(value, dict)))
 
     def close(self) -> None:
         frame = self._open.pop()
@@ -123,9 +123,9 @@ class TreeBuilder:
         """A scalar as written; only an unquoted (``plain``) one can be other than a string."""
         if not (self._open or text or tag) and plain:
             return  # a document with only comments
-        if self._open and self._open[-1].wants_key:
+        if self._open and self._open[-1].expects_key:
             if tag:
-                self._problem(line, column, f"a key cannot have a tag, got {_shown(tag)}")
+                self._problem(line, column, f"a key cannot have a tag, got {_short_tag(tag)}")
             self._key(text, line, column, plain=plain and not tag)
             node = Node(text, line, column)
         else:
@@ -155,7 +155,7 @@ class TreeBuilder:
 
     def check_tag(self, tag: str | None, kind: Literal["map", "seq"], line: int, column: int) -> None:
         if tag not in (None, "!", f"{_TAG}{kind}"):
-            self._problem(line, column, f"the tag {_shown(str(tag))} is not supported here; leave it out")
+            self._problem(line, column, f"the tag {_short_tag(str(tag))} is not supported here; leave it out")
 
     def _attach(self, node: Node) -> None:
         if not self._open:
@@ -168,15 +168,15 @@ class TreeBuilder:
         if isinstance(parent.value, list):
             parent.value.append(node)
             return
-        if frame.wants_key:
-            frame.wants_key = False  # already refused as a key; its value is dropped too
-            frame.label, frame.fate = "?", "drop"
+        if frame.expects_key:
+            frame.expects_key = False  # already refused as a key; its value is dropped too
+            frame.label, frame.action = "?", "drop"
             return
-        if frame.fate == "keep":
+        if frame.action == "keep":
             parent.value[frame.label] = node
-        elif frame.fate == "merge":
+        elif frame.action == "merge":
             self._merge(frame, node)
-        frame.wants_key = True
+        frame.expects_key = True
 
     def _key(self, text: str, line: int, column: int, *, plain: bool) -> None:
         frame = self._open[-1]
@@ -186,10 +186,10 @@ class TreeBuilder:
         elif first != (line, column):
             above = f"line {first[0]}, column {first[1]}"
             self._problem(line, column, f"the key is written twice (first in {above}); keep one", text)
-        sound = first == (line, column) and bool(text or not plain)
+        valid = first == (line, column) and bool(text or not plain)
         frame.label = text
-        frame.fate = "drop" if not sound else "merge" if plain and text == "<<" else "keep"
-        frame.wants_key = False
+        frame.action = "drop" if not valid else "merge" if plain and text == "<<" else "keep"
+        frame.expects_key = False
 
     def _merge(self, frame: _Frame, node: Node) -> None:
         parts = node.value if isinstance(node.value, list) else [node]
@@ -203,7 +203,7 @@ class TreeBuilder:
             return self._implicit(text, line, column) if plain else text
         kind = "str" if tag == "!" else _SCALAR_TAGS.get(tag)
         if kind is None:
-            self._problem(line, column, f"the tag {_shown(tag)} is not supported; leave it out")
+            self._problem(line, column, f"the tag {_short_tag(tag)} is not supported; leave it out")
             return text
         if kind == "str":
             return text
@@ -233,7 +233,7 @@ class TreeBuilder:
         return None
 
     def _refuse_as_key(self, message: str, line: int, column: int) -> None:
-        if self._open and self._open[-1].wants_key:
+        if self._open and self._open[-1].expects_key:
             self._problem(line, column, message)
 
     def _problem(self, line: int, column: int, message: str, *further: str) -> None:
@@ -247,12 +247,12 @@ class TreeBuilder:
         for frame in self._open:
             if isinstance(frame.node.value, list):
                 steps.append(len(frame.node.value))
-            elif not frame.wants_key:
+            elif not frame.expects_key:
                 steps.append(frame.label)
         return tuple(steps)
 
 
-def _shown(tag: str) -> str:
+def _short_tag(tag: str) -> str:
     return tag.replace(_TAG, "!!")
 
 

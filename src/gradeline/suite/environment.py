@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gradeline.errors import closest_match
-from gradeline.suite.document import decode
+from gradeline.suite.document import decode_utf8
 from gradeline.suite.problems import DocumentError, KeyPath, PositionOf, SourcePosition, SuiteProblem, problem_at
 
 _REFERENCE = re.compile(r"(?P<escape>\$\$(?=\{))|\$\{(?P<name>[^{}]*+)(?P<end>\}?)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+")
 
 
-class Substituted(NamedTuple):
+class Substitution(NamedTuple):
     """A tree with its variables replaced."""
 
     tree: Any
@@ -34,12 +34,12 @@ class DotEnv(NamedTuple):
 
 def substitute(
     tree: object, environment: Mapping[str, str], position_of: PositionOf, path: KeyPath = ()
-) -> Substituted:
+) -> Substitution:
     """Replace ``${NAME}`` in every string of the tree; keys do not change and ``$${X}`` becomes ``${X}``.
 
     ``path`` is the path of the tree in its document, for the positions of faults. A faulty reference is not replaced.
     """
-    found = Substituted(None, set(), [])
+    found = Substitution(None, set(), [])
     return found._replace(tree=_walk(tree, environment, position_of, path, found))
 
 
@@ -48,7 +48,7 @@ def _walk(
     environment: Mapping[str, str],
     position_of: PositionOf,
     path: KeyPath,
-    found: Substituted,
+    found: Substitution,
 ) -> object:
     if isinstance(value, dict):
         return {key: _walk(item, environment, position_of, (*path, key), found) for key, item in value.items()}
@@ -123,7 +123,7 @@ def read_dotenv(folder: Path) -> DotEnv:
     """The variables of the folder's ``.env``, which need not exist."""
     path = folder / ".env"
     try:
-        text = decode(path.read_bytes(), str(path)).replace("\r\n", "\n")
+        text = decode_utf8(path.read_bytes(), str(path)).replace("\r\n", "\n")
     except DocumentError as error:
         return DotEnv({}, list(error.suite_problems))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):

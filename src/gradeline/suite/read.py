@@ -85,10 +85,10 @@ def read_suite(path: Path, overrides: Sequence[str] = ()) -> SuiteDefinition:
 
     ``overrides`` are strings such as ``target.url=http://…``, each with a YAML value, that replace values of the file.
     """
-    return suite_of(override(read_document(path), overrides), path.resolve())
+    return read_suite_document(override(read_document(path), overrides), path.resolve())
 
 
-def suite_of(document: Document, file: Path) -> SuiteDefinition:
+def read_suite_document(document: Document, file: Path) -> SuiteDefinition:
     """The suite in a document; its relative paths start at the folder of ``file``, which need not exist."""
     return _Reader(document, file).suite()
 

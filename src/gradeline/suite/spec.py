@@ -114,7 +114,7 @@ class SuiteDefinition(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def masked(self) -> dict[str, Any]:
         """The file's data without secrets."""
-        return {**self.shown, "target": _masked(self.shown.get("target"))}
+        return {**self.shown, "target": _redact(self.shown.get("target"))}
 
     @property
     def reward_key(self) -> str:
@@ -128,10 +128,10 @@ class SuiteDefinition(msgspec.Struct, frozen=True, kw_only=True):
         return keys if self.reward is None else (*keys, self.reward_key)
 
 
-def _masked(value: Any, name: str = "") -> Any:
+def _redact(value: Any, name: str = "") -> Any:
     """Redact values whose key is a secret's name, unless they only name a variable."""
     if isinstance(value, dict):
-        return {key: _masked(item, str(key)) for key, item in value.items()}
+        return {key: _redact(item, str(key)) for key, item in value.items()}
     if isinstance(value, list):
-        return [_masked(item, name) for item in value]
+        return [_redact(item, name) for item in value]
     return REDACTED if isinstance(value, str) and "${" not in value and is_secret_name(name) else value

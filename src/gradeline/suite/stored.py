@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gradeline.errors import ConfigError, Problem
 from gradeline.suite.document import override, parse_document
 from gradeline.suite.problems import DocumentError
-from gradeline.suite.read import suite_of, without_line
+from gradeline.suite.read import read_suite_document, without_line
 from gradeline.suite.spec import SuiteDefinition
 
 FILE = "<suite stored with the run>"
@@ -35,12 +35,12 @@ def stored_suite(
     known = secrets or {}
     missing = [name for name in secret_names(document.get("target")) if name not in known]
     if missing:
-        named = ", ".join(map(repr, missing))
-        raise ConfigError(Problem("target", f"requires the secret {named}, which only the service has; continue there"))
-    data = json.dumps({**document, "target": _marked(document.get("target"))}).encode()
+        names = ", ".join(map(repr, missing))
+        raise ConfigError(Problem("target", f"requires the secret {names}, which only the service has; continue there"))
+    data = json.dumps({**document, "target": _with_markers(document.get("target"))}).encode()
     try:
         read = override(parse_document(data, "suite.json"), overrides)
-        suite = suite_of(read, (folder or Path.cwd()) / FILE)
+        suite = read_suite_document(read, (folder or Path.cwd()) / FILE)
     except DocumentError as error:
         # the lines of a generated text would not help
         raise error.without_lines() from None
@@ -48,38 +48,38 @@ def stored_suite(
     if not known:
         return suite
     values = {_marker(name): value for name, value in known.items()}
-    target = replace(suite.target, config=_filled(suite.target.config, values), secrets=frozenset(known.values()))
+    target = replace(suite.target, config=_with_values(suite.target.config, values), secrets=frozenset(known.values()))
     return replace(suite, target=target)
 
 
 def secret_names(tree: object) -> Iterator[str]:
     """The names in ``{secret: NAME}``, in order, with duplicates."""
-    yield from (name for _, name in secret_places(tree))
+    yield from (name for _, name in secret_paths(tree))
 
 
-def secret_places(tree: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def secret_paths(tree: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """The path and the name of every ``{secret: NAME}``."""
     if isinstance(tree, Mapping):
-        name = _named(tree)
+        name = _secret_name(tree)
         if name is not None:
             yield path, name
         else:
             for key, item in tree.items():
-                yield from secret_places(item, (*path, key))
+                yield from secret_paths(item, (*path, key))
     elif isinstance(tree, list | tuple):
         for number, item in enumerate(tree):
-            yield from secret_places(item, (*path, number))
+            yield from secret_paths(item, (*path, number))
 
 
 def with_variables(tree: object) -> Any:
     """The tree with ``${NAME}`` for ``{secret: NAME}``, as in a suite file."""
     if isinstance(tree, Mapping):
-        name = _named(tree)
+        name = _secret_name(tree)
         return f"${{{name}}}" if name is not None else {key: with_variables(item) for key, item in tree.items()}
     return [with_variables(item) for item in tree] if isinstance(tree, list | tuple) else tree
 
 
-def _named(tree: Mapping[str, Any]) -> str | None:
+def _secret_name(tree: Mapping[str, Any]) -> str | None:
     name = tree.get(_SECRET)
     return name if len(tree) == 1 and isinstance(name, str) else None
 
@@ -88,17 +88,17 @@ def _marker(name: str) -> str:
     return f"<secret {name}>"
 
 
-def _marked(tree: object) -> Any:
+def _with_markers(tree: object) -> Any:
     """The tree with a string in place of each secret, so that the options can be checked."""
     if isinstance(tree, Mapping):
-        name = _named(tree)
-        return _marker(name) if name is not None else {key: _marked(item) for key, item in tree.items()}
-    return [_marked(item) for item in tree] if isinstance(tree, list | tuple) else tree
+        name = _secret_name(tree)
+        return _marker(name) if name is not None else {key: _with_markers(item) for key, item in tree.items()}
+    return [_with_markers(item) for item in tree] if isinstance(tree, list | tuple) else tree
 
 
-def _filled(tree: object, values: Mapping[str, str]) -> Any:
+def _with_values(tree: object, values: Mapping[str, str]) -> Any:
     if isinstance(tree, Mapping):
-        return {key: _filled(item, values) for key, item in tree.items()}
+        return {key: _with_values(item, values) for key, item in tree.items()}
     if isinstance(tree, list):
-        return [_filled(item, values) for item in tree]
+        return [_with_values(item, values) for item in tree]
     return values.get(tree, tree) if isinstance(tree, str) else tree
