@@ -239,51 +239,13 @@ class LocalRateLimiter:
             self._starts.append(clock())
 
 
-class FreeSlots:
-    """So many may be inside at once; who leaves lets in who has waited longest.
-
-    What asyncio's semaphore does, but for its walk past all who were let in and have not run yet: where a commit
-    frees a hundred slots at once, that is fifty looks for each of them.
-    """
-
-    def __init__(self, number: int) -> None:
-        self._free = number
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    def take(self) -> bool:
-        """Go in, if there is a place."""
-        if self._free <= 0:
-            return False
-        self._free -= 1
-        return True
-
-    async def wait(self) -> None:
-        """Go in when there is a place."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        try:
-            await turn
-        except BaseException:
-            if turn.done() and not turn.cancelled():
-                self.leave()  # let in and cancelled in the same moment
-            raise
-
-    def leave(self) -> None:
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)  # the place goes to them: it is never free in between
-                return
-        self._free += 1
-
-
 class CallSlots:
     """The calls that may be in flight at the same time, and when each may begin."""
 
     def __init__(
         self, concurrency: int, turns: RateLimiter | None = None, breaker: ConnectionBreaker | None = None
     ) -> None:
-        self.free = FreeSlots(concurrency)
+        self.semaphore = asyncio.Semaphore(concurrency)
         self.turns = turns
         self.breaker = breaker or ConnectionBreaker()
 
@@ -319,46 +281,37 @@ class Executor:
         self._spending = spending
         self._slots = slots
         self._ours = is_own_class(type(target))
-        self.asking = 0
-        """Calls that wait for their answer."""
 
     async def execute(self, planned: Planned) -> Response | None:
         """The agent's response, stored; None where the run was stopped before it was asked."""
         key, sample = planned.key, planned.sample
-        free = self._slots.free
-        if not free.take():
-            await free.wait()
-        try:
-            cache_key = self._target.cache_key(sample, key.repeat) if self._cache else None
-            response = None if cache_key is None else self._storage.cached_response(cache_key)
-            if response is None:
-                if self._slots.turns is not None:
-                    await self._slots.turns.wait(self._stop)
-                if not self._may_ask():
-                    return None
-                response = await self._ask(sample)
-            failpoint("response-received")
-            await self._writer.put_response(key, response, sample, planned.position, cache_key)
-            failpoint("response-stored")
-        except StoreError as error:
-            self._stop.set(str(error))  # whoever waits for this slot must not ask for what cannot be stored
-            raise
-        finally:
-            free.leave()
+        async with self._slots.semaphore:
+            try:
+                cache_key = self._target.cache_key(sample, key.repeat) if self._cache else None
+                response = None if cache_key is None else self._storage.cached_response(cache_key)
+                if response is None:
+                    if self._slots.turns is not None:
+                        await self._slots.turns.wait(self._stop)
+                    if not self._may_ask():
+                        return None
+                    response = await self._ask(sample)
+                failpoint("response-received")
+                await self._writer.put_response(key, response, sample, planned.position, cache_key)
+                failpoint("response-stored")
+            except StoreError as error:
+                self._stop.set(str(error))  # the next call for this slot must not be made: it could not be stored
+                raise
         return response
 
     async def _ask(self, sample: Sample) -> Response:
         breaker = self._slots.breaker
         call = breaker.begin()
-        self.asking += 1
         try:
             response = await self._target.respond(sample if self._ours else copy_sample(sample))
         except ProviderRefusedError as error:  # stored as the case's failed call: `resume` counts those
             self._stop.set(str(error), failed=True)
             info = ErrorInfo("status", str(error), response_policy("status").fault)
             response = Response(status="error", error=info)
-        finally:
-            self.asking -= 1
         if self._price is not None:
             response = self._with_cost(response, self._price)
         if self._counts:

@@ -37,8 +37,6 @@ _GRADING = 64
 _REUSED_AT_ONCE = 256
 _ASKED = frozenset({"usage", "judges"})
 """What the metadata of a grade has where a model was asked for it."""
-_TURNS_APART = 25
-"""Turns of the event loop from one first question to the next, where answers take longer than that."""
 
 
 @runtime_checkable
@@ -150,13 +148,7 @@ class Pipeline:
         """
         beyond = _GRADING if self._grading.waits else 0
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._work(planned))
-            await asyncio.sleep(0)
-            # calls that begin together end together, and keep each other waiting ever after (see `event_loop`)
-            apart = _TURNS_APART if self._executor.asking else 0
-            for _ in range(self._task.limits.concurrency + beyond - 1):
-                for _ in range(apart):
-                    await asyncio.sleep(0)
+            for _ in range(self._task.limits.concurrency + beyond):
                 group.create_task(self._work(planned))
         await self._writer.flush()
         if self._fault is not None:

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from aiohttp.connector import Connection
     from aiohttp.tracing import Trace
 
-_MAX_READ = 65_536
-
 
 class Checkout:
     """Which connection one request may use, and what is known about it."""
@@ -80,10 +78,6 @@ class PooledSocket(socket.socket):
         self._checkout = checkout
         checkout.reused = True
         checkout.sent = not self._sends_seen  # if unknown, assume sent: a POST must not be sent twice
-
-    def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
-        # asyncio reads 256 KiB at a time, and allocating that takes longer than reading most responses
-        return super().recv(min(bufsize, _MAX_READ), flags)
 
     def send(self, data: ReadableBuffer, flags: int = 0, /) -> int:
         self._before_send()
