@@ -87,7 +87,7 @@ def _compare(page: Page) -> None:
     page.get_by_role("row", name="Kenya").click()
     drawer = page.get_by_role("dialog")
     drawer.get_by_role("region", name="Changes from baseline to candidate").locator("del").first.wait_for()
-    drawer.get_by_role("link", name="Open the baseline result").wait_for()
+    drawer.get_by_role("link", name="Open baseline result").wait_for()
     shared = page.url
     page.goto("about:blank")
     page.goto(shared)

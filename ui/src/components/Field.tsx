@@ -49,10 +49,15 @@ export function CheckboxField({
         <label htmlFor={id} className="font-medium">
           {label}
         </label>
-        <FieldNotes id={id} help={help} problem={problem} />
+        <FieldNotes id={id} help={help} problem={problem && describeProblem(label, problem)} />
       </div>
     </div>
   );
+}
+
+/** Completes messages such as "is required" with the label of the field. */
+export function describeProblem(label: string, problem: string): string {
+  return /^(is required$|must be )/.test(problem) ? `${label} ${problem}` : problem;
 }
 
 function FieldNotes({
@@ -95,7 +100,7 @@ export function Field({ label, help, problem, required = false, children }: Prop
         ...(problem ? { "aria-invalid": true } : {}),
         ...(required ? { "aria-required": true } : {}),
       })}
-      <FieldNotes id={id} help={help} problem={problem} />
+      <FieldNotes id={id} help={help} problem={problem && describeProblem(label, problem)} />
     </div>
   );
 }

@@ -3,7 +3,7 @@ import type { Json, JsonObject } from "../api/types.ts";
 import { asObject, type FormField as Declared, matchVariant, type Variant } from "../lib/jsonSchema.ts";
 import { Button } from "./Button.tsx";
 import { CodeEditor } from "./CodeEditor.tsx";
-import { CheckboxField, Field } from "./Field.tsx";
+import { CheckboxField, describeProblem, Field } from "./Field.tsx";
 
 interface Props {
   fields: readonly Declared[];
@@ -248,7 +248,9 @@ function ListField({ field, variants, value, path, problems, onChange }: ListFie
         )}
         <Button onClick={() => put([...items, { ...variants[kind]?.fixed }])}>Add</Button>
       </div>
-      {problems[path] && <p className="mt-1 text-xs font-medium text-fail">{problems[path]}</p>}
+      {problems[path] && (
+        <p className="mt-1 text-xs font-medium text-fail">{describeProblem(field.label, problems[path])}</p>
+      )}
     </fieldset>
   );
 }

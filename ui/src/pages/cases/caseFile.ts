@@ -48,7 +48,7 @@ export function validateCase(fields: Omit<CaseRow, "line">): Omit<RowProblem, "l
   if ([...(fields.description ?? "")].length > MAX_DESCRIPTION) {
     problems.push({ field: "description", message: "has more than 500 characters" });
   }
-  if (fields.tags.length > MAX_TAGS) problems.push({ field: "tags", message: "has more than 10 tags" });
+  if (fields.tags.length > MAX_TAGS) problems.push({ field: "tags", message: "at most 10 tags are allowed" });
   for (const tag of fields.tags.filter((tag) => !TAG.test(tag))) {
     problems.push({
       field: "tags",

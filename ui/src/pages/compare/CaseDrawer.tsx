@@ -148,12 +148,8 @@ function Side({
     <DialogSection
       title={title}
       aside={
-        <Link
-          className="font-normal text-accent underline"
-          to={link}
-          aria-label={`Open the ${title.toLowerCase()} result`}
-        >
-          Open result
+        <Link className="font-normal text-accent underline" to={link}>
+          Open {title.toLowerCase()} result
         </Link>
       }
     >

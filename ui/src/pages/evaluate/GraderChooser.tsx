@@ -97,7 +97,11 @@ function GraderOptions({ chosen, grader, showProblems, onChange, onRemove }: Gra
               Grades <SafeText text={grader.default_extractor.replaceAll("_", " ")} /> of the response, not its text.
             </p>
           )}
-          {grader === undefined && <p className="text-sm text-fail">This grader no longer exists; remove it.</p>}
+          {grader === undefined && (
+            <p className="text-sm text-fail">
+              Not available here: deleted, or defined only in a suite file. Remove it.
+            </p>
+          )}
         </div>
         <Button variant="ghost" aria-label={`Remove grader ${chosen.key}`} onClick={onRemove}>
           ✕

@@ -30,7 +30,11 @@ function Run({ id }: { id: string }) {
   const missing = run.error instanceof ApiError && run.error.code === "NOT_FOUND";
   usePageTitle(run.data ? visibleText(run.data.name ?? "Run") : "Run");
   if (missing) {
-    return <EmptyState title="Run not found" actions={<LinkButton to="/runs">Go to runs</LinkButton>} />;
+    return (
+      <EmptyState title="Run not found" actions={<LinkButton to="/runs">Go to runs</LinkButton>}>
+        It may have been deleted, or it is in another store.
+      </EmptyState>
+    );
   }
   if (run.error && !run.data) return <ErrorNotice error={run.error} onRetry={() => void run.refetch()} />;
   if (!run.data) return <Loading what="Loading the run" />;
