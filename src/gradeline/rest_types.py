@@ -36,7 +36,7 @@ class Envelope(Struct, Generic[T], frozen=True):
 
 
 def utc_timestamp(seconds: float) -> str:
-    """A time since the epoch as text; such texts sort as their times do."""
+    """A time since the epoch as a string that sorts by time."""
     return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
@@ -44,7 +44,7 @@ GraderSource = Literal["built-in", "stored", "python"]
 
 
 class GraderInfo(Struct, frozen=True, kw_only=True):
-    """A grader as the API shows it. One with the status ``error`` cannot be used; ``error`` says why."""
+    """A grader. One with the status ``error`` cannot be used, for the reason in ``error``."""
 
     id: str
     name: str
@@ -53,7 +53,7 @@ class GraderInfo(Struct, frozen=True, kw_only=True):
     config_schema: dict[str, Any]
     scoring_guide: str
     default_extractor: str
-    """What it grades of a response where a suite names no extractor."""
+    """The extractor that is used if a suite names none."""
     version: int
     fingerprint: str
     status: Literal["active", "deleted", "error"]
@@ -81,7 +81,7 @@ class ImportedCases(Struct, frozen=True):
 
 
 class EvaluationProgress(Struct, frozen=True):
-    """How far a run has come, counted in results: one a case and repeat."""
+    """The progress of a run in results, one for each case and repeat."""
 
     total: int | None
     answered: int
@@ -91,7 +91,7 @@ class EvaluationProgress(Struct, frozen=True):
 
 
 class Figure(Struct, frozen=True):
-    """A number of one grader with its 95 % interval, and what it is the number of."""
+    """A number of one grader with its 95 % interval, the number of scores, and the number of results."""
 
     value: float | None
     low: float | None
@@ -101,7 +101,7 @@ class Figure(Struct, frozen=True):
 
 
 class Coverage(Struct, frozen=True):
-    """How many of the results have a score."""
+    """The share of results with a score."""
 
     scored: int
     total: int
@@ -109,7 +109,7 @@ class Coverage(Struct, frozen=True):
 
 
 class EvaluationSummary(Struct, frozen=True, kw_only=True):
-    """A whole run in numbers. Latencies are those of successful responses."""
+    """The summary of a run. Latencies are those of successful responses."""
 
     total_results: int
     successful_responses: int
@@ -127,10 +127,10 @@ class EvaluationSummary(Struct, frozen=True, kw_only=True):
     p99_latency_ms: float | None
     coverage: dict[str, Coverage]
     orders: dict[str, OrderFinding]
-    """Of each judge that is shown two answers in both orders, how often the order decided."""
+    """For each judge that compares two responses in both orders, how often the order changed the verdict."""
     sentence: str
     clusters: int | None = None
-    """The clusters of the cases that were asked; null where no case has one. Intervals are over clusters."""
+    """Number of clusters of the cases; null if no case has one. Intervals are over clusters."""
 
 
 class EarlyStop(Struct, frozen=True):
@@ -142,7 +142,7 @@ class EarlyStop(Struct, frozen=True):
 
 
 class Evaluation(Struct, frozen=True, kw_only=True):
-    """A run: what was asked for, and what became of it."""
+    """A run: the request that started it, and its state."""
 
     id: str
     name: str
@@ -150,7 +150,7 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     agent_endpoint_url: str | None
     target: dict[str, Any]
     test_case_ids: list[str] | None
-    """As they were given; null where the cases were chosen otherwise, and in lists."""
+    """As in the request; null if the cases were chosen otherwise, and in lists."""
     tag: str | None
     grader_ids: list[str]
     repeats: int
@@ -158,13 +158,13 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     timeout_s: float | None
     baseline_id: str | None
     stop_early: bool = False
-    """Whether it was asked to end as soon as its comparison with the baseline is decided."""
+    """Whether it ends as soon as its comparison with the baseline is decided."""
     stopped: EarlyStop | None = None
-    """Where it ended early: the number of the last look, and after how many of how many cases."""
+    """Where it ended early; null if it did not."""
     calls_saved: int = 0
-    """The calls of the agent that the early end left out; `resume` with `all` makes them."""
+    """Calls of the agent that early stopping skipped; `resume` with `all` makes them."""
     warnings: tuple[str, ...] = ()
-    """What to know of its suite and its cases, such as near duplicates without a cluster."""
+    """Warnings about its suite and its cases, such as near duplicates without a cluster."""
     started_at: str | None
     completed_at: str | None
     result_count: int
@@ -172,10 +172,10 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     group: str | None
     parent: str | None
     pass_rates: dict[str, Figure] | UnsetType = UNSET
-    """In lists: how many of its scores each grader let pass. Repeats of a case have no interval there."""
+    """In lists: the pass rate by grader, without an interval if cases are repeated."""
     progress: EvaluationProgress | UnsetType = UNSET
     held_by_service: bool | UnsetType = UNSET
-    """The service works on it, or takes it up again by itself when it is interrupted; not in lists."""
+    """The service executes the run, or resumes it itself when it is interrupted; not in lists."""
     verdict: dict[str, Any] | UnsetType | None = UNSET
     """By the suite's gate, once the run is completed."""
     comparison: dict[str, Any] | UnsetType | None = UNSET
@@ -183,7 +183,7 @@ class Evaluation(Struct, frozen=True, kw_only=True):
 
     @property
     def ended(self) -> bool:
-        """Whether its state is final; an interrupted run of the command line waits for ``gradeline resume``."""
+        """Whether its state is final; an interrupted run of the command line requires ``gradeline resume``."""
         if self.status == "interrupted":
             return self.held_by_service is False
         return self.status in ("completed", "failed", "cancelled")
@@ -201,7 +201,7 @@ class EvaluationPage(Struct, frozen=True, kw_only=True):
 
 
 class SentRequest(Struct, frozen=True, kw_only=True):
-    """A request as it went out; secrets are `***`."""
+    """A request as it was sent; secrets are `***`."""
 
     method: str
     url: str
@@ -211,44 +211,44 @@ class SentRequest(Struct, frozen=True, kw_only=True):
 
 
 class RawAnswer(Struct, frozen=True, kw_only=True):
-    """An answer before anything was read from it. A body that broke off or was too large is null."""
+    """A response as it was received. A body that was incomplete or too large is null."""
 
     status: int
     headers: dict[str, str]
     body: str | None
     body_truncated: bool
-    """The body was longer than what is shown: 100,000 bytes."""
+    """The body was cut at 100,000 bytes."""
 
 
 class ShownExchange(Struct, frozen=True, kw_only=True):
-    """One request; `answer` is null where none came."""
+    """One request and its response; `answer` is null if there was none."""
 
     request: SentRequest
     answer: RawAnswer | None
 
 
 class TrialResult(Struct, frozen=True, kw_only=True):
-    """What became of one call of the agent. The fields of results have the names that they have in a run."""
+    """The result of one call of an agent. Fields have the same names as in the results of a run."""
 
     response_status: ResponseStatus
     agent_response: str | None
     agent_response_truncated: bool
     tool_calls: list[ToolCall] | None
-    """Null where the answer does not report them; an agent that reports none gives an empty list."""
+    """Null if the response does not report tool calls; empty if it reports none."""
     tool_calls_omitted: int
     usage: Usage | None
     response_latency_ms: float | None
     error_type: str | None
     error_message: str | None
     timeout_s: float | None
-    """What bounded the call; null where the target takes no limit of its own."""
+    """The timeout of the call; null if the target has none."""
     exchanges: list[ShownExchange]
-    """Redirects and polling make more than one; none where the agent is not asked over HTTP."""
+    """Several with redirects and polling; empty if the agent is not called over HTTP."""
     exchanges_omitted: int
 
 
 class Score(Struct, frozen=True, kw_only=True):
-    """What one grader said. There is a value only where there was a pass or a fail."""
+    """The grade by one grader. It has a value only for a pass or a fail."""
 
     grader_id: str
     grader_name: str
@@ -262,7 +262,7 @@ class Score(Struct, frozen=True, kw_only=True):
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """One case of a run, asked once. The texts of the case are those it had then."""
+    """The result of one repeat of a case, with the texts of the case at that time."""
 
     result_id: str
     test_case_id: str
@@ -277,7 +277,7 @@ class Result(Struct, frozen=True, kw_only=True):
     scores_succeeded: int
     """Passes and fails."""
     scores_failed: int
-    """Errors of graders; a failed answer is a score like any other."""
+    """Errors of graders; a fail is a score."""
     truncated: bool = False
 
 
@@ -291,7 +291,7 @@ class ResultPage(Struct, frozen=True, kw_only=True):
 
 
 class ResultAttempt(Struct, frozen=True, kw_only=True):
-    """An answer that was replaced, with the grades it had."""
+    """A response that was replaced, with its grades."""
 
     attempt: int
     """Counts from 1."""
@@ -300,19 +300,19 @@ class ResultAttempt(Struct, frozen=True, kw_only=True):
 
 
 class ResultDetail(Result, frozen=True, kw_only=True):
-    """A result with all there is to know of it."""
+    """A result with everything that is stored about it."""
 
     evaluation_id: str
     sample: Sample
     response: Response
     submissions: dict[str, str]
-    """What each grader read, where that is not the answer itself."""
+    """The submission by grader, if it is not the response itself."""
     grades: dict[str, Grade]
     history: list[ResultAttempt]
 
 
 class Bin(Struct, frozen=True, kw_only=True):
-    """How many values there are from ``low`` to ``high``, both included: as ends of a filter they find exactly those.
+    """The number of values from ``low`` to ``high``, both included: as bounds of a filter they find exactly these.
 
     No number lies between the ``high`` of a bin and the ``low`` of the next.
     """
@@ -323,27 +323,27 @@ class Bin(Struct, frozen=True, kw_only=True):
 
 
 class RunHistograms(Struct, frozen=True, kw_only=True):
-    """How scores and latencies are spread over a whole run."""
+    """Histograms of the scores and the latencies of a run."""
 
     evaluation_id: str
     scores: dict[str, list[Bin]]
-    """By grader, from 0 to 1; what has no score is not here."""
+    """By grader, from 0 to 1, without results that have no score."""
     latency_ms: list[Bin]
-    """Of successful responses; the last bin goes from near the 99th percentile to the longest. Empty: there is none."""
+    """Of successful responses, or empty; the last bin extends from near the 99th percentile to the maximum."""
 
 
 ChangeKind = Literal["improved", "worse", "mixed", "same", "missing", "edited"]
 
 
 class Comparability(Struct, frozen=True):
-    """Whether like would be compared with like. The reasons also tell what else differs."""
+    """Whether the runs are comparable, and all differences that matter."""
 
     comparable: bool
     reasons: tuple[str, ...]
 
 
 class GraderDifference(Struct, frozen=True, kw_only=True):
-    """What one grader says: candidate minus baseline over the n cases that have a score in both runs.
+    """The difference by one grader: candidate minus baseline over the n cases with a score in both runs.
 
     With ``noise``, the difference is the mean of the changes that count; the two means are those of the scores.
     """
@@ -354,9 +354,9 @@ class GraderDifference(Struct, frozen=True, kw_only=True):
     decision: Decision
     n: int
     reasons: tuple[str, ...]
-    """Why it is undecided, and what is certain all the same."""
+    """Why it is undecided, and what is certain nevertheless."""
     cases_to_decide: int | None
-    """The number of cases in all that settles it 4 times of 5 if both runs are equally good."""
+    """The total number of cases that decides it with 80 % power if both runs are equally good."""
     coverage: float | None
     """The share of the baseline's cases, without edited ones, that have a score in both runs."""
     bounds_low: float | None
@@ -370,7 +370,7 @@ class GraderDifference(Struct, frozen=True, kw_only=True):
     test: str | None
     """``mcnemar_mid_p``, ``sign_flip_exact`` or ``paired_t``."""
     noise_threshold: float | None
-    """A smaller mean difference is what chance makes of changes such as these."""
+    """Mean differences below this are within chance for changes such as these."""
     noise: float
     """The suite's threshold for this grader: a smaller change of a case counts as same."""
     within_noise: int
@@ -378,34 +378,35 @@ class GraderDifference(Struct, frozen=True, kw_only=True):
     skewed: bool
     """Whether some changes are so much larger than the others that Student's t is unreliable."""
     largest_drops: tuple[Drop, ...]
-    """The cases that fell most, at most 5."""
+    """The cases with the largest drops, at most 5."""
     improved: int
     worse: int
     same: int
     missing: int
     clusters: int | None = None
-    """The clusters of the n cases, which are the unit of the interval; null where no case has one."""
+    """The clusters of the n cases, which are the unit of the interval; null if no case has one."""
 
 
 class CaseChange(Struct, frozen=True, kw_only=True):
-    """One case. ``mixed``: some graders say better, some worse; ``missing``: no grader scored it in both runs."""
+    """One case. ``mixed``: better by some graders, worse by others; ``missing``: no grader scored it in both runs."""
 
     test_case_id: str
     change: ChangeKind
     changes: dict[str, ChangeKind]
     """The same by grader; a change below the grader's noise is ``same``."""
     baseline: dict[str, float | None]
-    """The mean score over the repeats, by grader; null where there is none."""
+    """The mean score over the repeats, by grader; null if there is none."""
     candidate: dict[str, float | None]
     input: str | None = None
-    """The beginning of what was asked, at most 200 characters, on one line."""
+    """The beginning of the input, at most 200 characters on one line."""
     baseline_output: str | None = None
-    """That of the answer at the first repeat; null where there was none."""
+    """That of the response at the first repeat; null if there is none."""
     candidate_output: str | None = None
 
 
 class EvaluationComparison(Struct, frozen=True, kw_only=True):
-    """Candidate against baseline. Runs that are not comparable have neither graders nor cases, unless forced."""
+    """The comparison of a candidate with a baseline. Without `force`, runs that are not comparable have neither graders
+    nor cases."""
 
     baseline_id: str
     candidate_id: str
@@ -413,11 +414,11 @@ class EvaluationComparison(Struct, frozen=True, kw_only=True):
     margin: float
     decision: Decision | None
     sentence: str | None
-    """The decision with the graders behind it, and what is known of the others."""
+    """The decision with the graders that made it, and the results of the others."""
     primary: tuple[str, ...]
-    """The graders that decide; any other can only veto, by a significant loss."""
+    """The graders that decide; another one can only veto, by a significant loss."""
     warnings: tuple[str, ...]
-    """What to know of the cases and graders of either run, such as near duplicates without a cluster."""
+    """Warnings about the cases and graders of either run, such as near duplicates without a cluster."""
     graders: dict[str, GraderDifference]
     cases: list[CaseChange]
     case_counts: dict[str, int]
@@ -431,30 +432,30 @@ class EvaluationScore(Struct, frozen=True, kw_only=True):
     low: float | None
     high: float | None
     rank_best: int | None
-    """The best rank that it may have; the same as the worst where it is certain."""
+    """The best possible rank; equal to the worst if the rank is certain."""
     rank_worst: int | None
     scored: int
-    """Of its own cases, how many have a score."""
+    """Number of its own cases with a score."""
     total: int
 
 
 class RankedEvaluation(Struct, frozen=True, kw_only=True):
-    """An evaluation of several, and what its own answers cost and took."""
+    """One of the ranked evaluations, with the cost and the latency of its responses."""
 
     evaluation_id: str
     name: str
     cost_per_case: float | None
-    """What the agent's answer to a case costs; null where the cost of any answer is unknown."""
+    """The mean cost of a case; null if the cost of any response is unknown."""
     cost_unknown: int
-    """Answers whose cost is unknown."""
+    """Responses with unknown cost."""
     latency_ms: dict[str, float] | None
     on_front: bool | None
-    """Whether no other is as good for less, or better for as much; null where its mean or its cost is unknown."""
+    """Whether it is on the Pareto front of mean score and cost; null if one of them is unknown."""
     scores: dict[str, EvaluationScore]
 
 
 class EvaluationPair(Struct, frozen=True, kw_only=True):
-    """Candidate minus baseline; the interval holds with 95 % for all pairs together."""
+    """The difference of a pair, candidate minus baseline, with a 95 % interval that holds for all pairs together."""
 
     baseline_id: str
     candidate_id: str
@@ -463,33 +464,33 @@ class EvaluationPair(Struct, frozen=True, kw_only=True):
     high: float
     p_value: float
     p_adjusted: float
-    """By Holm, over all pairs."""
+    """Adjusted by Holm's method over all pairs."""
     decision: Decision
     winner_id: str | None
-    """The one that is better for certain; null where the two are tied."""
+    """The evaluation that is certainly better; null for a tie."""
 
 
 class RankedEvaluations(Struct, frozen=True, kw_only=True):
-    """Several evaluations ranked. Those that are not comparable have no scores and no pairs, unless forced."""
+    """The ranking of several evaluations; those that are not comparable have no scores and no pairs without `force`."""
 
     comparability: Comparability
     margin: float
     cases: int
-    """The cases that all evaluations have, and that are the same there."""
+    """Number of cases that are the same in all evaluations."""
     left_out: int
-    """Cases that some evaluations do not have."""
+    """Number of cases that some evaluations do not have."""
     edited: tuple[str, ...]
     primary: tuple[str, ...]
-    """The graders that decide; the first of them makes the order and the front."""
+    """The graders that decide; the first one determines the order and the front."""
     noise: dict[str, float]
     """By grader: a smaller change of a case between two evaluations counts as same, in pairs and ranks."""
     warnings: tuple[str, ...]
-    """What to know of the cases and graders of the evaluations."""
+    """Warnings about the cases and graders of the evaluations."""
     best: tuple[str, ...]
-    """The evaluations that may be the best: no other is better for certain."""
+    """The evaluations that may be the best: none is certainly better."""
     sentence: str | None
     evaluations: tuple[RankedEvaluation, ...]
-    """The highest mean first."""
+    """Sorted by mean, highest first."""
     pairs: dict[str, tuple[EvaluationPair, ...]]
 
 
@@ -505,24 +506,24 @@ class SuiteTrendPoint(Struct, frozen=True, kw_only=True):
     scored: int
     total: int
     cost: float | None
-    """What the agent's answers cost, as far as that is known; null where nothing is."""
+    """The known cost of the responses; null if none is known."""
     cost_unknown: int
-    """Answers whose cost is unknown, and not in the sum."""
+    """Responses with unknown cost, which are not in the sum."""
     latency_ms: dict[str, float] | None
     segment: int
-    """Means compare only within a segment: a new one begins where the grader changed."""
+    """Means are comparable only within a segment; a new one starts when the grader changes."""
     changes: tuple[Literal["grader", "cases", "target"], ...]
-    """What changed since the one before."""
+    """What changed since the previous evaluation."""
     reasons: tuple[str, ...]
 
 
 class SuiteTrend(Struct, frozen=True, kw_only=True):
-    """The newest evaluations of a suite by one grader, the oldest first."""
+    """The newest evaluations of a suite by one grader, oldest first."""
 
     suite: str
     grader: str
     runs: int
-    """All evaluations of the suite that have the grader."""
+    """Number of evaluations of the suite with the grader."""
     points: tuple[SuiteTrendPoint, ...]
 
 
@@ -530,14 +531,14 @@ _MOST_DIGITS = 9
 
 
 def result_id(case: str, repeat: int) -> str:
-    """Names a result within its run: the same before and after a resume or retry, and safe in a path."""
+    """The id of a result in its run; it does not change with a resume or a retry, and is safe in a path."""
     return f"{percent_encoded(case, safe='')}~{repeat}"
 
 
 def read_result_id(text: str) -> list[tuple[str, int]]:
-    """The cases and repeats that an id may name, the likeliest first; none where it cannot be an id.
+    """The cases and repeats that an id may stand for, most likely first; empty for an invalid id.
 
-    An id that was decoded once too often on its way, which clients and proxies do, has the case's key as it is.
+    Some clients and proxies decode an id once too often, so that it contains the case's key unencoded.
     """
     case, mark, repeat = text.rpartition("~")
     if not mark or not (repeat.isascii() and repeat.isdigit()) or len(repeat) > _MOST_DIGITS:

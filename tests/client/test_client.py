@@ -134,7 +134,7 @@ def test_scores_have_the_name_that_the_grader_had(client: Client, agent: Any) ->
     assert (result.scores[0].grader_id, result.scores[0].grader_name) == (made.id, "Says it")
 
 
-def test_events_end_with_done_and_go_on_behind_an_id(client: Client, agent: Any) -> None:
+def test_events_end_with_done_and_continue_after_an_id(client: Client, agent: Any) -> None:
     run = evaluated(client, agent, {"a": "a", "b": "b"})
     whole = list(client.events(run.id))
     assert (whole[0].type, whole[-1].type) == ("snapshot", "done")
@@ -215,7 +215,7 @@ def test_cancelling_and_going_on(client: Client, agent: Any) -> None:
     assert [one.agent_response for one in client.results(run.id)] == ["a", "b", "c"]
 
 
-def test_the_cases_that_an_early_end_left_out_are_asked(client: Client, served: Any, agent: Any) -> None:
+def test_the_cases_skipped_by_an_early_end_are_run(client: Client, served: Any, agent: Any) -> None:
     texts = {f"q {number}": f"q {number}" for number in range(120)}
     before = evaluated(client, agent, texts)
     agent.says = "not {}"
@@ -258,14 +258,14 @@ class TestAnInterruptedRun:
 
         assert asyncio.run(waited()) == "interrupted"
 
-    def test_one_that_the_service_resumes_by_itself_has_not_ended(self, client: Client, killed: str) -> None:
+    def test_a_run_that_the_service_resumes_itself_has_not_ended(self, client: Client, killed: str) -> None:
         killed_run = client.get_evaluation(killed)
         assert killed_run.ended
         assert not replace(killed_run, held_by_service=True).ended
         assert not replace(killed_run, held_by_service=UNSET).ended  # unknown, as in lists
 
 
-def test_a_key_opens_what_is_shut(served: Any) -> None:
+def test_a_key_gives_access(served: Any) -> None:
     key = served.key("run")
     with pytest.raises(ApiError) as refused:
         list(Client(served.url).test_cases())
@@ -321,14 +321,14 @@ def test_both_clients_have_the_same_methods_with_the_same_parameters() -> None:
 @pytest.mark.parametrize(
     "url", ["127.0.0.1:8000", "ftp://x", "http://", "http://a:b@x", "http://x/?a=b", "http://x:99999"]
 )
-def test_a_wrong_address_is_told_at_once_without_its_password(url: str) -> None:
+def test_an_invalid_url_is_reported_at_once_without_its_password(url: str) -> None:
     for kind in (Client, AsyncClient):
         with pytest.raises(ConfigError, match="base_url") as refused:
             kind(url)
         assert "a:b" not in str(refused.value)
 
 
-def test_nobody_there_is_told_with_the_address() -> None:
+def test_an_unreachable_service_is_reported_with_its_address() -> None:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as opened:

@@ -119,7 +119,7 @@ def _async(url: str, act: Callable[[AsyncClient], Any]) -> Any:
 
 @pytest.mark.parametrize("kind", ["blocking", "asynchronous"])
 @pytest.mark.parametrize("status", [429, 503])
-def test_reads_are_repeated_while_the_service_asks_for_patience(server: Scripted, kind: str, status: int) -> None:
+def test_reads_are_retried_on_429_and_503(server: Scripted, kind: str, status: int) -> None:
     server.replies = [Reply(status, BUSY, {"Retry-After": "0"}), Reply(status, BUSY), Reply(200, OK)]
     if kind == "blocking":
         found = Client(server.url).get_evaluation("1")
@@ -129,7 +129,7 @@ def test_reads_are_repeated_while_the_service_asks_for_patience(server: Scripted
 
 
 @pytest.mark.parametrize("kind", ["blocking", "asynchronous"])
-def test_starting_is_repeated_under_one_key_also_when_the_answer_broke_off(server: Scripted, kind: str) -> None:
+def test_a_start_is_retried_with_the_same_idempotency_key(server: Scripted, kind: str) -> None:
     server.replies = [Reply(503, BUSY), Reply(200, OK[:20], cut=True), Reply(201, OK)]
     if kind == "blocking":
         Client(server.url).start_evaluation(tag="t")
@@ -139,7 +139,7 @@ def test_starting_is_repeated_under_one_key_also_when_the_answer_broke_off(serve
     assert (len(server.seen), len(keys)) == (3, 1)
 
 
-def test_other_writes_are_repeated_only_where_they_were_refused(server: Scripted) -> None:
+def test_other_writes_are_retried_only_if_they_were_refused(server: Scripted) -> None:
     client = Client(server.url)
     server.replies = [Reply(503, BUSY)]
     with pytest.raises(ApiError) as failed:
@@ -152,7 +152,7 @@ def test_other_writes_are_repeated_only_where_they_were_refused(server: Scripted
         client.cancel("1")
 
 
-def test_patience_ends(server: Scripted) -> None:
+def test_retries_end(server: Scripted) -> None:
     server.replies = [Reply(429, BUSY)] * (protocol.MAX_RETRIES + 1)
     with pytest.raises(ApiError, match="429 RATE_LIMITED: too much"):
         Client(server.url).get_evaluation("1")
@@ -170,7 +170,7 @@ def test_patience_ends(server: Scripted) -> None:
         ("-1", 0, 1),
     ],
 )
-def test_what_retry_after_says_is_heeded_up_to_a_bound(told: str, least: float, most: float) -> None:
+def test_retry_after_is_respected_up_to_a_maximum(told: str, least: float, most: float) -> None:
     request = protocol.ApiRequest("GET", "/", repeatable=True)
     wait = protocol.retry_delay(request, protocol.ApiResponse(429, {"retry-after": told}, b""), 0)
     assert wait is not None
@@ -181,7 +181,7 @@ def test_what_retry_after_says_is_heeded_up_to_a_bound(told: str, least: float, 
     "reply",
     [Reply(502, b"<html>bad gateway"), Reply(200, b"<html>"), Reply(200, b'{"success": true, "data": 7}'), Reply(302)],
 )
-def test_an_answer_of_something_else_says_so(server: Scripted, reply: Reply) -> None:
+def test_a_response_of_another_server_is_reported(server: Scripted, reply: Reply) -> None:
     server.replies = [reply]
     with pytest.raises(ApiError) as failed:
         Client(server.url, "gl_secret").get_evaluation("1")
@@ -204,7 +204,7 @@ def test_the_asynchronous_client_sends_the_same_path(server: Scripted) -> None:
 
 
 @pytest.mark.parametrize("kind", ["blocking", "asynchronous"])
-def test_events_go_on_behind_the_last_one_after_a_break(server: Scripted, kind: str) -> None:
+def test_events_continue_after_the_last_one_when_the_connection_broke(server: Scripted, kind: str) -> None:
     first = b'retry: 5\n\nid: 1\nevent: snapshot\ndata: {"a": 1}\n\n:\n\nid: 2\nevent: progress\ndata: {"b":\ndata: 2}\n\nid: 9\nevent: lost\n'
     second = b"id: 3\nevent: done\ndata: {}\n\n"
     server.replies = [Reply(200, first, cut=True), Reply(200, second)]
@@ -237,7 +237,7 @@ def test_a_file_that_breaks_off_is_not_left_behind(server: Scripted, tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_line_that_ends_in_carriage_return_and_a_text_that_is_no_json() -> None:
+def test_carriage_returns_and_data_that_is_not_json() -> None:
     reader = EventStreamReader()
     lines = [b"data: plain\r\n", b"\r\n"]
     assert [reader.feed(line) for line in lines] == [None, EvaluationEvent(id=None, type="message", data="plain")]

@@ -42,7 +42,7 @@ def test_every_route_has_a_mark(service: Service) -> None:
     assert [(method, path) for method, path, scope in routes_of(service) if scope is None] == []
 
 
-def test_every_route_asks_for_a_key(service: Service, call: Call) -> None:
+def test_every_route_requires_a_key(service: Service, call: Call) -> None:
     service.keys.create(KeyScope.ADMIN)
     for method, path, _ in routes_of(service):
         if (method, path) in PUBLIC:
@@ -52,7 +52,7 @@ def test_every_route_asks_for_a_key(service: Service, call: Call) -> None:
         assert answer.headers["www-authenticate"] == "Bearer"
 
 
-def test_what_is_not_there_asks_for_a_key_too(service: Service, call: Call) -> None:
+def test_unknown_paths_require_a_key_too(service: Service, call: Call) -> None:
     service.keys.create(KeyScope.ADMIN)
     assert call("GET", "/api/nothing").status == 401
     assert call("PATCH", "/api/health").status == 401
@@ -60,7 +60,7 @@ def test_what_is_not_there_asks_for_a_key_too(service: Service, call: Call) -> N
 
 
 @pytest.mark.parametrize("scope", ["read", "run", "label", "admin"])
-def test_a_key_opens_the_routes_of_its_scope_alone(service: Service, call: Call, scope: str) -> None:
+def test_a_key_may_only_call_the_routes_of_its_scope(service: Service, call: Call, scope: str) -> None:
     _, text = service.keys.create(KeyScope(scope))
     headers = {"Authorization": f"Bearer {text}"}
     for method, path, wanted in routes_of(service):
@@ -74,7 +74,7 @@ def test_a_key_opens_the_routes_of_its_scope_alone(service: Service, call: Call,
             assert (answer.status, answer.error["code"]) == (403, "FORBIDDEN"), (method, path)
 
 
-def test_a_route_without_a_mark_is_open_to_nobody(service: Service) -> None:
+def test_a_route_without_a_scope_cannot_be_called(service: Service) -> None:
     app = FastAPI()
 
     @app.get("/api/forgotten")
@@ -110,7 +110,7 @@ def test_a_mark_is_read_back() -> None:
     assert (scope_of(endpoint), scope_of(print)) == (KeyScope.RUN, None)
 
 
-def test_writes_are_in_the_audit_log_which_is_only_added_to(service: Service, call: Call) -> None:
+def test_writes_are_in_the_append_only_audit_log(service: Service, call: Call) -> None:
     _, text = service.keys.create(KeyScope.ADMIN)
     headers = {"Authorization": f"Bearer {text}"}
     call("PUT", "/api/secrets/TOKEN", json={"value": "hidden-value", "host": "agent.test"}, headers=headers)
@@ -129,7 +129,7 @@ def test_writes_are_in_the_audit_log_which_is_only_added_to(service: Service, ca
     from gradeline.errors import StoreError
 
     for statement in ("UPDATE audit_log SET action = 'x'", "DELETE FROM audit_log"):
-        with pytest.raises(StoreError, match="only added to"):
+        with pytest.raises(StoreError, match="append-only"):
             service.database.transact(lambda transaction, said=statement: transaction.run(said))
     assert service.audit.entries() == entries
 
@@ -139,7 +139,9 @@ def test_in_local_mode_the_caller_may_do_everything_and_has_no_key(service: Serv
     assert answer.data == {"local": True, "scope": "admin", "key_id": None, "csrf_token": None, "expires_at": None}
 
 
-def test_a_key_made_by_another_process_ends_local_mode(settings: ServeSettings, service: Service, call: Call) -> None:
+def test_a_key_created_by_another_process_ends_local_mode(
+    settings: ServeSettings, service: Service, call: Call
+) -> None:
     assert call("GET", "/api/secrets").status == 200
     other = build_service(settings)
     other.keys.create(KeyScope.READ)
@@ -155,7 +157,7 @@ def test_a_revoked_key_does_not_bring_local_mode_back(service: Service, call: Ca
     assert call("GET", "/api/secrets").status == 401
 
 
-def test_a_caller_is_told_by_his_key(service: Service) -> None:
+def test_a_caller_is_identified_by_the_key(service: Service) -> None:
     caller = Caller("k", KeyScope.RUN, "r", "192.0.2.7", "s")
     assert caller._asdict() == {
         "key_id": "k",

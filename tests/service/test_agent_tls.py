@@ -33,7 +33,7 @@ HERE, ELSEWHERE = x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("elsewhe
     ],
     ids=["unknown", "expired", "of another host"],
 )
-def test_it_is_an_error_of_the_case_and_nothing_is_asked(
+def test_it_is_an_error_of_the_case_and_makes_no_call(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     name: x509.GeneralName,

@@ -118,18 +118,23 @@ def broken(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call]:
 @pytest.mark.parametrize(
     ("path", "status", "code", "message"),
     [
-        ("/test/defect", 500, "INTERNAL_ERROR", "Something went wrong here; the log has more under this request's id"),
-        ("/test/locked", 503, "STORAGE_UNAVAILABLE", "The store is busy; try again"),
+        (
+            "/test/defect",
+            500,
+            "INTERNAL_ERROR",
+            "Internal error; the server log has the details under this request's id",
+        ),
+        ("/test/locked", 503, "STORAGE_UNAVAILABLE", "The store is busy; retry"),
         (
             "/test/full",
             507,
             "STORAGE_UNAVAILABLE",
-            "The store cannot grow: the disk is full. Nothing was stored; whoever runs this must free some space",
+            "The store cannot grow: the disk is full. Nothing was stored; the operator must free disk space",
         ),
         ("/test/config", 400, "INVALID_INPUT", "graders.a: is wrong\n  target: is missing"),
         ("/test/api", 409, "CONFLICT", "not now"),
-        ("/test/nothing", 404, "NOT_FOUND", "There is nothing at '/test/nothing'"),
-        ("/test/take", 405, "METHOD_NOT_ALLOWED", "GET is not possible here"),
+        ("/test/nothing", 404, "NOT_FOUND", "Nothing found at '/test/nothing'"),
+        ("/test/take", 405, "METHOD_NOT_ALLOWED", "GET is not allowed here"),
         ("/test/path/x", 404, "NOT_FOUND", "There is no 'x'"),
     ],
 )
@@ -142,7 +147,7 @@ def test_what_goes_wrong_is_an_envelope(broken: Call, path: str, status: int, co
         assert answer.headers["retry-after"] == "5"
 
 
-def test_details_and_headers_of_an_error_are_told(broken: Call) -> None:
+def test_details_and_headers_of_an_error_are_returned(broken: Call) -> None:
     assert broken("GET", "/test/api").error["details"] == {"state": "done"}
     assert broken("GET", "/test/api").headers["x-more"] == "1"
     assert broken("GET", "/test/config").error["details"] == {
@@ -181,7 +186,7 @@ def test_a_wrong_body_names_its_field(broken: Call, sent: Any, code: str, messag
         assert answer.error["message"] == message
 
 
-def test_all_faults_of_a_body_are_told_at_once(broken: Call) -> None:
+def test_all_faults_of_a_body_are_reported_at_once(broken: Call) -> None:
     answer = broken("POST", "/test/take", json={"tags": 1, "more": 2})
     assert answer.error["details"] == {
         "errors": [
@@ -195,12 +200,12 @@ def test_all_faults_of_a_body_are_told_at_once(broken: Call) -> None:
 @pytest.mark.parametrize(
     "sent", [b"{", b"nonsense", b"\xff\xfe\x00", b'{"input": "a"', b"[" * 100_000, b"1" * 5000, b'{"a": \xff}']
 )
-def test_what_is_no_json_is_told_so(broken: Call, sent: bytes) -> None:
+def test_invalid_json_is_reported(broken: Call, sent: bytes) -> None:
     answer = broken("POST", "/test/take", content=sent, headers={"Content-Type": "application/json"})
     assert (answer.status, answer.error["code"]) == (400, "INVALID_JSON")
 
 
-def test_a_body_that_is_missing_is_told_so(broken: Call) -> None:
+def test_a_missing_body_is_reported(broken: Call) -> None:
     answer = broken("POST", "/test/take")
     assert (answer.status, answer.error["code"]) == (400, "MISSING_FIELD")
     assert answer.error["message"] == "A body is required: a JSON object"
@@ -238,11 +243,11 @@ def test_every_answer_has_the_security_headers(broken: Call, method: str, path: 
     assert "server" not in answer.headers
 
 
-def test_answers_are_not_kept_by_caches(call: Call) -> None:
+def test_responses_are_not_cached(call: Call) -> None:
     assert call("GET", "/api/health").headers["cache-control"] == "no-store"
 
 
-def test_health_is_told_whatever_the_store_does_and_ready_is_not(service: Service, call: Call) -> None:
+def test_health_does_not_depend_on_the_store_but_readiness_does(service: Service, call: Call) -> None:
     assert call("GET", "/api/health").data == {"status": "ok", "version": __version__}
     assert call("GET", "/api/ready").data == {"status": "ready", "version": __version__}
     service.storage.close()
@@ -277,12 +282,12 @@ def test_a_store_without_room_is_not_ready(service: Service, call: Call, monkeyp
     assert answer.error["message"].startswith("The store cannot grow: the disk is full.")
 
 
-def test_ready_is_told_by_a_write(service: Service, call: Call) -> None:
+def test_readiness_is_checked_by_a_write(service: Service, call: Call) -> None:
     call("GET", "/api/ready")
     assert service.database.read("SELECT name FROM readiness") == [("service",)]
 
 
-def test_without_the_web_interface_a_plain_page_says_how_to_go_on(tmp_path: Path) -> None:
+def test_without_the_web_interface_a_plain_page_has_instructions(tmp_path: Path) -> None:
     pages = Pages(web=tmp_path)
     assert pages.has_web is False
     page = Path(cast(FileResponse, pages.index()).path).read_text()

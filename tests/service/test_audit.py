@@ -25,7 +25,7 @@ def subjects(data: Any) -> list[str]:
 
 
 @pytest.mark.usefixtures("noted")
-def test_an_entry_says_who_did_what_and_when(call: Call) -> None:
+def test_an_entry_has_actor_action_and_time(call: Call) -> None:
     data = call("GET", "/api/audit", params={"limit": 1}).data
     (entry,) = data["entries"]
     assert entry == {
@@ -82,7 +82,7 @@ def test_entries_are_found_by_who_and_what(call: Call, params: dict[str, str], e
         {"actor": "a\0"},
     ],
 )
-def test_a_page_that_cannot_be_is_refused(call: Call, params: dict[str, Any]) -> None:
+def test_an_invalid_page_is_refused(call: Call, params: dict[str, Any]) -> None:
     answer = call("GET", "/api/audit", params=params)
     assert (answer.status, answer.error["code"]) == (400, "INVALID_INPUT")
 
@@ -92,7 +92,7 @@ def test_the_log_is_for_admins(call: Call, call_with: Callable[[str], dict[str, 
     assert call("GET", "/api/audit", headers=call_with(scope)).status == status
 
 
-def test_what_is_done_over_rest_is_in_it_and_nothing_can_be_written(service: Service, call: Call) -> None:
+def test_changes_over_rest_are_recorded_and_the_log_cannot_be_written(service: Service, call: Call) -> None:
     call("PUT", "/api/secrets/TOKEN", json={"value": "hidden-value", "host": "agent.test"})
     answer = call("GET", "/api/audit")
     assert [(entry["key_id"], entry["action"]) for entry in answer.data["entries"]] == [(None, "secret.put")]

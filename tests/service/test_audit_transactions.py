@@ -130,7 +130,7 @@ def test_what_cannot_be_recorded_is_not_done(service: Service, call: Call, admin
     assert contents(service) == before
 
 
-def test_what_is_done_is_recorded_with_who_and_from_where(
+def test_changes_are_recorded_with_actor_and_address(
     service: Service, call: Call, admin: dict[str, str], run: str
 ) -> None:
     service.runner.stop()

@@ -85,7 +85,7 @@ IDS = [
 ]
 
 
-def test_an_id_of_the_wrong_form_is_an_unknown_one_wherever_it_stands(service: Service, call: Call) -> None:
+def test_a_malformed_id_is_an_unknown_id_in_every_path(service: Service, call: Call) -> None:
     bodies = {
         ("PUT", "/api/test-cases/{}"): {"input": "q"},
         ("PUT", "/api/graders/{}"): {"name": "n"},
@@ -209,7 +209,7 @@ def spoiled(tree: Any, text: str) -> Iterator[Any]:
                 yield [*tree[:n], worse, *tree[n + 1 :]]
 
 
-def test_unicode_in_every_field_comes_back_as_it_was_sent(call: Call, agent: EchoAgent) -> None:
+def test_unicode_in_every_field_is_returned_unchanged(call: Call, agent: EchoAgent) -> None:
     fields = {"input": ODD, "expected_output": ODD[::-1], "description": ODD}
     case = call("POST", "/api/test-cases", json={**fields, "tags": ["a-Z_9"]}).data
     assert {name: case[name] for name in fields} == fields
@@ -350,7 +350,7 @@ class TestLargeAndSlow:
             assert server.data("GET", "/api/test-cases")["total"] == 0
             assert self.memory_kb(server) - before < 100_000
 
-    def test_many_slow_senders_keep_nobody_else_waiting(self, tmp_path: Path) -> None:
+    def test_many_slow_senders_do_not_delay_other_callers(self, tmp_path: Path) -> None:
         with Server(tmp_path / "store.db") as server, contextlib.ExitStack() as opened:
             place = urlsplit(server.url)
             head = f"POST /api/test-cases HTTP/1.1\r\nHost: {place.netloc}\r\nContent-Type: application/json\r\n"

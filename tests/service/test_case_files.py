@@ -65,7 +65,7 @@ class TestJsonLines:
         assert (answer.status, answer.body) == (201, {"success": True, "data": {"imported": 3}, "error": None})
         assert stored(call) == [case("a\nb", "🙂"), case("c", "d", None, "x", "y"), case("e", "f", "g")]
 
-    def test_every_bad_row_is_told_and_nothing_is_stored(self, call: Call) -> None:
+    def test_every_invalid_row_is_reported_and_nothing_is_stored(self, call: Call) -> None:
         rows = [
             b'{"input": "good", "expected_output": "x"}',
             b'{"input": "", "tags": ["a b"], "more": 1}',
@@ -93,17 +93,17 @@ class TestJsonLines:
         assert "line 2" in answer.error["message"]
         assert stored(call) == []
 
-    def test_a_byte_order_mark_is_no_part_of_the_text(self, call: Call) -> None:
+    def test_a_byte_order_mark_is_not_part_of_the_text(self, call: Call) -> None:
         body = b'\xef\xbb\xbf{"input": "a", "expected_output": "b"}'
         assert call("POST", IMPORT, content=body, headers=JSONL).status == 201
 
     def test_an_empty_file_holds_no_case(self, call: Call) -> None:
         assert call("POST", IMPORT, content=b"", headers=JSONL).data == {"imported": 0}
 
-    def test_a_hundred_faults_are_told_and_all_are_counted(self, call: Call) -> None:
+    def test_a_hundred_faults_are_listed_and_all_are_counted(self, call: Call) -> None:
         answer = call("POST", IMPORT, content=b"{}\n" * 200, headers=JSONL)
         assert len(errors(answer)) == 100
-        assert "there are 400 faults (the first 100 are told)" in answer.error["message"]
+        assert "400 faults in total (the first 100 are listed)" in answer.error["message"]
 
     def test_a_row_without_end_is_refused(self, call: Call) -> None:
         answer = call("POST", IMPORT, content=b'{"input": "' + b"x" * (MAX_ROW + 10), headers=JSONL)
@@ -123,7 +123,7 @@ class TestCsv:
         assert call("POST", IMPORT, content=body.encode(), headers=CSV).data == {"imported": 2}
         assert stored(call) == [case("a", "b", None, "x"), case("c", "d")]
 
-    def test_faults_are_told_by_the_physical_line_at_which_their_row_begins(self, call: Call) -> None:
+    def test_faults_are_reported_by_the_physical_line_at_which_the_row_begins(self, call: Call) -> None:
         rows = [
             '"good, over\ntwo lines",x,,',
             ",x,,",
@@ -165,7 +165,7 @@ class TestCsv:
             (b'"' + b"x\n" * 600_000, 2),
         ],
     )
-    def test_what_cannot_be_read_on_is_told_by_its_line(self, call: Call, row: bytes, line: int) -> None:
+    def test_an_unreadable_line_is_reported_by_its_number(self, call: Call, row: bytes, line: int) -> None:
         answer = call("POST", IMPORT, content=HEADER.encode() + row, headers=CSV)
         assert [found for found, _, _ in errors(answer)] == [line]
         assert stored(call) == []
@@ -339,7 +339,7 @@ def test_a_refused_row_in_the_store_undoes_the_whole_import(tmp_path: Path) -> N
         assert (cases.total(), list(cases.matching())) == (0, [])
 
 
-def test_an_unreadable_file_tells_what_it_read_before(tmp_path: Path) -> None:
+def test_faults_before_an_unreadable_line_are_reported(tmp_path: Path) -> None:
     with SqliteStorage(tmp_path / "store.db") as storage:
         cases = TestCases(storage.database)
         body = b"input,expected_output\n,x\n\xff\xfe,y\n"

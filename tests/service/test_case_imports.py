@@ -127,7 +127,7 @@ def test_after_a_kill_there_is_all_of_a_file_or_nothing(store: str, point: str, 
         assert (len(ids(cases)), cases.total(), left_over(cases)) == (after, after, [0, 0])
 
 
-def test_an_import_that_another_process_is_at_is_left_alone(cases: TestCases) -> None:
+def test_an_active_import_of_another_process_is_not_touched(cases: TestCases) -> None:
     def looked_at() -> Iterator[StoredCase]:
         yield from rows(25)
         TestCases(cases._database)  # another service on the same store starts

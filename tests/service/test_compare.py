@@ -228,7 +228,7 @@ def test_runs_without_a_common_case_are_not_compared(call: Any, save: Callable[.
     assert answer.data["graders"] == {}
 
 
-def test_a_wider_margin_settles_what_is_undecided(call: Any, save: Callable[..., str]) -> None:
+def test_a_wider_margin_decides_an_undecided_comparison(call: Any, save: Callable[..., str]) -> None:
     first = save({f"c{number}": {"exact": 1.0} for number in range(40)})
     second = save({f"c{number}": {"exact": float(number > 0)} for number in range(40)})
     assert asked(call, first, second, margin=0).data["decision"] == "undecided"

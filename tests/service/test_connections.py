@@ -65,7 +65,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield opened
 
 
-def test_500_idle_connections_of_one_client_keep_nobody_else_out(tmp_path: Path) -> None:
+def test_500_idle_connections_of_one_client_do_not_block_others(tmp_path: Path) -> None:
     with Server(tmp_path / "store.db", through=FEW_DESCRIPTORS) as server, ExitStack() as stack:
         idle(server, stack, 500, "127.0.0.2")
         assert [ask(server, "/api/test-cases").status for _ in range(20)] == [200] * 20
@@ -177,7 +177,7 @@ def test_connections_of_a_proxy_are_not_counted_together(tmp_path: Path) -> None
         assert ask(server, "/api/test-cases", "127.0.0.2").status == 200
 
 
-def test_what_is_no_address_of_a_proxy_is_refused() -> None:
+def test_an_invalid_proxy_address_is_refused() -> None:
     for wrong in ("proxy.example", "10.0.0.1/8", "", "*"):
         with pytest.raises(ConfigError, match="is neither an address nor a network"):
             read_proxies((wrong,))

@@ -101,7 +101,7 @@ class TestStarting:
         )
         assert agent.calls == {"hello": 2}
 
-    def test_the_time_limit_that_holds_is_told_whoever_said_it(self, call: Call, asked: dict[str, Any]) -> None:
+    def test_the_effective_timeout_is_returned(self, call: Call, asked: dict[str, Any]) -> None:
         assert start(call, asked).data["timeout_s"] == DEFAULT_TIMEOUT_S == HttpConfig(url="http://x/").timeout
         target = {"kind": "http", "url": asked["agent_endpoint_url"], "timeout": 7}
         told = start(call, {**without(asked, "agent_endpoint_url"), "target": target}).data
@@ -141,7 +141,7 @@ class TestStarting:
         for id_ in ("tool_calls", grader["id"]):
             assert call("POST", f"/api/graders/{id_}/preview", json=named).data["score_status"] == "pass"
 
-    def test_a_tool_call_grader_without_a_mapping_says_what_to_map(self, call: Call, asked: dict[str, Any]) -> None:
+    def test_a_tool_call_grader_without_a_mapping_names_what_to_map(self, call: Call, asked: dict[str, Any]) -> None:
         run = start(call, {**asked, "grader_ids": ["tool_calls", "trajectory"]}).data
         ended(call, run["id"])
         (result,) = call("GET", f"/api/evaluations/{run['id']}/results").data["results"]
@@ -162,7 +162,7 @@ class TestStarting:
         again = start(call, {"suite": without(suite, "dataset"), "test_case_ids": [case]}).data
         assert ended(call, again["id"])["result_count"] == 1
 
-    def test_an_agent_that_cannot_be_reached_is_no_reason_to_fail(self, call: Call, asked: dict[str, Any]) -> None:
+    def test_an_unreachable_agent_does_not_fail_the_run(self, call: Call, asked: dict[str, Any]) -> None:
         run = start(call, {**asked, "agent_endpoint_url": "http://127.0.0.1:9/", "timeout_s": 2}).data["id"]
         done = ended(call, run)
         assert (done["status"], done["progress"]["errors"]) == ("completed", 1)
@@ -214,7 +214,7 @@ def _change(**changes: Any) -> dict[str, Any]:
         (_change(nonsense=1), 400, "INVALID_INPUT", "nonsense"),
     ],
 )
-def test_what_is_wrong_is_refused_before_anything_is_sent(
+def test_an_invalid_request_is_refused_before_anything_is_sent(
     call: Call, asked: dict[str, Any], agent: EchoAgent, changes: dict[str, Any], status: int, code: str, message: str
 ) -> None:
     body = {key: value for key, value in {**asked, **changes}.items() if value is not None}
@@ -310,7 +310,7 @@ def test_targets_that_are_not_allowed_are_refused(
         ({"gate": {"kind": "simple", "metric_key": "nobody", "op": "gte", "value": 1}}, "INVALID_INPUT", "gate"),
     ],
 )
-def test_a_suite_over_rest_is_data_alone(
+def test_a_suite_over_rest_is_only_data(
     call: Call, agent: EchoAgent, changes: dict[str, Any], code: str, message: str
 ) -> None:
     answer = start(call, {"suite": {**suite_of(agent, 1), **changes}})
@@ -391,7 +391,7 @@ class TestOverload:
 
 
 class TestReading:
-    def test_the_newest_come_first_and_pages_go_on_behind_each_other(self, call: Call, asked: dict[str, Any]) -> None:
+    def test_pages_continue_newest_first(self, call: Call, asked: dict[str, Any]) -> None:
         ids = [start(call, {**asked, "name": f"run {n}"}).data["id"] for n in range(5)]
         whole = call("GET", "/api/evaluations").data
         assert [run["id"] for run in whole["evaluations"]] == ids[::-1]
@@ -476,7 +476,9 @@ class TestReading:
         assert "event: done" in events
         assert call("DELETE", f"/api/evaluations/{run}").status == 204
 
-    def test_a_run_says_what_it_takes_in_the_store(self, call: Call, service: Service, asked: dict[str, Any]) -> None:
+    def test_the_size_of_a_run_in_the_store_is_estimated(
+        self, call: Call, service: Service, asked: dict[str, Any]
+    ) -> None:
         run = start(call, asked).data["id"]
         ended(call, run)
         (used,) = usage_of(service.database).runs
@@ -517,7 +519,7 @@ class TestReading:
 
 
 class TestActing:
-    def test_what_is_in_the_wrong_state_is_a_conflict(self, call: Call, asked: dict[str, Any]) -> None:
+    def test_a_run_in_the_wrong_state_is_a_conflict(self, call: Call, asked: dict[str, Any]) -> None:
         run = start(call, asked).data["id"]
         ended(call, run)
         for act in ("cancel", "resume", "retry-failed"):
@@ -570,7 +572,7 @@ class TestActing:
         (entry,) = call("GET", "/api/audit?action=evaluation.resume").data["entries"]
         assert entry["details"] == {"all": True}
 
-    def test_the_other_cases_of_a_run_of_the_command_line_are_asked_there(
+    def test_the_skipped_cases_of_a_run_of_the_command_line_are_resumed_there(
         self, call: Call, settings: ServeSettings, tmp_path: Path, agent: EchoAgent
     ) -> None:
         from gradeline.cli import run_cli as gradeline

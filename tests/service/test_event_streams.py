@@ -63,7 +63,7 @@ def test_streams_of_one_key_and_of_one_address_are_capped_and_others_have_room(
             (
                 429,
                 "RATE_LIMITED",
-                "100 event streams of this key are open, which is the maximum; come again in 5 s",
+                "100 event streams of this key are open, which is the maximum; retry in 5 s",
                 "5",
             ),
         )

@@ -72,7 +72,7 @@ def numbers(found: list[RunEvent]) -> list[tuple[int, str]]:
     return [(event.n, event.kind) for event in found]
 
 
-def test_a_reader_begins_with_a_snapshot_and_is_told_the_end(log: Log) -> None:
+def test_a_reader_starts_with_a_snapshot_and_receives_the_end(log: Log) -> None:
     log.add(2)
 
     def later(count: int) -> None:
@@ -95,7 +95,7 @@ def test_a_reader_begins_with_a_snapshot_and_is_told_the_end(log: Log) -> None:
     )
 
 
-def test_a_reader_goes_on_behind_what_it_has_read(log: Log) -> None:
+def test_a_reader_continues_after_the_last_event_it_read(log: Log) -> None:
     log.add(2)
     log.finish()
     assert numbers(asyncio.run(log.read("2"))) == [
@@ -114,7 +114,7 @@ def test_an_unknown_position_starts_with_a_snapshot(log: Log, unknown: str) -> N
     assert numbers(asyncio.run(log.read(unknown))) == [(6, "snapshot"), (7, "done")]
 
 
-def test_a_run_that_was_resumed_goes_on_behind_its_first_end(log: Log, tmp_path: Path) -> None:
+def test_the_log_of_a_resumed_run_continues_after_its_first_end(log: Log, tmp_path: Path) -> None:
     log.finish()
     with SqliteStorage(tmp_path / "store.db") as storage:
         run = storage.get_run("r")
@@ -125,7 +125,7 @@ def test_a_run_that_was_resumed_goes_on_behind_its_first_end(log: Log, tmp_path:
     assert kinds == ["status", "status", "progress", "status", "done"] * 2
 
 
-def test_a_reader_that_is_far_behind_is_given_a_snapshot(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_is_far_behind_gets_a_snapshot(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_FAR_BEHIND", 100)
 
     async def read() -> list[RunEvent]:
@@ -185,7 +185,7 @@ def test_many_readers_share_one_look_into_the_log(log: Log) -> None:
     assert (log.events.readers, log.events._feeds) == (0, {})
 
 
-def test_a_run_of_the_command_line_has_no_log_and_is_told_of_all_the_same(tmp_path: Path) -> None:
+def test_a_run_of_the_command_line_has_events_without_a_log(tmp_path: Path) -> None:
     with SqliteStorage(tmp_path / "store.db") as storage:
         log = Log(storage)
         storage.save_run(Run(id="theirs", name="theirs", suite="s", status="running"))

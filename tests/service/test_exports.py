@@ -119,7 +119,7 @@ def test_every_file_is_an_attachment_of_its_type_and_nothing_else(call: Any, ser
     assert "set-cookie" not in answer.headers
 
 
-def test_json_is_what_comes_where_nothing_is_said(call: Any, service: Service) -> None:
+def test_json_is_the_default_format(call: Any, service: Service) -> None:
     answer = call("GET", f"/api/evaluations/{saved(service)}/export")
     assert answer.headers["content-type"] == "application/json"
 
@@ -138,7 +138,7 @@ def test_an_empty_run_is_a_whole_file_in_every_format(call: Any, service: Servic
     assert "</html>" in exported(call, run, "html").body
 
 
-def test_parquet_needs_duckdb_and_says_so(call: Any, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_without_duckdb_is_reported(call: Any, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(name: str) -> None:
         raise ImportError(name)
 

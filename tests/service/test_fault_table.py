@@ -14,7 +14,7 @@ def test_every_row_of_the_fault_model_is_in_it() -> None:
     assert {int(number) for number in re.findall(r"\bF(\d+)\b", PAGE)} == set(range(1, 36))
 
 
-def test_what_it_names_is_there() -> None:
+def test_everything_it_names_exists() -> None:
     named: list[tuple[str, str]] = []
     for row in PAGE.splitlines():
         files: list[str] = []

@@ -71,7 +71,7 @@ def fill(file: Path) -> None:
 
 
 @pytest.mark.skipif(why_no_mounts() is not None, reason=str(why_no_mounts()))
-def test_a_full_disk_is_told_and_runs_go_on_when_there_is_space_again(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_runs_continue_when_there_is_space_again(tmp_path: Path) -> None:
     folder = tmp_path / "disk"
     folder.mkdir()
     store = folder / "store.db"
@@ -149,7 +149,7 @@ def test_a_database_that_crashes_is_found_again_and_nothing_is_lost(postgres_ser
     assert agent.total <= 200 + 2 * AT_ONCE, "only what was in flight is asked again"
 
 
-def test_a_store_that_another_process_locks_is_told_as_busy(service: Service, call: Call) -> None:
+def test_a_store_locked_by_another_process_is_reported_as_busy(service: Service, call: Call) -> None:
     connection = service.storage._pool.connection  # type: ignore[attr-defined]
     connection.execute("PRAGMA busy_timeout = 100")  # else each write waits for five seconds
     with EchoAgent(0.01) as agent:
@@ -159,7 +159,7 @@ def test_a_store_that_another_process_locks_is_told_as_busy(service: Service, ca
             other.execute("BEGIN IMMEDIATE")
             refused = call("POST", "/api/test-cases", json=CASE)
             assert (refused.status, refused.headers["Retry-After"]) == (503, "5")
-            assert refused.error == {"code": "STORAGE_UNAVAILABLE", "message": "The store is busy; try again"}
+            assert refused.error == {"code": "STORAGE_UNAVAILABLE", "message": "The store is busy; retry"}
             assert call("GET", "/api/ready").status == 503
             assert call("GET", "/api/test-cases").data["total"] == 0, "reading goes on"
             other.execute("ROLLBACK")
@@ -224,7 +224,7 @@ def test_a_kill_while_it_drains_is_a_kill_like_any_other(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is absent (Debian: apt-get install strace)")
-def test_a_kill_while_the_tables_are_made_is_made_good_by_the_next_start(tmp_path: Path) -> None:
+def test_a_kill_during_the_creation_of_tables_is_repaired_by_the_next_start(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
     for nth in (1, 3, 5, 7, 9):
         options = ["-D", "-f", "-qq", "-o", str(tmp_path / "trace"), "-e", "trace=fdatasync"]
@@ -256,7 +256,7 @@ def test_without_descriptors_callers_are_sent_away_and_it_recovers(tmp_path: Pat
             idle = idle_from(1, 28)
             status, code, message, wait = server.error("GET", "/api/test-cases")
             assert (status, code, wait) == (503, "RATE_LIMITED", "5")
-            assert message == "Too many connections are open; try again in 5 s"
+            assert message == "Too many connections are open; retry in 5 s"
             assert server.call("GET", "/api/health")[0] == 200
             # of still more not even the request is read, and what it works on has descriptors of its own
             more = idle_from(2, 40)

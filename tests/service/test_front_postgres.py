@@ -36,7 +36,7 @@ def settings() -> Iterator[ServeSettings]:
     server.stop()
 
 
-def test_who_may_come_in_is_kept_there_too(service: Service, call: Call) -> None:
+def test_keys_and_sessions_are_stored_there_too(service: Service, call: Call) -> None:
     assert call("GET", "/api/ready").status == 200
     key, text = service.keys.create(KeyScope.ADMIN, "me", lifetime_s=3600)
     headers = {"Authorization": f"Bearer {text}"}

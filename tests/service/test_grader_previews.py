@@ -103,7 +103,7 @@ class TestPreview:
         score = call("POST", f"{GRADERS}/{grader['id']}/preview", json={"agent_response": "please"}).data
         assert (score["grader_id"], score["grader_name"], score["score_value"]) == (grader["id"], "Polite", 1.0)
 
-    def test_no_score_is_no_zero(self, call: Call) -> None:
+    def test_a_missing_score_is_not_a_zero(self, call: Call) -> None:
         sent = {"agent_response": "x", "expected_output": "no number"}
         score = call("POST", f"{GRADERS}/numeric/preview", json=sent).data
         assert (score["score_status"], score["score_value"], score["error_type"]) == ("error", None, "ungradable")
@@ -188,7 +188,7 @@ class TestPreview:
 
 
 class TestJudges:
-    def test_a_judge_is_asked_with_a_secret_bound_to_its_host(
+    def test_a_judge_is_called_with_a_secret_bound_to_its_host(
         self, call: Call, judge: tuple[str, list[str | None]]
     ) -> None:
         url, seen = judge
@@ -234,7 +234,7 @@ class TestJudges:
         assert call("POST", f"{GRADERS}/model_judge/preview", json=sent).data["score_value"] == 0.75
         assert seen == ["Bearer sk-operator"]
 
-    def test_a_judge_without_a_key_cannot_be_asked(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_judge_without_a_key_cannot_be_called(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("OPENAI_API_KEY", raising=False)
         monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
         answer = call("POST", f"{GRADERS}/model_judge/preview", json={"agent_response": "x", "config": JUDGE})

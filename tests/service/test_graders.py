@@ -101,7 +101,7 @@ class TestBuiltIns:
         assert len(call("GET", f"{GRADERS}/model_judge").data["caveats"]) == 4
 
     @pytest.mark.parametrize("method", ["PUT", "DELETE"])
-    def test_nobody_changes_them(self, call: Call, method: str) -> None:
+    def test_they_cannot_be_changed(self, call: Call, method: str) -> None:
         answer = call(method, f"{GRADERS}/string-match", json={"name": "x"} if method == "PUT" else None)
         assert (answer.status, answer.error["code"]) == (403, "FORBIDDEN")
 
@@ -250,7 +250,9 @@ class TestStoring:
             ),
         ],
     )
-    def test_a_wrong_definition_is_told_by_paths(self, call: Call, fields: dict[str, Any], paths: list[str]) -> None:
+    def test_faults_of_a_definition_are_reported_by_path(
+        self, call: Call, fields: dict[str, Any], paths: list[str]
+    ) -> None:
         assert problems(call("POST", GRADERS, json={**GOOD, **fields})) == paths
 
     @pytest.mark.parametrize(
@@ -311,7 +313,7 @@ class TestVersions:
         assert call("PUT", place, json={"id": "x"}).error["code"] == "INVALID_INPUT"
         assert call("GET", place).data == first
 
-    def test_changes_at_the_same_moment_are_all_kept(self, service: Service) -> None:
+    def test_concurrent_changes_are_all_kept(self, service: Service) -> None:
         first = service.graders.create(GOOD)
         with ThreadPoolExecutor(4) as threads:
             list(threads.map(lambda n: service.graders.change(first.id, {"name": f"name {n}"}), range(8)))
@@ -400,7 +402,7 @@ class TestPython:
             "builtin.py:contains": ("error", built_in),
         }
 
-    def test_nobody_changes_them_over_rest(self, call: Call) -> None:
+    def test_they_cannot_be_changed_over_rest(self, call: Call) -> None:
         assert call("PUT", f"{GRADERS}/says_please", json={"name": "x"}).status == 403
         assert call("DELETE", f"{GRADERS}/says_please").status == 403
         assert call("POST", GRADERS, json={**GOOD, "id": "says_please"}).status == 409
@@ -465,7 +467,7 @@ class TestResolving:
             ),
         ],
     )
-    def test_all_faults_are_told_at_once(
+    def test_all_faults_are_reported_at_once(
         self, service: Service, entries: list[Any], code: Code, fields: list[str]
     ) -> None:
         error = self._refused(service, entries)

@@ -101,7 +101,7 @@ def test_a_key_in_the_url_is_refused(service: Service, call: Call, query: str) -
 
 
 @pytest.mark.parametrize("given", ["", "Bearer", "Bearer ", "Basic YTpi", "gl_x", "Bearer gl_x gl_y", "Bearer \xe9"])
-def test_what_is_no_bearer_key_is_refused(service: Service, call: Call, given: str) -> None:
+def test_credentials_that_are_not_a_bearer_key_are_refused(service: Service, call: Call, given: str) -> None:
     service.keys.create(KeyScope.ADMIN)
     answer = call("GET", "/api/secrets", headers=[("Authorization", given.encode("latin-1"))])
     assert (answer.status, answer.error["code"]) == (401, "UNAUTHORIZED")
@@ -116,7 +116,7 @@ def test_two_keys_are_no_key(service: Service, call: Call) -> None:
 @pytest.mark.parametrize(
     "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", None]
 )
-def test_a_json_route_takes_json_alone(call: Call, kind: str | None) -> None:
+def test_a_json_route_accepts_only_json(call: Call, kind: str | None) -> None:
     headers = {"Content-Type": kind} if kind else {}
     answer = call("PUT", "/api/secrets/A", content=b'{"value": "a-secret-value", "host": "a"}', headers=headers)
     assert (answer.status, answer.error["code"]) == (415, "UNSUPPORTED_MEDIA_TYPE")
@@ -192,13 +192,13 @@ def test_addresses_of_one_network_are_one_caller() -> None:
     assert (address_group("10.0.0.1"), address_group("testclient")) == ("10.0.0.1", "testclient")
 
 
-def test_a_body_that_says_it_is_too_large_is_refused_unread(call: Call) -> None:
+def test_a_body_with_a_too_large_content_length_is_refused_unread(call: Call) -> None:
     headers = {"Content-Type": "application/json", "Content-Length": "1000000000"}
     answer = call("PUT", "/api/secrets/A", content=b"{}", headers=headers)
     assert (answer.status, answer.error["code"]) == (413, "PAYLOAD_TOO_LARGE")
 
 
-def test_a_body_without_a_length_is_counted_as_it_comes(call: Call) -> None:
+def test_a_body_without_a_length_is_measured_while_it_arrives(call: Call) -> None:
     sent = 0
 
     def chunks() -> Iterator[bytes]:
@@ -240,14 +240,14 @@ async def body_in_time(receive: Any, limits: RequestLimits) -> str:
     return seen
 
 
-def test_a_body_that_never_comes_is_given_up() -> None:
+def test_a_body_that_never_arrives_times_out() -> None:
     async def never() -> Any:
         await asyncio.Event().wait()
 
     assert asyncio.run(body_in_time(never, RequestLimits(body_s=0.01))) == "408"
 
 
-def test_a_body_that_drips_is_given_up() -> None:
+def test_a_slow_body_times_out() -> None:
     async def drip() -> AsyncIterator[Any]:
         while True:
             await asyncio.sleep(0)

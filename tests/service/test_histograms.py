@@ -49,7 +49,7 @@ def listed(call: Any, run: str, **params: Any) -> int:
     return len(call("GET", f"/api/evaluations/{run}/results", params={"limit": 1000, **params}).data["results"])
 
 
-def test_a_column_of_scores_says_how_many_results_its_ends_find(call: Any, service: Service) -> None:
+def test_a_score_bin_counts_the_results_within_its_bounds(call: Any, service: Service) -> None:
     scores = [*SCORES, None, None]
     run = saved(service, [Response(text="x") for _ in scores], scores)
     data = call("GET", f"/api/evaluations/{run}/histograms").data
@@ -62,7 +62,7 @@ def test_a_column_of_scores_says_how_many_results_its_ends_find(call: Any, servi
     assert [column["count"] for column in data["scores"]["exact"]] == [0] * 10
 
 
-def test_a_column_of_latencies_says_how_many_results_its_ends_find(call: Any, service: Service) -> None:
+def test_a_latency_bin_counts_the_results_within_its_bounds(call: Any, service: Service) -> None:
     usual = [Response(text="x", latency_ms=n / 7) for n in range(300)]
     odd = [Response(text="x", latency_ms=12_345.6), Response(text="x"), LATE]
     run = saved(service, [*usual, *odd], [1.0] * 303)

@@ -85,12 +85,12 @@ def test_the_store_never_holds_the_key(tmp_path: Path, keys: ApiKeys) -> None:
         lambda text: "\ud800",
     ],
 )
-def test_a_changed_key_is_no_key(keys: ApiKeys, change: Any) -> None:
+def test_a_changed_key_is_invalid(keys: ApiKeys, change: Any) -> None:
     _, text = keys.create(KeyScope.RUN)
     assert keys.authenticate(change(text)) is None
 
 
-def test_a_well_formed_key_with_another_secret_is_no_key(keys: ApiKeys, tmp_path: Path) -> None:
+def test_a_well_formed_key_with_another_secret_is_invalid(keys: ApiKeys, tmp_path: Path) -> None:
     key, _ = keys.create(KeyScope.RUN)
     with SqliteStorage(tmp_path / "other.db") as other:
         _, foreign = ApiKeys(other.database, WITH_KEY).create(KeyScope.ADMIN)
@@ -151,7 +151,7 @@ def test_a_store_that_cannot_be_written_still_lets_a_key_in(database: Database, 
     assert keys.authenticate(text) is not None
 
 
-def test_without_the_secret_key_none_is_made_and_none_is_good(database: Database, keys: ApiKeys) -> None:
+def test_without_the_secret_key_no_key_is_created_or_valid(database: Database, keys: ApiKeys) -> None:
     _, text = keys.create(KeyScope.RUN)
     bare = ApiKeys(database, ServeSettings())
     assert bare.authenticate(text) is None
@@ -160,7 +160,7 @@ def test_without_the_secret_key_none_is_made_and_none_is_good(database: Database
     assert "GRADELINE_SECRET_KEY" in (bare.problem() or "")
 
 
-def test_another_secret_key_is_told_at_the_start(database: Database, keys: ApiKeys) -> None:
+def test_another_secret_key_is_reported_at_the_start(database: Database, keys: ApiKeys) -> None:
     _, text = keys.create(KeyScope.RUN)
     other = ApiKeys(database, ServeSettings(secret_key=b"another master key, long enough"))
     assert other.authenticate(text) is None
@@ -168,13 +168,13 @@ def test_another_secret_key_is_told_at_the_start(database: Database, keys: ApiKe
     assert keys.problem() is None
 
 
-def test_keys_that_are_all_over_are_a_problem(keys: ApiKeys) -> None:
+def test_only_expired_and_revoked_keys_are_a_problem(keys: ApiKeys) -> None:
     key, _ = keys.create(KeyScope.RUN)
     keys.revoke(key.id)
-    assert "no API key that is good now" in (keys.problem() or "")
+    assert "no valid API key" in (keys.problem() or "")
 
 
-def test_a_key_in_a_text_is_found_and_made_unreadable(keys: ApiKeys) -> None:
+def test_a_key_in_a_text_is_found_and_redacted(keys: ApiKeys) -> None:
     key, text = keys.create(KeyScope.RUN)
     assert looks_like_key(f"a={text}&b") is True
     assert looks_like_key("gl_short") is False
@@ -209,7 +209,7 @@ def test_the_secret_key_comes_from_a_file_or_the_environment(tmp_path: Path) -> 
         read_secret_key(tmp_path / "absent", {})
 
 
-def test_a_session_stands_for_its_key_and_dies_with_it(keys: ApiKeys, database: Database, clock: Clock) -> None:
+def test_a_session_has_the_rights_of_its_key_and_ends_with_it(keys: ApiKeys, database: Database, clock: Clock) -> None:
     sessions = Sessions(database, keys, WITH_KEY, clock)
     key, _ = keys.create(KeyScope.RUN)
     session = sessions.open(key)
@@ -320,7 +320,7 @@ def test_the_command_makes_lists_and_revokes_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("create", "--scope", "run"), "an API key needs the service's secret key"),
+        (("create", "--scope", "run"), "an API key requires the service's secret key"),
         (("create", "--scope", "run", "--expires", "soon"), "invalid lifetime 'soon'"),
         (("create", "--scope", "all"), "'all' is not one of"),
         (("create",), "--scope"),
@@ -328,7 +328,7 @@ def test_the_command_makes_lists_and_revokes_keys(tmp_path: Path) -> None:
         (("list", "--store", "memory://"), "memory:// ends with this process"),
     ],
 )
-def test_a_wrong_call_says_what_to_do(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_an_invalid_call_reports_the_remedy(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
     done = run(tmp_path, "keys", *arguments)
     assert done.returncode == 2
     assert said in done.stderr

@@ -59,7 +59,7 @@ def start(server: Server, agent: EchoAgent, prefix: str, cases: int = CASES) -> 
     return found
 
 
-def test_three_runs_go_on_by_themselves_after_a_kill(store: str) -> None:
+def test_three_runs_continue_by_themselves_after_a_kill(store: str) -> None:
     seen: list[tuple[str, str]] = []
     with EchoAgent(0.005) as agent:
         with Server(store) as server:
@@ -146,7 +146,7 @@ def test_a_server_that_dies_at_any_step_loses_nothing(tmp_path: Path, place: str
     assert agent.total <= 30 + AT_ONCE
 
 
-def test_a_server_that_is_asked_to_end_gives_its_run_back(store: str) -> None:
+def test_a_stopping_server_releases_its_run(store: str) -> None:
     with EchoAgent() as agent:
         with Server(store) as server:
             agent.may_answer.clear()
@@ -183,7 +183,7 @@ def test_a_second_signal_to_a_server_that_stops_is_not_held_against_its_run(tmp_
             assert server.until_ended(run)["status"] == "completed"
 
 
-def test_what_is_in_flight_when_a_server_ends_is_stored(store: str) -> None:
+def test_calls_in_flight_when_a_server_stops_are_stored(store: str) -> None:
     with EchoAgent(0.05) as agent:
         with Server(store) as server:
             run = start(server, agent, "f", 100)
@@ -197,7 +197,7 @@ def test_what_is_in_flight_when_a_server_ends_is_stored(store: str) -> None:
         assert set(agent.calls.values()) == {1}
 
 
-def test_while_a_server_drains_new_requests_are_sent_away_and_what_is_in_flight_is_finished(store: str) -> None:
+def test_a_draining_server_refuses_new_requests_and_finishes_those_in_flight(store: str) -> None:
     with EchoAgent() as agent:
         with Server(store, "--drain-seconds", "120") as server:
             agent.may_answer.clear()

@@ -72,7 +72,7 @@ def labels_of(call: Call, run: str, case: str = "a") -> Any:
     return call("GET", path_of(run, case).rpartition("/")[0]).data
 
 
-def test_a_label_says_what_it_is_about(service: Service, call: Call, run: str) -> None:
+def test_a_label_identifies_its_grade(service: Service, call: Call, run: str) -> None:
     answer = put(call, run, verdict="pass", score=0.75)
     record = service.storage.get_record(ResponseKey(run, "a"))
     assert record is not None
@@ -164,7 +164,7 @@ def test_changes_and_deletes_are_added_to_the_history(
     ]
 
 
-def test_a_label_that_was_taken_back_can_be_given_again(call: Call, run: str) -> None:
+def test_a_withdrawn_label_can_be_stored_again(call: Call, run: str) -> None:
     put(call, run)
     assert call("DELETE", path_of(run)).status == 204
     again = call("DELETE", path_of(run))
@@ -205,11 +205,11 @@ def test_labels_come_in_pages_the_latest_change_last(call: Call, run: str) -> No
         ({"limit": 0}, "Field 'limit'"),
         ({"limit": 1001}, "Field 'limit'"),
         ({"skip": 10_001}, "Field 'skip'"),
-        ({"cursor": "nonsense"}, "Parameter 'cursor' has the unknown value"),
+        ({"cursor": "nonsense"}, "Parameter 'cursor' has the invalid value"),
         ({"cursor": "WzFd", "skip": 1}, "exclude each other"),
     ],
 )
-def test_a_page_that_cannot_be_is_refused(call: Call, run: str, params: dict[str, Any], message: str) -> None:
+def test_an_invalid_page_is_refused(call: Call, run: str, params: dict[str, Any], message: str) -> None:
     answer = call("GET", f"/api/evaluations/{run}/labels", params=params)
     assert (answer.status, answer.error["code"]) == (400, "INVALID_INPUT")
     assert message in answer.error["message"]
@@ -224,7 +224,7 @@ def test_a_page_that_cannot_be_is_refused(call: Call, run: str, params: dict[str
         ({**BODY, "verdict": True}, "INVALID_INPUT", "Field 'verdict'"),
         ({**BODY, "reason": ""}, "INVALID_LENGTH", "Field 'reason'"),
         ({**BODY, "reason": "é" * 2001}, "INVALID_LENGTH", "Field 'reason'"),
-        ({**BODY, "reason": " \n "}, "INVALID_INPUT", "blanks are no reason"),
+        ({**BODY, "reason": " \n "}, "INVALID_INPUT", "must not be blank"),
         ({**BODY, "reason": "a\0b"}, "INVALID_INPUT", "NUL"),
         ({**BODY, "reason": "a\ud800b"}, "INVALID_INPUT", "reason"),
         ({**BODY, "score": 1.01}, "INVALID_INPUT", "Field 'score'"),
@@ -235,7 +235,7 @@ def test_a_page_that_cannot_be_is_refused(call: Call, run: str, params: dict[str
         ([], "INVALID_INPUT", "must be a JSON object"),
     ],
 )
-def test_what_is_no_label_is_refused(call: Call, run: str, body: Any, code: str, message: str) -> None:
+def test_an_invalid_label_is_refused(call: Call, run: str, body: Any, code: str, message: str) -> None:
     # half a character can only be sent escaped
     answer = call("PUT", path_of(run), content=json.dumps(body), headers={"Content-Type": "application/json"})
     assert (answer.status, answer.error["code"]) == (400, code)
@@ -254,7 +254,7 @@ def test_a_reason_may_have_two_thousand_characters(call: Call, run: str) -> None
     assert put(call, run, reason="𝄞" * 2000).data["reason"] == "𝄞" * 2000
 
 
-def test_what_is_not_there_cannot_be_labelled(call: Call, run: str) -> None:
+def test_an_unknown_result_cannot_be_labelled(call: Call, run: str) -> None:
     unknown = {
         "evaluation": path_of("nothing"),
         "result": path_of(run, "nobody"),
@@ -298,7 +298,7 @@ def test_labels_go_with_their_run(service: Service, call: Call, run: str) -> Non
     assert call("GET", f"/api/evaluations/{run}/labels").status == 404
 
 
-def test_labels_that_are_given_at_the_same_time_are_all_kept(call: Call, run: str) -> None:
+def test_concurrent_labels_are_all_stored(call: Call, run: str) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(4) as people:
@@ -325,7 +325,7 @@ class TestInPostgres:
         yield ServeSettings(store=server.url)
         server.stop()
 
-    def test_labels_and_the_audit_log_are_kept_there_too(self, service: Service, call: Call, run: str) -> None:
+    def test_labels_and_the_audit_log_are_stored_there_too(self, service: Service, call: Call, run: str) -> None:
         for case, verdict in (("a", "pass"), ("c", "fail"), ("a", "fail")):
             assert put(call, run, case, verdict=verdict, score=1).status == 200
         path = f"/api/evaluations/{run}/labels"

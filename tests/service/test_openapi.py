@@ -56,7 +56,7 @@ def test_the_document_is_served_without_an_envelope(call: Call) -> None:
     assert (answer.status, answer.body["openapi"], answer.body["info"]["title"]) == (200, "3.1.0", "gradeline")
 
 
-def test_every_operation_has_its_own_id_and_says_what_it_does(document: dict[str, Any]) -> None:
+def test_every_operation_has_a_unique_id_and_a_description(document: dict[str, Any]) -> None:
     ids = [operation["operationId"] for _, _, operation in operations(document)]
     assert len(set(ids)) == len(ids)
     assert all(re.fullmatch(r"[a-z_]+", name) for name in ids)
@@ -64,7 +64,7 @@ def test_every_operation_has_its_own_id_and_says_what_it_does(document: dict[str
     assert [path for _, path, operation in operations(document) if not operation.get("tags")] == []
 
 
-def test_422_is_told_of_starting_a_run_alone(document: dict[str, Any]) -> None:
+def test_422_is_documented_only_for_starting_a_run(document: dict[str, Any]) -> None:
     told = [(method, path) for method, path, operation in operations(document) if "422" in operation["responses"]]
     assert told == [("post", "/api/evaluations")]
     assert "ValidationError" not in str(document)
@@ -130,7 +130,7 @@ def test_every_body_has_an_example_that_fits_it(document: dict[str, Any]) -> Non
                     assert [str(error) for error in checker.iter_errors(example)] == [], (method, path)
 
 
-def test_the_service_takes_the_bodies_that_are_given_as_examples(document: dict[str, Any], call: Call) -> None:
+def test_the_example_bodies_are_accepted(document: dict[str, Any], call: Call) -> None:
     """Only the ids in them are made up."""
     for method, path, operation in operations(document):
         for kind, content in operation.get("requestBody", {}).get("content", {}).items():
@@ -185,7 +185,7 @@ def test_parameters_have_types_and_numbers_have_bounds(document: dict[str, Any])
                     assert {"minimum", "maximum"} <= kind.keys(), (method, path, parameter["name"])
 
 
-def test_the_headers_of_the_contract_are_told(document: dict[str, Any]) -> None:
+def test_the_headers_of_the_contract_are_documented(document: dict[str, Any]) -> None:
     def headers(method: str, path: str) -> set[str]:
         parameters = document["paths"][path][method].get("parameters", [])
         return {one["name"].lower() for one in parameters if one["in"] == "header"}
@@ -218,7 +218,7 @@ class Model(BaseModel):
     inner: list[int]
 
 
-def test_what_an_operation_answers_is_told_from_its_types() -> None:
+def test_responses_are_documented_from_their_types() -> None:
     told = document_responses(Outer, 201, (404,), example=Outer(None))
     assert set(told) == {201, 404}
     content = told[201]["content"]["application/json"]
@@ -227,7 +227,7 @@ def test_what_an_operation_answers_is_told_from_its_types() -> None:
     assert set(told[201][COMPONENTS]) == {"Inner", "Outer"}
 
 
-def test_models_schemas_and_nothing_can_be_told_too() -> None:
+def test_models_schemas_and_empty_responses_can_be_documented_too() -> None:
     model = document_responses(Model)[200]["content"]["application/json"]["schema"]["properties"]["data"]
     assert model["properties"]["inner"] == {"items": {"type": "integer"}, "title": "Inner", "type": "array"}
     plain = document_responses({"type": "string"}, content_type="text/csv", errors=())

@@ -62,7 +62,7 @@ def test_a_page_keeps_to_its_bounds() -> None:
         (10, 0, "x", "'cursor' and 'skip' exclude each other"),
     ],
 )
-def test_a_page_that_cannot_be_is_refused(limit: int, skip: int | None, cursor: str | None, told: str) -> None:
+def test_an_invalid_page_is_refused(limit: int, skip: int | None, cursor: str | None, told: str) -> None:
     with pytest.raises(ServiceError) as caught:
         PageRequest.of(limit, skip, cursor, max_skip=10_000)
     assert caught.value.code is Code.INVALID_INPUT

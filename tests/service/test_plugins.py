@@ -227,7 +227,7 @@ def cases(places: dict[str, str], ways: tuple[str, ...], lead: str = "") -> list
 
 
 class TestTargets:
-    def test_they_reach_what_is_allowed_and_nothing_else_by_whatever_client(self, service: Service) -> None:
+    def test_they_reach_only_allowed_addresses_with_any_client(self, service: Service) -> None:
         places = {"denied": service.denied.place, "metadata": "169.254.169.254:80", "allowed": service.allowed.place}
         before = service.allowed.connections
         results = service.results(
@@ -266,7 +266,7 @@ class TestTargets:
 
 
 class TestGraders:
-    def test_they_reach_what_is_allowed_and_nothing_else_by_whatever_client(self, service: Service) -> None:
+    def test_they_reach_only_allowed_addresses_with_any_client(self, service: Service) -> None:
         places = {"denied": service.denied.place, "allowed": service.allowed.place}
         for kind, ways in (("dialing", BLOCKING), ("dialing-judge", WAYS)):
             results = service.results(

@@ -93,7 +93,7 @@ def test_no_run_is_claimed_twice_however_many_claim_at_once(storage: SqliteStora
     assert sorted(claimed) == names
 
 
-def test_a_run_whose_owner_is_silent_for_the_lease_is_taken_over(storage: SqliteStorage, clock: Clock) -> None:
+def test_a_run_without_a_heartbeat_for_a_lease_is_taken_over(storage: SqliteStorage, clock: Clock) -> None:
     first, second = queue_on(storage, clock, "far|host:1:1|a"), queue_on(storage, clock, "near|host:2:1|b")
     add(storage, first, "r")
     claim = first.claim()
@@ -163,7 +163,7 @@ def test_who_was_taken_over_from_can_store_nothing_more(storage: SqliteStorage, 
     assert storage.get_response(ResponseKey("r", "one")) == Response(text="late")
 
 
-def test_a_run_that_is_given_back_waits_for_anybody(storage: SqliteStorage, clock: Clock) -> None:
+def test_a_released_run_is_claimed_by_any_process(storage: SqliteStorage, clock: Clock) -> None:
     queue, other = queue_on(storage, clock, "far|host:1:1|a"), queue_on(storage, clock, "near|host:2:1|b")
     add(storage, queue, "r")
     claim = queue.claim()
@@ -176,9 +176,7 @@ def test_a_run_that_is_given_back_waits_for_anybody(storage: SqliteStorage, cloc
         queue.release(claim)
 
 
-def test_a_run_that_waits_is_cancelled_at_once_and_one_that_runs_is_asked_to_end(
-    storage: SqliteStorage, clock: Clock
-) -> None:
+def test_a_queued_run_is_cancelled_at_once_and_a_running_one_by_its_owner(storage: SqliteStorage, clock: Clock) -> None:
     queue = queue_on(storage, clock)
     add(storage, queue, "running", "waiting")
     claim = queue.claim()
@@ -255,7 +253,7 @@ def test_a_run_that_two_processes_died_with_is_quarantined_until_a_person_resume
     assert (resumed.run, resumed.crashes) == ("bomb", 0)
 
 
-def test_a_process_that_was_told_to_stop_is_no_death(storage: SqliteStorage, clock: Clock) -> None:
+def test_a_stopped_process_is_not_a_crash(storage: SqliteStorage, clock: Clock) -> None:
     mine = queue_on(storage, clock)
     add(storage, mine, "r")
     for tries in (1, 2, 3):
@@ -284,7 +282,7 @@ def test_a_stop_does_not_hide_a_cancellation(storage: SqliteStorage, clock: Cloc
     assert queue.heartbeat([claim]) == {"r": "cancel"}
 
 
-def test_a_run_that_could_not_be_given_back_has_no_death(storage: SqliteStorage, clock: Clock) -> None:
+def test_a_run_that_could_not_be_released_has_no_crash(storage: SqliteStorage, clock: Clock) -> None:
     queue = queue_on(storage, clock)
     add(storage, queue, "r")
     queue.claim()

@@ -171,9 +171,7 @@ def test_runs_share_the_cluster_and_nothing_of_them_gets_where_it_should_not(
 
 
 @needs_ray
-def test_a_server_that_is_killed_stopped_or_asked_to_cancel_loses_and_doubles_nothing(
-    postgres_url: str, scratch: Path
-) -> None:
+def test_kill_stop_and_cancel_lose_and_duplicate_nothing(postgres_url: str, scratch: Path) -> None:
     with EchoAgent(0.01) as agent:
         with Server(postgres_url, *RAY) as server:
             killed = start(server, agent, "k")
@@ -250,7 +248,7 @@ def test_the_egress_policy_is_sent_as_it_is_when_a_run_begins() -> None:
     assert with_keys.check("agent", "127.0.0.1", 80) is not None
 
 
-def test_a_job_shows_nothing_of_what_it_holds() -> None:
+def test_a_job_does_not_show_its_contents() -> None:
     document = {
         "name": "s",
         "dataset": [{"input": "x"}],
@@ -300,7 +298,7 @@ def test_what_cannot_be_is_refused_before_anything_is_served(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ray_that_is_not_installed_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_ray_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "find_spec", lambda _: None)
     with (
         pytest.raises(ConfigError, match=r"Ray is not installed; install it with: pip install 'gradeline\[ray\]'"),

@@ -254,7 +254,7 @@ def test_a_stored_index_is_used_by_the_next_process(storage: Storage, read: Resu
     assert again.blocks.of(again.run(indexed), indexed, ResultFilter(status="error"), 0) is not None
 
 
-def test_a_run_with_more_tags_than_are_kept_is_searched_result_by_result(
+def test_a_run_with_too_many_tags_for_the_index_is_searched_result_by_result(
     storage: Storage, read: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(result_blocks, "_MAX_TAGS", 2)

@@ -154,7 +154,7 @@ def test_a_grader_that_broke_has_no_value_and_counts_as_failed(call: Any, four: 
     }
 
 
-def test_a_call_that_failed_says_why_and_its_scores_are_skipped(call: Any, four: str) -> None:
+def test_a_failed_call_has_its_error_and_skipped_scores(call: Any, four: str) -> None:
     result = call("GET", f"/api/evaluations/{four}/results").data["results"][2]
     assert (result["response_status"], result["error_message"], result["agent_response"]) == (
         "error",
@@ -258,8 +258,8 @@ def test_skip_leaves_out_the_first_of_those_that_match(call: Any, four: str) -> 
         ({"outcome": "great"}, "outcome"),
         ({"q": "a\0b"}, "q"),
         ({"grader": "a\0b"}, "grader"),
-        ({"score_min": 0.5}, "'score_min' needs 'grader'"),
-        ({"score_max": 0.5, "grader": ""}, "'score_max' needs 'grader'"),
+        ({"score_min": 0.5}, "'score_min' requires 'grader'"),
+        ({"score_max": 0.5, "grader": ""}, "'score_max' requires 'grader'"),
         ({"score_min": -0.1, "grader": "exact"}, "score_min"),
         ({"score_max": 1.1, "grader": "exact"}, "score_max"),
         ({"score_max": "nan", "grader": "exact"}, "score_max"),
@@ -303,7 +303,7 @@ def test_an_unknown_result_is_not_found(call: Any, four: str, name: str) -> None
     assert (answer.status, answer.error["code"]) == (404, "NOT_FOUND")
 
 
-def test_long_texts_are_cut_in_lists_and_whole_alone(call: Any, save: Callable[..., str]) -> None:
+def test_long_texts_are_cut_only_in_lists(call: Any, save: Callable[..., str]) -> None:
     long, edge = "é" * 2001, "x" * 2000
     marked = grade("pass", rationale=long, metadata={"prompt": [long, {"deep": long}], "many": list(range(150))})
     run = save(
@@ -334,7 +334,7 @@ def test_every_case_key_makes_an_id_that_finds_its_result(call: Any, save: Calla
     assert (alone["test_case_id"], alone["repeat"], alone["agent_response"]) == (key, 1, HOSTILE)
 
 
-def test_a_result_alone_has_everything_that_is_stored(call: Any, save: Callable[..., str]) -> None:
+def test_a_single_result_has_everything_stored(call: Any, save: Callable[..., str]) -> None:
     sample = Sample("a", ["first", "second"], "x", metadata={"level": 3}, tags=("t",))
     trajectory = Trajectory(((Message("assistant", "", (ToolCall("look", '{"at": 1}', "1"),)), Message("tool", "7")),))
     judged = grade("pass", 0.9, rationale="good", metadata={"prompt": "Is it good?"})
@@ -428,7 +428,7 @@ def test_a_replaced_attempt_stays_in_the_history(call: Any, service: Service, sa
 
 
 class TestTracebacks:
-    def test_of_the_agents_code_are_shown_with_what_it_printed(self, call: Any, save: Callable[..., str]) -> None:
+    def test_tracebacks_of_the_agents_code_are_shown_with_its_output(self, call: Any, save: Callable[..., str]) -> None:
         trace = 'Traceback (most recent call last):\n  File "/home/me/agent.py", line 3, in answer\nKeyError: 1\n'
         error = ErrorInfo("agent_error", "KeyError: 1 (agent.py:3 in answer)", Fault.AGENT, trace)
         run = save([(Sample("a", "?"), 0, Response("error", error=error, output="looking\n"), {})])
@@ -522,7 +522,7 @@ def test_ten_thousand_results_come_page_by_page_each_once(call: Any, service: Se
     assert ids(last) == ["c9999"]
 
 
-def test_a_filter_that_looks_far_gives_a_cursor_to_go_on(
+def test_a_filter_that_examines_many_rows_returns_a_cursor_to_continue(
     call: Any, save: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gradeline.store.result_pages.TEXTS_EXAMINED", 3)
@@ -563,7 +563,7 @@ def test_reading_needs_a_key_once_there_is_one(
         assert call("GET", f"/api/evaluations/{path}", headers=headers).status == 200
 
 
-def test_answers_are_what_the_openapi_document_says(call: Any, four: str) -> None:
+def test_responses_match_the_openapi_document(call: Any, four: str) -> None:
     import jsonschema_rs
 
     document = call("GET", "/api/openapi.json").body

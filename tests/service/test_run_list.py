@@ -42,7 +42,7 @@ def listed(call: Any) -> dict[str, Any]:
     return {run["id"]: run["pass_rates"] for run in call("GET", "/api/evaluations").data["evaluations"]}
 
 
-def test_each_run_has_its_pass_rates_and_what_broke_is_no_failure(call: Any, service: Service) -> None:
+def test_each_run_has_pass_rates_in_which_errors_are_not_fails(call: Any, service: Service) -> None:
     run, empty = saved(service, 3, 4), saved(service, 0, 0)
     interval = wilson(3, 4)
     nothing = {"value": None, "low": None, "high": None, "scored": 0}

@@ -116,9 +116,7 @@ def test_a_failed_call_is_a_result_and_the_run_is_complete(service: Service, age
     assert outcomes(service, run) == {"q0": "pass", "q1": "skipped", "q2": "pass"}
 
 
-def test_a_run_that_was_stopped_with_its_service_goes_on_with_the_next(
-    settings: ServeSettings, agent: EchoAgent
-) -> None:
+def test_a_run_continues_in_the_next_process_after_a_stop(settings: ServeSettings, agent: EchoAgent) -> None:
     agent.failing = {"q 0"}
     first = build_service(settings)
     first.start()
@@ -139,7 +137,7 @@ def test_a_run_that_was_stopped_with_its_service_goes_on_with_the_next(
         second.stop()
 
 
-def test_a_run_is_cancelled_and_resumed_with_what_is_missing(service: Service, agent: EchoAgent) -> None:
+def test_a_cancelled_run_is_resumed_with_the_missing_results(service: Service, agent: EchoAgent) -> None:
     agent.seconds = 0.02
     run = start(service, suite_of(agent, 50, concurrency=2))
     agent.wait_for(5)
@@ -212,9 +210,7 @@ def test_a_regrade_never_calls_the_agent_also_where_not_all_was_answered(service
     assert agent.total == calls
 
 
-def test_a_run_made_by_the_command_line_can_be_regraded_here(
-    service: Service, tmp_path: Path, agent: EchoAgent
-) -> None:
+def test_a_run_of_the_command_line_can_be_regraded_here(service: Service, tmp_path: Path, agent: EchoAgent) -> None:
     import json
 
     from gradeline.cli import run_cli as gradeline
@@ -278,7 +274,7 @@ def test_a_secret_reaches_the_agent_and_nothing_else(
         assert not any(b"very-secret" in file.read_bytes() for file in folder.iterdir() if file.is_file())
 
 
-def test_a_secret_that_the_agent_says_back_is_kept_nowhere(
+def test_a_secret_echoed_by_the_agent_is_not_stored(
     service: Service, settings: ServeSettings, agent: EchoAgent
 ) -> None:
     value = "Bearer the-very-secret-value"
@@ -297,7 +293,7 @@ def test_a_secret_that_the_agent_says_back_is_kept_nowhere(
         assert not any(b"very-secret" in file.read_bytes() for file in folder.iterdir() if file.is_file())
 
 
-def test_nothing_that_is_sent_to_the_agent_tells_what_is_expected(service: Service, agent: EchoAgent) -> None:
+def test_the_expected_output_is_never_sent_to_the_agent(service: Service, agent: EchoAgent) -> None:
     suite = suite_of(agent, 5)
     for n, case in enumerate(suite["dataset"]):
         case |= {"ground_truth": f"ANSWER-KEY-{n}", "metadata": {"hint": f"ANSWER-KEY-{n}"}}
@@ -306,7 +302,7 @@ def test_nothing_that_is_sent_to_the_agent_tells_what_is_expected(service: Servi
     assert not any("ANSWER-KEY" in request for request in agent.received)
 
 
-def test_a_run_that_can_never_be_stored_is_given_up(service: Service, agent: EchoAgent) -> None:
+def test_a_run_that_can_never_be_stored_fails(service: Service, agent: EchoAgent) -> None:
     service.runner.stop(0)
     run = start(service, suite_of(agent, 1))
     service.database.transact(lambda transaction: transaction.run("UPDATE jobs SET tries = 5"))
@@ -318,7 +314,7 @@ def test_a_run_that_can_never_be_stored_is_given_up(service: Service, agent: Ech
     assert agent.total == 0
 
 
-def test_a_run_goes_on_when_the_store_works_again(
+def test_a_run_continues_when_the_store_works_again(
     service: Service, agent: EchoAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "_PAUSE_S", 0.01)
@@ -363,9 +359,7 @@ def stopped_run(service: Service, agent: EchoAgent) -> tuple[str, str]:
     return before, after
 
 
-def test_a_run_that_ended_early_asks_its_other_cases_when_it_is_resumed_with_all(
-    service: Service, agent: EchoAgent
-) -> None:
+def test_resume_with_all_runs_the_cases_that_an_early_end_skipped(service: Service, agent: EchoAgent) -> None:
     before, after = stopped_run(service, agent)
     stopped = service.evaluations.get(after)
     calls = agent.total
@@ -393,7 +387,7 @@ def test_a_run_that_ended_early_is_not_resumed_without_all(service: Service, age
     assert service.evaluations.get(after).stopped is not None
 
 
-def test_all_cases_of_a_cancelled_run_are_asked_without_a_look(service: Service, agent: EchoAgent) -> None:
+def test_all_cases_of_a_cancelled_run_are_run_without_interim_looks(service: Service, agent: EchoAgent) -> None:
     before = start(service, suite_of(agent, 120))
     ended(service, before)
     agent.says = "not {}"
@@ -422,7 +416,7 @@ def test_a_regrade_of_a_run_that_ended_early_is_compared_by_its_look_and_has_no_
         service.evaluations.resume(again.id, LOCAL_CALLER, all_cases=True)
 
 
-def test_a_run_that_cannot_end_early_says_why(service: Service, agent: EchoAgent) -> None:
+def test_a_run_that_cannot_end_early_has_a_reason(service: Service, agent: EchoAgent) -> None:
     before = start(service, suite_of(agent, 20))
     ended(service, before)
     agent.may_answer.clear()

@@ -163,7 +163,7 @@ def test_a_run_with_a_secret_is_not_resumed_by_a_key_that_may_not_use_it(
 
 @pytest.mark.parametrize("name", ["Host", "Content-Length", "Transfer-Encoding", "Connection"])
 @pytest.mark.parametrize("kind", ["http", "openai"])
-def test_a_header_that_the_transport_sets_cannot_be_given(call: Call, agent: Agent, name: str, kind: str) -> None:
+def test_headers_of_the_transport_cannot_be_set(call: Call, agent: Agent, name: str, kind: str) -> None:
     place = {"url": f"{agent.url}/ask"} if kind == "http" else {"base_url": agent.url, "model": "m"}
     answers = ways(call, {"kind": kind, **place, "headers": {name: "7"}})
     assert codes(answers) == INVALID

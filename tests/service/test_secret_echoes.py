@@ -40,9 +40,7 @@ def parquet_text(file: bytes, folder: Path) -> bytes:
 
 
 @pytest.mark.parametrize("place", ["header", "query", "body", "cookie"])
-def test_nothing_that_is_kept_or_shown_holds_a_secret_that_came_back(
-    tmp_path: Path, agent: EchoingAgent, place: str
-) -> None:
+def test_no_stored_or_returned_data_contains_an_echoed_secret(tmp_path: Path, agent: EchoingAgent, place: str) -> None:
     value = COOKIE if place == "cookie" else VALUE
     host = agent.host
     reference = {"secret": "KEY"}

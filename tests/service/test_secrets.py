@@ -119,7 +119,7 @@ def test_an_unknown_secret_is_refused(secrets: Secrets) -> None:
         secrets.opened(["NONE"])
 
 
-def test_what_is_opened_shows_its_value_to_the_transport_only(secrets: Secrets) -> None:
+def test_an_opened_secret_shows_its_value_to_the_transport_only(secrets: Secrets) -> None:
     secrets.put("TOKEN", VALUE, Binding(("agent.test",)))
     secrets.put("OTHER", "another-value", Binding(("other.test",)))
     opened = secrets.opened(["TOKEN", "TOKEN"])["TOKEN"]
@@ -188,7 +188,7 @@ def test_a_sealed_value_cannot_be_bound_otherwise_in_the_store(
         secrets.opened(["A"])
 
 
-def test_another_secret_key_is_told(secrets: Secrets, database: Database) -> None:
+def test_another_secret_key_is_reported(secrets: Secrets, database: Database) -> None:
     secrets.put("A", VALUE, BINDING)
     other = Secrets(database, ServeSettings(secret_key=b"another master key, long enough"))
     with pytest.raises(StoreError, match="'A' was stored with another secret key; start the service with that one"):
@@ -282,7 +282,7 @@ class TestWithoutASecretKey:
     def settings(self, tmp_path: Path) -> ServeSettings:
         return ServeSettings(store=str(tmp_path / "store.db"))
 
-    def test_none_is_stored_and_the_remedy_is_said(self, call: Call) -> None:
+    def test_no_secret_is_stored_and_the_remedy_is_reported(self, call: Call) -> None:
         answer = call("PUT", "/api/secrets/A", json={"value": "value-of-it", "host": "agent.test"})
         assert (answer.status, answer.error["code"]) == (400, "INVALID_INPUT")
         assert "GRADELINE_SECRET_KEY" in answer.error["message"]

@@ -102,7 +102,7 @@ def serving(tmp_path: Path) -> Iterator[Serving]:
     server.close()
 
 
-def test_it_says_where_it_is_answers_there_and_ends_when_asked(serving: Serving, tmp_path: Path) -> None:
+def test_it_prints_its_address_serves_there_and_stops_on_request(serving: Serving, tmp_path: Path) -> None:
     assert serving.said == {"url": f"http://127.0.0.1:{serving.port}", "local": True}
     assert serving.get("/api/health")[0] == 200
     assert serving.get("/api/ready")[0] == 200
@@ -147,7 +147,7 @@ def test_a_second_signal_ends_it_at_once(serving: Serving) -> None:
         assert serving.process.wait(timeout=5) == 128 + signal.SIGTERM
 
 
-def test_what_is_no_http_is_answered_with_the_envelope(serving: Serving) -> None:
+def test_invalid_http_is_answered_with_the_envelope(serving: Serving) -> None:
     answer = serving.raw(b"nonsense\r\n\r\n")
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400")
@@ -215,7 +215,7 @@ def in_a_thread(service: Service) -> Iterator[int]:
             thread.join()
 
 
-def test_a_head_that_never_ends_is_given_up(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_request_head_is_aborted(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEAD_S", 0.3)
     with in_a_thread(service) as port, socket.create_connection(("127.0.0.1", port), timeout=10) as slow:
         whole = f"GET /api/health HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
@@ -270,7 +270,7 @@ def test_with_a_key_it_serves_any_address_to_those_who_have_one(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--host", "0.0.0.0"), "the store has no API key; make one first with: gradeline keys create"),
+        (("--host", "0.0.0.0"), "the store has no API key; create one first with: gradeline keys create"),
         (("--host", "no.such.host.invalid"), "has no API key"),
         (("--allow-agent-net", "nonsense"), "'nonsense' is neither a network"),
         (("--secret-key-file", "absent"), "absent: the secret key cannot be read"),
@@ -280,7 +280,7 @@ def test_with_a_key_it_serves_any_address_to_those_who_have_one(tmp_path: Path) 
         (("--runs-at-once", "0"), "0"),
     ],
 )
-def test_a_wrong_call_says_what_to_do(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
+def test_an_invalid_call_reports_the_remedy(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
     done = subprocess.run(
         [COMMAND, "serve", *options],
         cwd=tmp_path,
@@ -298,7 +298,7 @@ def test_keys_without_the_secret_key_are_no_use(tmp_path: Path) -> None:
     keys(tmp_path, "create", "--scope", "run")
     for more, said in (
         ({}, "checking them needs the service's secret key"),
-        ({"GRADELINE_SECRET_KEY": "another secret key, long enough"}, "were made with another secret key"),
+        ({"GRADELINE_SECRET_KEY": "another secret key, long enough"}, "were created with another secret key"),
     ):
         done = subprocess.run(
             [COMMAND, "serve"],
@@ -312,7 +312,7 @@ def test_keys_without_the_secret_key_are_no_use(tmp_path: Path) -> None:
         assert said in done.stderr
 
 
-def test_a_port_in_use_is_told() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with bind("127.0.0.1", 0) as first:
         first.listen()
         with pytest.raises(ConfigError, match="name another port, or 0"):
@@ -320,7 +320,7 @@ def test_a_port_in_use_is_told() -> None:
         assert url_of(first, "127.0.0.1") == f"http://127.0.0.1:{first.getsockname()[1]}"
 
 
-def test_loopback_is_told_from_the_rest() -> None:
+def test_loopback_is_distinguished_from_other_hosts() -> None:
     hosts = ["127.0.0.1", "127.9.9.9", "::1", "localhost", "0.0.0.0", "::", "192.168.1.1", "example.com", ""]
     assert [is_loopback(host) for host in hosts] == [True] * 4 + [False] * 5
 

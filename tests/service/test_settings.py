@@ -22,7 +22,7 @@ def test_the_secret_key_never_shows() -> None:
     assert settings.secret_key == SECRET
 
 
-def test_it_shows_where_there_is_no_secret_key() -> None:
+def test_it_shows_that_there_is_no_secret_key() -> None:
     assert "secret_key=None" in repr(ServeSettings())
 
 

@@ -62,7 +62,7 @@ def judge() -> Iterator[SilentJudge]:
     opened.close()
 
 
-def test_60_previews_and_tries_of_one_key_hold_up_nobody_else(tmp_path: Path, judge: SilentJudge) -> None:
+def test_60_previews_and_trials_of_one_key_do_not_delay_others(tmp_path: Path, judge: SilentJudge) -> None:
     store = tmp_path / "store.db"
     (_, greedy), (_, other) = new_key(store, "admin"), new_key(store, "admin")
     options = (*with_keys(tmp_path), "--allow-agent-net", "127.0.0.1")
@@ -85,7 +85,7 @@ def test_60_previews_and_tries_of_one_key_hold_up_nobody_else(tmp_path: Path, ju
         assert server.call("POST", "/api/evaluations/try", ask, **greedy)[0] == 200
 
 
-def test_a_judge_that_takes_too_long_is_given_up(
+def test_a_slow_judge_times_out(
     service: Service, call: Call, judge: SilentJudge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trials, "MAX_PREVIEW_S", 0.3)
@@ -107,7 +107,7 @@ class TestConcurrency:
             yield opened
 
     @pytest.mark.parametrize("where", ["suite", "max_concurrent", "target", "body", "parts"])
-    def test_one_maximum_holds_wherever_it_is_asked_for(self, call: Call, agent: EchoAgent, where: str) -> None:
+    def test_the_maximum_applies_to_every_source_of_concurrency(self, call: Call, agent: EchoAgent, where: str) -> None:
         for number, status in ((8, 400), (10**30, 400), (7, 201)):
             suite = suite_of(agent, 1)
             del suite["concurrency"]
@@ -131,12 +131,12 @@ class TestConcurrency:
             if number == 8:
                 assert "8 calls in flight are more than the maximum of 7; use 7 or fewer" in answer.error["message"]
 
-    def test_a_suite_that_asks_for_none_gets_the_default_or_the_maximum(self, call: Call, agent: EchoAgent) -> None:
+    def test_a_suite_without_concurrency_gets_the_default_or_the_maximum(self, call: Call, agent: EchoAgent) -> None:
         suite = suite_of(agent, 1)
         del suite["concurrency"]
         assert call("POST", "/api/evaluations", json={"suite": suite}).status == 201
 
-    def test_a_run_from_before_the_maximum_was_lowered_goes_on_with_fewer(self, tmp_path: Path) -> None:
+    def test_an_earlier_run_continues_within_a_lowered_maximum(self, tmp_path: Path) -> None:
         store = tmp_path / "lowered.db"
         with EchoAgent() as agent:
             agent.may_answer.clear()

@@ -132,7 +132,7 @@ def test_a_run_with_nothing_yet_has_no_value_anywhere(call: Any, service: Servic
     assert summary["sentence"] == "0 responses graded, 0 grader errors"
 
 
-def test_one_response_is_said_in_the_singular(call: Any, service: Service) -> None:
+def test_one_response_is_in_the_singular(call: Any, service: Service) -> None:
     name = service.storage.save_run(Run(name="n", suite="s", graders=GRADERS, total=1))
     put(service, name, "a", Response(text="x"), {"exact": grade("pass"), "judge": grade("error")})
     assert summary_of(call, name)["sentence"] == "1 response graded, 1 grader error"

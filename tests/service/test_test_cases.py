@@ -56,7 +56,7 @@ class TestCreating:
         assert TIME.fullmatch(answer.data["created_at"])
         assert call("GET", f"{CASES}/{answer.data['id']}").body == answer.body
 
-    def test_what_is_not_said_is_empty(self, call: Call) -> None:
+    def test_missing_fields_are_empty(self, call: Call) -> None:
         case = created(call)
         assert (case["description"], case["tags"]) == (None, [])
         case = created(call, description=None, tags=None)
@@ -123,7 +123,7 @@ class TestCreating:
         assert answer.error["code"] == "MISSING_FIELD"
         assert answer.error["message"] == f"Field '{field}' is required"
 
-    def test_all_faults_are_told_at_once(self, call: Call) -> None:
+    def test_all_faults_are_reported_at_once(self, call: Call) -> None:
         answer = call("POST", CASES, json={"input": "", "expected_output": " ", "tags": ["é"]})
         assert [fault["field"] for fault in answer.error["details"]["errors"]] == [
             "input",
@@ -134,7 +134,7 @@ class TestCreating:
     @pytest.mark.parametrize(
         "body", [b"", b"{", b"nul", b"[]", b'"x"', b"\xff", b'{"input": "\\ud800"', b"[" * 100_000]
     )
-    def test_what_is_no_json_object_is_refused(self, call: Call, body: bytes) -> None:
+    def test_a_body_that_is_not_a_json_object_is_refused(self, call: Call, body: bytes) -> None:
         answer = call("POST", CASES, content=body, headers={"Content-Type": "application/json"})
         assert answer.status == 400
         assert answer.error["code"] in ("INVALID_JSON", "INVALID_INPUT", "MISSING_FIELD")
@@ -201,7 +201,7 @@ class TestChanging:
 
 
 class TestDeleting:
-    def test_a_deleted_case_is_gone_from_reads_and_kept_for_runs(self, call: Call, service: Service) -> None:
+    def test_a_deleted_case_disappears_from_reads_and_remains_in_runs(self, call: Call, service: Service) -> None:
         case = created(call)
         answer = call("DELETE", f"{CASES}/{case['id']}")
         assert (answer.status, answer.body) == (204, None)

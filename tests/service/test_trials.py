@@ -178,7 +178,7 @@ class TestWhatIsShown:
         ]
         assert (told["usage"]["input_tokens"], told["usage"]["cost"]) == (3, 0.25)
 
-    def test_a_stored_case_can_be_asked(self, call: Call, agent: EchoAgent) -> None:
+    def test_a_stored_case_can_be_tried(self, call: Call, agent: EchoAgent) -> None:
         case = call("POST", "/api/test-cases", json={"input": "stored", "expected_output": "x"}).data["id"]
         assert attempt(call, agent_endpoint_url=agent.url, test_case_id=case).data["agent_response"] == "stored"
 
@@ -196,7 +196,7 @@ class TestWhatIsShown:
         assert [one["request"]["method"] for one in told["exchanges"]] == ["POST", "GET"]
         assert (told["error_type"], told["exchanges"][1]["answer"]["status"]) == ("status", 501)
 
-    def test_a_long_body_is_cut_and_that_is_said(self, call: Call, mirror: Mirror) -> None:
+    def test_a_long_body_is_cut_and_marked(self, call: Call, mirror: Mirror) -> None:
         told = attempt(call, agent_endpoint_url=f"{mirror.url}/long", input="q", timeout_s=20).data
         raw = told["exchanges"][0]["answer"]
         assert (len(raw["body"]), raw["body_truncated"]) == (MAX_SHOWN_BYTES, True)
@@ -225,7 +225,7 @@ class TestFailures:
         raw = told["exchanges"][0]["answer"]
         assert (raw["status"], raw["body"]) == (400, '{"error": "refused"}')
 
-    def test_nobody_there(self, call: Call) -> None:
+    def test_an_unreachable_agent(self, call: Call) -> None:
         target = {"kind": "http", "url": "http://127.0.0.1:9/", "retries": 5}
         told = attempt(call, target=target, input="q").data
         assert (told["response_status"], told["error_type"]) == ("error", "connect")
@@ -310,7 +310,7 @@ class TestFailures:
             ),
         ],
     )
-    def test_what_cannot_be_asked_is_refused(
+    def test_an_invalid_trial_is_refused(
         self, call: Call, body: dict[str, Any], status: int, code: str | None, word: str
     ) -> None:
         answer = attempt(call, **body)
@@ -319,7 +319,7 @@ class TestFailures:
 
 
 class TestRules:
-    def test_nothing_is_stored_but_who_asked_whom(self, call: Call, service: Service, agent: EchoAgent) -> None:
+    def test_only_the_audit_entry_is_stored(self, call: Call, service: Service, agent: EchoAgent) -> None:
         before = tables(service)
         attempt(call, agent_endpoint_url=f"{agent.url}?token=abcdefgh", input="q")
         attempt(call, agent_endpoint_url=agent.url, input="a very private question")
@@ -374,7 +374,7 @@ class TestSecrets:
     @pytest.mark.parametrize("path", ["/echo", "/missing", "/tools", "/half"])
     @pytest.mark.parametrize("key", ["sk-planted-1234567890", "pl/an+t=ed"])
     @pytest.mark.parametrize("header", ["Authorization", "X-Another"], ids=["a key by its name", "a key by its value"])
-    def test_an_agent_that_says_its_key_back_tells_nobody(
+    def test_a_key_echoed_by_the_agent_is_masked(
         self, call: Call, mirror: Mirror, path: str, key: str, header: str
     ) -> None:
         call("PUT", "/api/secrets/KEY", json={"value": key, "host": mirror.host})

@@ -25,7 +25,7 @@ from gradeline.service.routes import admin, compare, evaluations, graders, resul
 from gradeline.service.service import Service
 from gradeline.service.telemetry import AccessLogMiddleware
 
-# Routes of fixed paths come before those with an id in their place.
+# routes with fixed paths come before those with an id
 ROUTERS: tuple[APIRouter, ...] = (
     system.router,
     admin.session_router,
@@ -44,7 +44,7 @@ _IMPORT = "/api/test-cases/import"
 
 
 def create_app(service: Service) -> FastAPI:
-    """The routes alone; `application` puts the guard before them."""
+    """The routes without middleware; `application` adds it."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -66,7 +66,7 @@ def create_app(service: Service) -> FastAPI:
     app.state.service = service
     add_error_handlers(app)
     for router in ROUTERS:
-        # one flat list: the guard searches it as the router does
+        # one flat list, which `AuthMiddleware` searches as the router does
         app.router.routes.extend(router.routes)
     for route, _ in operations_of(app):
         route.operation_id = route.name
@@ -74,13 +74,13 @@ def create_app(service: Service) -> FastAPI:
 
 
 def application(service: Service, limits: RequestLimits | None = None) -> ASGIApp:
-    """All of it, as a server runs it: what is outermost here sees a request first."""
+    """The routes with all middleware; the outermost one here sees a request first."""
     limits = limits or RequestLimits()
     settings = service.settings
     routes = create_app(service)
     routes.state.streams = EventStreams(service.keys, service.sessions, limits)
     routes.state.trials = TrialPool(limits)
-    # a large file is read and stored for minutes: not in the threads that others wait for
+    # an import of a large file takes minutes, so it has its own threads
     routes.state.import_threads = CapacityLimiter(limits.imports)
     app: ASGIApp = BodyLimitMiddleware(routes, limits, settings.max_body, {_IMPORT: settings.max_import})
     app = AuthMiddleware(app, routes.router.routes, service, limits)

@@ -65,7 +65,7 @@ class Caller(NamedTuple):
     """The sender of a request, as `AuthMiddleware` determined it."""
 
     key_id: str | None
-    """None in local mode, where there are no keys."""
+    """None in local mode, which has no keys."""
     scope: KeyScope
     request_id: str
     address: str | None = None
@@ -75,7 +75,7 @@ class Caller(NamedTuple):
 
 
 LOCAL_CALLER = Caller(None, KeyScope.ADMIN, "")
-"""A person on this machine, where there are no keys."""
+"""The caller in local mode."""
 
 
 VARIABLE = "GRADELINE_SECRET_KEY"

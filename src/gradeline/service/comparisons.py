@@ -157,8 +157,8 @@ def _with_texts(changes: list[CaseChange], excerpts: Excerpts, baseline: str, ca
     found = []
     for change in changes:
         first, second = before.get(change.test_case_id, NOTHING), after.get(change.test_case_id, NOTHING)
-        asked = first.input if second.input is None else second.input
-        found.append(replace(change, input=asked, baseline_output=first.output, candidate_output=second.output))
+        input_ = first.input if second.input is None else second.input
+        found.append(replace(change, input=input_, baseline_output=first.output, candidate_output=second.output))
     return found
 
 

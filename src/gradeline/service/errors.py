@@ -71,6 +71,6 @@ class ServiceError(Exception):
         self.headers = dict(headers or {})
 
 
-def not_found(what: str, wanted: str) -> ServiceError:
+def not_found(what: str, name: str) -> ServiceError:
     """The error for an unknown id; a malformed id is unknown too."""
-    return ServiceError(Code.NOT_FOUND, f"No {what} {quote(wanted, 120)}")
+    return ServiceError(Code.NOT_FOUND, f"No {what} {quote(name, 120)}")

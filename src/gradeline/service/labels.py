@@ -66,7 +66,7 @@ class Label(Struct, frozen=True, kw_only=True):
     score: float | None
     reason: str
     author: str | None
-    """The id of the key; null in local mode, where there are no keys."""
+    """The id of the key; null in local mode, which has no keys."""
     labelled_at: str
     grade_outcome: Outcome
     """The outcome by the grader at that time."""
