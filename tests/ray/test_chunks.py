@@ -11,7 +11,7 @@ import pytest
 from gradeline.engine.execute import Rate, Stop
 from gradeline.engine.plan import Planned, ProgressCount, Work
 from gradeline.engine.ray.chunks import FEWEST, LANES, MOST, WANTED_SECONDS, Chunk, ChunkQueue, shares
-from gradeline.engine.ray.turns import LeasedRateLimiter, RateLimitActor
+from gradeline.engine.ray.worker import LeasedRateLimiter, RateLimitActor
 from gradeline.model import ResponseKey, Sample
 
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from gradeline.engine.execute import Stop
-from gradeline.engine.lifecycle import ExecutedCases, ExecutionResult, run_under_lock
+from gradeline.engine.lifecycle import ExecutedCases, ExecutionResult, RunLock, run_under_lock
 from gradeline.engine.orchestrate import RunRequest, run_suite
-from gradeline.engine.lifecycle import RunLock
 from gradeline.engine.pipeline import RunTask
 from gradeline.engine.plan import Work
 from gradeline.engine.prepare import PreparedRun

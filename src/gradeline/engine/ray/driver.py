@@ -17,8 +17,7 @@ from gradeline.engine.plan import CompletedCase, Planned, Work
 from gradeline.engine.prepare import PreparedRun
 from gradeline.engine.ray.chunks import LANES, Chunk, ChunkQueue, chunk_limit, shares
 from gradeline.engine.ray.cluster import Cluster, joined, require_ray
-from gradeline.engine.ray.turns import ActorCallLeases, CallLeases
-from gradeline.engine.ray.worker import ChunkWorker, OpenedWorker, RunJob, WorkerReport
+from gradeline.engine.ray.worker import ActorCallLeases, CallLeases, ChunkWorker, OpenedWorker, RunJob, WorkerReport
 from gradeline.errors import ConfigError, Problem, StoreError
 from gradeline.model import Run, Storage, Usage, digest_of
 
