@@ -13,9 +13,9 @@ export interface paths {
         };
         /**
          * List Audit Entries
-         * @description Who changed what, the newest first. Entries are never changed or deleted.
+         * @description List the audit log, newest first. Entries are never changed or deleted.
          *
-         *     Needs a key of scope `admin`.
+         *     Requires a key of scope `admin`.
          */
         get: operations["list_audit_entries"];
         put?: never;
@@ -35,20 +35,20 @@ export interface paths {
         };
         /**
          * List Evaluations
-         * @description The runs, the newest first, whoever started them.
+         * @description List all runs, newest first, including those of the command line.
          *
-         *     Needs a key of scope `read`.
+         *     Requires a key of scope `read`.
          */
         get: operations["list_evaluations"];
         put?: never;
         /**
          * Start Evaluation
-         * @description Start a run. The answer comes at once; the run goes on by itself, also after a restart of the service.
+         * @description Start a run and return at once; the run continues in the background, also after a restart of the service.
          *
-         *     With an `Idempotency-Key` the same request can be sent again without a second run: the answer is then the run that
-         *     the first one made, with the header `Idempotent-Replayed: true`.
+         *     With an `Idempotency-Key` the same request can be sent again without starting a second run: the response is then the
+         *     first run, with the header `Idempotent-Replayed: true`.
          *
-         *     Needs a key of scope `run`.
+         *     Requires a key of scope `run`.
          */
         post: operations["start_evaluation"];
         delete?: never;
@@ -66,11 +66,11 @@ export interface paths {
         };
         /**
          * Compare Evaluations
-         * @description Is the candidate better than the baseline, not worse, worse, or is it undecided? Paired by case.
+         * @description Compare two evaluations, paired by case: the candidate is better, not worse, worse, or it is undecided.
          *
-         *     Evaluations that are not comparable are not compared, unless that is forced: `comparability` says why.
+         *     Evaluations that are not comparable are compared only with `force`: `comparability` has the reasons.
          *
-         *     Needs a key of scope `read`.
+         *     Requires a key of scope `read`.
          */
         get: operations["compare_evaluations"];
         put?: never;
@@ -90,11 +90,11 @@ export interface paths {
         };
         /**
          * Rank Evaluations
-         * @description Three or more evaluations ranked on the cases that all of them have, with ties where no difference is certain.
+         * @description Rank three or more evaluations on the cases that all of them have; uncertain differences are ties.
          *
-         *     Evaluations that are not comparable are not compared, unless that is forced: `comparability` says why.
+         *     Evaluations that are not comparable are compared only with `force`: `comparability` has the reasons.
          *
-         *     Needs a key of scope `read`.
+         *     Requires a key of scope `read`.
          */
         get: operations["rank_evaluations"];
         put?: never;
@@ -118,7 +118,7 @@ export interface paths {
          *
          *     A new `segment` begins where the grader changed: means compare only within one.
          *
-         *     Needs a key of scope `read`.
+         *     Requires a key of scope `read`.
          */
         get: operations["trend_of_suite"];
         put?: never;
@@ -140,13 +140,12 @@ export interface paths {
         put?: never;
         /**
          * Try Agent
-         * @description Ask an agent once and look at it: the request as it was sent, the raw answer, and what was read from it.
+         * @description Call an agent once; returns the request as sent, the raw response, and what was read from it.
          *
-         *     Nothing is stored but an entry in the audit log. The agent is asked once, without retries, and for 60 seconds at
-         *     most. A call that fails is an answer too: `error_type` and `error_message` are what a run would store. Secrets are
-         *     `***` wherever they come back.
+         *     Only an entry in the audit log is stored. There are no retries, and the maximum is 60 seconds. A failed call is a
+         *     result too: `error_type` and `error_message` are what a run would store. Secrets are masked as `***`.
          *
-         *     Needs a key of scope `run`.
+         *     Requires a key of scope `run`.
          */
         post: operations["try_agent"];
         delete?: never;
@@ -164,18 +163,18 @@ export interface paths {
         };
         /**
          * Get Evaluation
-         * @description A run, with how far it has come.
+         * @description Get a run with its progress.
          *
-         *     Needs a key of scope `read`.
+         *     Requires a key of scope `read`.
          */
         get: operations["get_evaluation"];
         put?: never;
         post?: never;
         /**
          * Delete Evaluation
-         * @description Delete a run with all its results, for good.
+         * @description Delete a run with all its results, permanently.
          *
-         *     Needs a key of scope `admin`.
+         *     Requires a key of scope `admin`.
          */
         delete: operations["delete_evaluation"];
         options?: never;
@@ -194,9 +193,9 @@ export interface paths {
         put?: never;
         /**
          * Cancel Evaluation
-         * @description End a run that waits or is worked on. What is in flight is finished first, within seconds.
+         * @description Cancel a run. Calls in flight are finished first, within seconds.
          *
-         *     Needs a key of scope `run`.
+         *     Requires a key of scope `run`.
          */
         post: operations["cancel_evaluation"];
         delete?: never;
@@ -214,13 +213,13 @@ export interface paths {
         };
         /**
          * Follow Evaluation
-         * @description What happens in a run, as it happens: `snapshot`, `progress`, `result`, `status` and `done`.
+         * @description Follow the events of a run as they occur: `snapshot`, `progress`, `result`, `status` and `done`.
          *
-         *     An id is a position in the run's log, which is kept as long as the run. A stream begins with a snapshot, or behind
-         *     `Last-Event-ID` with no gap and no repeat; it closes after `done`, when the key is revoked or expires, and when its
-         *     session is signed out of. One key and one address may have a limited number of streams open.
+         *     An id is a position in the log of the run, which exists as long as the run. A stream starts with a snapshot, or
+         *     after `Last-Event-ID` without gap or repetition; it ends after `done`, when the key is revoked or expires, and when
+         *     the session ends. The number of open streams is limited for each key and each address.
          *
-         *     Needs a key of scope `read`.
+         *     Requires a key of scope `read`.
          */
         get: operations["follow_evaluation"];
         put?: never;
@@ -240,13 +239,13 @@ export interface paths {
         };
         /**
          * Export Evaluation
-         * @description An evaluation as a file.
+         * @description Export an evaluation as a file.
          *
-         *     `json` has everything that is stored, `jsonl` a record a line; `csv` and `parquet` (where the server has DuckDB)
-         *     have a row per case, repeat and grader, `junit` a test; `html` is a page to read. In CSV a text that a
-         *     spreadsheet would run has an apostrophe in front.
+         *     `json` has everything that is stored, `jsonl` a record per line; `csv` and `parquet` (if the server has DuckDB) have
+         *     a row per case, repeat and grader, `junit` a test; `html` is a report. In CSV, texts that a spreadsheet would
+         *     execute are prefixed with an apostrophe.
          *
-         *     Needs a key of scope `read`.
+         *     Requires a key of scope `read`.
          */
         get: operations["export_evaluation"];
         put?: never;
@@ -266,13 +265,13 @@ export interface paths {
         };
         /**
          * Get Histograms
-         * @description How scores and latencies are spread over an evaluation.
+         * @description Get histograms of the scores and latencies of an evaluation.
          *
-         *     Both ends of a bin are in it: as `score_min` and `score_max` (with the grader), or `latency_min` and `latency_max`,
-         *     they list exactly the results that it counts. All rows are counted, once for an evaluation that has ended; while one
-         *     goes on, the numbers may be a little old.
+         *     The ends of a bin are inclusive: as `score_min` and `score_max` (with the grader), or `latency_min` and
+         *     `latency_max`, they list exactly the results that it counts. While an evaluation is in progress, the numbers may be
+         *     out of date.
          *
-         *     Needs a key of scope `read`.
+         *     Requires a key of scope `read`.
          */
         get: operations["get_histograms"];
         put?: never;
@@ -292,9 +291,9 @@ export interface paths {
         };
         /**
          * List Labels
-         * @description The human verdicts on an evaluation's results that stand, the latest change last.
+         * @description List the current labels of an evaluation, latest change last.
          *
-         *     Needs a key of scope `read`.
+         *     Requires a key of scope `read`.
          */
         get: operations["list_labels"];
         put?: never;
@@ -316,9 +315,9 @@ export interface paths {
         put?: never;
         /**
          * Regrade Evaluation
-         * @description A new run that grades the answers of this one by other graders. The agent is never called.
+         * @description Grade the responses of a run with other graders, as a new run. The agent is not called.
          *
-         *     Needs a key of scope `run`.
+         *     Requires a key of scope `run`.
          */
         post: operations["regrade_evaluation"];
         delete?: never;
@@ -336,12 +335,12 @@ export interface paths {
         };
         /**
          * List Results
-         * @description The results of an evaluation in the order of its cases, and the summary of the whole evaluation.
+         * @description List the results of an evaluation in the order of its cases, with the summary of the whole evaluation.
          *
-         *     Texts over 2,000 characters are cut, and `truncated` says so; one result alone has them whole. Filters are
-         *     combined. A filter that few results pass may give a page that is not full: go on while there is a `next_cursor`.
+         *     Texts over 2,000 characters are cut, which `truncated` shows; a single result has the full texts. All filters must
+         *     match. With a filter that few results match, a page may not be full: continue while there is a `next_cursor`.
          *
-         *     Needs a key of scope `read`.
+         *     Requires a key of scope `read`.
          */
         get: operations["list_results"];
         put?: never;
@@ -361,9 +360,9 @@ export interface paths {
         };
         /**
          * Get Result
-         * @description One result whole: the case, the trajectory, what judges were asked, tracebacks, attempts it replaced, labels.
+         * @description Get everything about a result: case, trajectory, judge calls, tracebacks, earlier attempts and labels.
          *
-         *     Needs a key of scope `read`.
+         *     Requires a key of scope `read`.
          */
         get: operations["get_result"];
         put?: never;
@@ -383,12 +382,12 @@ export interface paths {
         };
         /**
          * Get Case History
-         * @description The same case in other runs, the newest first.
+         * @description Get the same case in other runs, newest first.
          *
          *     A case is the same when its id and its content are the same and it belongs to the same suite; a stored test case is
          *     the same in every suite. The newest 1,000 runs are searched.
          *
-         *     Needs a key of scope `read`.
+         *     Requires a key of scope `read`.
          */
         get: operations["get_case_history"];
         put?: never;
@@ -408,9 +407,9 @@ export interface paths {
         };
         /**
          * List Labels Of Result
-         * @description The human verdicts on one result, and how they came about: a change is added, nothing is overwritten.
+         * @description List the labels of a result, with their history: changes are added, nothing is overwritten.
          *
-         *     Needs a key of scope `read`.
+         *     Requires a key of scope `read`.
          */
         get: operations["list_labels_of_result"];
         put?: never;
@@ -431,20 +430,20 @@ export interface paths {
         get?: never;
         /**
          * Put Label
-         * @description Say whether a grader is right about a result, or say it anew.
+         * @description Label the grade of a result, or change its label.
          *
-         *     The label stands beside the grade: no score, summary or verdict of the evaluation changes. It keeps what the
-         *     grader said, its fingerprint, and digests of the case and the answer as they are now.
+         *     The label does not change any score, summary or verdict of the evaluation. It is stored with the grade, the
+         *     fingerprint of the grader, and digests of the case and the response.
          *
-         *     Needs a key of scope `label`.
+         *     Requires a key of scope `label`.
          */
         put: operations["put_label"];
         post?: never;
         /**
          * Delete Label
-         * @description Take a label back. The result's history of labels keeps it, and who took it back.
+         * @description Withdraw a label. The history of the result has the label and its withdrawal.
          *
-         *     Needs a key of scope `label`.
+         *     Requires a key of scope `label`.
          */
         delete: operations["delete_label"];
         options?: never;
@@ -463,12 +462,12 @@ export interface paths {
         put?: never;
         /**
          * Resume Evaluation
-         * @description Continue a run that was cancelled or failed: what is missing is asked and graded.
+         * @description Resume a run that was cancelled or failed: missing responses and grades are added.
          *
-         *     With `{"all": true}` also a run that ended early: the cases that it left out are asked, and the verdict over all
-         *     cases replaces the one of its last look.
+         *     With `{"all": true}` also a run that ended early: the skipped cases are run, and the verdict over all cases replaces
+         *     that of the last interim look.
          *
-         *     Needs a key of scope `run`.
+         *     Requires a key of scope `run`.
          */
         post: operations["resume_evaluation"];
         delete?: never;
@@ -488,9 +487,9 @@ export interface paths {
         put?: never;
         /**
          * Retry Failed Results
-         * @description Ask again where the agent's call failed, and grade again where a grader failed. Ids of results stay.
+         * @description Repeat failed calls of the agent and failed grades. Ids of results do not change.
          *
-         *     Needs a key of scope `run`.
+         *     Requires a key of scope `run`.
          */
         post: operations["retry_failed_results"];
         delete?: never;
@@ -508,9 +507,9 @@ export interface paths {
         };
         /**
          * Get Evaluation Storage
-         * @description What a run takes in the store: an estimate. All rows of the run are read, so it is not part of the run itself.
+         * @description Estimate the size of a run in the store. Reads all rows of the run.
          *
-         *     Needs a key of scope `read`.
+         *     Requires a key of scope `read`.
          */
         get: operations["get_evaluation_storage"];
         put?: never;
@@ -530,9 +529,9 @@ export interface paths {
         };
         /**
          * Get Evaluation Suite
-         * @description The run's suite as YAML, with its cases, for `gradeline run FILE`. Secrets are `${NAME}` there.
+         * @description Get the suite of a run as YAML with its cases, for `gradeline run FILE`. Secrets are replaced by `${NAME}`.
          *
-         *     Needs a key of scope `read`.
+         *     Requires a key of scope `read`.
          */
         get: operations["get_evaluation_suite"];
         put?: never;
@@ -552,17 +551,17 @@ export interface paths {
         };
         /**
          * List Graders
-         * @description List the graders: built-ins, Python graders of the operator's folder, stored ones.
+         * @description List all graders: built-in ones, Python graders of the operator's folder, and stored ones.
          *
-         *     Needs a key of scope `read`.
+         *     Requires a key of scope `read`.
          */
         get: operations["list_graders"];
         put?: never;
         /**
          * Create Grader
-         * @description Store a grader. Its definition is checked whole; ``details.errors`` names what is wrong by path.
+         * @description Store a grader. ``details.errors`` has all faults of an invalid definition, by path.
          *
-         *     Needs a key of scope `admin`.
+         *     Requires a key of scope `admin`.
          */
         post: operations["create_grader"];
         delete?: never;
@@ -580,24 +579,24 @@ export interface paths {
         };
         /**
          * Get Grader
-         * @description One grader, or one version of it, which stays when the grader is deleted.
+         * @description Get a grader, or one of its versions, which remain when the grader is deleted.
          *
-         *     Needs a key of scope `read`.
+         *     Requires a key of scope `read`.
          */
         get: operations["get_grader"];
         /**
          * Update Grader
-         * @description Replace the fields that are given, as a new version. A new name or description keeps the fingerprint.
+         * @description Replace some fields, as a new version. A new name or description does not change the fingerprint.
          *
-         *     Needs a key of scope `admin`.
+         *     Requires a key of scope `admin`.
          */
         put: operations["update_grader"];
         post?: never;
         /**
          * Delete Grader
-         * @description Delete a grader. The runs that used it keep what they used.
+         * @description Delete a grader. The runs that used it are not affected.
          *
-         *     Needs a key of scope `admin`.
+         *     Requires a key of scope `admin`.
          */
         delete: operations["delete_grader"];
         options?: never;
@@ -616,11 +615,11 @@ export interface paths {
         put?: never;
         /**
          * Preview Grader
-         * @description Grade a text or a stored result; nothing is stored. For the id "new" the definition is in the body.
+         * @description Grade a text or a stored result without storing anything. For the id "new", the definition is in the body.
          *
-         *     A grader that needs more than 60 seconds gives a score of status `error` and type `timeout`.
+         *     After 60 seconds the score has the status `error` and the error type `timeout`.
          *
-         *     Needs a key of scope `run`.
+         *     Requires a key of scope `run`.
          */
         post: operations["preview_grader"];
         delete?: never;
@@ -638,7 +637,7 @@ export interface paths {
         };
         /**
          * Get Health
-         * @description Whether the service is alive. It says nothing about its store; `/api/ready` does.
+         * @description Check that the service is alive; `/api/ready` also checks its store.
          */
         get: operations["get_health"];
         put?: never;
@@ -658,9 +657,9 @@ export interface paths {
         };
         /**
          * Get Metrics
-         * @description Requests, latencies, runs and queues, for Prometheus.
+         * @description Get metrics of requests, latencies, runs and the queue for Prometheus.
          *
-         *     Needs a key of scope `read`.
+         *     Requires a key of scope `read`.
          */
         get: operations["get_metrics"];
         put?: never;
@@ -680,9 +679,9 @@ export interface paths {
         };
         /**
          * Get Openapi Document
-         * @description This description.
+         * @description Get this document.
          *
-         *     Needs a key of scope `read`.
+         *     Requires a key of scope `read`.
          */
         get: operations["get_openapi_document"];
         put?: never;
@@ -702,7 +701,7 @@ export interface paths {
         };
         /**
          * Get Ready
-         * @description Whether the service can work: its store was written to within the last second.
+         * @description Check that the service is ready: its store was written within the last second.
          */
         get: operations["get_ready"];
         put?: never;
@@ -722,9 +721,9 @@ export interface paths {
         };
         /**
          * List Secrets
-         * @description All secrets without their values: names, addresses, places, and who may use them.
+         * @description List all secrets without their values: names, addresses, locations, and who may use them.
          *
-         *     Needs a key of scope `admin`.
+         *     Requires a key of scope `admin`.
          */
         get: operations["list_secrets"];
         put?: never;
@@ -745,20 +744,20 @@ export interface paths {
         get?: never;
         /**
          * Put Secret
-         * @description Store a secret, or replace it whole. A target uses it as `headers: {Authorization: {secret: NAME}}`.
+         * @description Store a secret, or replace it. A target uses it as `headers: {Authorization: {secret: NAME}}`.
          *
-         *     It is sent only to its hosts, by its scheme and in its place (`query: {key: {secret: NAME}}`, or in `request` for
-         *     the body), and only for keys that may use it. Its value is masked wherever it comes back.
+         *     It is sent only to its hosts, by its scheme and in its location (`query: {key: {secret: NAME}}`, or in `request` for
+         *     the body), and only for keys that may use it. Its value is masked in all responses.
          *
-         *     Needs a key of scope `admin`.
+         *     Requires a key of scope `admin`.
          */
         put: operations["put_secret"];
         post?: never;
         /**
          * Delete Secret
-         * @description Delete a secret. Runs that need it fail from then on.
+         * @description Delete a secret. Runs that use it fail from then on.
          *
-         *     Needs a key of scope `admin`.
+         *     Requires a key of scope `admin`.
          */
         delete: operations["delete_secret"];
         options?: never;
@@ -775,22 +774,22 @@ export interface paths {
         };
         /**
          * Get Session
-         * @description Who is signed in, and the token for writing.
+         * @description Get the session of the caller, with the token for writes.
          *
-         *     Needs a key of scope `read`.
+         *     Requires a key of scope `read`.
          */
         get: operations["get_session"];
         put?: never;
         /**
          * Sign In
-         * @description Sign in with a key. The session is a cookie that scripts cannot read; it ends with the key.
+         * @description Sign in with a key. The session is a cookie that scripts cannot read, and ends with the key.
          */
         post: operations["sign_in"];
         /**
          * Sign Out
          * @description End the session.
          *
-         *     Needs a key of scope `read`.
+         *     Requires a key of scope `read`.
          */
         delete: operations["sign_out"];
         options?: never;
@@ -809,7 +808,7 @@ export interface paths {
          * List Test Cases
          * @description List the test cases, oldest first.
          *
-         *     Needs a key of scope `read`.
+         *     Requires a key of scope `read`.
          */
         get: operations["list_test_cases"];
         put?: never;
@@ -817,7 +816,7 @@ export interface paths {
          * Create Test Case
          * @description Store a test case.
          *
-         *     Needs a key of scope `run`.
+         *     Requires a key of scope `run`.
          */
         post: operations["create_test_case"];
         delete?: never;
@@ -835,11 +834,11 @@ export interface paths {
         };
         /**
          * Export Test Cases
-         * @description The test cases as a file of JSON Lines or CSV, which can be imported again.
+         * @description Export test cases as JSON Lines or CSV, which can be imported again.
          *
-         *     In CSV a text that a spreadsheet would run has an apostrophe in front; the import takes it away.
+         *     In CSV, texts that a spreadsheet would execute are prefixed with an apostrophe, which the import removes.
          *
-         *     Needs a key of scope `read`.
+         *     Requires a key of scope `read`.
          */
         get: operations["export_test_cases"];
         put?: never;
@@ -863,10 +862,10 @@ export interface paths {
          * Import Test Cases
          * @description Store all test cases of a file, or none of them.
          *
-         *     JSON Lines or CSV (columns input, expected_output, description and tags, joined by ";"), as the body itself or as
-         *     the part "file" of a form. Where rows are wrong, nothing is stored and ``details.errors`` tells them by line.
+         *     JSON Lines or CSV (columns input, expected_output, description and tags, separated by ";"), as the body itself or as
+         *     the part "file" of a form. If any row is invalid, nothing is stored, and ``details.errors`` has the rows by line.
          *
-         *     Needs a key of scope `run`.
+         *     Requires a key of scope `run`.
          */
         post: operations["import_test_cases"];
         delete?: never;
@@ -884,16 +883,16 @@ export interface paths {
         };
         /**
          * Get Test Case
-         * @description One test case.
+         * @description Get a test case.
          *
-         *     Needs a key of scope `read`.
+         *     Requires a key of scope `read`.
          */
         get: operations["get_test_case"];
         /**
          * Update Test Case
-         * @description Replace the fields that are given; the others stay. Runs that are done keep the texts they had.
+         * @description Replace some fields of a test case. Runs keep the texts that they used.
          *
-         *     Needs a key of scope `run`.
+         *     Requires a key of scope `run`.
          */
         put: operations["update_test_case"];
         post?: never;
@@ -901,9 +900,9 @@ export interface paths {
          * Delete Test Case
          * @description Delete a test case. The runs that used it keep its texts.
          *
-         *     A key of scope `run` deletes what it has created itself; a key of scope `admin` deletes any.
+         *     A key of scope `run` may delete the cases that it has created, a key of scope `admin` all.
          *
-         *     Needs a key of scope `run`.
+         *     Requires a key of scope `run`.
          */
         delete: operations["delete_test_case"];
         options?: never;
@@ -916,19 +915,8 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
-         * Attempt
-         * @description An answer that was replaced, with the grades it had.
-         */
-        Attempt: {
-            attempt: number;
-            grades: {
-                [key: string]: components["schemas"]["Grade"];
-            };
-            response: components["schemas"]["Response"];
-        };
-        /**
          * AuditEntry
-         * @description One act.
+         * @description One entry of the audit log.
          */
         AuditEntry: {
             action: string;
@@ -942,7 +930,7 @@ export interface components {
         };
         /**
          * AuditPage
-         * @description Some entries of the log. How many there are in all is not counted.
+         * @description A page of the audit log. The total is not counted.
          */
         AuditPage: {
             count: number;
@@ -951,7 +939,7 @@ export interface components {
         };
         /**
          * Bin
-         * @description How many values there are from ``low`` to ``high``, both included: as ends of a filter they find exactly those.
+         * @description The number of values from ``low`` to ``high``, both included: as bounds of a filter they find exactly these.
          *
          *         No number lies between the ``high`` of a bin and the ``low`` of the next.
          */
@@ -962,7 +950,7 @@ export interface components {
         };
         /**
          * CaseChange
-         * @description One case. ``mixed``: some graders say better, some worse; ``missing``: no grader scored it in both runs.
+         * @description One case. ``mixed``: better by some graders, worse by others; ``missing``: no grader scored it in both runs.
          */
         CaseChange: {
             baseline: {
@@ -983,10 +971,10 @@ export interface components {
         };
         /**
          * CaseHistory
-         * @description The same case in other runs, the newest run first.
+         * @description The same case in other runs, newest run first.
          *
          *         A case is the same when its id and its content (input, expected output, metadata) are the same and it belongs to the
-         *         same suite; a stored test case is the same in every suite. Of the store, the newest 1,000 runs are searched.
+         *         same suite; a stored test case is the same in every suite. The newest 1,000 runs of the store are searched.
          */
         CaseHistory: {
             evaluation_id: string;
@@ -1005,37 +993,15 @@ export interface components {
         };
         /**
          * Comparability
-         * @description Whether like would be compared with like. The reasons also tell what else differs.
+         * @description Whether the runs are comparable, and all differences that matter.
          */
         Comparability: {
             comparable: boolean;
             reasons: string[];
         };
         /**
-         * Compared
-         * @description Candidate against baseline. Runs that are not comparable have neither graders nor cases, unless forced.
-         */
-        Compared: {
-            baseline_id: string;
-            candidate_id: string;
-            case_counts: {
-                [key: string]: number;
-            };
-            cases: components["schemas"]["CaseChange"][];
-            cases_omitted: number;
-            comparability: components["schemas"]["Comparability"];
-            decision: ("better" | "not_worse" | "undecided" | "worse") | null;
-            graders: {
-                [key: string]: components["schemas"]["GraderDifference"];
-            };
-            margin: number;
-            primary: string[];
-            sentence: string | null;
-            warnings: string[];
-        };
-        /**
          * Coverage
-         * @description How many of the results have a score.
+         * @description The share of results with a score.
          */
         Coverage: {
             scored: number;
@@ -1049,7 +1015,7 @@ export interface components {
         Definition: {
             /**
              * Config
-             * @description The options of that kind; see its config_schema.
+             * @description The options of the kind; see its config_schema.
              */
             config?: {
                 [key: string]: unknown;
@@ -1065,7 +1031,7 @@ export interface components {
             name?: string;
             /**
              * Rules
-             * @description The rules of custom-rules, which may stand beside config.
+             * @description The rules of custom-rules, instead of config.rules.
              */
             rules?: unknown[] | null;
             /** Type */
@@ -1081,8 +1047,17 @@ export interface components {
             case: string;
         };
         /**
+         * EarlyStop
+         * @description The look at which a run ended early, after ``n`` of the ``of`` cases that it shares with its baseline.
+         */
+        EarlyStop: {
+            look: number;
+            n: number;
+            of: number;
+        };
+        /**
          * ErrorInfo
-         * @description An error as a record keeps it.
+         * @description An error as stored in a record.
          */
         ErrorInfo: {
             fault: components["schemas"]["Fault"];
@@ -1092,7 +1067,7 @@ export interface components {
         };
         /**
          * Evaluation
-         * @description A run: what was asked for, and what became of it.
+         * @description A run: the request that started it, and its state.
          */
         Evaluation: {
             agent_endpoint_url: string | null;
@@ -1112,16 +1087,14 @@ export interface components {
             pass_rates?: {
                 [key: string]: components["schemas"]["Figure"];
             };
-            progress?: components["schemas"]["Progress"];
+            progress?: components["schemas"]["EvaluationProgress"];
             repeats: number;
             result_count: number;
             started_at: string | null;
             status: string;
             /** @default false */
             stop_early?: boolean;
-            stopped?: {
-                [key: string]: number;
-            } | null;
+            stopped?: components["schemas"]["EarlyStop"] | null;
             tag: string | null;
             target: Record<string, unknown>;
             test_case_ids: string[] | null;
@@ -1131,8 +1104,31 @@ export interface components {
             warnings?: string[];
         };
         /**
+         * EvaluationComparison
+         * @description The comparison of a candidate with a baseline. Without `force`, runs that are not comparable have neither graders
+         *         nor cases.
+         */
+        EvaluationComparison: {
+            baseline_id: string;
+            candidate_id: string;
+            case_counts: {
+                [key: string]: number;
+            };
+            cases: components["schemas"]["CaseChange"][];
+            cases_omitted: number;
+            comparability: components["schemas"]["Comparability"];
+            decision: ("better" | "not_worse" | "undecided" | "worse") | null;
+            graders: {
+                [key: string]: components["schemas"]["GraderDifference"];
+            };
+            margin: number;
+            primary: string[];
+            sentence: string | null;
+            warnings: string[];
+        };
+        /**
          * EvaluationPage
-         * @description A part of the list of evaluations, the newest first.
+         * @description A page of evaluations, newest first.
          */
         EvaluationPage: {
             count: number;
@@ -1143,7 +1139,7 @@ export interface components {
         };
         /**
          * EvaluationPair
-         * @description Candidate minus baseline; the interval holds with 95 % for all pairs together.
+         * @description The difference of a pair, candidate minus baseline, with a 95 % interval that holds for all pairs together.
          */
         EvaluationPair: {
             baseline_id: string;
@@ -1158,6 +1154,16 @@ export interface components {
             winner_id: string | null;
         };
         /**
+         * EvaluationProgress
+         * @description The progress of a run in results, one for each case and repeat.
+         */
+        EvaluationProgress: {
+            answered: number;
+            errors: number;
+            graded: number;
+            total: number | null;
+        };
+        /**
          * EvaluationScore
          * @description One evaluation by one grader, over the cases that have a score in every evaluation.
          */
@@ -1170,12 +1176,52 @@ export interface components {
             scored: number;
             total: number;
         };
+        /**
+         * EvaluationSummary
+         * @description The summary of a run. Latencies are those of successful responses.
+         */
+        EvaluationSummary: {
+            average_latency_ms: number | null;
+            average_scores: {
+                [key: string]: components["schemas"]["Figure"];
+            };
+            clusters?: number | null;
+            coverage: {
+                [key: string]: components["schemas"]["Coverage"];
+            };
+            failed_responses: number;
+            grader_error_counts: {
+                [key: string]: number;
+            };
+            grader_fail_counts: {
+                [key: string]: number;
+            };
+            grader_pass_counts: {
+                [key: string]: number;
+            };
+            grader_skipped_counts: {
+                [key: string]: number;
+            };
+            orders: {
+                [key: string]: components["schemas"]["OrderFinding"];
+            };
+            p50_latency_ms: number | null;
+            p95_latency_ms: number | null;
+            p99_latency_ms: number | null;
+            pass_rates: {
+                [key: string]: components["schemas"]["Figure"];
+            };
+            sentence: string;
+            successful_responses: number;
+            timeout_responses: number;
+            total_results: number;
+        };
         Failure: {
             data: null;
             error: {
                 /** @enum {string} */
                 code: "MISSING_FIELD" | "INVALID_LENGTH" | "INVALID_INPUT" | "INVALID_JSON" | "INVALID_URL" | "URL_NOT_ALLOWED" | "INVALID_TEST_CASE_ID" | "INVALID_GRADER_ID" | "INVALID_GRADER" | "DUPLICATE_ID" | "NOT_FOUND" | "METHOD_NOT_ALLOWED" | "CONFLICT" | "IDEMPOTENCY_KEY_REUSED" | "UNAUTHORIZED" | "FORBIDDEN" | "PAYLOAD_TOO_LARGE" | "UNSUPPORTED_MEDIA_TYPE" | "RATE_LIMITED" | "STORAGE_UNAVAILABLE" | "INTERNAL_ERROR";
-                /** @description More about it, such as every fault that was found. */
+                /** @description Details, such as all faults of the request. */
                 details?: Record<string, unknown>;
                 message: string;
             };
@@ -1190,7 +1236,7 @@ export interface components {
         Fault: "agent" | "grader" | "infrastructure";
         /**
          * Figure
-         * @description A number of one grader with its 95 % interval, and what it is the number of.
+         * @description A number of one grader with its 95 % interval, the number of scores, and the number of results.
          */
         Figure: {
             high: number | null;
@@ -1201,22 +1247,22 @@ export interface components {
         };
         /**
          * FileKind
-         * @description How a file of cases is written.
+         * @description The format of a file of test cases.
          * @enum {string}
          */
         FileKind: "jsonl" | "csv";
         /**
          * Format
-         * @description What a run is exported as.
+         * @description The format of an export.
          * @enum {string}
          */
         Format: "json" | "csv" | "jsonl" | "junit" | "html" | "parquet";
         /**
          * Grade
-         * @description What became of one (sample, grader), as stored.
+         * @description The grade of one case by one grader, as stored.
          *
-         *         ``pass`` and ``fail`` have a score; ``error`` has none and says why; ``skipped`` has neither
-         *         score nor pass, because the agent's call failed and there was nothing to grade.
+         *         ``pass`` and ``fail`` have a score; ``error`` has an error instead; ``skipped`` has neither, because the agent call
+         *         failed and there was nothing to grade.
          */
         Grade: {
             error?: components["schemas"]["ErrorInfo"] | null;
@@ -1235,7 +1281,7 @@ export interface components {
         };
         /**
          * GraderChanges
-         * @description The fields of a grader to replace; a config is replaced as a whole.
+         * @description The fields of a grader to replace; config is replaced as a whole.
          */
         GraderChanges: {
             /** Config */
@@ -1255,7 +1301,7 @@ export interface components {
         };
         /**
          * GraderChoice
-         * @description A grader with options of its own; `name` tells two uses of one grader apart.
+         * @description A grader with its own options; `name` distinguishes two uses of one grader.
          */
         GraderChoice: {
             /** Config */
@@ -1269,7 +1315,7 @@ export interface components {
         };
         /**
          * GraderDifference
-         * @description What one grader says: candidate minus baseline over the n cases that have a score in both runs.
+         * @description The difference by one grader: candidate minus baseline over the n cases with a score in both runs.
          *
          *         With ``noise``, the difference is the mean of the changes that count; the two means are those of the scores.
          */
@@ -1303,7 +1349,7 @@ export interface components {
         };
         /**
          * GraderInfo
-         * @description A grader as the API shows it. One with the status ``error`` cannot be used; ``error`` says why.
+         * @description A grader. One with the status ``error`` cannot be used, for the reason in ``error``.
          */
         GraderInfo: {
             /** @default [] */
@@ -1339,15 +1385,28 @@ export interface components {
         };
         /**
          * Health
-         * @description That the service is there.
+         * @description The state and the version of the service.
          */
         Health: {
             status: string;
             version: string;
         };
         /**
+         * ImportedCases
+         * @description The number of test cases that an import stored.
+         */
+        ImportedCases: {
+            imported: number;
+        };
+        /**
+         * KeyScope
+         * @description What a key may be used for: `RUN` and `LABEL` include `READ`, `ADMIN` includes all.
+         * @enum {unknown}
+         */
+        KeyScope: "admin" | "label" | "public" | "read" | "run";
+        /**
          * Label
-         * @description The verdict that stands, with what it was about when it was given.
+         * @description The current human verdict on a grade, with the grade as it was at that time.
          */
         Label: {
             author: string | null;
@@ -1368,29 +1427,29 @@ export interface components {
         };
         /**
          * LabelBody
-         * @description What a person says.
+         * @description A human verdict.
          */
         LabelBody: {
             /**
              * Reason
-             * @description Why.
+             * @description The reason.
              */
             reason: string;
             /**
              * Score
-             * @description How good, where a verdict says too little.
+             * @description A score, if the verdict is not precise enough.
              */
             score?: number | null;
             /**
              * Verdict
-             * @description Whether the answer is good.
+             * @description Whether the response is good.
              * @enum {string}
              */
             verdict: "pass" | "fail";
         };
         /**
          * LabelChange
-         * @description One act of a person. Without a verdict it took the label back.
+         * @description One change of a label; without a verdict, its withdrawal.
          */
         LabelChange: {
             at: string;
@@ -1402,7 +1461,7 @@ export interface components {
         };
         /**
          * LabelPage
-         * @description Some labels of a run, the latest change last.
+         * @description A page of the labels of a run, latest change last.
          */
         LabelPage: {
             count: number;
@@ -1412,7 +1471,7 @@ export interface components {
         };
         /**
          * LabelledResult
-         * @description A result with all there is to know of it, and what people say of its grades.
+         * @description A result with everything that is stored of it, and its labels.
          */
         LabelledResult: {
             agent_response: string | null;
@@ -1421,7 +1480,7 @@ export interface components {
             grades: {
                 [key: string]: components["schemas"]["Grade"];
             };
-            history: components["schemas"]["Attempt"][];
+            history: components["schemas"]["ResultAttempt"][];
             labels: components["schemas"]["Label"][];
             repeat: number;
             response: components["schemas"]["Response"];
@@ -1444,7 +1503,7 @@ export interface components {
         };
         /**
          * Message
-         * @description One message. A ``tool`` message is the return of the call that ``tool_call_id`` names.
+         * @description One message. A ``tool`` message is the result of the call with id ``tool_call_id``.
          */
         Message: {
             /** @default  */
@@ -1465,17 +1524,17 @@ export interface components {
         NewEvaluation: {
             /**
              * Agent Endpoint Url
-             * @description Is sent `POST {"input": …}`.
+             * @description The URL of the agent, called with `POST {"input": …}`.
              */
             agent_endpoint_url?: string | null;
             /**
              * Baseline Id
-             * @description The finished run is compared with this one.
+             * @description The run with which the finished run is compared.
              */
             baseline_id?: string | null;
             /**
              * Concurrency
-             * @description Calls in flight; the operator sets the maximum (default 200).
+             * @description Maximum calls in flight; the operator sets the upper limit (default 200).
              */
             concurrency?: number | null;
             /** Grader Ids */
@@ -1484,25 +1543,25 @@ export interface components {
             name?: string | null;
             /**
              * Repeats
-             * @description How often each case is asked.
+             * @description Number of calls for each case (default 1).
              */
             repeats?: number | null;
             /**
              * Stop Early
-             * @description Ask the cases in random order, and end as soon as they decide the comparison.
+             * @description Run the cases in random order, and stop as soon as the comparison is decided.
              * @default false
              */
             stop_early?: boolean;
             /**
              * Suite
-             * @description A suite as an object: data alone, with its cases in `dataset` or by `{tag: NAME}` there.
+             * @description A suite as an object, with its cases in `dataset`, or `{tag: NAME}` there.
              */
             suite?: {
                 [key: string]: unknown;
             } | null;
             /**
              * Tag
-             * @description All test cases that have it.
+             * @description Use all test cases with this tag.
              */
             tag?: string | null;
             /**
@@ -1516,18 +1575,18 @@ export interface components {
             test_case_ids?: string[] | null;
             /**
              * Timeout S
-             * @description For one call in all; 30 by default.
+             * @description Timeout of a call in seconds (default 30).
              */
             timeout_s?: number | null;
         };
         /**
          * NewGrader
-         * @description A grader to store: JSON rules, a model judge, or any other kind that is built in, with options.
+         * @description A grader to store: custom rules, a model judge, or any other built-in kind, with its options.
          */
         NewGrader: {
             /**
              * Config
-             * @description The options of that kind; see its config_schema.
+             * @description The options of the kind; see its config_schema.
              */
             config?: {
                 [key: string]: unknown;
@@ -1536,24 +1595,24 @@ export interface components {
             description?: string | null;
             /**
              * Id
-             * @description One is made where none is given.
+             * @description The id; generated by default.
              */
             id?: string | null;
             /**
              * Kind
-             * @description The same as type.
+             * @description An alias of type.
              */
             kind?: string | null;
             /** Name */
             name: string;
             /**
              * Rules
-             * @description The rules of custom-rules, which may stand beside config.
+             * @description The rules of custom-rules, instead of config.rules.
              */
             rules?: unknown[] | null;
             /**
              * Type
-             * @description The kind, such as custom-rules or model_judge.
+             * @description The kind of grader, such as custom-rules or model_judge.
              */
             type?: string | null;
         };
@@ -1564,22 +1623,22 @@ export interface components {
         NewTestCase: {
             /**
              * Description
-             * @description What the case is about.
+             * @description A description of the case.
              */
             description?: string | null;
             /**
              * Expected Output
-             * @description What it should answer.
+             * @description The expected output.
              */
             expected_output: string;
             /**
              * Input
-             * @description What the agent is asked.
+             * @description The input for the agent.
              */
             input: string;
             /**
              * Tags
-             * @description Names to find the case by.
+             * @description Tags for finding the case.
              */
             tags?: string[] | null;
         };
@@ -1599,25 +1658,25 @@ export interface components {
         };
         /**
          * Outcome
-         * @description What became of one (sample, grader).
+         * @description Outcome of one grader on one case.
          * @enum {unknown}
          */
         Outcome: "error" | "fail" | "pass" | "skipped";
         /**
          * PreviewRequest
-         * @description What to grade: texts, or a result of an evaluation.
+         * @description The response to grade: a text, or a result of an evaluation.
          */
         PreviewRequest: {
             /** Agent Response */
             agent_response?: string | null;
             /**
              * Config
-             * @description Options over those of the grader.
+             * @description Options that override those of the grader.
              */
             config?: {
                 [key: string]: unknown;
             } | null;
-            /** @description An unsaved grader, for the id 'new'. */
+            /** @description A grader that is not stored, for the id 'new'. */
             definition?: components["schemas"]["Definition"] | null;
             /** Evaluation Id */
             evaluation_id?: string | null;
@@ -1629,18 +1688,8 @@ export interface components {
             result_id?: string | null;
         };
         /**
-         * Progress
-         * @description How far a run has come, counted in results: one a case and repeat.
-         */
-        Progress: {
-            answered: number;
-            errors: number;
-            graded: number;
-            total: number | null;
-        };
-        /**
          * RankedEvaluation
-         * @description An evaluation of several, and what its own answers cost and took.
+         * @description One of the ranked evaluations, with the cost and the latency of its responses.
          */
         RankedEvaluation: {
             cost_per_case: number | null;
@@ -1657,7 +1706,7 @@ export interface components {
         };
         /**
          * RankedEvaluations
-         * @description Several evaluations ranked. Those that are not comparable have no scores and no pairs, unless forced.
+         * @description The ranking of several evaluations; those that are not comparable have no scores and no pairs without `force`.
          */
         RankedEvaluations: {
             best: string[];
@@ -1679,7 +1728,7 @@ export interface components {
         };
         /**
          * RawAnswer
-         * @description An answer before anything was read from it. A body that broke off or was too large is null.
+         * @description A response as it was received. A body that was incomplete or too large is null.
          */
         RawAnswer: {
             body: string | null;
@@ -1691,7 +1740,7 @@ export interface components {
         };
         /**
          * Regrade
-         * @description By which graders a run's answers are graded anew.
+         * @description The graders for regrading the responses of a run.
          */
         Regrade: {
             /**
@@ -1704,11 +1753,10 @@ export interface components {
         };
         /**
          * Response
-         * @description One agent call, committed on arrival.
+         * @description The result of one agent call.
          *
-         *         A success has a text (an empty one is still an answer); anything else has an ``error``.
-         *         ``cleaned`` says that the text held characters that no store can keep, which were replaced. ``output`` is what
-         *         an agent that is Python code printed.
+         *         A success has a text, which may be empty; anything else has an ``error``. ``cleaned``: the text had characters that
+         *         cannot be stored and were replaced. ``output``: what a Python agent printed.
          */
         Response: {
             /** @default false */
@@ -1729,7 +1777,7 @@ export interface components {
         };
         /**
          * Result
-         * @description One case of a run, asked once. The texts of the case are those it had then.
+         * @description The result of one repeat of a case, with the texts of the case at that time.
          */
         Result: {
             agent_response: string | null;
@@ -1749,8 +1797,19 @@ export interface components {
             truncated?: boolean;
         };
         /**
+         * ResultAttempt
+         * @description A response that was replaced, with its grades.
+         */
+        ResultAttempt: {
+            attempt: number;
+            grades: {
+                [key: string]: components["schemas"]["Grade"];
+            };
+            response: components["schemas"]["Response"];
+        };
+        /**
          * ResultLabels
-         * @description The labels of one result, and every change of them, the oldest first.
+         * @description The labels of one result, and all changes to them, oldest first.
          */
         ResultLabels: {
             history: components["schemas"]["LabelChange"][];
@@ -1758,29 +1817,29 @@ export interface components {
         };
         /**
          * ResultPage
-         * @description Some results of a run; the summary is always that of the whole run.
+         * @description A page of results; the summary is that of the whole run.
          */
         ResultPage: {
             evaluation_id: string;
             next_cursor: string | null;
             results: components["schemas"]["Result"][];
-            summary: components["schemas"]["Summary"];
+            summary: components["schemas"]["EvaluationSummary"];
         };
         /**
          * Resume
-         * @description How a run is continued.
+         * @description Options for resuming a run.
          */
         Resume: {
             /**
              * All
-             * @description Ask also the cases that an early end left out.
+             * @description Include the cases that early stopping skipped.
              * @default false
              */
             all?: boolean;
         };
         /**
          * RunHistograms
-         * @description How scores and latencies are spread over a whole run.
+         * @description Histograms of the scores and the latencies of a run.
          */
         RunHistograms: {
             evaluation_id: string;
@@ -1799,7 +1858,7 @@ export interface components {
         };
         /**
          * Sample
-         * @description What the agent is asked, and what is expected of it.
+         * @description One case: the input of the agent and the expected value.
          */
         Sample: {
             /** @default {} */
@@ -1822,14 +1881,8 @@ export interface components {
             tags?: string[];
         };
         /**
-         * Scope
-         * @description What a key is good for: `RUN` and `LABEL` include `READ`, `ADMIN` includes all.
-         * @enum {unknown}
-         */
-        Scope: "admin" | "label" | "public" | "read" | "run";
-        /**
          * Score
-         * @description What one grader said. There is a value only where there was a pass or a fail.
+         * @description The grade by one grader. It has a value only for a pass or a fail.
          */
         Score: {
             details: Record<string, unknown>;
@@ -1849,12 +1902,12 @@ export interface components {
         SecretBody: {
             /**
              * Host
-             * @description Where it may be sent: `host`, or `host:port`. No port: the scheme's own.
+             * @description Where it may be sent: `host`, or `host:port`. The default port is that of the scheme.
              */
             host?: string | null;
             /**
              * Hosts
-             * @description Several such, instead of `host`.
+             * @description Several hosts, instead of `host`.
              */
             hosts?: string[] | null;
             /**
@@ -1865,7 +1918,7 @@ export interface components {
             keys?: string[];
             /**
              * Place
-             * @description Where in a request it may be.
+             * @description Its location in requests.
              * @default header
              * @enum {string}
              */
@@ -1919,7 +1972,7 @@ export interface components {
         };
         /**
          * SentRequest
-         * @description A request as it went out; secrets are `***`.
+         * @description A request as it was sent; secrets are `***`.
          */
         SentRequest: {
             body: string | null;
@@ -1932,18 +1985,18 @@ export interface components {
         };
         /**
          * SessionState
-         * @description Who is signed in.
+         * @description The session of the caller.
          */
         SessionState: {
             csrf_token: string | null;
             expires_at: string | null;
             key_id: string | null;
             local: boolean;
-            scope: components["schemas"]["Scope"];
+            scope: components["schemas"]["KeyScope"];
         };
         /**
          * ShownExchange
-         * @description One request; `answer` is null where none came.
+         * @description One request and its response; `answer` is null if there was none.
          */
         ShownExchange: {
             answer: components["schemas"]["RawAnswer"] | null;
@@ -1951,7 +2004,7 @@ export interface components {
         };
         /**
          * SignIn
-         * @description A key, as `gradeline keys create` showed it.
+         * @description An API key, as shown by `gradeline keys create`.
          */
         SignIn: {
             /** Key */
@@ -1959,7 +2012,7 @@ export interface components {
         };
         /**
          * SuiteTrend
-         * @description The newest evaluations of a suite by one grader, the oldest first.
+         * @description The newest evaluations of a suite by one grader, oldest first.
          */
         SuiteTrend: {
             grader: string;
@@ -1990,46 +2043,6 @@ export interface components {
             total: number;
         };
         /**
-         * Summary
-         * @description A whole run in numbers. Latencies are those of successful responses.
-         */
-        Summary: {
-            average_latency_ms: number | null;
-            average_scores: {
-                [key: string]: components["schemas"]["Figure"];
-            };
-            clusters?: number | null;
-            coverage: {
-                [key: string]: components["schemas"]["Coverage"];
-            };
-            failed_responses: number;
-            grader_error_counts: {
-                [key: string]: number;
-            };
-            grader_fail_counts: {
-                [key: string]: number;
-            };
-            grader_pass_counts: {
-                [key: string]: number;
-            };
-            grader_skipped_counts: {
-                [key: string]: number;
-            };
-            orders: {
-                [key: string]: components["schemas"]["OrderFinding"];
-            };
-            p50_latency_ms: number | null;
-            p95_latency_ms: number | null;
-            p99_latency_ms: number | null;
-            pass_rates: {
-                [key: string]: components["schemas"]["Figure"];
-            };
-            sentence: string;
-            successful_responses: number;
-            timeout_responses: number;
-            total_results: number;
-        };
-        /**
          * TestCaseChanges
          * @description The fields of a test case to replace; null clears the description and the tags.
          */
@@ -2045,10 +2058,9 @@ export interface components {
         };
         /**
          * ToolCall
-         * @description One call of a tool.
+         * @description One tool call.
          *
-         *         ``arguments`` is the JSON text as the agent sent it: models do send broken JSON, and what
-         *         was sent is what is graded.
+         *         ``arguments`` is the JSON text as the agent sent it, which may be malformed: graders see what was sent.
          */
         ToolCall: {
             /** @default {} */
@@ -2058,11 +2070,10 @@ export interface components {
         };
         /**
          * Trajectory
-         * @description Turns in order; a turn is what followed one message of the user.
+         * @description Turns in order; a turn is what follows one user message.
          *
-         *         ``memory`` holds the labelled memory blocks of the agent's final state, where it reported them.
-         *         ``tools_known`` is False where only the text of at least one turn is known. Such a turn may have called
-         *         tools that are not listed: a check of tool use has no data and must not pass or fail.
+         *         ``memory`` has the labelled memory blocks of the agent's final state, if reported. ``tools_known`` is False if only
+         *         the text of a turn is known. Such a turn may have called tools: a tool use check must then neither pass nor fail.
          */
         Trajectory: {
             memory?: {
@@ -2074,10 +2085,10 @@ export interface components {
             turns?: components["schemas"]["Message"][][];
         };
         /**
-         * Tried
-         * @description What became of one call of the agent. The fields of results have the names that they have in a run.
+         * TrialResult
+         * @description The result of one call of an agent. Fields have the same names as in the results of a run.
          */
-        Tried: {
+        TrialResult: {
             agent_response: string | null;
             agent_response_truncated: boolean;
             error_message: string | null;
@@ -2094,17 +2105,17 @@ export interface components {
         };
         /**
          * TryAgent
-         * @description An agent as an evaluation has it, and one case: a text, or a stored test case.
+         * @description An agent, as in an evaluation, and one case: an input, or a stored test case.
          */
         TryAgent: {
             /**
              * Agent Endpoint Url
-             * @description Is sent `POST {"input": …}`.
+             * @description The URL of the agent, called with `POST {"input": …}`.
              */
             agent_endpoint_url?: string | null;
             /**
              * Input
-             * @description What the agent is asked.
+             * @description The input for the agent.
              */
             input?: string | null;
             /**
@@ -2116,12 +2127,12 @@ export interface components {
             } | null;
             /**
              * Test Case Id
-             * @description Or the test case whose input it is asked.
+             * @description A test case whose input is used instead.
              */
             test_case_id?: string | null;
             /**
              * Timeout S
-             * @description For the call in all; the target's own limit by default.
+             * @description Timeout of the call in seconds; by default that of the target.
              */
             timeout_s?: number | null;
         };
@@ -2150,11 +2161,11 @@ export interface operations {
                 limit?: number;
                 /** @description Not together with cursor. */
                 skip?: number | null;
-                /** @description The next_cursor of the page before. */
+                /** @description The next_cursor of the previous page. */
                 cursor?: string | null;
-                /** @description The id of a key; `local`: what was done without one. */
+                /** @description The id of a key; `local`: changes without a key. */
                 actor?: string | null;
-                /** @description Such as `secret.put`. */
+                /** @description An action such as `secret.put`. */
                 action?: string | null;
             };
             header?: never;
@@ -2177,7 +2188,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -2186,7 +2197,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -2195,7 +2206,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2204,7 +2215,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -2213,7 +2224,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -2224,7 +2235,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -2233,7 +2244,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -2252,16 +2263,16 @@ export interface operations {
                 limit?: number;
                 /** @description Not together with cursor. */
                 skip?: number | null;
-                /** @description The `next_cursor` of the page before. */
+                /** @description The `next_cursor` of the previous page. */
                 cursor?: string | null;
                 status?: ("pending" | "running" | "completed" | "failed" | "cancelled" | "interrupted") | null;
-                /** @description Created then or later (ISO 8601). */
+                /** @description Created at this time or later (ISO 8601). */
                 from?: string | null;
-                /** @description Created before (ISO 8601). */
+                /** @description Created before this time (ISO 8601). */
                 to?: string | null;
                 /** @description The tag by which the cases were chosen. */
                 tag?: string | null;
-                /** @description A text in the name. */
+                /** @description Part of the name, in any case. */
                 q?: string | null;
             };
             header?: never;
@@ -2284,7 +2295,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -2293,7 +2304,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -2302,7 +2313,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2311,7 +2322,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -2320,7 +2331,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -2331,7 +2342,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -2340,7 +2351,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -2382,7 +2393,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -2391,7 +2402,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -2400,7 +2411,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2409,7 +2420,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body came too slowly. */
+            /** @description The body arrived too slowly. */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -2418,7 +2429,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not in its present state. */
+            /** @description Not possible in the present state. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -2436,7 +2447,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body is of another type. */
+            /** @description Unsupported content type of the body. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -2445,7 +2456,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -2463,7 +2474,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -2474,7 +2485,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -2483,7 +2494,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -2510,13 +2521,13 @@ export interface operations {
     compare_evaluations: {
         parameters: {
             query: {
-                /** @description The id of the evaluation to compare with. */
+                /** @description The id of the baseline. */
                 baseline: string;
-                /** @description The id of the evaluation that may be better or worse. */
+                /** @description The id of the candidate. */
                 candidate: string;
-                /** @description Compare even where the graders differ. */
+                /** @description Compare even if the graders differ. */
                 force?: boolean;
-                /** @description How much worse on average is still not worse. */
+                /** @description Mean loss that still counts as not worse. */
                 margin?: number;
             };
             header?: never;
@@ -2532,14 +2543,14 @@ export interface operations {
                 };
                 content: {
                     "application/json": {
-                        data: components["schemas"]["Compared"];
+                        data: components["schemas"]["EvaluationComparison"];
                         error: null;
                         /** @constant */
                         success: true;
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -2548,7 +2559,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -2557,7 +2568,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2575,7 +2586,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -2584,7 +2595,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -2595,7 +2606,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -2604,7 +2615,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -2620,11 +2631,11 @@ export interface operations {
     rank_evaluations: {
         parameters: {
             query: {
-                /** @description Three or more ids, with commas between them. */
+                /** @description Three or more ids, separated by commas. */
                 ids: string;
-                /** @description Compare even where the graders differ. */
+                /** @description Compare even if the graders differ. */
                 force?: boolean;
-                /** @description How much worse on average is still not worse. */
+                /** @description Mean loss that still counts as not worse. */
                 margin?: number;
             };
             header?: never;
@@ -2647,7 +2658,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -2656,7 +2667,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -2665,7 +2676,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2683,7 +2694,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -2692,7 +2703,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -2703,7 +2714,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -2712,7 +2723,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -2755,7 +2766,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -2764,7 +2775,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -2773,7 +2784,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2791,7 +2802,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -2800,7 +2811,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -2811,7 +2822,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -2820,7 +2831,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -2853,14 +2864,14 @@ export interface operations {
                 };
                 content: {
                     "application/json": {
-                        data: components["schemas"]["Tried"];
+                        data: components["schemas"]["TrialResult"];
                         error: null;
                         /** @constant */
                         success: true;
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -2869,7 +2880,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -2878,7 +2889,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2887,7 +2898,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body came too slowly. */
+            /** @description The body arrived too slowly. */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -2905,7 +2916,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body is of another type. */
+            /** @description Unsupported content type of the body. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -2914,7 +2925,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -2923,7 +2934,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -2934,7 +2945,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -2943,7 +2954,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -2992,7 +3003,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3001,7 +3012,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3010,7 +3021,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3028,7 +3039,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -3037,7 +3048,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3048,7 +3059,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -3057,7 +3068,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3088,7 +3099,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3097,7 +3108,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3106,7 +3117,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3124,7 +3135,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not in its present state. */
+            /** @description Not possible in the present state. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -3133,7 +3144,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -3142,7 +3153,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3153,7 +3164,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -3162,7 +3173,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3211,7 +3222,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3220,7 +3231,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3229,7 +3240,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3247,7 +3258,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not in its present state. */
+            /** @description Not possible in the present state. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -3256,7 +3267,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -3265,7 +3276,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3276,7 +3287,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -3285,7 +3296,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3313,7 +3324,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Goes on behind this one. */
+                /** @description Continue after this event. */
                 "Last-Event-ID"?: string | null;
             };
             path: {
@@ -3332,14 +3343,14 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
-            /** @description All was read already: there is nothing to come, and a browser need not ask again. */
+            /** @description All events were read already and there will be no more, so a browser need not reconnect. */
             204: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3348,7 +3359,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3357,7 +3368,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3375,7 +3386,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -3384,7 +3395,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3395,7 +3406,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -3404,7 +3415,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3420,7 +3431,7 @@ export interface operations {
     export_evaluation: {
         parameters: {
             query?: {
-                /** @description What to write. */
+                /** @description The file format. */
                 format?: components["schemas"]["Format"];
             };
             header?: never;
@@ -3446,7 +3457,7 @@ export interface operations {
                     "text/html": string;
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3455,7 +3466,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3464,7 +3475,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3482,7 +3493,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -3491,7 +3502,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3502,7 +3513,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -3511,7 +3522,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3550,7 +3561,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3559,7 +3570,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3568,7 +3579,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3586,7 +3597,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -3595,7 +3606,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3606,7 +3617,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -3615,7 +3626,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3634,7 +3645,7 @@ export interface operations {
                 limit?: number;
                 /** @description Not together with cursor. */
                 skip?: number | null;
-                /** @description The next_cursor of the page before. */
+                /** @description The next_cursor of the previous page. */
                 cursor?: string | null;
             };
             header?: never;
@@ -3660,7 +3671,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3669,7 +3680,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3678,7 +3689,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3696,7 +3707,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -3705,7 +3716,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3716,7 +3727,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -3725,7 +3736,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3767,7 +3778,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3776,7 +3787,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3785,7 +3796,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3803,7 +3814,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body came too slowly. */
+            /** @description The body arrived too slowly. */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -3812,7 +3823,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not in its present state. */
+            /** @description Not possible in the present state. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -3830,7 +3841,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body is of another type. */
+            /** @description Unsupported content type of the body. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -3839,7 +3850,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -3848,7 +3859,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3859,7 +3870,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -3868,7 +3879,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3898,25 +3909,25 @@ export interface operations {
                 limit?: number;
                 /** @description Not together with cursor. */
                 skip?: number | null;
-                /** @description The next_cursor of the page before. */
+                /** @description The next_cursor of the previous page. */
                 cursor?: string | null;
-                /** @description How the agent's call ended. */
+                /** @description The status of the agent's response. */
                 status?: ("success" | "error" | "timeout") | null;
-                /** @description With a grade by this grader. */
+                /** @description Only results with a grade by this grader. */
                 grader?: string | null;
-                /** @description What that grader said, or any of them. */
+                /** @description The outcome by that grader, or by any. */
                 outcome?: components["schemas"]["Outcome"] | null;
-                /** @description The lowest score by the grader, which is named. */
+                /** @description The lowest score by the grader. */
                 score_min?: number | null;
-                /** @description The highest score by the grader, which is named. */
+                /** @description The highest score by the grader. */
                 score_max?: number | null;
                 /** @description The lowest latency of a successful response, in milliseconds. */
                 latency_min?: number | null;
-                /** @description The highest such latency. Both ends are included, as of scores. */
+                /** @description The highest such latency. Bounds are inclusive, also those of scores. */
                 latency_max?: number | null;
-                /** @description A part of a tag of the case. */
+                /** @description Part of a tag of the case. */
                 tag?: string | null;
-                /** @description A text in the case, the answer or its error, in any case. */
+                /** @description Part of the case, the response or its error, in any case. */
                 q?: string | null;
             };
             header?: never;
@@ -3942,7 +3953,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3951,7 +3962,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3960,7 +3971,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3978,7 +3989,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -3987,7 +3998,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3998,7 +4009,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4007,7 +4018,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4048,7 +4059,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4057,7 +4068,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4066,7 +4077,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4084,7 +4095,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -4093,7 +4104,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4104,7 +4115,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4113,7 +4124,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4157,7 +4168,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4166,7 +4177,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4175,7 +4186,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4193,7 +4204,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -4202,7 +4213,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4213,7 +4224,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4222,7 +4233,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4263,7 +4274,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4272,7 +4283,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4281,7 +4292,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4299,7 +4310,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -4308,7 +4319,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4319,7 +4330,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4328,7 +4339,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4350,7 +4361,7 @@ export interface operations {
                 evaluation_id: string;
                 /** @description The id of a result. */
                 result_id: string;
-                /** @description The grader whose word it is about, as the result's scores name it. */
+                /** @description The grader of the labelled grade, as in the scores of the result. */
                 grader_id: string;
             };
             cookie?: never;
@@ -4375,7 +4386,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4384,7 +4395,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4393,7 +4404,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4411,7 +4422,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body came too slowly. */
+            /** @description The body arrived too slowly. */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -4420,7 +4431,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not in its present state. */
+            /** @description Not possible in the present state. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4438,7 +4449,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body is of another type. */
+            /** @description Unsupported content type of the body. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -4447,7 +4458,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -4456,7 +4467,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4467,7 +4478,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4476,7 +4487,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4509,7 +4520,7 @@ export interface operations {
                 evaluation_id: string;
                 /** @description The id of a result. */
                 result_id: string;
-                /** @description The grader whose word it is about, as the result's scores name it. */
+                /** @description The grader of the labelled grade, as in the scores of the result. */
                 grader_id: string;
             };
             cookie?: never;
@@ -4523,7 +4534,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4532,7 +4543,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4541,7 +4552,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4559,7 +4570,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -4568,7 +4579,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4579,7 +4590,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4588,7 +4599,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4641,7 +4652,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4650,7 +4661,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4659,7 +4670,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4677,7 +4688,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body came too slowly. */
+            /** @description The body arrived too slowly. */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -4686,7 +4697,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not in its present state. */
+            /** @description Not possible in the present state. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4704,7 +4715,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body is of another type. */
+            /** @description Unsupported content type of the body. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -4713,7 +4724,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -4722,7 +4733,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4733,7 +4744,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4742,7 +4753,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4791,7 +4802,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4800,7 +4811,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4809,7 +4820,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4827,7 +4838,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not in its present state. */
+            /** @description Not possible in the present state. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4836,7 +4847,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -4845,7 +4856,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4856,7 +4867,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4865,7 +4876,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4914,7 +4925,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4923,7 +4934,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4932,7 +4943,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4950,7 +4961,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -4959,7 +4970,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4970,7 +4981,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4979,7 +4990,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5012,7 +5023,7 @@ export interface operations {
                     "application/yaml": string;
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5021,7 +5032,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -5030,7 +5041,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5048,7 +5059,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -5057,7 +5068,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5068,7 +5079,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5077,7 +5088,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5096,7 +5107,7 @@ export interface operations {
                 limit?: number;
                 /** @description Not together with cursor. */
                 skip?: number | null;
-                /** @description The next_cursor of the page before. */
+                /** @description The next_cursor of the previous page. */
                 cursor?: string | null;
             };
             header?: never;
@@ -5119,7 +5130,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5128,7 +5139,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -5137,7 +5148,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5146,7 +5157,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -5155,7 +5166,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5166,7 +5177,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5175,7 +5186,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5215,7 +5226,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5224,7 +5235,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -5233,7 +5244,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5242,7 +5253,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body came too slowly. */
+            /** @description The body arrived too slowly. */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -5251,7 +5262,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not in its present state. */
+            /** @description Not possible in the present state. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5269,7 +5280,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body is of another type. */
+            /** @description Unsupported content type of the body. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -5278,7 +5289,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -5287,7 +5298,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5298,7 +5309,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5307,7 +5318,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5334,7 +5345,7 @@ export interface operations {
     get_grader: {
         parameters: {
             query?: {
-                /** @description The newest, unless said. */
+                /** @description The version (default: the newest). */
                 version?: number | null;
             };
             header?: never;
@@ -5359,7 +5370,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5368,7 +5379,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -5377,7 +5388,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5395,7 +5406,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -5404,7 +5415,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5415,7 +5426,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5424,7 +5435,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5466,7 +5477,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5475,7 +5486,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -5484,7 +5495,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5502,7 +5513,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body came too slowly. */
+            /** @description The body arrived too slowly. */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -5520,7 +5531,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body is of another type. */
+            /** @description Unsupported content type of the body. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -5529,7 +5540,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -5538,7 +5549,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5549,7 +5560,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5558,7 +5569,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5600,7 +5611,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5609,7 +5620,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -5618,7 +5629,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5636,7 +5647,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -5645,7 +5656,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5656,7 +5667,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5665,7 +5676,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5718,7 +5729,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5727,7 +5738,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -5736,7 +5747,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5754,7 +5765,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body came too slowly. */
+            /** @description The body arrived too slowly. */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -5772,7 +5783,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body is of another type. */
+            /** @description Unsupported content type of the body. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -5781,7 +5792,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -5790,7 +5801,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5801,7 +5812,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5810,7 +5821,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5857,7 +5868,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5866,7 +5877,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -5875,7 +5886,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5886,7 +5897,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5895,7 +5906,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5926,7 +5937,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -5935,7 +5946,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5944,7 +5955,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -5953,7 +5964,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5964,7 +5975,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5973,7 +5984,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6004,7 +6015,7 @@ export interface operations {
                     "application/json": Record<string, unknown>;
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -6013,7 +6024,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6022,7 +6033,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -6031,7 +6042,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6042,7 +6053,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6051,7 +6062,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6087,7 +6098,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6096,7 +6107,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -6105,7 +6116,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6116,7 +6127,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6125,7 +6136,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6161,7 +6172,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -6170,7 +6181,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6179,7 +6190,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -6188,7 +6199,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6199,7 +6210,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6208,7 +6219,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6251,7 +6262,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6260,7 +6271,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -6269,7 +6280,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6278,7 +6289,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body came too slowly. */
+            /** @description The body arrived too slowly. */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -6296,7 +6307,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body is of another type. */
+            /** @description Unsupported content type of the body. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -6305,7 +6316,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -6314,7 +6325,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6325,7 +6336,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6334,7 +6345,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6377,7 +6388,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6386,7 +6397,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -6395,7 +6406,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6413,7 +6424,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -6422,7 +6433,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6433,7 +6444,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6442,7 +6453,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6489,7 +6500,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -6498,7 +6509,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6507,7 +6518,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -6516,7 +6527,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6527,7 +6538,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6536,7 +6547,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6576,7 +6587,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6585,7 +6596,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -6594,7 +6605,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6603,7 +6614,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body came too slowly. */
+            /** @description The body arrived too slowly. */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -6621,7 +6632,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body is of another type. */
+            /** @description Unsupported content type of the body. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -6630,7 +6641,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -6639,7 +6650,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6650,7 +6661,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6659,7 +6670,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6699,7 +6710,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -6708,7 +6719,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6717,7 +6728,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -6726,7 +6737,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6737,7 +6748,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6746,7 +6757,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6776,11 +6787,11 @@ export interface operations {
                 limit?: number;
                 /** @description Not together with cursor. */
                 skip?: number | null;
-                /** @description A part of a tag. */
+                /** @description Part of a tag. */
                 tag?: string | null;
-                /** @description A text in any of the case's texts, in any case. */
+                /** @description Part of any text of the case, in any case. */
                 q?: string | null;
-                /** @description The next_cursor of the page before. */
+                /** @description The next_cursor of the previous page. */
                 cursor?: string | null;
             };
             header?: never;
@@ -6797,7 +6808,7 @@ export interface operations {
                 content: {
                     "application/json": {
                         data: {
-                            /** @description How many are on this page. */
+                            /** @description Number of cases on this page. */
                             count: number;
                             next_cursor: string | null;
                             test_cases: {
@@ -6809,10 +6820,10 @@ export interface operations {
                                 modified_at: string | null;
                                 tags: string[];
                             }[];
-                            /** @description How many match. */
+                            /** @description Number of matching cases. */
                             total: number;
                             /**
-                             * @description There are more than the total says.
+                             * @description There are more than `total`.
                              * @constant
                              */
                             total_is_capped?: true;
@@ -6823,7 +6834,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6832,7 +6843,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -6841,7 +6852,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6850,7 +6861,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -6859,7 +6870,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6870,7 +6881,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6879,7 +6890,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6927,7 +6938,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6936,7 +6947,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -6945,7 +6956,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6954,7 +6965,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body came too slowly. */
+            /** @description The body arrived too slowly. */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -6972,7 +6983,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body is of another type. */
+            /** @description Unsupported content type of the body. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -6981,7 +6992,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -6990,7 +7001,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -7001,7 +7012,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7010,7 +7021,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -7038,9 +7049,9 @@ export interface operations {
         parameters: {
             query?: {
                 format?: components["schemas"]["FileKind"];
-                /** @description A part of a tag. */
+                /** @description Part of a tag. */
                 tag?: string | null;
-                /** @description A text in any of the case's texts, in any case. */
+                /** @description Part of any text of the case, in any case. */
                 q?: string | null;
             };
             header?: never;
@@ -7059,7 +7070,7 @@ export interface operations {
                     "text/csv": string;
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -7068,7 +7079,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -7077,7 +7088,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -7086,7 +7097,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -7095,7 +7106,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -7106,7 +7117,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7115,7 +7126,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -7131,7 +7142,7 @@ export interface operations {
     import_test_cases: {
         parameters: {
             query?: {
-                /** @description What the body is, where its Content-Type does not say. */
+                /** @description The format of the body, if its Content-Type does not name it. */
                 format?: components["schemas"]["FileKind"] | null;
             };
             header?: never;
@@ -7156,16 +7167,14 @@ export interface operations {
                 };
                 content: {
                     "application/json": {
-                        data: {
-                            imported: number;
-                        };
+                        data: components["schemas"]["ImportedCases"];
                         error: null;
                         /** @constant */
                         success: true;
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -7174,7 +7183,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -7183,7 +7192,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -7192,7 +7201,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body came too slowly. */
+            /** @description The body arrived too slowly. */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -7210,7 +7219,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body is of another type. */
+            /** @description Unsupported content type of the body. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -7219,7 +7228,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -7228,7 +7237,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -7239,7 +7248,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7248,7 +7257,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -7305,7 +7314,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -7314,7 +7323,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -7323,7 +7332,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -7341,7 +7350,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -7350,7 +7359,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -7361,7 +7370,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7370,7 +7379,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -7420,7 +7429,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -7429,7 +7438,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -7438,7 +7447,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -7456,7 +7465,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body came too slowly. */
+            /** @description The body arrived too slowly. */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -7474,7 +7483,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The body is of another type. */
+            /** @description Unsupported content type of the body. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -7483,7 +7492,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -7492,7 +7501,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -7503,7 +7512,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7512,7 +7521,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -7554,7 +7563,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description The request is wrong; the message says where. */
+            /** @description Invalid request; the message names the field. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -7563,7 +7572,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description No key, or not a good one. */
+            /** @description No key, or an invalid one. */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -7572,7 +7581,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Not with this key, or not for anybody. */
+            /** @description Not allowed with this key, or not at all. */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -7590,7 +7599,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The Host is not this service. */
+            /** @description The Host header names another service. */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -7599,7 +7608,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description Too many requests; Retry-After says when to come again. */
+            /** @description Too many requests; retry after the seconds in Retry-After. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -7610,7 +7619,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description A defect of the service. */
+            /** @description Internal error. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7619,7 +7628,7 @@ export interface operations {
                     "application/json": components["schemas"]["Failure"];
                 };
             };
-            /** @description The store does not work now; try again later. */
+            /** @description The store is unavailable; retry later. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */

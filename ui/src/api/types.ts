@@ -40,7 +40,7 @@ export interface RowError {
 }
 
 export type RunStatus = "pending" | "running" | "completed" | "failed" | "cancelled" | "interrupted";
-export type Progress = Schemas["Progress"];
+export type Progress = Schemas["EvaluationProgress"];
 
 /** A grader's id, optionally with a name and options. */
 export type GraderChoice = string | { id: string; name?: string; config?: JsonObject };
@@ -98,7 +98,7 @@ export interface TryRequest {
   timeout_s?: number;
 }
 
-export type TryResult = Schemas["Tried"];
+export type TryResult = Schemas["TrialResult"];
 export type Exchange = Schemas["ShownExchange"];
 
 export type Outcome = Schemas["Outcome"];
@@ -116,12 +116,12 @@ export type CaseRun = Omit<Schemas["CaseRun"], "result"> & { result: Result };
 export type CaseHistory = Omit<Schemas["CaseHistory"], "runs"> & { runs: CaseRun[] };
 
 export type Figure = Schemas["Figure"];
-export type Summary = Schemas["Summary"];
+export type Summary = Schemas["EvaluationSummary"];
 export type Bin = Schemas["Bin"];
 export type Histograms = Schemas["RunHistograms"];
 export type ResultPage = Omit<Schemas["ResultPage"], "results"> & { results: Result[] };
 
-export type Comparison = Schemas["Compared"];
+export type Comparison = Schemas["EvaluationComparison"];
 
 export type Grader = Omit<Schemas["GraderInfo"], "config_schema"> & { config_schema: Schema };
 export type GraderCollection = Omit<Schemas["GraderList"], "graders"> & { graders: Grader[] };
