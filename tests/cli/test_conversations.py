@@ -128,4 +128,4 @@ def test_regrade_takes_another_rule(tmp_path: Path) -> None:
 def test_a_rule_that_is_unknown_is_refused(tmp_path: Path) -> None:
     shown = Shown(tmp_path, {}, {"aggregation": "accuracy"})
     code, text = shown.call("validate", "suite.json", "--set", "graders.same.turns=most")
-    assert (code, text.partition(" ")[2]) == (2, "graders.same.turns: must be all or mean, got 'most'\n")
+    assert (code, text.partition(" ")[2]) == (2, "graders.same.turns: expected all or mean, got 'most'\n")
