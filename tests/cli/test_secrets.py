@@ -52,7 +52,7 @@ def stored(folder: Path) -> tuple[dict[str, str], list[SecretInfo], list[dict[st
     with SqliteStorage(folder / ".gradeline" / "store.db") as storage:
         secrets = Secrets(storage.database, ServeSettings(secret_key=MASTER_KEY.encode()))
         found = secrets.all()
-        values = {name: secret.value for name, secret in secrets.opened(one.name for one in found).items()}
+        values = {name: secret.value for name, secret in secrets.open(one.name for one in found).items()}
         acts = [
             {"action": act.action, "subject": act.subject, "details": act.details, "request_id": act.request_id}
             for act in Audit(storage.database).entries()

@@ -442,7 +442,7 @@ def test_a_log_line_never_holds_a_stored_secret_or_a_providers_key(service: Serv
     service.secrets.put("A", value, Binding(("agent.test",)))
     service.secrets.hide(["sk-of-a-provider"])
     stream = io.StringIO()
-    log_to(stream).masked = service.secrets.masked
+    log_to(stream).mask = service.secrets.mask
     log = logging.getLogger("gradeline.service")
     try:
         raise ValueError(f"agent said {value}")
@@ -461,9 +461,9 @@ def test_a_value_that_another_process_stored_is_masked_once_it_is_read(tmp_path:
     with SqliteStorage(tmp_path / "store.db") as storage:
         Secrets(storage.database, settings).put("A", "stored-elsewhere", Binding(("agent.test",)))
         here = Secrets(storage.database, settings)
-        assert here.masked("stored-elsewhere") == "stored-elsewhere"
+        assert here.mask("stored-elsewhere") == "stored-elsewhere"
         here.hide(here.values())
-        assert here.masked("was stored-elsewhere") == "was ***"
+        assert here.mask("was stored-elsewhere") == "was ***"
 
 
 def test_a_line_cannot_be_broken_by_what_a_caller_writes() -> None:

@@ -33,7 +33,7 @@ from gradeline.model import (
     from_json,
 )
 from gradeline.service.app import application
-from gradeline.service.exports import KINDS, Exports, Format, ReaderGoneError, streamed
+from gradeline.service.exports import KINDS, Exports, Format, ReaderGoneError, stream_text
 from gradeline.service.results import EXPORTS_AT_ONCE
 from gradeline.service.service import Service, build_service
 from gradeline.service.settings import ServeSettings
@@ -182,7 +182,7 @@ def test_no_more_than_some_exports_at_once(service: Service) -> None:
     run = saved(service, 300)
     exports = Exports(service.storage, service.results, service.labels)
     monkey = [exports.export(run, Format.JSONL) for _ in range(EXPORTS_AT_ONCE)]
-    with pytest.raises(Exception, match="exports are being made") as refused:
+    with pytest.raises(Exception, match="exports are in progress") as refused:
         exports.export(run, Format.JSONL)
     assert (refused.value.status, refused.value.headers) == (429, {"Retry-After": "5"})  # type: ignore[attr-defined]
     assert len({b"".join(made.chunks) for made in monkey}) == 1
@@ -203,7 +203,7 @@ def test_a_writer_stops_when_its_reader_goes() -> None:
     from threading import Event
 
     released = Event()
-    chunks = streamed(endless, released.set)
+    chunks = stream_text(endless, released.set)
     assert next(chunks).startswith(b"xxx")
     del chunks
     assert released.wait(10)

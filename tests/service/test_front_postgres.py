@@ -43,7 +43,7 @@ def test_keys_and_sessions_are_stored_there_too(service: Service, call: Call) ->
     body = {"value": "Bearer hidden-value", "host": "agent.test", "scopes": ["run"]}
     assert call("PUT", "/api/secrets/A", json=body, headers=headers).status == 200
     assert call("PUT", "/api/secrets/A", json=body, headers=headers).status == 200
-    opened = service.secrets.opened(["A"])["A"]
+    opened = service.secrets.open(["A"])["A"]
     assert (opened.value, opened.hosts, opened.scheme) == ("Bearer hidden-value", ("agent.test",), "https")
     assert call("GET", "/api/secrets", headers=headers).data["total"] == 1
     assert call("DELETE", "/api/secrets/A", headers=headers).status == 204

@@ -492,14 +492,14 @@ def test_a_grader_of_a_kind_that_is_gone_is_an_error(service: Service) -> None:
     info = service.graders.get(stored.id)
     assert (info.status, info.fingerprint) == ("error", stored.fingerprint)
     with pytest.raises(ServiceError, match="cannot be used"):
-        service.graders.named(stored.id)
+        service.graders.resolve_one(stored.id)
 
 
 def test_graders_are_there_after_a_restart(service: Service, settings: ServeSettings) -> None:
     stored = service.graders.create(GOOD)
     again = StoredGraders(service.database, settings)
     assert again.get(stored.id) == stored
-    assert isinstance(again.named(stored.id), ResolvedGrader)
+    assert isinstance(again.resolve_one(stored.id), ResolvedGrader)
 
 
 def test_scopes_and_the_audit_log(client: TestClient, service: Service, call_with: Callable[[str], Any]) -> None:

@@ -28,7 +28,7 @@ from gradeline.model import (
     digest_of,
     to_json,
 )
-from gradeline.service.labels import labelled
+from gradeline.service.labels import with_labels
 from gradeline.service.service import Service
 from gradeline.service.settings import ServeSettings
 
@@ -128,7 +128,7 @@ def test_a_result_can_be_shown_with_its_labels(service: Service, call: Call, run
     assert [label.grader_id for label in labels] == ["exact"]
     assert service.labels.of_run(run) == {("a", 0): labels}
     plain = service.results.detail(run, "a~0")
-    shown = labelled(plain, labels)
+    shown = with_labels(plain, labels)
     assert asdict(shown) == {**asdict(plain), "labels": labels}
 
 

@@ -73,7 +73,7 @@ def test_wrong_ids_are_named(call: Any, save: Callable[..., str]) -> None:
     first, second = save(1), save(2)
     for ids, status, message in (
         (f"{first},{second}", 400, "ids: expected 3 to 50 evaluations, got 2"),
-        (f"{first},{second},{first}", 400, f"ids: {first} is listed twice; name each evaluation once"),
+        (f"{first},{second},{first}", 400, f"ids: {first} is listed twice; list each evaluation once"),
         (f"{first},{second},nowhere", 404, "No evaluation 'nowhere'"),
     ):
         answer = call("GET", RANKING, params={"ids": ids})

@@ -116,13 +116,13 @@ def test_a_secret_is_used_by_keys_that_may_only(secrets: Secrets, binding: Bindi
 
 def test_an_unknown_secret_is_refused(secrets: Secrets) -> None:
     with pytest.raises(ServiceError, match="No secret 'NONE'"):
-        secrets.opened(["NONE"])
+        secrets.open(["NONE"])
 
 
 def test_an_opened_secret_shows_its_value_to_the_transport_only(secrets: Secrets) -> None:
     secrets.put("TOKEN", VALUE, Binding(("agent.test",)))
     secrets.put("OTHER", "another-value", Binding(("other.test",)))
-    opened = secrets.opened(["TOKEN", "TOKEN"])["TOKEN"]
+    opened = secrets.open(["TOKEN", "TOKEN"])["TOKEN"]
     assert (opened.value, opened.hosts, opened.scheme, opened.place) == (VALUE, ("agent.test",), "https", "header")
     assert "very-hidden" not in repr(opened) + repr(SecretSet([opened]))
     assert set(secrets.values()) == {VALUE, "another-value"}
@@ -146,7 +146,7 @@ def test_rows_from_before_are_for_admins_over_https_in_a_header(database: Databa
     secrets = Secrets(database, ServeSettings(secret_key=MASTER_KEY))
     info = SecretInfo("OLD", "agent.test", ("agent.test",), "https", "header", ("admin",), (), "then", "then")
     assert secrets.all()[0] == info
-    assert secrets.opened(["OLD"])["OLD"].value == VALUE
+    assert secrets.open(["OLD"])["OLD"].value == VALUE
     old = SecretUse("OLD", "https://agent.test/", "header", "target.api_key")
     secrets.check([old], LOCAL_CALLER)
     for wrong in (old._replace(url="http://agent.test/"), old._replace(url="https://agent.test:8443/")):
@@ -155,7 +155,7 @@ def test_rows_from_before_are_for_admins_over_https_in_a_header(database: Databa
     with pytest.raises(ServiceError, match="your key may not use"):
         secrets.check([old], caller(KeyScope.RUN))
     with pytest.raises(ServiceError, match=r"'SHORT' has fewer than 8 characters .* store a longer one"):
-        secrets.opened(["SHORT"])
+        secrets.open(["SHORT"])
 
 
 def test_the_store_holds_no_value_and_no_two_are_sealed_alike(
@@ -185,14 +185,14 @@ def test_a_sealed_value_cannot_be_bound_otherwise_in_the_store(
     secrets.put("A", VALUE, BINDING)
     database.transact(lambda transaction: transaction.run(f"UPDATE secrets SET {change}"))
     with pytest.raises(StoreError, match="'A' is damaged; store it again"):
-        secrets.opened(["A"])
+        secrets.open(["A"])
 
 
 def test_another_secret_key_is_reported(secrets: Secrets, database: Database) -> None:
     secrets.put("A", VALUE, BINDING)
     other = Secrets(database, ServeSettings(secret_key=b"another master key, long enough"))
     with pytest.raises(StoreError, match="'A' was stored with another secret key; start the service with that one"):
-        other.opened(["A"])
+        other.open(["A"])
     assert list(other.values()) == []
 
 
@@ -210,7 +210,7 @@ def test_replacing_keeps_the_first_time(secrets: Secrets) -> None:
         "1970-01-01T00:00:00.000Z",
         "1970-01-01T00:00:01.000Z",
     )
-    assert secrets.opened(["A"])["A"].value == "the second one"
+    assert secrets.open(["A"])["A"].value == "the second one"
 
 
 def test_secrets_over_rest(service: Service, call: Call) -> None:

@@ -139,7 +139,7 @@ def _serve(settings: ServeSettings, lines: JsonFormatter) -> None:
     from gradeline.service.service import build_service
 
     service = build_service(settings)
-    lines.masked = service.secrets.masked
+    lines.mask = service.secrets.mask
     restore_gc()
     try:
         service.secrets.hide(service.secrets.values())

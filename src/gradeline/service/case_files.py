@@ -82,7 +82,7 @@ def import_cases(
                 case = new_case(read.fields)
                 staged.write(f"{case.id}{to_json(case)}\n".encode())
         if invalid:
-            raise _refused(faults, invalid)
+            raise _import_error(faults, invalid)
 
         def recorded(transaction: Transaction, imported: int) -> None:
             record(transaction, "test_cases", {"imported": imported, "format": kind.value})
@@ -102,7 +102,7 @@ def export_cases(cases: Iterable[TestCase], kind: FileKind) -> Iterator[bytes]:
             yield b"".join(msgspec.json.encode(case_to_json(case)) + b"\n" for case in chunk)
 
 
-def _refused(faults: Sequence[RowFault], invalid: int) -> ServiceError:
+def _import_error(faults: Sequence[RowFault], invalid: int) -> ServiceError:
     first = faults[0]
     rest = "" if invalid == 1 else f"; {invalid:,} faults in total"
     if invalid > MAX_FAULTS:

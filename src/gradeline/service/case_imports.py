@@ -65,11 +65,11 @@ class CaseImports:
         import_id = uuid4().hex
         self._in_progress.add(import_id)
         try:
-            return self._stored(import_id, rows, created_by, record)
+            return self._import(import_id, rows, created_by, record)
         finally:
             self._in_progress.discard(import_id)
 
-    def _stored(
+    def _import(
         self,
         import_id: str,
         rows: Iterator[StoredCase],

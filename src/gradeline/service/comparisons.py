@@ -81,7 +81,7 @@ _Means: TypeAlias = dict[str, float | None]
 """The mean score of a case over its repeats, by grader."""
 
 
-def compared(
+def compare_runs(
     storage: Storage,
     excerpts: Excerpts,
     baseline: Run,
@@ -207,7 +207,7 @@ def _of_all(changes: frozenset[ChangeKind]) -> ChangeKind:
     return next((change for change in order if change in changes), "missing")
 
 
-def ranked(storage: Storage, runs: list[Run], *, margin: float = MARGIN, force: bool = False) -> RankedEvaluations:
+def rank_runs(storage: Storage, runs: list[Run], *, margin: float = MARGIN, force: bool = False) -> RankedEvaluations:
     """The comparison of three or more stored runs."""
     found = compare_many(storage, runs, margin=margin, force=force)
     return RankedEvaluations(

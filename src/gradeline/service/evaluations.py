@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from gradeline.engine.definition import RunDefinition, RunOptions, command
 from gradeline.engine.early_stopping import in_run_order, include_all_cases, obstacle_warning
-from gradeline.engine.lifecycle import now
+from gradeline.engine.definition import now
 from gradeline.engine.orchestrate import RunRequest, plan_regrade, plan_runs
 from gradeline.engine.prepare import PreparedRun
 from gradeline.errors import ConfigError

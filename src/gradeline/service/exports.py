@@ -23,7 +23,7 @@ from gradeline.report.html import write_html
 from gradeline.report.junit import write_junit
 from gradeline.report.table import require_duckdb, write_csv, write_parquet
 from gradeline.service.errors import Code, ServiceError
-from gradeline.service.labels import Labels, labelled
+from gradeline.service.labels import Labels, with_labels
 from gradeline.service.results import EXPORTS_AT_ONCE, Results
 
 CHUNK = 64 * 1024
@@ -101,14 +101,14 @@ class _Pipe(TextIOBase):
                 continue
 
 
-def streamed(write: Callable[[IO[str]], None], done: Callable[[], None]) -> ByteStream:
+def stream_text(write: Callable[[IO[str]], None], done: Callable[[], None]) -> ByteStream:
     """Stream what ``write`` writes, as UTF-8; ``done`` is called at the end, also after an error.
 
     An error of ``write`` is raised by the stream, after the data before it. The first chunk exists when this returns,
     so that an early error is raised before anything is sent.
     """
     pipe = _Pipe()
-    Thread(target=_written, args=(pipe, write, done), name="export", daemon=True).start()
+    Thread(target=_run_writer, args=(pipe, write, done), name="export", daemon=True).start()
     return ByteStream(_chunks(pipe))
 
 
@@ -133,7 +133,7 @@ def _drain(pipe: _Pipe) -> None:
         pass
 
 
-def _written(pipe: _Pipe, write: Callable[[IO[str]], None], done: Callable[[], None]) -> None:
+def _run_writer(pipe: _Pipe, write: Callable[[IO[str]], None], done: Callable[[], None]) -> None:
     end: object = _END
     try:
         write(cast("IO[str]", pipe))
@@ -247,7 +247,7 @@ class Exports:
         if format_ is Format.PARQUET:
             chunks = parquet_chunks(self._records(run), run.graders, self._slots.release)
         else:
-            chunks = streamed(self._writer(run, format_), self._slots.release)
+            chunks = stream_text(self._writer(run, format_), self._slots.release)
         return Export(_file_name(run, kind.suffix), kind.content_type, chunks)
 
     def _writer(self, run: Run, format_: Format) -> Callable[[IO[str]], None]:
@@ -285,7 +285,7 @@ class Exports:
         separator = "\n"
         for record in self._storage.records(run.id):
             detail = self._results.of_record(run, record, names, with_history=replaced)
-            file.write(f"{separator}{_json(labelled(detail, labels.get((record.case, record.repeat), [])))}")
+            file.write(f"{separator}{_json(with_labels(detail, labels.get((record.case, record.repeat), [])))}")
             separator = ",\n"
         file.write("\n]}\n")
 

@@ -85,7 +85,7 @@ class ResolvedGrader(Struct, frozen=True, kw_only=True):
     definition: dict[str, Any]
 
 
-class _Stored(NamedTuple):
+class _StoredVersion(NamedTuple):
     """A version of a stored grader."""
 
     n: int
@@ -112,7 +112,7 @@ class StoredGraders:
 
     def page(self, page: PageRequest) -> GraderPage:
         """A page of the list."""
-        listed = self._listed()
+        listed = self._list()
         after = (-1, -1) if page.cursor is None else decode_cursor(page.cursor, int, int)
         rest = [one for one in listed if one[0] > after][page.skip :]
         kept = rest[: page.limit]
@@ -121,7 +121,7 @@ class StoredGraders:
 
     def get(self, grader: str, version: int | None = None) -> GraderInfo:
         """A grader, or a version of it, which exists even if the grader was deleted."""
-        info = self._found(grader, version)
+        info = self._find(grader, version)
         if info is None or (version is not None and info.version != version):
             raise not_found(_ITEM, grader if version is None else f"{grader} of version {version}")
         return info
@@ -132,9 +132,9 @@ class StoredGraders:
         wanted = fields.get("id")
         grader = str(uuid4()) if wanted is None else checked_id(wanted)
         if ALIASES.get(grader, grader) in registry:
-            raise _taken(grader, f"a {registry.origin(ALIASES.get(grader, grader))}")
+            raise _duplicate_id(grader, f"a {registry.origin(ALIASES.get(grader, grader))}")
         if grader in self.files.graders():
-            raise _taken(grader, "a Python grader of the operator's folder")
+            raise _duplicate_id(grader, "a Python grader of the operator's folder")
         now = utc_timestamp(time())
 
         def work(transaction: Transaction) -> bool:
@@ -150,7 +150,7 @@ class StoredGraders:
             return bool(added)
 
         if not self._database.transact(work):
-            raise _taken(grader)
+            raise _duplicate_id(grader)
         return self.get(grader)
 
     def change(self, grader: str, fields: Mapping[str, object], record: Recorder = unrecorded) -> GraderInfo:
@@ -160,14 +160,14 @@ class StoredGraders:
             rows = self._database.read(f"{_SELECT} AND v.version = g.version WHERE g.id = ? AND g.deleted = 0", grader)
             if not rows:
                 raise not_found(_ITEM, grader)
-            before = _stored(rows[0])
+            before = _decode_row(rows[0])
             draft = read_definition(_merged(before, fields), self._egress)
             if draft[:4] == (before.name, before.description, before.kind, before.config):
-                return _stored_info(before)
+                return _info_of(before)
             if self._put_next(before, draft, record):
                 return self.get(grader)
 
-    def _put_next(self, before: _Stored, draft: GraderDraft, record: Recorder) -> bool:
+    def _put_next(self, before: _StoredVersion, draft: GraderDraft, record: Recorder) -> bool:
         """Store the next version, if ``before`` is still the newest."""
 
         def work(transaction: Transaction) -> bool:
@@ -209,7 +209,7 @@ class StoredGraders:
             path = f"{field}[{place}]"
             named: Mapping[str, Any] = {"id": entry} if isinstance(entry, str) else entry
             try:
-                one = self.named(str(named.get("id")), named.get("config"), named.get("name"))
+                one = self.resolve_one(str(named.get("id")), named.get("config"), named.get("name"))
             except ServiceError as error:
                 errors = (error.details or {}).get("errors") or [{"field": "", "message": error.message}]
                 code = Code.INVALID_GRADER_ID if error.code is Code.NOT_FOUND else error.code
@@ -223,12 +223,14 @@ class StoredGraders:
             raise problems_error(faults[0][0], [problem for _, problem in faults])
         return list(found.values())
 
-    def named(self, grader: str, config: Mapping[str, Any] | None = None, name: str | None = None) -> ResolvedGrader:
+    def resolve_one(
+        self, grader: str, config: Mapping[str, Any] | None = None, name: str | None = None
+    ) -> ResolvedGrader:
         """One grader; ``config`` overrides stored options, ``name`` replaces its key in the run."""
-        info = self._found(grader, None)
+        info = self._find(grader, None)
         if info is None or info.status == "deleted":
             raise not_found(_ITEM, grader)
-        if info.source == "built-in" and self._stored_rows(grader):
+        if info.source == "built-in" and self._read_stored(grader):
             reason = (
                 f"{grader!r} is the id of a {registry.origin(info.id)} and of a stored grader; store the definition"
                 " under another id, and delete this one"
@@ -271,33 +273,33 @@ class StoredGraders:
             definition={"type": draft.kind, "config": draft.config, "fingerprint": draft.fingerprint},
         )
 
-    def _listed(self) -> list[tuple[tuple[int, int], GraderInfo]]:
+    def _list(self) -> list[tuple[tuple[int, int], GraderInfo]]:
         rows = self._database.read(f"{_SELECT} AND v.version = g.version WHERE g.deleted = 0 ORDER BY g.n")
-        stored = [_stored(row) for row in rows]
+        stored = [_decode_row(row) for row in rows]
         taken = {one.id for one in stored}
         groups: tuple[list[tuple[int, GraderInfo]], ...] = (
             list(enumerate(_builtins().values())),
             list(enumerate(_python_info(one, taken) for one in self.files.graders().values())),
-            [(one.n, _stored_info(one)) for one in stored],
+            [(one.n, _info_of(one)) for one in stored],
         )
         return [((number, place), info) for number, group in enumerate(groups) for place, info in group]
 
-    def _found(self, grader: str, version: int | None) -> GraderInfo | None:
+    def _find(self, grader: str, version: int | None) -> GraderInfo | None:
         if clean_text(grader).changed:
             return None
         built_in = _builtins().get(ALIASES.get(grader, grader))
         if built_in is not None:
             return built_in
         if version is None:
-            rows = self._stored_rows(grader)
+            rows = self._read_stored(grader)
         else:
             rows = self._database.read(f"{_SELECT} WHERE g.id = ? AND v.version = ?", grader, version)
         if rows:
-            return _stored_info(_stored(rows[0]))
+            return _info_of(_decode_row(rows[0]))
         python = self.files.graders().get(grader)
         return None if python is None else _python_info(python, ())
 
-    def _stored_rows(self, grader: str) -> list[Row]:
+    def _read_stored(self, grader: str) -> list[Row]:
         return self._database.read(f"{_SELECT} AND v.version = g.version WHERE g.id = ? AND g.deleted = 0", grader)
 
     def _function(self, info: GraderInfo, config: Mapping[str, Any] | None) -> str | None:
@@ -309,10 +311,10 @@ class StoredGraders:
         return self.files.graders()[info.id].reference
 
     def _require_stored(self, grader: str) -> None:
-        info = self._found(grader, None)
+        info = self._find(grader, None)
         if info is None:
             raise not_found(_ITEM, grader)
-        if info.source != "stored" and not self._stored_rows(grader):
+        if info.source != "stored" and not self._read_stored(grader):
             what = "is built in" if info.source == "built-in" else "is a file in the operator's folder"
             raise ServiceError(Code.FORBIDDEN, f"The grader {quote(grader, 60)} {what} and cannot be changed here")
 
@@ -350,7 +352,7 @@ def _python_info(one: PythonGrader, taken: Collection[str]) -> GraderInfo:
     )
 
 
-def _stored_info(one: _Stored) -> GraderInfo:
+def _info_of(one: _StoredVersion) -> GraderInfo:
     kind = _builtins().get(one.kind)
     fingerprint, error = one.fingerprint, None
     try:
@@ -377,9 +379,9 @@ def _stored_info(one: _Stored) -> GraderInfo:
     )
 
 
-def _stored(row: Row) -> _Stored:
+def _decode_row(row: Row) -> _StoredVersion:
     n, grader, deleted, created_at, modified_at, version, name, description, kind, config, fingerprint = row
-    return _Stored(
+    return _StoredVersion(
         n,
         grader,
         bool(deleted),
@@ -409,7 +411,7 @@ def _put_version(transaction: Transaction, grader: str, version: int, draft: Gra
     )
 
 
-def _merged(before: _Stored, fields: Mapping[str, object]) -> dict[str, object]:
+def _merged(before: _StoredVersion, fields: Mapping[str, object]) -> dict[str, object]:
     merged: dict[str, object] = {"name": before.name, "description": before.description, **fields}
     if "type" not in fields and "kind" not in fields:
         merged["type"] = before.kind
@@ -418,6 +420,6 @@ def _merged(before: _Stored, fields: Mapping[str, object]) -> dict[str, object]:
     return merged
 
 
-def _taken(grader: str, by: str = "a stored grader, perhaps a deleted one") -> ServiceError:
+def _duplicate_id(grader: str, by: str = "a stored grader, perhaps a deleted one") -> ServiceError:
     message = f"The id {quote(grader, 60)} is taken by {by}; choose another"
     return ServiceError(Code.DUPLICATE_ID, message, status=409)

@@ -230,7 +230,7 @@ class Labels:
         return LabelPage(labels=labels, count=len(labels), total=total, next_cursor=following)
 
 
-def labelled(detail: ResultDetail, labels: list[Label]) -> LabelledResult:
+def with_labels(detail: ResultDetail, labels: list[Label]) -> LabelledResult:
     """A result with its labels."""
     return LabelledResult(**asdict(detail), labels=labels)
 

@@ -153,10 +153,10 @@ def _fault(fault: Mapping[str, Any]) -> tuple[Code, str, str]:
 def reason_of(field: str, fault: Mapping[str, Any]) -> str:
     """The reason why a field is invalid, with its value if that is short and cannot be a secret."""
     text = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    return f"{text[:1].lower()}{text[1:]}{_shown(field, fault.get('input'))}"
+    return f"{text[:1].lower()}{text[1:]}{_value_suffix(field, fault.get('input'))}"
 
 
-def _shown(field: str, value: object) -> str:
+def _value_suffix(field: str, value: object) -> str:
     if field == "value" or is_secret_name(field) or not isinstance(value, str | int | float | bool):
         return ""
     return f", not {quote(value)}" if len(str(value)[:101]) <= 100 else ""

@@ -60,14 +60,14 @@ LONGEST = 2_000
 _MOST_ITEMS = 100
 
 
-def listed(record: Record, run: Run, names: Mapping[str, str]) -> Result:
+def to_result(record: Record, run: Run, names: Mapping[str, str]) -> Result:
     """A result as lists have it, with long texts shortened."""
     cut = _Cutter()
     fields = _fields(record, run, names, cut)
     return Result(**fields, truncated=cut.shortened)
 
 
-def detailed(record: Record, run: Run, names: Mapping[str, str], history: Sequence[ResultAttempt]) -> ResultDetail:
+def to_detail(record: Record, run: Run, names: Mapping[str, str], history: Sequence[ResultAttempt]) -> ResultDetail:
     """A result with everything that is stored about it."""
     return ResultDetail(
         **_fields(record, run, names, None),
@@ -118,12 +118,12 @@ def _fields(record: Record, run: Run, names: Mapping[str, str], cut: _Cutter | N
         "result_id": result_id(record.case, record.repeat),
         "test_case_id": record.case,
         "repeat": record.repeat,
-        "test_case_input": _shown(join_turns(sample.input), cut),
-        "test_case_expected": None if sample.ground_truth is None else _shown(join_turns(sample.ground_truth), cut),
-        "agent_response": _shown(response.text, cut),
+        "test_case_input": _cut_text(join_turns(sample.input), cut),
+        "test_case_expected": None if sample.ground_truth is None else _cut_text(join_turns(sample.ground_truth), cut),
+        "agent_response": _cut_text(response.text, cut),
         "response_status": response.status,
         "response_latency_ms": response.latency_ms,
-        "error_message": None if response.error is None else _shown(response.error.message, cut),
+        "error_message": None if response.error is None else _cut_text(response.error.message, cut),
         "scores": [_score(key, record.grades[key], names.get(key, key), cut) for key in order],
         "scores_succeeded": sum(outcome in (Outcome.PASS, Outcome.FAIL) for outcome in outcomes),
         "scores_failed": outcomes.count(Outcome.ERROR),
@@ -137,15 +137,15 @@ def _score(key: str, grade: Grade, name: str, cut: _Cutter | None) -> Score:
         grader_name=name,
         score_value=grade.score,
         score_status=grade.outcome,
-        rationale=_shown(grade.rationale, cut),
+        rationale=_cut_text(grade.rationale, cut),
         details=grade.metadata if cut is None else cut.data(grade.metadata),
         error_type=None if error is None else error.type,
-        error_message=None if error is None else _shown(error.message, cut),
+        error_message=None if error is None else _cut_text(error.message, cut),
         latency_ms=grade.latency_ms,
     )
 
 
-def _shown(text: str | None, cut: _Cutter | None) -> Any:
+def _cut_text(text: str | None, cut: _Cutter | None) -> Any:
     return text if text is None or cut is None else cut.text(text)
 
 
@@ -158,8 +158,8 @@ class Tracebacks:
     def __init__(self, folder: Path | None) -> None:
         self._folder = None if folder is None else folder.resolve()
 
-    def shown(self, traceback: str) -> str:
-        return _FILE.sub(lambda found: self._named(PurePath(found[0])), traceback)
+    def shorten(self, traceback: str) -> str:
+        return _FILE.sub(lambda found: self._short_path(PurePath(found[0])), traceback)
 
     def in_grade(self, grade: Grade) -> Grade:
         """The grade with its traceback shortened."""
@@ -182,10 +182,10 @@ class Tracebacks:
         return msgspec.structs.replace(record, response=response, grades=grades)
 
     def _in_error(self, error: ErrorInfo) -> ErrorInfo:
-        traceback = None if error.traceback is None else self.shown(error.traceback)
+        traceback = None if error.traceback is None else self.shorten(error.traceback)
         return msgspec.structs.replace(error, traceback=traceback)
 
-    def _named(self, path: PurePath) -> str:
+    def _short_path(self, path: PurePath) -> str:
         if not path.is_absolute():
             return str(path)
         if self._folder is not None and path.is_relative_to(self._folder):
@@ -321,7 +321,7 @@ class Results:
                 {},
                 {one.grader: from_json(Grade, one.grade) for one in grades.get(position[1:], ())},
             )
-            results.append(listed(record, run, names))
+            results.append(to_result(record, run, names))
         following = None if found.following is None else _cursor(source, found.following, found.skip)
         return ResultPage(evaluation_id=run.id, results=results, summary=self.summaries.of(run), next_cursor=following)
 
@@ -343,7 +343,7 @@ class Results:
         for other in self._same_case.runs(run, record):
             result = self._storage.get_record(ResponseKey(other.id, record.case, record.repeat))
             if result is not None:
-                shown = listed(result, other, self.names(other))
+                shown = to_result(result, other, self.names(other))
                 found.append(
                     CaseRun(evaluation_id=other.id, name=other.name, started_at=other.started_at, result=shown)
                 )
@@ -365,7 +365,7 @@ class Results:
     ) -> ResultDetail:
         """A record as a result, with its earlier attempts."""
         history = self._history(run, record) if with_history else []
-        return detailed(self.tracebacks.in_record(record), run, names, history)
+        return to_detail(self.tracebacks.in_record(record), run, names, history)
 
     def has_history(self, run: Run) -> bool:
         """Whether any response of the run was replaced; usually none was."""

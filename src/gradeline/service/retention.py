@@ -51,7 +51,7 @@ def decide(database: Database, rules: RetentionRules, now: datetime | None = Non
     for place, run in enumerate(_runs(database)):
         request = facts.request(run.id)
         reason = facts.unfinished(run) or _rule_that_keeps(run, request, rules, place, now)
-        reason = reason or _needed(needed, run) or facts.labelled(run.id)
+        reason = reason or _reason_needed(needed, run) or facts.labelled(run.id)
         if reason is not None:
             needed.update(_needs(run, request))
         ended = run.completed_at or run.started_at
@@ -197,7 +197,7 @@ def _needs(run: Run, request: dict[str, Any]) -> dict[str, str]:
     return needs
 
 
-def _needed(needed: dict[str, str], run: Run) -> str | None:
+def _reason_needed(needed: dict[str, str], run: Run) -> str | None:
     """A reference is an id, the beginning of one, or a name."""
     beginnings = (run.id[:length] for length in range(_SHORTEST_PREFIX, len(run.id)))
     return next((needed[name] for name in (run.id, run.name, *beginnings) if name in needed), None)

@@ -333,8 +333,8 @@ class RunSecrets(NamedTuple):
 def open_secrets(document: Mapping[str, Any], secrets: Secrets, *, calls_target: bool = True) -> RunSecrets:
     """The providers' own keys and the secrets that a suite names; those of its target only if that is called."""
     named = list(secret_names(document.get("target")))
-    target = secrets.opened(named) if calls_target else {}
-    judges = secrets.opened(use.name for use in _judge_uses(document.get("graders")))
+    target = secrets.open(named) if calls_target else {}
+    judges = secrets.open(use.name for use in _judge_uses(document.get("graders")))
     keys = {secret.name: secret for secret in provider_secrets()} | judges
     return RunSecrets(
         SecretSet((*target.values(), *keys.values()), secrets.values()),

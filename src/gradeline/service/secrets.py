@@ -144,13 +144,13 @@ class Secrets:
         migrate(database, "secrets", SECRET_STEPS)
 
     def hide(self, values: Iterable[str]) -> None:
-        """Also mask these values in `masked`."""
+        """Also mask these values in `mask`."""
         new = frozenset(values)
         with self._lock:
             if not new <= self._hidden:
                 self._hidden, self._mask = self._hidden | new, None
 
-    def masked(self, text: str) -> str:
+    def mask(self, text: str) -> str:
         """The text with all values masked that this process has stored, read or hidden. Does not read the store."""
         with self._lock:
             mask = self._mask = self._mask or Mask(self._hidden)
@@ -214,7 +214,7 @@ class Secrets:
             except SecretRefusedError as error:
                 raise ServiceError(Code.INVALID_INPUT, f"Field {use.field!r}: {error}") from None
 
-    def opened(self, names: Iterable[str]) -> dict[str, BoundSecret]:
+    def open(self, names: Iterable[str]) -> dict[str, BoundSecret]:
         """The secrets with these names, for the transport.
 
         `ServiceError` or `StoreError` if one is unknown or cannot be decrypted.
@@ -336,7 +336,7 @@ class SecretBody(BaseModel):
 
     @field_validator("value")
     @classmethod
-    def _can_be_sent_and_masked(cls, value: str) -> str:
+    def _check_value(cls, value: str) -> str:
         if not value.strip() or any(ord(letter) < 0x20 or ord(letter) == 0x7F for letter in value):
             raise ValueError("a secret must not be blank or contain line breaks or control characters")
         scheme, _, token = value.partition(" ")

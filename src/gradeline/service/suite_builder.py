@@ -92,7 +92,7 @@ class SuiteBuilder:
             self._from_suite(request) if request.suite is not None else (self._from_parts(request), request.tag)
         )
         rows = document.pop("dataset", None)
-        samples = self._samples(document, rows) if isinstance(rows, list) else self._stored_cases(request, tag)
+        samples = self._samples(document, rows) if isinstance(rows, list) else self._select_cases(request, tag)
         samples = _clustered(samples, document.get("cluster"))
         document["dataset"] = []
         document["target"] = self._target(document.get("target"), request, caller)
@@ -152,7 +152,7 @@ class SuiteBuilder:
             "graders": {one.key: _entry(one) for one in self._graders.resolve(request.grader_ids)},
         }
 
-    def _stored_cases(self, request: EvaluationRequest, tag: str | None) -> list[Sample]:
+    def _select_cases(self, request: EvaluationRequest, tag: str | None) -> list[Sample]:
         if request.test_case_ids is not None and tag is not None:
             raise ServiceError(Code.INVALID_INPUT, "Fields 'test_case_ids' and 'tag' exclude each other")
         if tag is not None:
@@ -162,9 +162,9 @@ class SuiteBuilder:
             return found
         if request.test_case_ids is None:
             raise ServiceError(Code.MISSING_FIELD, "Field 'test_case_ids' is required (or 'tag')")
-        return self._named_cases(request.test_case_ids)
+        return self._cases_by_id(request.test_case_ids)
 
-    def _named_cases(self, ids: Sequence[str]) -> list[Sample]:
+    def _cases_by_id(self, ids: Sequence[str]) -> list[Sample]:
         if not ids:
             raise ServiceError(Code.INVALID_LENGTH, "Field 'test_case_ids' must name at least one test case")
         counts = Counter(ids)

@@ -149,7 +149,7 @@ class JsonFormatter(logging.Formatter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.masked: Callable[[str], str] = str
+        self.mask: Callable[[str], str] = str
         """Masks secret values in a string, once a service with secrets exists. It must not log anything."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -157,19 +157,19 @@ class JsonFormatter(logging.Formatter):
             "at": utc_timestamp(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": self.masked(record.getMessage())[:_LONGEST],
+            "message": self.mask(record.getMessage())[:_LONGEST],
             **self._fields(getattr(record, _REQUEST, {})),
             **self._fields(getattr(record, _PHASE, {})),
         }
         if record.exc_info:
-            fields["trace"] = self.masked(self.formatException(record.exc_info))[-_LONGEST:]
+            fields["trace"] = self.mask(self.formatException(record.exc_info))[-_LONGEST:]
         # ASCII, so that input of a caller can neither break the line nor control a terminal
         return without_keys(json.dumps(fields, ensure_ascii=True))
 
     def _fields(self, fields: Mapping[str, object]) -> dict[str, object]:
         """Numbers unchanged, all other values as masked strings."""
         return {
-            name: value if isinstance(value, int | float | None) else self.masked(str(value))
+            name: value if isinstance(value, int | float | None) else self.mask(str(value))
             for name, value in fields.items()
         }
 
@@ -207,7 +207,7 @@ class AccessLogMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                self._seen(scope, status, time.perf_counter() - started)
+                self._record(scope, status, time.perf_counter() - started)
             await send(message)
 
         try:
@@ -221,7 +221,7 @@ class AccessLogMiddleware:
             answer = failure(error_of(error, scope["method"], scope["path"]))
             await answer(scope, receive, send_and_see)
 
-    def _seen(self, scope: Scope, status: int, seconds: float) -> None:
+    def _record(self, scope: Scope, status: int, seconds: float) -> None:
         route = scope["state"].get("route", "unknown")
         self._metrics.count(_method(scope), route, status, seconds)
         log.info(

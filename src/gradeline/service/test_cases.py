@@ -320,7 +320,7 @@ def new_case(fields: Mapping[str, object]) -> TestCase:
     now = utc_timestamp(time())
     values = {name: fields[name] for name in FIELDS if name in fields}
     blank = TestCase(id=str(uuid4()), input="", expected_output="", created_at=now, modified_at=now)
-    return _replaced(blank, values)
+    return _replace(blank, values)
 
 
 def case_to_json(case: TestCase) -> dict[str, object]:
@@ -402,10 +402,10 @@ def _edited(case: TestCase, fields: Mapping[str, object]) -> TestCase:
     now = utc_timestamp(time())
     if case.modified_at is not None and now <= case.modified_at:
         now = utc_timestamp(datetime.fromisoformat(case.modified_at).timestamp() + _TICK_S)
-    return _replaced(case, {**fields, "modified_at": now})
+    return _replace(case, {**fields, "modified_at": now})
 
 
-def _replaced(case: TestCase, values: Mapping[str, object]) -> TestCase:
+def _replace(case: TestCase, values: Mapping[str, object]) -> TestCase:
     changes: dict[str, Any] = dict(values)
     if "tags" in changes:
         changes["tags"] = tuple(cast("Sequence[str]", changes["tags"] or ()))

@@ -17,7 +17,8 @@ from gradeline import extractors, graders, targets
 from gradeline.engine.components import Access, bind_grader
 from gradeline.engine.definition import RunOptions
 from gradeline.engine.event_loop import wait_for
-from gradeline.engine.grade import Graded, GraderUse, Grading, UserGrader, grade_once
+from gradeline.engine.grade import GraderUse, Grading, UserGrader, grade_once
+from gradeline.engine.plan import Graded
 from gradeline.engine.prepare import prepare
 from gradeline.errors import ConfigError, Fault, Outcome
 from gradeline.graders.base import DEFAULT_EXTRACTOR
@@ -129,7 +130,7 @@ def trial_result(
         error_type=None if response.error is None else response.error.type,
         error_message=None if response.error is None else masker.text(response.error.message),
         timeout_s=timeout_s,
-        exchanges=[_shown(exchange, masker) for exchange in exchanges],
+        exchanges=[_to_shown_exchange(exchange, masker) for exchange in exchanges],
         exchanges_omitted=omitted,
     )
 
@@ -146,7 +147,7 @@ def _fitting(calls: Iterable[ToolCall], masker: SecretMasker) -> Iterator[ToolCa
         yield shown
 
 
-def _shown(exchange: RecordedExchange, masker: SecretMasker) -> ShownExchange:
+def _to_shown_exchange(exchange: RecordedExchange, masker: SecretMasker) -> ShownExchange:
     body, cut = (None, False) if exchange.body is None else _within(masker.text(decode(exchange.body).text))
     request = SentRequest(
         method=exchange.method,
@@ -307,7 +308,7 @@ class Trial:
 
     async def run(self) -> TrialResult:
         """The result of the call; `ConfigError` if the target is invalid."""
-        async with self._opened() as target:
+        async with self._open_target() as target:
             problems = target.problems_with(self._sample)
             if problems:
                 raise ConfigError([problem.within("target") for problem in problems])
@@ -321,7 +322,7 @@ class Trial:
             )
 
     @asynccontextmanager
-    async def _opened(self) -> AsyncIterator[DeclaredTarget[Any]]:
+    async def _open_target(self) -> AsyncIterator[DeclaredTarget[Any]]:
         access = self._access
         resources = Resources(None, access.environment, access.policy, secrets=access.secrets)
         spec = self._suite.target

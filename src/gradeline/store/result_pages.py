@@ -411,8 +411,8 @@ def prefilter(wanted: TextFilter, dialect: Literal["sqlite", "postgresql"]) -> C
     if wanted.tag is not None and (piece := _longest_piece(wanted.tag, _is_unescaped)):
         parts.append(Condition(f"{functions.find}(samples.sample, ?) > 0", [piece]))
     if wanted.q is not None and (piece := _longest_piece(wanted.q.casefold(), _is_lowered_alike)):
-        parts.append(_joined(" OR ", [_contains(column, piece, functions) for column in _COLUMNS]))
-    return _joined(" AND ", parts) if parts else Condition("1 = 1", [])
+        parts.append(_join(" OR ", [_contains(column, piece, functions) for column in _COLUMNS]))
+    return _join(" AND ", parts) if parts else Condition("1 = 1", [])
 
 
 class TextMatcher:
@@ -467,7 +467,7 @@ def _contains(column: str, piece: str, functions: _Functions) -> Condition:
     return Condition(found, [piece, *substitutes])
 
 
-def _joined(word: str, parts: Sequence[Condition]) -> Condition:
+def _join(word: str, parts: Sequence[Condition]) -> Condition:
     sql = word.join(part.sql for part in parts)
     return Condition(f"({sql})", [value for part in parts for value in part.values])
 

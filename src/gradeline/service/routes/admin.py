@@ -57,12 +57,12 @@ def list_audit_entries(
     action: Annotated[str | None, Query(max_length=100, description="An action such as `secret.put`.")] = None,
 ) -> Response:
     """List the audit log, newest first. Entries are never changed or deleted."""
-    where = AuditFilter(_named("actor", actor), _named("action", action))
+    where = AuditFilter(_filter_value("actor", actor), _filter_value("action", action))
     page = PageRequest.of(limit, skip, cursor, max_skip=MAX_SKIP)
     return success(service_of(request).audit_list.page(where, page))
 
 
-def _named(name: str, value: str | None) -> str | None:
+def _filter_value(name: str, value: str | None) -> str | None:
     """The value of a filter; an empty one is no filter."""
     if value is not None and clean_text(value).changed:
         raise ServiceError(Code.INVALID_INPUT, f"Parameter '{name}' contains NUL or half a surrogate pair; remove it")
@@ -151,7 +151,7 @@ _SESSION = SessionState(False, KeyScope.RUN, "0123456789ab", "5f0c", "2026-01-15
 async def sign_in(body: SignIn, request: Request) -> Response:
     """Sign in with a key. The session is a cookie that scripts cannot read, and ends with the key."""
     guard: AuthMiddleware = request.app.state.guard
-    opened = await guard.in_reserved_thread(lambda: _opened(request, body.key))
+    opened = await guard.in_reserved_thread(lambda: _open_session(request, body.key))
     if opened is None:
         raise guard.wrong_key(address_of(request.scope))
     session, key = opened
@@ -169,7 +169,7 @@ async def sign_in(body: SignIn, request: Request) -> Response:
     return response
 
 
-def _opened(request: Request, text: str) -> tuple[Session, ApiKey] | None:
+def _open_session(request: Request, text: str) -> tuple[Session, ApiKey] | None:
     service = service_of(request)
     key = service.keys.authenticate(text)
     if key is None:

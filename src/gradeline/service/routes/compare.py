@@ -12,7 +12,7 @@ from gradeline.engine.trend import LAST
 from gradeline.errors import ConfigError
 from gradeline.rest_types import EvaluationComparison, RankedEvaluations, SuiteTrend
 from gradeline.service.auth import KeyScope, requires
-from gradeline.service.comparisons import Excerpts, compared, ranked, suite_trend
+from gradeline.service.comparisons import Excerpts, compare_runs, rank_runs, suite_trend
 from gradeline.service.errors import Code, ServiceError
 from gradeline.service.openapi import document_responses
 from gradeline.service.responses import success
@@ -97,7 +97,7 @@ def compare_evaluations(
     results: Results = service.results
     first, second = results.run(baseline), results.run(candidate)
     excerpts = Excerpts(service.database)
-    return success(compared(service.storage, excerpts, first, second, margin=margin, force=force))
+    return success(compare_runs(service.storage, excerpts, first, second, margin=margin, force=force))
 
 
 _RANKED: dict[str, Any] = {
@@ -175,7 +175,7 @@ def rank_evaluations(
     service = service_of(request)
     results: Results = service.results
     runs = [results.run(id_) for id_ in wanted]
-    return success(ranked(service.storage, runs, margin=margin, force=force))
+    return success(rank_runs(service.storage, runs, margin=margin, force=force))
 
 
 _TREND: dict[str, Any] = {

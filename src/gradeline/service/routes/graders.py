@@ -215,7 +215,7 @@ def _previewed(request: Request, grader_id: str, body: PreviewRequest) -> Resolv
             raise ServiceError(
                 Code.MISSING_FIELD, "Field 'definition' is required: the definition of the unsaved grader"
             )
-        return _graders(request).named(grader_id, body.config)
+        return _graders(request).resolve_one(grader_id, body.config)
     if grader_id != UNSAVED:
         raise not_found("unsaved grader", grader_id)
     if not caller_of(request).scope.includes(KeyScope.ADMIN):

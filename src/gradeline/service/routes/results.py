@@ -18,7 +18,15 @@ from gradeline.rest_types import ResultPage, RunHistograms
 from gradeline.service.auth import KeyScope, requires
 from gradeline.service.errors import Code, ServiceError, not_found
 from gradeline.service.exports import KINDS, Export, Exports, Format
-from gradeline.service.labels import HumanVerdict, Label, LabelChange, LabelledResult, LabelPage, ResultLabels, labelled
+from gradeline.service.labels import (
+    HumanVerdict,
+    Label,
+    LabelChange,
+    LabelledResult,
+    LabelPage,
+    ResultLabels,
+    with_labels,
+)
 from gradeline.service.openapi import document_responses
 from gradeline.service.requests import PageRequest
 from gradeline.service.responses import nothing, success
@@ -158,12 +166,12 @@ def list_results(
     """
     where = ResultFilter(
         status=status,
-        grader=_named("grader", grader),
+        grader=_filter_value("grader", grader),
         outcome=outcome,
         score=_range("score", score_min, score_max),
         latency_ms=_range("latency", latency_min, latency_max),
-        tag=_named("tag", tag),
-        q=_named("q", q),
+        tag=_filter_value("tag", tag),
+        q=_filter_value("q", q),
     )
     if where.grader is None and where.score != ANY:
         name = "score_max" if score_min is None else "score_min"
@@ -211,7 +219,9 @@ def get_result(
     """Get everything about a result: case, trajectory, judge calls, tracebacks, earlier attempts and labels."""
     service = service_of(request)
     detail = service.results.detail(evaluation_id, result_id)
-    return success(labelled(detail, service.labels.of_result(detail.evaluation_id, detail.test_case_id, detail.repeat)))
+    return success(
+        with_labels(detail, service.labels.of_result(detail.evaluation_id, detail.test_case_id, detail.repeat))
+    )
 
 
 def _export_responses() -> dict[int | str, dict[str, Any]]:
@@ -275,7 +285,7 @@ def _range(name: str, low: float | None, high: float | None) -> Range:
     return Range(low, high)
 
 
-def _named(name: str, value: str | None) -> str | None:
+def _filter_value(name: str, value: str | None) -> str | None:
     """The value of a filter; an empty one is no filter."""
     if value is not None and clean_text(value).changed:
         raise ServiceError(Code.INVALID_INPUT, f"Parameter '{name}' contains NUL or half a surrogate pair; remove it")
