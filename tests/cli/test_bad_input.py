@@ -241,7 +241,7 @@ class TestFullDisk:
         with mounted(folder / "disk", "64k") as disk:
             ran = gradeline(folder, "export", "--output", "disk/out.jsonl")
             assert ran.code in (2, 4)
-            check_said(ran, ran.code, "disk/out.jsonl: cannot be written: No space left on device")
+            check_said(ran, ran.code, "disk/out.jsonl: cannot write: No space left on device")
             assert list(disk.iterdir()) == []
 
     @pytest.mark.parametrize("command", [("run", "suite.yaml", "--json"), ("export",), ("show", "--json")])
@@ -263,7 +263,7 @@ class TestFullDisk:
         ran = gradeline(folder, "export", "--output", "full")
         assert stat.S_ISCHR(device.stat().st_mode)
         assert ran.code in (2, 4)
-        check_said(ran, ran.code, "full: cannot be written: No space left on device")
+        check_said(ran, ran.code, "full: cannot write: No space left on device")
 
     @pytest.mark.parametrize("place", ["suite.yaml", "/proc/nowhere/out"])
     def test_a_folder_for_results_that_cannot_be_made_loses_no_run(self, folder: Path, place: str) -> None:

@@ -95,7 +95,7 @@ def test_an_unknown_run_is_refused_and_leaves_no_file(folder: Path) -> None:
 def test_a_place_where_nothing_can_be_written_is_named(folder: Path) -> None:
     missing, taken = export(folder, "--output", "no/such/file"), export(folder, "--output", ".gradeline")
     assert (missing.code, taken.code) == (2, 2)
-    assert "no/such/file: cannot be written: No such file or directory" in missing.err
+    assert "no/such/file: cannot write: No such file or directory" in missing.err
     assert ".gradeline: is a folder; name a file" in taken.err
 
 
@@ -231,7 +231,7 @@ def test_parquet_where_nothing_can_be_written_is_told(folder: Path) -> None:
     pytest.importorskip("duckdb")
     ran = export(folder, "--format", "parquet", "--output", "no/such/file")
     assert ran.code == 2
-    assert "no/such/file: cannot be written: No such file or directory" in ran.err
+    assert "no/such/file: cannot write: No such file or directory" in ran.err
 
 
 INTERRUPTED = """

@@ -208,7 +208,7 @@ class TestCompare:
         require_duckdb()
         done = compared("small", "large", "--output", "no/such/scores.parquet")
         assert done.returncode == 2
-        assert "no/such/scores.parquet: cannot be written: No such file or directory" in done.stderr
+        assert "no/such/scores.parquet: cannot write: No such file or directory" in done.stderr
 
     def test_quietly_it_says_which_is_best(self, three: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         assert gradeline(["compare", *three, "--quiet"]) == 0

@@ -22,10 +22,10 @@ def test_the_public_names_of_the_ledger() -> None:
     assert [name for name in gradeline.ledger.__all__ if not hasattr(gradeline.ledger, name)] == []
 
 
-def test_a_ledger_in_memory_loads_no_database_no_network_and_no_event_loop() -> None:
+def test_a_ledger_in_memory_loads_no_postgresql_driver_no_network_and_no_event_loop() -> None:
     script = (
         "import sys\nfrom gradeline.ledger import QualityLedger\nQualityLedger('memory://').query()\n"
-        "print(*sorted({'sqlite3', 'aiohttp', 'asyncio', 'click', 'rich', 'gradeline.engine'} & set(sys.modules)))"
+        "print(*sorted({'asyncpg', 'aiohttp', 'asyncio', 'click', 'rich', 'gradeline.engine'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert done.stdout.split() == []

@@ -281,7 +281,7 @@ class TestExporting:
         ledger = QualityLedger(InMemoryStorage())
         with pytest.raises(ConfigError, match=f"{tmp_path}: is a folder; name a file"):
             ledger.export(tmp_path)
-        with pytest.raises(ConfigError, match=r"nowhere/x: cannot be written: No such file or directory; name a place"):
+        with pytest.raises(ConfigError, match=r"nowhere/x: cannot write: No such file or directory; choose"):
             ledger.export(tmp_path / "nowhere" / "x")
 
 

@@ -145,7 +145,7 @@ class TestFailedCalls:
 @pytest.mark.parametrize(
     ("fields", "problems"),
     [
-        ({}, ["k: is required: give k and n (k of n repeats pass), or pass_hat"]),
+        ({}, ["k: is required: set k and n (k of n repeats pass), or pass_hat"]),
         ({"k": 2}, ["n: is required: k of n repeats"]),
         ({"n": 2}, ["k: is required: k of n repeats"]),
         ({"k": 3, "n": 2}, ["k: 3 of 2 repeats can never pass; k is at most n"]),

@@ -143,7 +143,7 @@ class TestTruthTable:
     def test_a_grader_that_the_run_does_not_have_is_undecided(self, kind: str) -> None:
         unknown = decide(gate(KINDS[kind]), {})
         assert unknown.result == "undecided"
-        assert unknown.reasons[-1] in ("a: is not among the graders of this run", "there is no grader to look at")
+        assert unknown.reasons[-1] in ("a: is not among the graders of this run", "there is no grader to evaluate")
 
 
 class TestFailedCalls:

@@ -153,9 +153,9 @@ def test_and_says_the_least_of_its_conditions_and_or_the_most(
 
 
 @given(st.dictionaries(st.text(min_size=1), st.floats(0, 1e9), min_size=1))
-def test_weights_are_normalised(weights: dict[str, float]) -> None:
+def test_weights_are_normalized(weights: dict[str, float]) -> None:
     gate = WeightedGate(aggregation="avg_score", weights=weights, op="gte", value=0.5)
-    shares = gate.normalised()
+    shares = gate.normalized()
     assert not shares or abs(sum(shares.values()) - 1.0) < 1e-9
     assert all(0.0 <= share <= 1.0 for share in shares.values())
 

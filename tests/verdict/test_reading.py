@@ -157,7 +157,7 @@ def test_names_are_not_checked_where_the_graders_are_not_known() -> None:
         ),
         (
             {"op": "gte", "value": 0.8, "pass_threshold": 0.5},
-            ["pass_threshold: has no effect on avg_score; only accuracy asks which cases pass"],
+            ["pass_threshold: has no effect on avg_score; only accuracy depends on which cases pass"],
         ),
         (
             {"aggregation": "accuracy", "op": "gte", "value": 80, "pass_op": "gt"},

@@ -38,7 +38,7 @@ def test_the_weighted_mean_is_compared_and_its_parts_are_told() -> None:
 @pytest.mark.parametrize("scale", [1, 0.01, 7, 100])
 def test_weights_are_shares_of_their_sum(scale: float) -> None:
     weights = {"quality": 0.7 * scale, "ascii": 0.3 * scale}
-    assert gate(weights=weights).normalised() == pytest.approx({"quality": 0.7, "ascii": 0.3})
+    assert gate(weights=weights).normalized() == pytest.approx({"quality": 0.7, "ascii": 0.3})
     assert result(weights=weights).observed == pytest.approx(0.57)
 
 
@@ -82,7 +82,10 @@ def test_the_least_coverage_of_its_graders_counts() -> None:
         ({"weights": {"quality": "2"}}, ["weights.quality: expected a number from 0 to 1e+09, got '2'"]),
         ({"weights": {"quality": True}}, ["weights.quality: expected a number from 0 to 1e+09, got True"]),
         ({"weights": {"quality": float("nan")}}, ["weights.quality: expected a number from 0 to 1e+09, got nan"]),
-        ({"weights": {"quality": 0, "ascii": 0.0}}, ["weights: are all 0: give at least one grader a weight"]),
+        (
+            {"weights": {"quality": 0, "ascii": 0.0}},
+            ["weights: are all 0: set a weight above 0 for at least one grader"],
+        ),
         ({"weights": {"qualty": 1}}, ["weights.qualty: no grader 'qualty'; did you mean 'quality'?"]),
         ({"pass_threshold": 1}, ["pass_threshold: unknown option; use one of "]),
         ({"aggregation": None}, ["aggregation: expected one of avg_score, accuracy, min, max"]),

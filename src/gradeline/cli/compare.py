@@ -134,7 +134,7 @@ def _print_json(data: dict[str, Any]) -> None:
 
 
 def _write_scores(output: Path, storage: Storage, runs: Sequence[Run]) -> None:
-    from gradeline.cli.export import new_file, write_parquet_file
+    from gradeline.cli.export import output_text_file, write_parquet_file
     from gradeline.engine.ranking import read_matrix
     from gradeline.report.table import PARQUET, matrix_writer, write_matrix_parquet
 
@@ -142,7 +142,7 @@ def _write_scores(output: Path, storage: Storage, runs: Sequence[Run]) -> None:
         write_parquet_file(output, lambda path: write_matrix_parquet(path, read_matrix(storage, runs)))
         return
     write = matrix_writer(output)
-    with new_file(output) as file:
+    with output_text_file(output) as file:
         write(file, read_matrix(storage, runs))
 
 

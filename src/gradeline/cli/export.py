@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import click
 from gradeline.cli.options import current_settings, global_options, run_or_latest
 from gradeline.cli.streams import streaming_output
 from gradeline.errors import ConfigError, Problem
+from gradeline.model.files import output_file, output_path, replaceable_path
 
 if TYPE_CHECKING:
     from gradeline.model import Run, Storage
@@ -54,7 +54,7 @@ def export(run_name: str, file_format: str, output: Path | None) -> None:
 
             write_parquet_file(output, lambda path: write_parquet(path, storage.records(run.id), run.graders))
         else:
-            with streaming_output() if output is None else new_file(output) as file:
+            with streaming_output() if output is None else output_text_file(output) as file:
                 _write(file, file_format, storage, run)
     if output is not None and settings.json:
         import json
@@ -75,7 +75,7 @@ def _write(file: IO[str], file_format: str, storage: Storage, run: Run) -> None:
         write_csv(file, storage.records(run.id), run.graders)
         return
 
-    from gradeline.engine.conclude import conclude
+    from gradeline.engine.aggregate import conclude
 
     report = conclude(storage, run)
     if file_format == "junit":
@@ -105,60 +105,29 @@ def write_parquet_file(output: Path | None, write: Callable[[Path], None]) -> No
     require_duckdb()
     if output is None and sys.stdout.isatty():
         raise ConfigError(Problem("output", "Parquet is a binary format; name a file with --output"))
-    replaced = None if output is None else _replaceable(output)
-    if replaced is not None:
-        with _partial(replaced) as partial:
+    target = None if output is None else replaceable_path(output)
+    if target is not None:
+        with output_path(target) as partial:
             write(partial)
         return
     with TemporaryDirectory(prefix="gradeline-parquet-") as folder:
         staged = Path(folder) / "results.parquet"
         write(staged)
-        with staged.open("rb") as file, streaming_output() if output is None else _open(output) as out:
-            copyfileobj(file, out.buffer)
+        with staged.open("rb") as file:
+            if output is None:
+                with streaming_output() as out:
+                    copyfileobj(file, out.buffer)
+            else:
+                with output_file(output) as pipe:
+                    copyfileobj(file, pipe)
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[IO[str]]:
-    """A file that is replaced atomically; a pipe or a device is written directly."""
-    replaced = _replaceable(path)
-    if replaced is None:
-        with _open(path) as file:
-            yield file
-        return
-    with _partial(replaced) as partial, partial.open("w", encoding="utf-8", newline="") as file:
-        yield file
-
-
-def _replaceable(path: Path) -> Path | None:
-    """The resolved path; None for what cannot be replaced, such as a pipe."""
-    path = path.resolve()
-    if path.is_dir():
-        raise ConfigError(Problem(str(path), "is a folder; name a file"))
-    return None if path.exists() and not path.is_file() else path
-
-
-@contextmanager
-def _open(path: Path) -> Iterator[TextIOWrapper]:
-    try:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            yield file
-    except OSError as error:
-        raise _unwritable(path, error) from None
-
-
-@contextmanager
-def _partial(path: Path) -> Iterator[Path]:
-    """The temporary name to write to; it is renamed at the end."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        yield partial
-        partial.replace(path)
-    except OSError as error:
-        raise _unwritable(path, error) from None
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _unwritable(path: Path, error: OSError) -> ConfigError:
-    reason = f"cannot write: {error.strerror}; choose another path"
-    return ConfigError(Problem(str(path), reason))
+def output_text_file(path: Path) -> Iterator[IO[str]]:
+    """`output_file` for text in UTF-8, with line breaks as written."""
+    with output_file(path) as file:
+        text = TextIOWrapper(file, encoding="utf-8", newline="")
+        try:
+            yield text
+        finally:
+            text.detach()

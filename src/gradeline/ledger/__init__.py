@@ -1,4 +1,4 @@
-"""The quality ledger: what graders said of candidate models beside their baselines, kept for good."""
+"""The quality ledger: append-only observations of candidates against baselines."""
 
 from gradeline.ledger.quality import QualityLedger, QualityRow, observation_of, response_digest
 from gradeline.model.observation import CALIBRATION_STATES, Observation, new_observation, prompt_key

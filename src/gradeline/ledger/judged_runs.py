@@ -1,4 +1,4 @@
-"""What a run that judges pairs adds to the ledger."""
+"""Record the grades of a judged run in the quality ledger."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from gradeline.model import Grade, LLMResponse, Record, Response, ResponseKey, R
 from gradeline.model.observation import Observation, judgement_key, new_observation, prompt_key
 
 FAMILY = "task_family"
-"""The metadata of a case that says which kind of task it is."""
+"""Key of a case's metadata with its task family."""
 
 
 def record_run(storage: Storage, run: Run) -> int:
-    """Add every grade of the run that was made beside a baseline, and give their number.
+    """Add every grade of the run that compares with a baseline; returns their number.
 
-    A grade without a score is "no verdict". Doing it again adds nothing.
+    A grade without a score counts as "no verdict". Calling it again adds nothing.
     """
     return len(QualityLedger(storage).append_many(observations_of(storage, run)))
 
 
 def observations_of(storage: Storage, run: Run) -> Iterator[Observation]:
     """The observations in a run, in the order of its records."""
-    compared = {key: storage.find_run(name) for key, name in RunDefinition.of(run).baselines.items()}
+    baselines = {key: storage.find_run(name) for key, name in RunDefinition.of(run).baselines.items()}
     for record in storage.records(run.id):
-        for key, baseline in compared.items():
+        for key, baseline in baselines.items():
             grade = record.grades.get(key)
             if grade is not None:
                 yield _observation(storage, run, record, key, grade, baseline)
@@ -52,17 +52,17 @@ def _observation(storage: Storage, run: Run, record: Record, key: str, grade: Gr
 
 
 def adapter_of(run: Run) -> str:
-    """Who answered in a run, as adapters name themselves."""
+    """The adapter ID of a run's target."""
     kind, model = run.target.get("kind") or run.suite, run.target.get("model")
     return f"{kind}:{model}" if model else str(kind)
 
 
 def grader_of(grader: RunGrader) -> str:
-    """Who judged; runs of earlier releases name the model and not the version of the judge."""
+    """The ID of a run's judge; runs of earlier releases have the model, but not the judge's version."""
     return grader.judge_id or ":".join((grader.kind, *grader.judges))
 
 
 def _digest(response: Response | None) -> str:
-    """A digest of what was said; a call that failed said nothing."""
+    """Digest of a response; a failed call counts as an empty one."""
     calls = () if response is None else tuple(call for one in response.steps.messages() for call in one.tool_calls)
     return response_digest(LLMResponse((None if response is None else response.text) or "", tool_calls=calls))

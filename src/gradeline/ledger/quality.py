@@ -1,11 +1,9 @@
-"""`QualityLedger`: add what a grader observed, ask what is known of an adapter."""
+"""`QualityLedger`: append observations, query the quality of candidates, export."""
 
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from itertools import islice
@@ -16,6 +14,7 @@ from weakref import finalize
 import msgspec
 
 from gradeline.errors import ConfigError, Problem, closest_match
+from gradeline.model.files import output_file
 from gradeline.model.fingerprint import fingerprint
 from gradeline.model.llm import GradingResult, LLMAdapter, LLMResponse
 from gradeline.model.observation import (
@@ -34,31 +33,31 @@ from gradeline.store import open_storage
 
 
 class QualityRow(NamedTuple):
-    """One adapter in one task family, as one judge found it against one baseline."""
+    """The quality of one candidate in one task family, by one judge, against one baseline."""
 
     task_family: str
     adapter: str
-    """The candidate's."""
+    """The candidate's adapter ID."""
     n: int
-    """The cases that have a score: a case counts once, however often it was observed."""
+    """Cases with a score; a case counts once, even if it was observed several times."""
     mean: float | None
-    """Of the cases' mean scores; None where there is none."""
+    """Mean of the cases' mean scores; None without scores."""
     interval: Interval | None
-    """95 % of the mean over cases, within 0..1; one case alone says nothing of its uncertainty."""
+    """95 % interval of the mean over cases, within 0..1; None for fewer than two cases."""
     coverage: float
-    """The share of all observations that have a score."""
+    """Share of observations that have a score."""
     age: float
-    """Seconds since the latest observation, with a score or without."""
+    """Seconds since the latest observation."""
     baseline_adapter: str
     grader_id: str
-    """The judge."""
+    """The judge's ID."""
     observations: int
-    """With a score or without."""
+    """Number of observations, with or without a score."""
 
 
 def row_of(sums: ObservationSums, now: datetime) -> QualityRow:
-    """The row of these sums, seen from now."""
-    # a clock that runs ahead of this one makes nothing younger than new
+    """The row of these sums at the time ``now``."""
+    # the writer's clock may be ahead of this one
     age = max(0.0, (now - datetime.fromisoformat(sums.latest)).total_seconds())
     return QualityRow(
         sums.task_family,
@@ -74,18 +73,18 @@ def row_of(sums: ObservationSums, now: datetime) -> QualityRow:
     )
 
 
-_AT_ONCE = 1000
-_GIVEN = tuple(name for name in Observation.__struct_fields__ if name != "id")
-_NOT_GIVEN = ("schema", "id")
-"""What an exported row says beside what can be appended."""
-_REQUIRED = _GIVEN[: _GIVEN.index("cost")]
+_BATCH = 1000
+_FIELDS = tuple(name for name in Observation.__struct_fields__ if name != "id")
+_EXPORTED_ONLY = ("schema", "id")
+"""Fields of exported rows that are ignored when they are appended."""
+_REQUIRED = _FIELDS[: _FIELDS.index("cost")]
 
 
 class QualityLedger:
-    """An append-only list of observations in a store: nothing in it is changed or deleted.
+    """An append-only list of observations in a store.
 
-    ``store`` is a `Storage`, which stays open, or a path or URL, which the ledger opens and `close` (or the end of a
-    ``with``) closes. Safe for threads; several processes may append to the same store.
+    ``store`` is a `Storage`, which stays open, or a path or URL, which the ledger opens and closes itself. Thread-safe;
+    several processes may append to the same store.
     """
 
     def __init__(self, store: Storage | str | Path) -> None:
@@ -128,12 +127,12 @@ class QualityLedger:
         idempotency_key: str | None = None,
         case_key: str | None = None,
     ) -> int:
-        """Add one observation and give its id; it is durable when this returns.
+        """Add one observation durably and return its ID.
 
-        ``score=None`` is "no verdict". A key that is used keeps its first observation and gives that one's id. Without
-        a key, the very same observation of the very same time is added once; without a time, each call adds one.
-        ``case_key`` names the case, which counts once in `query` (`prompt_key` makes one); without it, the observation
-        is a case of its own. Raises `ConfigError` with everything that is wrong.
+        ``score=None`` means "no verdict". If the idempotency key exists, nothing is added and the ID of the existing
+        observation is returned. Without a key an identical observation with the same time is added once; without a
+        time each call adds one. ``case_key`` names the case, which counts once in `query` (see `prompt_key`); without
+        it the observation counts as its own case. Raises `ConfigError` with all problems.
         """
         observation = new_observation(
             task_family=task_family,
@@ -154,19 +153,19 @@ class QualityLedger:
         return self._storage.put_observations([observation])[0]
 
     def append_many(self, observations: Iterable[Observation | Mapping[str, Any]]) -> list[int]:
-        """Add many, and give their ids: each an `Observation`, or a mapping of what `append` takes or `export` gives.
+        """Add several observations and return their IDs; each is an `Observation` or a mapping as in `append`.
 
-        They are committed in batches: after a fault those of the batches before it are there. Doing all of it again
-        adds none twice, if each has a key or a time.
+        They are committed in batches; after an error the batches before it are stored. Repeating the call adds none
+        twice, if each has a key or a time. Rows of `export` are accepted too.
         """
         ids: list[int] = []
-        given = iter(observations)
-        while batch := list(islice(given, _AT_ONCE)):
+        pending = iter(observations)
+        while batch := list(islice(pending, _BATCH)):
             problems: list[Problem] = []
-            sound = [_read(one, place, problems) for place, one in enumerate(batch, len(ids))]
+            valid = [_read(one, index, problems) for index, one in enumerate(batch, len(ids))]
             if problems:
-                raise ConfigError(problems, "observations that cannot be kept")
-            ids += self._storage.put_observations([one for one in sound if one is not None])
+                raise ConfigError(problems, "invalid observations")
+            ids += self._storage.put_observations([one for one in valid if one is not None])
         return ids
 
     def record(
@@ -183,7 +182,7 @@ class QualityLedger:
         case_key: str | None = None,
         prompt: str | None = None,
     ) -> int:
-        """Add what a judge said of a pair (see `observation_of`), and give its id."""
+        """Add a judge's result (see `observation_of`) and return the observation's ID."""
         observation = observation_of(
             result,
             task_family=task_family,
@@ -208,20 +207,19 @@ class QualityLedger:
         grader_fingerprint: str | None = None,
         calibration_state: str | None = None,
     ) -> list[QualityRow]:
-        """A row per task family, candidate, baseline and judge, in their order, of the observations that have all that
-        is named.
+        """One row per task family, candidate, baseline and judge, in that order, of the matching observations.
 
-        A case counts once in a row, with the mean of its scores. Versions of a judge with the same ``grader_id`` are
-        not distinguished, unless ``grader_fingerprint`` names one of them.
+        A case counts once in a row, with the mean of its scores. Versions of a judge with the same ``grader_id`` share
+        a row, unless ``grader_fingerprint`` selects one of them.
         """
         where = _filter(task_family, adapter, baseline_adapter, grader_id, grader_fingerprint, calibration_state)
         now = datetime.now(UTC)
         return [row_of(sums, now) for sums in self._storage.observation_sums(where)]
 
     def observations(
-        self, task_family: str | None = None, adapter: str | None = None, *, after: int = 0, limit: int = _AT_ONCE
+        self, task_family: str | None = None, adapter: str | None = None, *, after: int = 0, limit: int = _BATCH
     ) -> list[Observation]:
-        """A page, in the order of arrival; ``after`` is the id of the last one of the page before."""
+        """A page of observations in order of arrival; ``after`` is the last ID of the previous page."""
         if limit < 1:
             raise ConfigError(Problem("limit", f"expected at least 1, got {limit!r}"))
         return self._storage.observations(_filter(task_family, adapter), after, limit)
@@ -237,10 +235,10 @@ class QualityLedger:
     def export(
         self, path: str | Path | None = None, *, task_family: str | None = None, adapter: str | None = None
     ) -> Iterator[dict[str, Any]] | int:
-        """Every observation as a mapping, in the order of arrival and in constant memory.
+        """All observations as mappings, in order of arrival and in constant memory.
 
-        With a path, write them to that file instead and give their number: JSON lines, or CSV where the name ends in
-        ``.csv``. The file is there as a whole or not at all.
+        With a path, they are written to that file instead, and their number is returned: JSON lines, or CSV if the
+        name ends in ``.csv``. The file appears complete or not at all.
         """
         found = self.each(task_family, adapter)
         if path is None:
@@ -248,10 +246,10 @@ class QualityLedger:
         return write_file(Path(path), found)
 
     def each(self, task_family: str | None = None, adapter: str | None = None) -> Iterator[Observation]:
-        """Every observation, in the order of arrival and in constant memory."""
+        """All observations, in order of arrival and in constant memory."""
         where = _filter(task_family, adapter)
         after = 0
-        while page := self._storage.observations(where, after, _AT_ONCE):
+        while page := self._storage.observations(where, after, _BATCH):
             yield from page
             after = page[-1].id
 
@@ -264,7 +262,7 @@ def _filter(
     grader_fingerprint: str | None = None,
     state: str | None = None,
 ) -> ObservationFilter:
-    """What is asked for, its texts as the store holds them."""
+    """The filter, with its strings cleaned as in the store."""
     return ObservationFilter(
         _cleaned(task_family),
         _cleaned(adapter),
@@ -279,42 +277,42 @@ def _cleaned(name: str | None) -> str | None:
     return None if name is None else clean_text(name).text
 
 
-def _read(given: Observation | Mapping[str, Any], place: int, problems: list[Problem]) -> Observation | None:
-    """One of many, checked as `append` checks it; None where something is wrong with it."""
-    if isinstance(given, Observation):
-        fields: Mapping[str, Any] = msgspec.structs.asdict(given)
-    elif isinstance(given, Mapping):
-        fields = given
+def _read(row: Observation | Mapping[str, Any], index: int, problems: list[Problem]) -> Observation | None:
+    """One of several observations, validated as in `append`; None if it has problems."""
+    if isinstance(row, Observation):
+        fields: Mapping[str, Any] = msgspec.structs.asdict(row)
+    elif isinstance(row, Mapping):
+        fields = row
     else:
-        problems.append(Problem(f"[{place}]", f"expected an Observation or a mapping, got {quote(given)}"))
+        problems.append(Problem(f"[{index}]", f"expected an Observation or a mapping, got {quote(row)}"))
         return None
-    found = [Problem(str(name), _unknown(str(name))) for name in fields if name not in (*_GIVEN, *_NOT_GIVEN)]
+    found = [Problem(str(name), _unknown(str(name))) for name in fields if name not in (*_FIELDS, *_EXPORTED_ONLY)]
     found += [Problem(name, "is missing") for name in _REQUIRED if name not in fields]
     observation = None
     if not found:
         try:
-            observation = new_observation(**{name: fields[name] for name in _GIVEN if name in fields})
+            observation = new_observation(**{name: fields[name] for name in _FIELDS if name in fields})
         except ConfigError as error:
             found += error.problems
-    problems += [problem.within(f"[{place}]") for problem in found]
+    problems += [problem.within(f"[{index}]") for problem in found]
     return observation
 
 
 def _unknown(name: str) -> str:
-    close = closest_match(name, _GIVEN)
+    close = closest_match(name, _FIELDS)
     return "an observation has no such field; " + (
-        f"did you mean {close!r}?" if close else f"it has {', '.join(_GIVEN)}"
+        f"did you mean {close!r}?" if close else f"it has {', '.join(_FIELDS)}"
     )
 
 
 def write_file(path: Path, observations: Iterable[Observation]) -> int:
-    """Write a file that is there as a whole or not at all, CSV where its name ends so; gives how many there are."""
-    with _new_file(path) as file:
+    """Write a file (CSV if its name ends in ``.csv``) that appears complete or not at all; returns the row count."""
+    with output_file(path) as file:
         return (_write_csv if path.suffix.lower() == ".csv" else write_lines)(file, observations)
 
 
 def write_lines(file: IO[bytes], observations: Iterable[Observation]) -> int:
-    """One JSON object a line."""
+    """Write one JSON object per line; returns their number."""
     count = 0
     for observation in observations:
         file.write(to_json(observation).encode() + b"\n")
@@ -323,7 +321,7 @@ def write_lines(file: IO[bytes], observations: Iterable[Observation]) -> int:
 
 
 def _write_csv(file: IO[bytes], observations: Iterable[Observation]) -> int:
-    """By RFC 4180; what is not known is an empty cell, and no text is taken for a formula."""
+    """CSV by RFC 4180; unknown values are empty cells, formulas are escaped."""
     text = TextIOWrapper(file, encoding="utf-8", newline="")
     table = csv.writer(text, lineterminator="\r\n")
     table.writerow(Observation.__struct_fields__)
@@ -342,27 +340,6 @@ def _cell(value: object) -> str:
     return escape_formula(value) if isinstance(value, str) else str(value)
 
 
-@contextmanager
-def _new_file(path: Path) -> Iterator[IO[bytes]]:
-    """Written under another name, then renamed. A pipe or a device is no file to put another in the place of."""
-    path = path.resolve()
-    if path.is_dir():
-        raise ConfigError(Problem(str(path), "is a folder; name a file"))
-    in_place = path.exists() and not path.is_file()
-    written = path if in_place else path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with written.open("wb") as file:
-            yield file
-        if not in_place:
-            written.replace(path)
-    except OSError as error:
-        reason = f"cannot be written: {error.strerror}; name a place where you may write"
-        raise ConfigError(Problem(str(path), reason)) from None
-    finally:
-        if not in_place:
-            written.unlink(missing_ok=True)
-
-
 def observation_of(
     result: GradingResult,
     *,
@@ -376,10 +353,10 @@ def observation_of(
     case_key: str | None = None,
     prompt: str | None = None,
 ) -> Observation:
-    """What a `GradingResult` adds to the ledger; cost and latency are those of the candidate's response.
+    """The observation of a `GradingResult`; cost and latency are those of the candidate's response.
 
-    Adapters are given as they are or by their ids. Where no fingerprint is given, the judge's id stands for it.
-    ``case_key`` names the case, or ``prompt``, whose digest then is the key; with neither it is a case of its own.
+    Adapters may be passed as objects or IDs. The fingerprint defaults to the judge's ID. ``case_key`` names the case;
+    ``prompt`` may be passed instead, to use its digest. Without either the observation counts as its own case.
     """
     candidate = result.candidate_response
     return new_observation(
@@ -401,7 +378,7 @@ def observation_of(
 
 
 def response_digest(response: LLMResponse) -> str:
-    """A digest of what a model said: its text and the tools it called."""
+    """Digest of a response: its text and tool calls."""
     texts = [response.content]
     for call in response.tool_calls:
         texts += (call.name, call.arguments)

@@ -6,7 +6,6 @@ per line, ``summary.json`` the totals of each model. Letta's ``--cached`` and th
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -23,6 +22,7 @@ from gradeline.graders import default_extractor
 from gradeline.letta.cache import DEFAULT_MODEL, segment
 from gradeline.letta.results import REWARD, letta_result, letta_sample
 from gradeline.model import Record, Run, Sample
+from gradeline.model.files import atomic_path
 from gradeline.model.response import known_cost
 from gradeline.stats import percentile
 
@@ -200,7 +200,7 @@ def write_letta_layout(folder: Path, runs: Sequence[LettaRun]) -> None:
         verdict = _all_passed([one.passed for one in runs])
         staging.write(folder / "summary.json", summary if verdict is None else {**summary, "gates_passed": verdict})
     for model in models:
-        _remove_stale(folder, _file_name(model), staging.places)
+        _remove_stale(folder, _file_name(model), staging.paths)
 
 
 def _models(runs: Sequence[LettaRun]) -> list[str]:
@@ -233,21 +233,17 @@ class _Staging:
     """Files that appear together: written under temporary names, renamed when all are complete."""
 
     def __init__(self) -> None:
+        self._renames = ExitStack()
         self._files = ExitStack()
-        self._places: dict[Path, Path] = {}
+        self.paths: set[Path] = set()
 
-    @property
-    def places(self) -> Set[Path]:
-        return set(self._places.values())
+    def open(self, path: Path) -> BinaryIO:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.paths.add(path)
+        return self._files.enter_context(self._renames.enter_context(atomic_path(path)).open("wb"))
 
-    def open(self, place: Path) -> BinaryIO:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        part = place.with_name(f".{place.name}.{os.getpid()}.part")
-        self._places[part] = place
-        return self._files.enter_context(part.open("wb"))
-
-    def write(self, place: Path, data: Mapping[str, Any]) -> None:
-        self.open(place).write(msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n")
+    def write(self, path: Path, data: Mapping[str, Any]) -> None:
+        self.open(path).write(msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n")
 
     def __enter__(self) -> Self:
         return self
@@ -257,12 +253,10 @@ class _Staging:
     ) -> None:
         try:
             self._files.close()
-            if error is None:
-                for part, place in self._places.items():
-                    part.replace(place)
-        finally:
-            for part in self._places:
-                part.unlink(missing_ok=True)
+        except OSError as failure:  # a full disk: nothing may be renamed
+            self._renames.__exit__(type(failure), failure, failure.__traceback__)
+            raise
+        self._renames.__exit__(kind, error, trace)
 
 
 def _write_results(staging: _Staging, folder: Path, model: str, one: LettaRun) -> dict[str, Any]:

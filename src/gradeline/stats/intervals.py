@@ -1,4 +1,4 @@
-"""How sure is a number? Intervals for proportions and means."""
+"""Intervals for proportions and means, bootstrap, and pass@k over repeats."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gradeline.stats.distributions import beta_quantile, normal_quantile, studen
 
 
 class Interval(tuple[float, float]):
-    """``(low, high)``, with the estimate, its standard error and the number of values beside it."""
+    """``(low, high)``, with the estimate, its standard error and the number of values as attributes."""
 
     estimate: float
     se: float | None
@@ -38,14 +38,14 @@ class Interval(tuple[float, float]):
 
 
 def wilson(k: int, n: int, confidence: float = 0.95) -> Interval:
-    """For showing: k successes in n trials. It holds its coverage at small n, where k/n ± 2 SE does not."""
+    """Wilson's interval of k successes in n trials, for display. Keeps its coverage at small n, unlike k/n ± 2 SE."""
     _check_counts(k, n)
     low, high = _wilson_bounds(k / n, n, normal_quantile(0.5 + _level(confidence) / 2.0))
     return Interval(low, high, estimate=k / n, n=n)
 
 
 def clopper_pearson(k: int, n: int, confidence: float = 0.95) -> Interval:
-    """For gates: covers at least as often as it says, whatever the truth is."""
+    """The exact interval of k successes in n trials, for gates: its coverage is never below the confidence."""
     _check_counts(k, n)
     tail = (1.0 - _level(confidence)) / 2.0
     low = 0.0 if k == 0 else beta_quantile(tail, k, n - k + 1)
@@ -58,9 +58,8 @@ def mean_interval(
 ) -> Interval:
     """The mean of values with Student's interval.
 
-    Values that share a cluster (a document, a task, the repeats of one case) are not independent: give the clusters,
-    and the standard error is that of their sums. One value, or one cluster, does not show its own uncertainty: the
-    interval is then infinite.
+    Values that share a cluster (a document, a task, the repeats of one case) are not independent: pass the clusters,
+    and the standard error is computed from their sums. For one value or one cluster the interval is infinite.
     """
     mean = _mean_of(values, clusters)
     if mean.groups < 2:
@@ -75,24 +74,24 @@ def score_interval(
 ) -> Interval | None:
     """The mean of scores in 0..1 with its interval, within 0..1; None for one score, or one cluster.
 
-    It is Wilson's for an effective number of cases: for 0 and 1 it is Wilson's itself, and scores that all agree have
-    a width, because a few of them are not certain. Clusters are as in `mean_interval`.
+    It is Wilson's interval for an effective number of cases: for scores of 0 and 1 it equals Wilson's, and identical
+    scores have an interval with a width. Clusters are as in `mean_interval`.
     """
     return _score_interval(_mean_of(values, clusters), confidence)
 
 
 def score_sums_interval(n: int, total: float, squares: float, confidence: float = 0.95) -> Interval | None:
-    """`score_interval` of n scores of which only the sum and the sum of squares are known."""
+    """`score_interval` from the number, the sum and the sum of squares of the scores."""
     if n < 1:
         raise ValueError(f"at least one value is needed, got n={n!r}")
     mean = total / n
-    # the difference of two sums may come out a little below 0
+    # rounding may make the difference slightly negative
     variance = max(0.0, squares - total * mean) / (n * (n - 1)) if n > 1 else inf
     return _score_interval(_Mean(mean, variance, n, n), confidence)
 
 
 class _Mean(NamedTuple):
-    """A mean, and its squared standard error over the groups that are independent of each other."""
+    """A mean, and its squared standard error over independent groups."""
 
     estimate: float
     variance: float
@@ -101,7 +100,7 @@ class _Mean(NamedTuple):
 
 
 _NO_VARIANCE = 1e-12
-"""A smaller variance of scores is rounding: 0.7 ten times, as sums, has some 1e-16."""
+"""A smaller variance is due to rounding: the sums of ten scores of 0.7 give about 1e-16."""
 
 
 def _mean_of(values: Iterable[float], clusters: Iterable[Hashable] | None) -> _Mean:
@@ -115,7 +114,7 @@ def _mean_of(values: Iterable[float], clusters: Iterable[Hashable] | None) -> _M
     groups = len(sums)
     if groups < 2:
         return _Mean(mean, inf, groups, n)
-    # CR1: a few clusters must not look surer than they are
+    # CR1 correction for a small number of clusters
     correction = groups / (groups - 1)
     return _Mean(mean, correction * fsum(total * total for total in sums) / (n * n), groups, n)
 
@@ -134,7 +133,7 @@ def _score_interval(mean: _Mean, confidence: float) -> Interval | None:
 
 
 def _wilson_bounds(share: float, cases: float, q: float) -> tuple[float, float]:
-    """Wilson's interval of a share, for a number of cases that need not be whole and any quantile."""
+    """Wilson's interval of a share, for a fractional number of cases and any quantile."""
     centre = share * cases + q * q / 2.0
     reach = q * sqrt(cases * share * (1.0 - share) + q * q / 4.0)
     low = 0.0 if share == 0.0 else (centre - reach) / (cases + q * q)
@@ -143,26 +142,26 @@ def _wilson_bounds(share: float, cases: float, q: float) -> tuple[float, float]:
 
 
 def finite_values(values: Iterable[float]) -> array[float]:
-    """The values as finite numbers, at least one of them, or `ValueError`. Eight bytes each: there may be millions."""
+    """The values as an array of finite numbers (there may be millions); `ValueError` if there are none."""
     if isinstance(values, array) and values.typecode == "d":
         data = values
     else:
-        given = values if isinstance(values, list | tuple) else list(values)
+        items = values if isinstance(values, list | tuple) else list(values)
         try:
-            data = array("d", given)
-        except TypeError:  # what only `float` takes
-            data = array("d", map(float, given))
+            data = array("d", items)
+        except TypeError:  # types that only `float` converts
+            data = array("d", map(float, items))
     if not data:
         raise ValueError("no values: there is nothing to estimate")
     if not all(map(isfinite, data)):
         index, value = next((index, value) for index, value in enumerate(data) if not isfinite(value))
-        raise ValueError(f"value {index} is {value!r}; leave out what is missing")
+        raise ValueError(f"value {index} is {value!r}; leave out missing values")
     return data
 
 
 def _cluster_sums(deviations: Sequence[float], clusters: Sequence[Hashable]) -> list[float]:
     if len(clusters) != len(deviations):
-        raise ValueError(f"{len(deviations)} values but {len(clusters)} clusters; give one for each value")
+        raise ValueError(f"{len(deviations)} values but {len(clusters)} clusters; pass one for each value")
     members: dict[Hashable, list[float]] = {}
     for cluster, deviation in zip(clusters, deviations, strict=True):
         members.setdefault(cluster, []).append(deviation)
@@ -208,21 +207,21 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """The chance that one of k tries passes, from c passes in n tries."""
+    """The probability that at least one of k tries passes, estimated from c passes in n tries."""
     _check(n, c, k)
     return 1.0 - comb(n - c, k) / comb(n, k)
 
 
 def pass_hat_k(n: int, c: int, k: int) -> float:
-    """The chance that all of k tries pass, from c passes in n tries."""
+    """The probability that all of k tries pass, estimated from c passes in n tries."""
     _check(n, c, k)
     return comb(c, k) / comb(n, k)
 
 
 def flakiness(passes: Sequence[bool]) -> float:
-    """How far a case is from always doing the same: 0.0 steady, 1.0 a coin."""
+    """Variability of a case over its repeats: 0.0 always the same, 1.0 a coin flip."""
     if not passes:
-        raise ValueError("no tries: there is nothing to tell")
+        raise ValueError("no tries: flakiness is undefined")
     share = sum(passes) / len(passes)
     return 4.0 * share * (1.0 - share)
 

@@ -1,4 +1,4 @@
-"""Decisions over scores: gates, with pass, fail and undecided told apart."""
+"""Decisions over scores: gates and comparisons, with pass, fail and undecided."""
 
 from gradeline.verdict.evidence import AgentErrors, OrderFinding, PairedScores, ScoreColumn, order_finding
 from gradeline.verdict.gate import GateResult

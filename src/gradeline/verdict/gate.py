@@ -1,4 +1,4 @@
-"""What every gate has: where it looks, how it says pass, fail or undecided, and what turns a pass into undecided."""
+"""Base classes of gates: settings, evidence, results, and the conditions that make a gate undecided."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHARE = "a number from 0 to 1"
 
 
 class GateSettings(NamedTuple):
-    """What holds for every gate of a suite that does not say otherwise."""
+    """Settings of a suite for gates without settings of their own."""
 
     coverage_floor: float = 0.95
     agent_errors: AgentErrors = "exclude"
@@ -29,10 +29,10 @@ class GateSettings(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """All that a gate may look at. The first column is that of the first grader.
+    """The data for a gate. The first column is that of the first grader.
 
     ``paired`` is keyed by baseline and grader; ``uncalibrated`` names graders whose judge is not calibrated;
-    ``orders`` has what both orders say about the judges that were shown two answers.
+    ``orders`` has the findings about judges that compare two answers in both orders.
     """
 
     columns: Mapping[str, ScoreColumn]
@@ -43,10 +43,10 @@ class Evidence(NamedTuple):
 
 
 class GateResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one gate says.
+    """The result of a gate.
 
-    ``observed op value`` is what was compared, shares as fractions; ``observed_ci`` is the 95 % interval of what
-    was observed, where it has one. A logical gate has ``conditions`` instead, and ``and`` or ``or`` as its ``op``.
+    The comparison is ``observed op value``, with shares as fractions; ``observed_ci`` is the 95 % interval of the
+    observed value, if it has one. A logical gate has ``conditions`` instead, and ``and`` or ``or`` as its ``op``.
     """
 
     kind: str
@@ -62,30 +62,28 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BaseGate(Config, frozen=True, kw_only=True, tag_field="kind"):
-    """The settings that any gate may carry; the conditions of a logical gate inherit them."""
+    """Settings of any gate; conditions of a logical gate inherit them."""
 
     coverage_floor: Annotated[
         Share | UnsetType,
         described(
-            "The share of grades that must have a score; below it a pass is undecided. By default the suite's.",
+            "Minimum share of grades with a score; below it a pass is undecided (default the suite's).",
             expected=SHARE,
         ),
     ] = UNSET
     agent_errors: Annotated[
         AgentErrors | UnsetType,
-        described("What a failed agent call counts as: nothing (exclude), or a score of 0 (fail)."),
+        described("Exclude failed agent calls, or count them as a score of 0 (fail)."),
     ] = UNSET
-    require_calibrated: Annotated[
-        bool | UnsetType, described("Whether a judge that is not calibrated makes the gate undecided.")
-    ] = UNSET
+    require_calibrated: Annotated[bool | UnsetType, described("Uncalibrated judges make the gate undecided.")] = UNSET
 
     @classmethod
     def amend_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
-        """Null is the same as nothing."""
+        """Allow null for optional settings."""
         for name, option in schema["properties"].items():
             if name not in schema["required"] and name != "kind":
-                told = {key: option.pop(key) for key in ("description", "default") if key in option}
-                schema["properties"][name] = told | {"anyOf": [option, {"type": "null"}]}
+                annotations = {key: option.pop(key) for key in ("description", "default") if key in option}
+                schema["properties"][name] = annotations | {"anyOf": [option, {"type": "null"}]}
         return schema
 
     @property
@@ -93,11 +91,11 @@ class BaseGate(Config, frozen=True, kw_only=True, tag_field="kind"):
         return str(self.__struct_config__.tag)
 
     def looks_at(self, graders: Sequence[str]) -> tuple[str, ...]:
-        """The graders whose scores it needs; the first where it names none."""
+        """The graders whose scores it needs; the first grader if it names none."""
         raise NotImplementedError
 
     def primary(self, graders: Sequence[str]) -> tuple[str, ...]:
-        """The graders that it is about, of those whose scores it needs."""
+        """The graders that decide it, a subset of those it needs."""
         return self.looks_at(graders)
 
     def baselines(self) -> tuple[str, ...]:
@@ -105,7 +103,7 @@ class BaseGate(Config, frozen=True, kw_only=True, tag_field="kind"):
         return ()
 
     def warnings(self) -> Iterator[Problem]:
-        """What is allowed but will hardly do what was meant. Paths are relative to the gate."""
+        """Valid settings that are probably mistakes. Paths are relative to the gate."""
         yield from ()
 
     def judge(self, evidence: Evidence) -> GateResult:
@@ -113,7 +111,7 @@ class BaseGate(Config, frozen=True, kw_only=True, tag_field="kind"):
         raise NotImplementedError
 
     def settled(self, settings: GateSettings) -> GateSettings:
-        """The settings with this gate's own over them."""
+        """The settings, overridden by this gate's own."""
         return GateSettings(
             settings.coverage_floor if self.coverage_floor is UNSET else self.coverage_floor,
             settings.agent_errors if self.agent_errors is UNSET else self.agent_errors,
@@ -123,7 +121,7 @@ class BaseGate(Config, frozen=True, kw_only=True, tag_field="kind"):
 
 
 class Finding(NamedTuple):
-    """What the scores say, whether or not there are enough of them."""
+    """The result by the scores only, regardless of coverage and calibration."""
 
     result: Result
     reason: str
@@ -134,23 +132,23 @@ class Finding(NamedTuple):
 
 
 class ScoreGate(BaseGate, frozen=True, kw_only=True):
-    """A gate that looks at scores itself. Subclasses say what of them is compared, and with what."""
+    """A gate over scores. Subclasses define the observed value and the bound."""
 
     def outline(self, keys: Sequence[str]) -> GateResult:
-        """The result before anything is known."""
+        """The result without observations."""
         raise NotImplementedError
 
     def usable(self, column: ScoreColumn) -> ScoreColumn:
-        """The column without the scores that it cannot use."""
+        """The column without scores that the gate cannot use."""
         return column
 
     @property
     def needed(self) -> str:
-        """What too few grades have, in words, when coverage is thin."""
+        """For the message about low coverage: what too few grades have."""
         return "have a score"
 
     def measure(self, evidence: Evidence) -> Finding:
-        """What the columns of `looks_at` say; each was scored at least once."""
+        """The finding over the columns of `looks_at`; each has at least one score."""
         raise NotImplementedError
 
     def judge(self, evidence: Evidence) -> GateResult:
@@ -188,7 +186,7 @@ class ScoreGate(BaseGate, frozen=True, kw_only=True):
 
 
 def low_coverage(columns: Mapping[str, ScoreColumn], floor: float, needed: str = "have a score") -> Iterator[str]:
-    """The columns that too few grades have a score in. 19 of 20 reaches a floor of 0.95."""
+    """Messages for columns in which too few grades have a score. 19 of 20 reaches a floor of 0.95."""
     for key, column in columns.items():
         if column.total and len(column.scores) / column.total < floor - 1e-12:
             yield f"{key}: only {len(column.scores)} of {column.total} {needed}, below the floor of {floor:g}"
@@ -196,7 +194,7 @@ def low_coverage(columns: Mapping[str, ScoreColumn], floor: float, needed: str =
 
 def _ungraded(keys: Sequence[str], columns: Mapping[str, ScoreColumn]) -> Iterator[str]:
     if not keys:
-        yield "there is no grader to look at"
+        yield "there is no grader to evaluate"
     for key in keys:
         if key not in columns:
             yield f"{key}: is not among the graders of this run"
@@ -217,7 +215,7 @@ def _calibration(doubtful: Sequence[str], required: bool) -> Iterator[str]:
 
 
 def _position_bias(keys: Sequence[str], orders: Mapping[str, OrderFinding]) -> Iterator[str]:
-    """The judges whose scores decide nothing: they prefer a position."""
+    """Messages for judges whose scores are not used because they prefer a position."""
     for key in keys:
         if key in orders and orders[key].verdict == "position_biased":
             yield f"{key}: {orders[key].sentence}, so its scores decide no gate"
@@ -226,26 +224,26 @@ def _position_bias(keys: Sequence[str], orders: Mapping[str, OrderFinding]) -> I
 Operator = Literal["gt", "gte", "lt", "lte", "eq"]
 
 SLACK = 1e-9
-"""A computed number may miss a bound by this much: (0.7 + 0.8 + 0.9) / 3 falls short of 0.8 in its last bit."""
+"""Rounding tolerance of computed values: (0.7 + 0.8 + 0.9) / 3 is less than 0.8 in its last bit."""
 
 _COMPARE: Mapping[Operator, Callable[[float, float], bool]] = {"gt": gt, "gte": ge, "lt": lt, "lte": le, "eq": eq}
 SIGNS: Mapping[Operator, str] = {"gt": ">", "gte": "≥", "lt": "<", "lte": "≤", "eq": "="}
 
 
 def satisfies(op: Operator, found: float, bound: float, slack: float = SLACK) -> bool:
-    """Whether ``found op bound``. What a grader itself said is compared without slack."""
+    """Whether ``found op bound`` holds. Scores of graders are compared without slack."""
     if op == "eq":
         return abs(found - bound) <= slack
     return _COMPARE[op](found, bound - slack if op in ("gte", "lt") else bound + slack)
 
 
 def as_fraction(value: float) -> float:
-    """A bound on a share: up to 1 a fraction, above it a percentage."""
+    """A bound of a share as a fraction: values above 1 are percentages."""
     return value / 100.0 if value > 1.0 else value
 
 
 def comparison_text(op: Operator, found: float, bound: float) -> str:
-    """``0.625 ≥ 0.8 is false``, with as many digits as tell the two numbers apart."""
+    """``0.625 ≥ 0.8 is false``, with enough digits to distinguish the numbers."""
     digits = 4
     while abs(found - bound) > SLACK and f"{found:.{digits}g}" == f"{bound:g}" and digits < 16:
         digits += 2

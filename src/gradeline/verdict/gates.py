@@ -1,4 +1,4 @@
-"""The regression gate: not worse than a stored run, on the same cases."""
+"""Regression and logical gates, reading gates of any kind, and the verdict of a run."""
 
 from __future__ import annotations
 
@@ -41,31 +41,31 @@ _RESULTS: Mapping[str, Result] = {"better": "pass", "not_worse": "pass", "worse"
 
 
 class RegressionGate(ScoreGate, frozen=True, kw_only=True, tag="regression"):
-    """Whether scores are not worse than those of a baseline run, on the same cases.
+    """Requires scores not to be worse than those of a baseline run, on the same cases.
 
-    It decides as ``gradeline compare`` does: better and not worse pass, worse fails. Without a ``metric_key`` it
-    compares every grader.
+    Decides like ``gradeline compare``: better and not worse pass, worse fails. Without a ``metric_key`` it compares
+    every grader.
     """
 
     metric_key: Annotated[
         str | UnsetType,
         described(
-            "The only grader it compares. By default all: the primary graders decide, any other can fail it by a"
-            " significant loss.",
+            "The only grader to compare (default all: the primary graders decide, any other can fail it by a"
+            " significant loss).",
             expected="the name of a grader",
         ),
     ] = UNSET
     baseline: Annotated[
         str,
-        described("The run to compare with: an id, a name, `latest~1`.", expected="the name of a run", min_length=1),
+        described("Run to compare with: ID, name or `latest~1`.", expected="the name of a run", min_length=1),
     ]
-    margin: Annotated[Share, described("How much worse on average is still good enough.", expected=SHARE)] = MARGIN
+    margin: Annotated[
+        Share, described("Largest mean loss that still counts as not worse (default 0.02).", expected=SHARE)
+    ] = MARGIN
 
     stop_early: Annotated[
         bool,
-        described(
-            "Whether the run ends as soon as its cases so far decide this gate. Cases are then asked in random order."
-        ),
+        described("End the run as soon as its cases decide this gate. The cases then run in random order."),
     ] = False
 
     def looks_at(self, graders: Sequence[str]) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ class RegressionGate(ScoreGate, frozen=True, kw_only=True, tag="regression"):
         return () if self.metric_key is UNSET else (self.metric_key,)
 
     def deciding(self, keys: Sequence[str], primary: Sequence[str]) -> tuple[str, ...]:
-        """The graders that decide it, of those that it compares: the suite's ``primary`` ones, else the first."""
+        """The graders that decide it: of those it compares, the suite's ``primary`` ones, or else the first."""
         return tuple(key for key in primary if key in keys) or tuple(keys[:1])
 
     def baselines(self) -> tuple[str, ...]:
@@ -128,14 +128,14 @@ class RegressionGate(ScoreGate, frozen=True, kw_only=True, tag="regression"):
 
 
 class LogicalGate(BaseGate, frozen=True, kw_only=True, tag="logical"):
-    """All or one of several gates, of any kind. What is undecided stays so unless the others settle it."""
+    """A combination of gates of any kind. Undecided conditions make it undecided unless the others settle it."""
 
-    operator: Annotated[Literal["and", "or"], described("Whether all conditions must pass, or one.")]
-    conditions: Annotated[tuple[Gate, ...], described("The gates it combines; without a kind, simple.", min_length=1)]
+    operator: Annotated[Literal["and", "or"], described("All conditions must pass (and), or one (or).")]
+    conditions: Annotated[tuple[Gate, ...], described("Gates to combine (default kind simple).", min_length=1)]
 
     @classmethod
     def amend_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
-        """Its conditions are gates again."""
+        """Resolve the recursive schema of its conditions."""
         definitions = gate_schema()["$defs"]
         return {**schema, "properties": definitions["LogicalGate"]["properties"], "$defs": definitions}
 
@@ -156,7 +156,7 @@ class LogicalGate(BaseGate, frozen=True, kw_only=True, tag="logical"):
             kind=self.kind,
             op=self.operator,
             result=combine_results(self.operator, results),
-            reasons=(_told(self.operator, results),),
+            reasons=(_summary(self.operator, results),),
             conditions=conditions,
         )
 
@@ -173,17 +173,17 @@ def gate_schema() -> dict[str, Any]:
         definition.pop("title", None)
         definition["patternProperties"] = {"^x-": {}}
     for kind in get_args(Gate):
-        # this one's own schema is made of this
+        # LogicalGate.amend_schema calls this function
         amend = BaseGate.amend_schema if kind is LogicalGate else kind.amend_schema
         amend(definitions[kind.__name__])
-    # msgspec's own union has a discriminator, which would insist on the kind
+    # msgspec's union has a discriminator, which would require the kind
     definitions["Gate"] = {"anyOf": schema["anyOf"]}
     definitions["LogicalGate"]["properties"]["conditions"]["items"] = {"$ref": "#/$defs/Gate"}
     return {"$ref": "#/$defs/Gate", "$defs": definitions}
 
 
 def combine_results(operator: Literal["and", "or"], results: Sequence[Result]) -> Result:
-    """Kleene's logic: one fail settles ``and``, one pass settles ``or``, whatever the undecided ones would say."""
+    """Kleene's logic: one fail settles ``and``, one pass settles ``or``, regardless of undecided ones."""
     settling: Result = "fail" if operator == "and" else "pass"
     if settling in results:
         return settling
@@ -192,9 +192,9 @@ def combine_results(operator: Literal["and", "or"], results: Sequence[Result]) -
     return "pass" if operator == "and" else "fail"
 
 
-def _told(operator: Literal["and", "or"], results: Sequence[Result]) -> str:
-    wanted = "all" if operator == "and" else "one"
-    return f"{wanted} of {len(results)} conditions must pass: {', '.join(_counts(results))}"
+def _summary(operator: Literal["and", "or"], results: Sequence[Result]) -> str:
+    required = "all" if operator == "and" else "one"
+    return f"{required} of {len(results)} conditions must pass: {', '.join(_counts(results))}"
 
 
 def _counts(results: Sequence[Result]) -> Iterator[str]:
@@ -211,22 +211,22 @@ KINDS: dict[str, type[Gate]] = {str(kind.__struct_config__.tag): kind for kind i
 
 
 class GateReading(NamedTuple):
-    """A gate, or what is wrong with it. Paths are relative to the gate: ``conditions[1].metric_key``."""
+    """A gate, or its problems. Paths are relative to the gate: ``conditions[1].metric_key``."""
 
     gate: Gate | None
     problems: list[Problem]
     warnings: list[Problem]
-    """What is allowed but will hardly do what was meant."""
+    """Valid settings that are probably mistakes."""
 
 
-def read_gate(given: object, graders: Sequence[str]) -> GateReading:
+def read_gate(data: object, graders: Sequence[str]) -> GateReading:
     """Read any kind of gate; one without a kind is simple.
 
-    ``graders`` are the keys that it may name; where there are none, names are not checked.
+    ``graders`` are the keys that it may name; if empty, names are not checked.
     """
     reader = _Reader(graders)
     problems: list[Problem] = []
-    gate = reader.read(given, "", problems)
+    gate = reader.read(data, "", problems)
     return GateReading(
         None if problems else gate,
         [_rooted(problem) for problem in problems],
@@ -251,7 +251,7 @@ class _Reader:
         def conditions(value: object, where: str, found: list[Problem]) -> tuple[Gate, ...]:
             return self._conditions(value, where, found, depth)
 
-        # null is the same as nothing
+        # null means that the setting is missing
         optional = {field.encode_name for field in fields(kind) if not field.required}
         data = {key: value for key, value in given.items() if value is not None or key not in optional}
         reading = read_struct(kind, data, path, {"conditions": conditions, "weights": read_weights})
@@ -274,7 +274,7 @@ class _Reader:
         return ()
 
     def _misnamed(self, given: Mapping[Any, Any], path: str) -> Iterator[Problem]:
-        """The graders that it names and that are not there."""
+        """Problems for unknown graders."""
         key, weights = given.get("metric_key"), given.get("weights")
         named = {f"{path}.metric_key": key} if isinstance(key, str) else {}
         if isinstance(weights, Mapping):
@@ -289,10 +289,10 @@ class _Reader:
 def _kind(given: Mapping[Any, Any], path: str, problems: list[Problem]) -> type[Gate] | None:
     name = given.get("kind")
     if name is None:
-        meant = _meant(given)
-        if meant is not None:
-            problems.append(Problem(f"{path}.kind", f"is required: with these keys it is {meant!r}"))
-        return SimpleGate if meant is None else None
+        intended = _intended_kind(given)
+        if intended is not None:
+            problems.append(Problem(f"{path}.kind", f"is required: with these keys it is {intended!r}"))
+        return SimpleGate if intended is None else None
     kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
         near = closest_match(name, KINDS) if isinstance(name, str) else None
@@ -301,8 +301,8 @@ def _kind(given: Mapping[Any, Any], path: str, problems: list[Problem]) -> type[
     return kind
 
 
-def _meant(given: Mapping[Any, Any]) -> str | None:
-    """The kind that has all these keys, where a simple gate has not."""
+def _intended_kind(given: Mapping[Any, Any]) -> str | None:
+    """The kind that has all these keys; None if a simple gate has them."""
     keys = {key for key in given if key != "kind" and not str(key).startswith("x-")}
     if keys <= set(SimpleGate.__struct_encode_fields__):
         return None
@@ -319,13 +319,13 @@ _NO_ORDERS: Mapping[str, OrderFinding] = MappingProxyType({})
 
 
 class Verdict(NamedTuple):
-    """What is said of a run, and why. ``gates`` shows each gate with what it observed."""
+    """The verdict of a run with its reasons. ``gates`` has each gate with its observed value."""
 
     result: VerdictResult
     reasons: tuple[str, ...] = ()
     gates: tuple[GateResult, ...] = ()
     uncalibrated: bool = False
-    """Whether a judge that is not calibrated had a say."""
+    """A judge that is not calibrated affected the result."""
 
 
 def decide(
@@ -340,12 +340,12 @@ def decide(
     primary: Sequence[str] = (),
     orders: Mapping[str, OrderFinding] = _NO_ORDERS,
 ) -> Verdict:
-    """The verdict on a run; without a gate there is none, but coverage is still looked at.
+    """The verdict of a run; without a gate it is "none", but coverage is still checked.
 
-    ``columns`` are in the order of the suite's graders. ``paired`` holds, by baseline and grader, what
-    `baselines_of` names. ``primary`` graders decide where a gate compares several. ``orders`` are the findings on
-    judges of two answers: a gate on one that prefers a position is undecided. The settings are the suite's: a gate's
-    own settings override them.
+    ``columns`` are in the order of the suite's graders. ``paired`` has the scores of the runs in `baselines_of`, by
+    baseline and grader. ``primary`` graders decide if a gate compares several. ``orders`` are the findings about
+    judges that compare two answers: a gate over a judge that prefers a position is undecided. The settings are the
+    suite's; a gate's own settings override them.
     """
     if gate is None:
         doubtful = not set(uncalibrated).isdisjoint(columns)
@@ -357,12 +357,12 @@ def decide(
 
 
 def graders_of(gate: Gate, graders: Sequence[str]) -> tuple[str, ...]:
-    """The graders whose scores a gate needs; the first of all where it names none."""
+    """The graders whose scores a gate needs; the first grader if it names none."""
     return gate.looks_at(graders)
 
 
 def primary_graders(gate: Gate | None, graders: Sequence[str]) -> tuple[str, ...]:
-    """The graders that decide a comparison where the suite names none: those of the gate, else the first."""
+    """The graders that decide a comparison if the suite names none: those of the gate, or else the first."""
     return (() if gate is None else gate.primary(graders)) or tuple(graders[:1])
 
 

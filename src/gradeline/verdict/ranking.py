@@ -1,8 +1,8 @@
-"""Several runs over the same cases, by one grader: which run is better than which, and which are tied.
+"""Rank several runs over the same cases by one grader: which runs are better than others, and which are tied.
 
-Every pair of runs is compared case by case. Holm's adjustment over all pairs keeps the chance that any two equally
-good runs are separated at 5 %. The rank of a run lies between one more than the number of runs that are better for
-certain, and all but those that are worse for certain.
+Every pair of runs is compared case by case. Holm's adjustment over all pairs keeps the probability of separating any
+two equally good runs at 5 %. A run's best rank is one more than the number of runs that are significantly better; its
+worst rank excludes those that are significantly worse.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from gradeline.verdict.paired_decision import ComparisonRule, Decision, compare_
 
 
 class PairDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """Two runs of several: candidate minus baseline over the cases that have a score in every run."""
+    """A pair of runs: candidate minus baseline over the cases that have a score in every run."""
 
     baseline: str
     candidate: str
     difference: float
     difference_ci: Range
-    """Holds with 95 % for all pairs of the grader together."""
+    """Simultaneous 95 % interval over all pairs of the grader."""
     p_value: float
     p_adjusted: float
-    """By Holm, over all pairs of the grader."""
+    """Adjusted by Holm over all pairs of the grader."""
     decision: Decision
     winner: str | None
-    """The run that is better for certain; None where the two are tied."""
+    """The significantly better run; None for a tie."""
 
 
 def compare_pairs(
     pair_of: Callable[[str, str], PairedScores], coverage: Mapping[str, float], rule: ComparisonRule
 ) -> tuple[PairDifference, ...]:
-    """Every pair of runs compared, in the order of the runs that ``coverage`` has.
+    """Compare every pair of runs, in the order of ``coverage``.
 
-    ``pair_of`` gives the scores of two runs on the cases that have a score in every run; there is at least one.
-    A run whose ``coverage`` is below the floor is neither better nor not worse than another: its missing answers may be
-    its bad ones.
+    ``pair_of`` returns the scores of two runs on the cases that have a score in every run; there is at least one.
+    A run whose ``coverage`` is below the floor is neither better nor not worse than another, because its missing
+    answers may be its bad ones.
     """
     runs = list(combinations(coverage, 2))
     found = [compare_cases(pair_of(*pair), rule) for pair in runs]
@@ -77,7 +77,7 @@ def compare_pairs(
 
 
 def interval_scale(pairs: int, cases: int) -> float:
-    """By how much 95 % intervals are widened so that those of all pairs hold together (Bonferroni).
+    """The factor that widens 95 % intervals so that those of all pairs hold simultaneously (Bonferroni).
 
     It is the ratio of Student's quantiles for 5 % / pairs and for 5 %.
     """
@@ -86,13 +86,13 @@ def interval_scale(pairs: int, cases: int) -> float:
 
 
 def widen(difference: float, interval: Range, ratio: float) -> Range:
-    """An interval with its two distances stretched, within -1..1."""
+    """An interval with both distances scaled, within -1..1."""
     low, high = interval
     return max(-1.0, difference - ratio * (difference - low)), min(1.0, difference + ratio * (high - difference))
 
 
 def rank_ranges(runs: Sequence[str], pairs: Sequence[PairDifference]) -> dict[str, tuple[int, int]]:
-    """The best and the worst rank that each run may have; the same twice where it is certain."""
+    """The best and worst possible rank of each run."""
     better = dict.fromkeys(runs, 0)
     worse = dict.fromkeys(runs, 0)
     for pair in pairs:
@@ -104,9 +104,9 @@ def rank_ranges(runs: Sequence[str], pairs: Sequence[PairDifference]) -> dict[st
 
 
 def pareto_front(points: Mapping[str, tuple[float | None, float | None]]) -> dict[str, bool | None]:
-    """Whether no other run has at least as good a mean for at most the same cost, and one of the two better.
+    """Whether each run is Pareto-optimal in mean and cost: no other run dominates it.
 
-    ``points`` are (mean, cost per case). A run of which either is unknown is neither on the front nor off it.
+    ``points`` are (mean, cost per case). None for a run with an unknown value.
     """
     known = {run: (mean, cost) for run, (mean, cost) in points.items() if mean is not None and cost is not None}
 

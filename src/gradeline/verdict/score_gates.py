@@ -1,4 +1,4 @@
-"""The simple gate: a bound on one grader's scores."""
+"""Gates over scores: simple, weighted average, and consistency over repeats."""
 
 from __future__ import annotations
 
@@ -40,27 +40,23 @@ from gradeline.verdict.gate import (
 
 _WITH_INTERVAL = ("avg_score", "accuracy")
 
-MetricKey = Annotated[
-    str | UnsetType, described("The grader it looks at; by default the first.", expected="the name of a grader")
-]
-Op = Annotated[Operator, described("How it is compared.")]
-Bound = Annotated[
-    float, described("With what. For accuracy a fraction up to 1, a percentage above.", expected="a number")
-]
+MetricKey = Annotated[str | UnsetType, described("Grader (default the first).", expected="the name of a grader")]
+Op = Annotated[Operator, described("Comparison operator.")]
+Bound = Annotated[float, described("Bound. For accuracy a fraction up to 1, a percentage above.", expected="a number")]
 
 
 def key_or_first(metric_key: str | UnsetType, graders: Sequence[str]) -> tuple[str, ...]:
-    """The grader that a gate looks at."""
+    """The grader of a gate."""
     return tuple(graders[:1]) if metric_key is UNSET else (metric_key,)
 
 
 def bound_of(aggregation: Aggregation, value: float) -> float:
-    """What is compared with, on the scale of scores."""
+    """The bound on the scale of scores."""
     return as_fraction(value) if aggregation == "accuracy" else value
 
 
 def out_of_reach(aggregation: Aggregation, value: float) -> Iterator[Problem]:
-    """A warning for a bound that no score can have."""
+    """A warning for a bound outside of the range of scores."""
     if not 0.0 <= bound_of(aggregation, value) <= 1.0:
         scale = "0 to 1, or to 100 as a percentage" if aggregation == "accuracy" else "0 to 1"
         yield Problem("value", f"{aggregation} lies in {scale}: {value:g} decides it before any case is run")
@@ -70,25 +66,23 @@ class SimpleGate(ScoreGate, frozen=True, kw_only=True, tag="simple"):
     """A bound on one grader's scores."""
 
     metric_key: MetricKey = UNSET
-    aggregation: Annotated[Aggregation | UnsetType, described("What of its scores is compared.")] = UNSET
+    aggregation: Annotated[Aggregation | UnsetType, described("Aggregation of the scores (default avg_score).")] = UNSET
     op: Op
     value: Bound
     pass_threshold: Annotated[
         float | UnsetType,
-        described(
-            "For accuracy: the score from which a case passes; by default as it was graded.", expected="a number"
-        ),
+        described("For accuracy: minimum score of a passing case (default as graded).", expected="a number"),
     ] = UNSET
     pass_op: Annotated[
         Operator | UnsetType,
-        described("For accuracy: how a case's score is compared with `pass_threshold` (default gte)."),
+        described("For accuracy: comparison of a case's score with `pass_threshold` (default gte)."),
     ] = UNSET
 
     confidence: Annotated[
         float | UnsetType,
         described(
-            "Decide only when the interval of this confidence, such as 0.95, lies on one side of `value`; otherwise the"
-            " gate is undecided. By default the observed number decides.",
+            "Decide only if the interval of this confidence, such as 0.95, is on one side of `value`; otherwise the"
+            " gate is undecided (default: the observed value decides).",
             expected="a number between 0 and 1",
         ),
     ] = UNSET
@@ -101,7 +95,7 @@ class SimpleGate(ScoreGate, frozen=True, kw_only=True, tag="simple"):
         yield from out_of_reach(self.measured, self.value)
         for name in ("pass_threshold", "pass_op"):
             if getattr(self, name) is not UNSET and self.measured != "accuracy":
-                yield Problem(name, f"has no effect on {self.measured}; only accuracy asks which cases pass")
+                yield Problem(name, f"has no effect on {self.measured}; only accuracy depends on which cases pass")
         if self.measured == "accuracy" and self.pass_op is not UNSET and self.pass_threshold is UNSET:
             yield Problem("pass_op", "has no effect without pass_threshold: a case passes as it was graded")
 
@@ -114,25 +108,25 @@ class SimpleGate(ScoreGate, frozen=True, kw_only=True, tag="simple"):
 
     @property
     def measured(self) -> Aggregation:
-        """What is compared."""
+        """The aggregation to compare."""
         return "avg_score" if self.aggregation is UNSET else self.aggregation
 
     @property
     def pass_rule(self) -> tuple[Operator, float] | None:
-        """The gate's own rule for when a case passes, for accuracy; None: as it was graded."""
+        """The gate's own rule for passing cases, for accuracy; None: as graded."""
         if self.pass_threshold is UNSET:
             return None
         return ("gte" if self.pass_op is UNSET else self.pass_op), self.pass_threshold
 
     def passes(self, column: ScoreColumn) -> Sequence[int]:
-        """Whether each case passes, for accuracy: by the gate's own rule, else as it was graded."""
+        """For accuracy, whether each case passes: by the gate's own rule, or else as graded."""
         if self.pass_rule is None:
             return passes_of(column)
         op, least = self.pass_rule
         return [int(satisfies(op, score, least, slack=0.0)) for score in column.scores]
 
     def aggregate(self, column: ScoreColumn) -> float:
-        """The number it compares; accuracy is a fraction."""
+        """The observed value; accuracy is a fraction."""
         return aggregate(self.measured, column.scores, self.passes(column))
 
     def looks_at(self, graders: Sequence[str]) -> tuple[str, ...]:
@@ -190,31 +184,31 @@ def _lies_on_one_side(op: Operator, interval: Range | None, bound: float) -> boo
 
 
 MAX_WEIGHT = 1e9
-_Weight = Annotated[float, described("How much it counts.", ge=0, le=MAX_WEIGHT)]
+_Weight = Annotated[float, described("Relative weight.", ge=0, le=MAX_WEIGHT)]
 
 
 class WeightedGate(ScoreGate, frozen=True, kw_only=True, tag="weighted_average"):
-    """A bound on the weighted mean of several graders. A grader of weight 0 is not looked at."""
+    """A bound on the weighted mean of several graders. Graders of weight 0 are ignored."""
 
-    aggregation: Annotated[Aggregation, described("What of each grader's scores is weighed.")]
-    weights: Annotated[dict[str, _Weight], described("How much each grader counts.", min_length=1)]
+    aggregation: Annotated[Aggregation, described("Aggregation of each grader's scores.")]
+    weights: Annotated[dict[str, _Weight], described("Relative weight of each grader.", min_length=1)]
     op: Op
     value: Bound
 
     def faults(self) -> Iterator[Problem]:
         if not any(self.weights.values()):
-            yield Problem("weights", "are all 0: give at least one grader a weight")
+            yield Problem("weights", "are all 0: set a weight above 0 for at least one grader")
 
     def warnings(self) -> Iterator[Problem]:
         yield from out_of_reach(self.aggregation, self.value)
 
-    def normalised(self) -> dict[str, float]:
+    def normalized(self) -> dict[str, float]:
         """The weights that are not 0, as shares of their sum."""
         total = fsum(self.weights.values())
         return {key: weight / total for key, weight in self.weights.items() if weight > 0.0}
 
     def looks_at(self, graders: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002 - it names them all
-        return tuple(self.normalised())
+        return tuple(self.normalized())
 
     def outline(self, keys: Sequence[str]) -> GateResult:  # noqa: ARG002
         return GateResult(
@@ -222,23 +216,23 @@ class WeightedGate(ScoreGate, frozen=True, kw_only=True, tag="weighted_average")
         )
 
     def measure(self, evidence: Evidence) -> Finding:
-        weights = self.normalised()
+        weights = self.normalized()
         parts = {
             key: aggregate(self.aggregation, column.scores, passes_of(column))
             for key, column in evidence.columns.items()
         }
         found = fsum(weights[key] * part for key, part in parts.items())
         bound = bound_of(self.aggregation, self.value)
-        told = " + ".join(f"{weights[key]:.3g} × {key} {part:.4g}" for key, part in parts.items())
+        terms = " + ".join(f"{weights[key]:.3g} × {key} {part:.4g}" for key, part in parts.items())
         return Finding(
             "pass" if satisfies(self.op, found, bound) else "fail",
-            f"weighted {self.aggregation} {comparison_text(self.op, found, bound)}: {told}",
+            f"weighted {self.aggregation} {comparison_text(self.op, found, bound)}: {terms}",
             found,
         )
 
 
 def read_weights(given: object, path: str, problems: list[Problem]) -> dict[str, float]:
-    """The weights, each fault named with its grader."""
+    """Read the weights; each problem names its grader."""
     if not isinstance(given, Mapping) or not given:
         problems.append(Problem(path, f"expected the weight of each grader, such as {{exact: 2}}, got {quote(given)}"))
         return {}
@@ -256,32 +250,33 @@ _Count = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 _COUNT = "a whole number from 1 to 10,000"
 
 
-class _Wanted(NamedTuple):
+class _Requirement(NamedTuple):
+    """At least ``passes`` of ``repeats``."""
+
     passes: int
     repeats: int
 
 
 class ConsistencyGate(ScoreGate, frozen=True, kw_only=True, tag="consistency"):
-    """A bound on the share of cases of which k of n repeats pass, or on pass^k, the chance that k repeats all pass.
+    """A bound on the share of cases in which k of n repeats pass, or on pass^k, the chance that all of k pass.
 
-    A case of which fewer repeats have a score is left out and missing from the coverage. One that has
-    more counts with the share of its choices of n repeats in which k pass.
+    A case with fewer scored repeats is left out and lowers the coverage. A case with more repeats counts with the
+    share of its n-subsets in which k pass.
     """
 
     metric_key: MetricKey = UNSET
-    k: Annotated[_Count | UnsetType, described("So many repeats of a case must pass…", expected=_COUNT)] = UNSET
-    n: Annotated[_Count | UnsetType, described("…of so many.", expected=_COUNT)] = UNSET
+    k: Annotated[_Count | UnsetType, described("Number of repeats of a case that must pass.", expected=_COUNT)] = UNSET
+    n: Annotated[_Count | UnsetType, described("Number of repeats to consider.", expected=_COUNT)] = UNSET
     pass_hat: Annotated[
-        _Count | UnsetType, described("Instead of k and n: so many repeats must all pass (pass^k).", expected=_COUNT)
+        _Count | UnsetType,
+        described("Instead of k and n: number of repeats that must all pass (pass^k).", expected=_COUNT),
     ] = UNSET
     pass_threshold: Annotated[
         float | UnsetType,
-        described("The score from which a repeat passes; by default as it was graded.", expected="a number"),
+        described("Minimum score of a passing repeat (default as graded).", expected="a number"),
     ] = UNSET
     op: Op
-    value: Annotated[
-        float, described("The share of cases; a as_fraction up to 1, a percentage above.", expected="a number")
-    ]
+    value: Annotated[float, described("Share of cases; a fraction up to 1, a percentage above.", expected="a number")]
 
     def faults(self) -> Iterator[Problem]:
         if self.pass_hat is not UNSET:
@@ -289,7 +284,7 @@ class ConsistencyGate(ScoreGate, frozen=True, kw_only=True, tag="consistency"):
                 if getattr(self, name) is not UNSET:
                     yield Problem(name, "conflicts with pass_hat; keep either k and n, or pass_hat")
         elif self.k is UNSET and self.n is UNSET:
-            yield Problem("k", "is required: give k and n (k of n repeats pass), or pass_hat")
+            yield Problem("k", "is required: set k and n (k of n repeats pass), or pass_hat")
         elif self.k is UNSET or self.n is UNSET:
             yield Problem("k" if self.k is UNSET else "n", "is required: k of n repeats")
         elif self.k > self.n:
@@ -299,12 +294,11 @@ class ConsistencyGate(ScoreGate, frozen=True, kw_only=True, tag="consistency"):
         yield from out_of_reach("accuracy", self.value)
 
     @property
-    def wanted(self) -> _Wanted:
-        """So many passes of so many repeats."""
+    def requirement(self) -> _Requirement:
         if self.k is not UNSET and self.n is not UNSET:
-            return _Wanted(self.k, self.n)
+            return _Requirement(self.k, self.n)
         every = 1 if self.pass_hat is UNSET else self.pass_hat
-        return _Wanted(every, every)
+        return _Requirement(every, every)
 
     @property
     def named(self) -> str:
@@ -312,7 +306,7 @@ class ConsistencyGate(ScoreGate, frozen=True, kw_only=True, tag="consistency"):
 
     @property
     def needed(self) -> str:
-        return f"have a score in a case with {self.wanted.repeats} of them"
+        return f"have a score in a case with {self.requirement.repeats} of them"
 
     def passes(self, column: ScoreColumn) -> Sequence[int]:
         """Whether each repeat passes."""
@@ -335,45 +329,45 @@ class ConsistencyGate(ScoreGate, frozen=True, kw_only=True, tag="consistency"):
     def usable(self, column: ScoreColumn) -> ScoreColumn:
         """The scores of cases with enough repeats.
 
-        Counting a case that passed early, but not one that might still pass, would flatter the share.
+        Counting incomplete cases that have already passed, but not those that still might, would bias the share.
         """
         cases = cases_of(column)
         repeats = Counter(cases)
         rows = zip(column.scores, cases, passes_of(column), strict=True)
-        kept = [row for row in rows if repeats[row[1]] >= self.wanted.repeats]
+        usable = [row for row in rows if repeats[row[1]] >= self.requirement.repeats]
         return column._replace(
-            scores=[score for score, _, _ in kept],
-            cases=[case for _, case, _ in kept],
-            passes=[passed for _, _, passed in kept],
+            scores=[score for score, _, _ in usable],
+            cases=[case for _, case, _ in usable],
+            passes=[passed for _, _, passed in usable],
         )
 
     def measure(self, evidence: Evidence) -> Finding:
         ((key, column),) = evidence.columns.items()
         if not column.scores:
-            repeats = self.wanted.repeats
+            repeats = self.requirement.repeats
             return Finding("undecided", f"{key}: no case has {repeats} scored repeats; run with repeats: {repeats}")
         tries = Counter(column.cases)
         passed = Counter(case for passes, case in zip(self.passes(column), column.cases, strict=True) if passes)
-        chances = [_chance(self.wanted, count, passed[case]) for case, count in tries.items()]
+        chances = [_chance(self.requirement, count, passed[case]) for case, count in tries.items()]
         found, bound = fsum(chances) / len(chances), as_fraction(self.value)
         return Finding(
             "pass" if satisfies(self.op, found, bound) else "fail",
-            f"{key}: {self._told(clustering_of(column) or len(chances))} {comparison_text(self.op, found, bound)}",
+            f"{key}: {self._label(clustering_of(column) or len(chances))} {comparison_text(self.op, found, bound)}",
             found,
             interval_of(chances, groups_of_cases(column, list(tries))),
         )
 
-    def _told(self, cases: Clustering | int) -> str:
+    def _label(self, cases: Clustering | int) -> str:
         over = "1 case" if cases == 1 else f"{cases} cases" if isinstance(cases, int) else str(cases)
         if self.pass_hat is not UNSET:
             return f"pass^{self.pass_hat} over {over}"
         return f"share of {over} with {self.k} of {self.n} repeats passed"
 
 
-def _chance(wanted: _Wanted, tries: int, passed: int) -> float:
-    """The share of all choices of n tries in which at least k pass: 0 or 1 where there are just n tries."""
+def _chance(required: _Requirement, tries: int, passed: int) -> float:
+    """The share of all n-subsets of the tries in which at least k pass: 0 or 1 for exactly n tries."""
     ways = sum(
-        comb(passed, hits) * comb(tries - passed, wanted.repeats - hits)
-        for hits in range(wanted.passes, min(passed, wanted.repeats) + 1)
+        comb(passed, hits) * comb(tries - passed, required.repeats - hits)
+        for hits in range(required.passes, min(passed, required.repeats) + 1)
     )
-    return ways / comb(tries, wanted.repeats)
+    return ways / comb(tries, required.repeats)
