@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from gradeline.engine import orchestrate
-from gradeline.engine.comparison import compare
 from gradeline.engine.aggregate import conclude
+from gradeline.engine.comparison import compare
 from gradeline.engine.early_stopping import LookMonitor, ShuffledSamples
 from gradeline.engine.execute import Stop
-from gradeline.engine.grade import Graded
-from gradeline.engine.orchestrate import RunObserver, RunOutcome, RunRequest
-from gradeline.engine.plan import CompletedCase, LookReport, Planned, ProgressCount, Work
+from gradeline.engine.lifecycle import RunObserver
+from gradeline.engine.orchestrate import RunOutcome, RunRequest
+from gradeline.engine.plan import CompletedCase, Graded, LookReport, Planned, ProgressCount, Work
 from gradeline.errors import ConfigError, Outcome
 from gradeline.model import EarlyStopping, Grade, Response, ResponseKey, Run, Sample
 from gradeline.stats.sequential import boundaries

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gradeline.engine.grade import Graded, GraderUse, Grading, UserGrader, storable
+from gradeline.engine.grade import GraderUse, Grading, UserGrader, storable
+from gradeline.engine.plan import Graded
 from gradeline.errors import Outcome
 from gradeline.extractors import create as create_extractor
 from gradeline.graders import create as create_grader

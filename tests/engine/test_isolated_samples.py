@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import pytest
 
 from gradeline import Grader, GradeResult, Sample, grader, run_suite
-from gradeline.engine.grade import Graded, GraderUse, Grading
+from gradeline.engine.grade import GraderUse, Grading
+from gradeline.engine.plan import Graded
 from gradeline.extractors import create as create_extractor
 from gradeline.extractors.base import DeclaredExtractor
 from gradeline.graders import DeclaredGrader, as_grader

@@ -22,7 +22,7 @@ from gradeline.extractors import create as extractor
 from gradeline.graders import create as grader
 from gradeline.model import ErrorInfo, Response, Run, RunGrader, Sample, Storage, Usage
 from gradeline.store import open_storage
-from gradeline.usercode.loader import CodeSpec, CodeRequest
+from gradeline.usercode.loader import CodeRequest, CodeSpec
 from gradeline.usercode.pool import WorkerPool
 
 

@@ -8,9 +8,8 @@ from typing import get_args
 
 import pytest
 
-from gradeline.engine.conversations import joined_grade, turns_of
-from gradeline.engine.grade import Graded, GraderUse, Grading, UserGrader, UserReward
-from gradeline.engine.plan import Work, planned_for
+from gradeline.engine.grade import GraderUse, Grading, UserGrader, UserReward
+from gradeline.engine.plan import Graded, Work, joined_grade, planned_for, turns_of
 from gradeline.errors import Fault, Outcome
 from gradeline.extractors import create as extractor
 from gradeline.graders import create as grader
@@ -27,7 +26,7 @@ from gradeline.model import (
     to_json,
 )
 from gradeline.model.run import TurnRule
-from gradeline.usercode.loader import CodeSpec, CodeRequest
+from gradeline.usercode.loader import CodeRequest, CodeSpec
 from gradeline.usercode.pool import WorkerPool
 
 EXACT = GraderUse("exact", grader("exact_match"), extractor("last_assistant"))

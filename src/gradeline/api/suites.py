@@ -24,7 +24,8 @@ from gradeline.engine.components import InProcessCode
 from gradeline.engine.definition import RunOptions, command
 from gradeline.engine.event_loop import wait_for
 from gradeline.engine.execute import INTERRUPTED_REASON, Stop
-from gradeline.engine.orchestrate import RunObserver, RunRequest, SuiteOutcome
+from gradeline.engine.lifecycle import RunObserver
+from gradeline.engine.orchestrate import RunRequest, SuiteOutcome
 from gradeline.engine.plan import CompletedCase, LookReport, ProgressCallback, ProgressCount
 from gradeline.engine.prepare import PreparedRun, prepare
 from gradeline.engine.validation import placed_problems, read_with_code

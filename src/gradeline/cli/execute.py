@@ -25,14 +25,8 @@ from gradeline.engine import orchestrate
 from gradeline.engine.aggregate import conclude, worst_of
 from gradeline.engine.definition import RunDefinition, RunOptions, how_to_continue
 from gradeline.engine.execute import INTERRUPTED_REASON, Stop
-from gradeline.engine.orchestrate import (
-    Engine,
-    RunObserver,
-    RunOutcome,
-    RunRequest,
-    SuiteOutcome,
-    local_engine,
-)
+from gradeline.engine.lifecycle import Engine, RunObserver, local_engine
+from gradeline.engine.orchestrate import RunOutcome, RunRequest, SuiteOutcome
 from gradeline.engine.plan import ProgressCallback
 from gradeline.engine.prepare import prepare
 from gradeline.engine.validation import placed_problems, read_with_code

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from gradeline.engine.definition import RunBudget
-    from gradeline.engine.orchestrate import Engine
+    from gradeline.engine.lifecycle import Engine
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -183,7 +183,7 @@ def open_engine(settings: CliSettings, choice: EngineChoice) -> Iterator[Engine]
     """The engine that the options select."""
     if choice.engine == "local":
         _reject_ray_options(choice)
-        from gradeline.engine.orchestrate import local_engine
+        from gradeline.engine.lifecycle import local_engine
 
         yield local_engine
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
@@ -167,3 +168,8 @@ def how_to_continue(run: str, storage: Storage, store: str | None = None) -> str
     if isinstance(storage, InMemoryStorage):
         return "start the run again: its store was in memory and is not kept, so it cannot be resumed"
     return f"continue with: {command('resume', run, store)}"
+
+
+def now() -> str:
+    """The current time, as records store it."""
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

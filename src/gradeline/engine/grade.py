@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gradeline.engine.conversations import (
+from gradeline.engine.plan import (
+    Graded,
     Turn,
     by_turn_fingerprint,
     is_by_turn,
@@ -128,14 +129,6 @@ class GraderUse(NamedTuple):
 @cache
 def _whole_answer() -> Extractor:
     return create_extractor(DEFAULT_EXTRACTOR)
-
-
-class Graded(NamedTuple):
-    """What one grader saw and said."""
-
-    submission: str | None
-    """None where it could not be extracted."""
-    grade: Grade
 
 
 class CaseRefusedError(ProviderRefusedError):

@@ -1,22 +1,26 @@
-"""The life of a run in one process: it is claimed, its cases are executed and graded, and its end is stored."""
+"""Executes a planned run: it is claimed, its cases are executed and graded, and its end is stored."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
 from functools import partial
 from threading import Event, Thread
 from time import perf_counter
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
+import msgspec
+
 from gradeline.engine.aggregate import Summary, summarise
+from gradeline.engine.definition import how_to_continue, now
+from gradeline.engine.early_stopping import early_stopping
 from gradeline.engine.execute import Stop
 from gradeline.engine.pipeline import Pipeline, RunTask
-from gradeline.engine.plan import Work
+from gradeline.engine.plan import ProgressCallback, Work
+from gradeline.engine.prepare import PreparedRun, ReadSamples
 from gradeline.errors import ConfigError, Outcome, Problem, StoreError
 from gradeline.failpoints import failpoint
 from gradeline.model import Counts, Run, Storage
@@ -205,11 +209,6 @@ async def run_under_lock(storage: Storage, task: RunTask, stop: Stop | None, exe
     return ExecutionResult(run, summary, dict(done), None if stop.decided else stop.reason)
 
 
-def now() -> str:
-    """The current time, as records store it."""
-    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
 async def run_local(storage: Storage, task: RunTask, stop: Stop | None = None) -> ExecutionResult:
     """Execute what is missing of a run in this process. ``stop`` ends it early: calls in flight are finished."""
 
@@ -222,3 +221,108 @@ async def run_local(storage: Storage, task: RunTask, stop: Stop | None = None) -
         return ExecutedCases(pipeline.done, pipeline.clock.execute_s, pipeline.clock.grade_s)
 
     return await run_under_lock(storage, task, stop, execute)
+
+
+class RunSpec(NamedTuple):
+    """A planned run: its row in the store, and what `execute_run` needs to execute it."""
+
+    run: Run
+    prepared: PreparedRun
+    resources: AsyncExitStack
+    """What planning opened; closed when the run has been executed or its plan is dropped."""
+    is_stored: bool = False
+    """False: `execute_run` stores the run first."""
+    changes: Mapping[str, Any] = {}
+    """Fields of a stored run that change before it is executed."""
+    samples: ReadSamples | None = None
+    """Reads the cases, if they are not in the suite's dataset."""
+    clustered: ReadSamples | None = None
+    """Cases with stored responses, whose clusters are stored too."""
+    retry_failed: bool = True
+    fail_fast: bool = False
+
+    def task(self, run: Run) -> RunTask:
+        task = self.prepared.task(run)._replace(retry_failed=self.retry_failed, fail_fast=self.fail_fast)
+        if run.parent is not None:
+            task = task._replace(retry_failed=False, calls_agent=False)
+        return task if self.samples is None else task._replace(samples=self.samples)
+
+
+class Engine(Protocol):
+    """Executes the cases of a run: in this process, or on a cluster."""
+
+    async def __call__(
+        self, storage: Storage, prepared: PreparedRun, task: RunTask, stop: Stop | None = None
+    ) -> ExecutionResult: ...
+
+
+async def local_engine(
+    storage: Storage,
+    prepared: PreparedRun,  # noqa: ARG001 - the task has all that this engine needs
+    task: RunTask,
+    stop: Stop | None = None,
+) -> ExecutionResult:
+    return await run_local(storage, task, stop)
+
+
+class RunObserver(NamedTuple):
+    """Callbacks for warnings and progress, and a way to stop."""
+
+    warn: Callable[[str], None] = lambda _: None
+    progress: Callable[[PreparedRun, Run], AbstractContextManager[ProgressCallback]] = lambda *_: nullcontext(
+        lambda _: None
+    )
+    """Called for each run; the callback that it returns is called for each case."""
+    stop: Stop | None = None
+    store: str | None = None
+    """The store as the user wrote it, for the commands in messages."""
+
+    @property
+    def failed(self) -> bool:
+        """True if the run was stopped by a problem that a person must fix."""
+        return self.stop is not None and self.stop.failed
+
+    def warn_all(self, warnings: Iterable[str]) -> None:
+        for warning in warnings:
+            self.warn(warning)
+
+
+NO_OBSERVER = RunObserver()
+
+
+async def execute_run(
+    storage: Storage,
+    spec: RunSpec,
+    lock: RunLock | None = None,
+    observer: RunObserver = NO_OBSERVER,
+    engine: Engine = local_engine,
+) -> ExecutionResult:
+    """Execute a planned run to its end. ``lock`` claims it; None: for this process."""
+    prepared = spec.prepared
+    async with spec.resources:
+        await prepared.start()
+        run = _store(storage, spec)
+        with observer.progress(prepared, run) as advance:
+            task = spec.task(run)._replace(lock=lock, on_progress=advance)
+            try:
+                with early_stopping(storage, task, observer.stop) as (task, stop):
+                    return await engine(storage, prepared, task, stop)
+            except ConfigError:
+                observer.warn(f"when this is fixed, {how_to_continue(run.id, storage, observer.store)}")
+                raise
+
+
+def _store(storage: Storage, spec: RunSpec) -> Run:
+    """Store the run, if it is new, or its changes.
+
+    A new run belongs to this process: if that dies before the run begins, the run is interrupted and not pending.
+    """
+    run = spec.run
+    if not spec.is_stored:
+        run = msgspec.structs.replace(run, owner=this_process())
+        storage.save_run(run)
+    elif spec.changes:
+        run = storage.update_run(run.id, **spec.changes)
+    if spec.clustered is not None:
+        storage.put_clusters(run.id, ((one.case_key, one.cluster) for one in spec.clustered() if one.cluster))
+    return run

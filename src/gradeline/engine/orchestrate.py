@@ -1,19 +1,21 @@
-"""Plans runs and executes them. All callers use the same two steps: a `RunSpec` is planned, then executed."""
+"""Plans the runs of a suite, of a resume and of a regrade, and executes them.
+
+All callers take the same two steps: a planning function gives a `RunSpec`, and `execute_run` executes it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
 from gradeline.engine.aggregate import INTERRUPTED, RunReport, conclude, worst_of
 from gradeline.engine.components import UNRESTRICTED, Access, InProcessCode
-from gradeline.engine.definition import Rules, RunDefinition, RunOptions, command, how_to_continue
+from gradeline.engine.definition import Rules, RunDefinition, RunOptions, command
 from gradeline.engine.early_stopping import (
-    early_stopping,
     include_all_cases,
     obstacle_warning,
     plan_looks,
@@ -23,14 +25,11 @@ from gradeline.engine.early_stopping import (
     with_seed,
 )
 from gradeline.engine.execute import INTERRUPTED_REASON, Stop
-from gradeline.engine.lifecycle import ExecutionResult, RunLock, run_local
-from gradeline.engine.pipeline import RunTask
-from gradeline.engine.plan import ProgressCallback
+from gradeline.engine.lifecycle import NO_OBSERVER, Engine, RunObserver, RunSpec, execute_run, local_engine
 from gradeline.engine.prepare import PreparedRun, ReadSamples, prepare
 from gradeline.engine.validation import read_with_code
 from gradeline.errors import ConfigError, Outcome, Problem
 from gradeline.model import Run, RunGrader, Sample, Storage, sample_digest
-from gradeline.store.leases import this_process
 from gradeline.store.rows import new_run_id
 from gradeline.suite.clusters import cluster_warnings
 from gradeline.suite.read import read_suite
@@ -60,73 +59,6 @@ class RunRequest(NamedTuple):
     """The suite as data, to be stored with its runs, if it has no file."""
     samples: Sequence[Sample] | None = None
     """The cases, if they are not in the suite."""
-
-
-class RunSpec(NamedTuple):
-    """A planned run: its row in the store, and what `execute_run` needs to execute it."""
-
-    run: Run
-    prepared: PreparedRun
-    resources: AsyncExitStack
-    """What planning opened; closed when the run has been executed or its plan is dropped."""
-    is_stored: bool = False
-    """False: `execute_run` stores the run first."""
-    changes: Mapping[str, Any] = {}
-    """Fields of a stored run that change before it is executed."""
-    samples: ReadSamples | None = None
-    """Reads the cases, if they are not in the suite's dataset."""
-    clustered: ReadSamples | None = None
-    """Cases with stored responses, whose clusters are stored too."""
-    retry_failed: bool = True
-    fail_fast: bool = False
-
-    def task(self, run: Run) -> RunTask:
-        task = self.prepared.task(run)._replace(retry_failed=self.retry_failed, fail_fast=self.fail_fast)
-        if run.parent is not None:
-            task = task._replace(retry_failed=False, calls_agent=False)
-        return task if self.samples is None else task._replace(samples=self.samples)
-
-
-class Engine(Protocol):
-    """Executes the cases of a run: in this process, or on a cluster."""
-
-    async def __call__(
-        self, storage: Storage, prepared: PreparedRun, task: RunTask, stop: Stop | None = None
-    ) -> ExecutionResult: ...
-
-
-async def local_engine(
-    storage: Storage,
-    prepared: PreparedRun,  # noqa: ARG001 - the task has all that this engine needs
-    task: RunTask,
-    stop: Stop | None = None,
-) -> ExecutionResult:
-    return await run_local(storage, task, stop)
-
-
-class RunObserver(NamedTuple):
-    """Callbacks for warnings and progress, and a way to stop."""
-
-    warn: Callable[[str], None] = lambda _: None
-    progress: Callable[[PreparedRun, Run], AbstractContextManager[ProgressCallback]] = lambda *_: nullcontext(
-        lambda _: None
-    )
-    """Called for each run; the callback that it returns is called for each case."""
-    stop: Stop | None = None
-    store: str | None = None
-    """The store as the user wrote it, for the commands in messages."""
-
-    @property
-    def failed(self) -> bool:
-        """True if the run was stopped by a problem that a person must fix."""
-        return self.stop is not None and self.stop.failed
-
-    def warn_all(self, warnings: Iterable[str]) -> None:
-        for warning in warnings:
-            self.warn(warning)
-
-
-NO_OBSERVER = RunObserver()
 
 
 class RunOutcome(NamedTuple):
@@ -354,44 +286,6 @@ async def plan_regrade(
         run = msgspec.structs.replace(new, id=new_run_id(), early=parent.early)
         clustered = None if cluster is None else lambda: cluster.with_clusters(samples())
         yield RunSpec(run, prepared, resources, samples=samples, clustered=clustered)
-
-
-async def execute_run(
-    storage: Storage,
-    spec: RunSpec,
-    lock: RunLock | None = None,
-    observer: RunObserver = NO_OBSERVER,
-    engine: Engine = local_engine,
-) -> ExecutionResult:
-    """Execute a planned run to its end. ``lock`` claims it; None: for this process."""
-    prepared = spec.prepared
-    async with spec.resources:
-        await prepared.start()
-        run = _store(storage, spec)
-        with observer.progress(prepared, run) as advance:
-            task = spec.task(run)._replace(lock=lock, on_progress=advance)
-            try:
-                with early_stopping(storage, task, observer.stop) as (task, stop):
-                    return await engine(storage, prepared, task, stop)
-            except ConfigError:
-                observer.warn(f"when this is fixed, {how_to_continue(run.id, storage, observer.store)}")
-                raise
-
-
-def _store(storage: Storage, spec: RunSpec) -> Run:
-    """Store the run, if it is new, or its changes.
-
-    A new run belongs to this process: if that dies before the run begins, the run is interrupted and not pending.
-    """
-    run = spec.run
-    if not spec.is_stored:
-        run = msgspec.structs.replace(run, owner=this_process())
-        storage.save_run(run)
-    elif spec.changes:
-        run = storage.update_run(run.id, **spec.changes)
-    if spec.clustered is not None:
-        storage.put_clusters(run.id, ((one.case_key, one.cluster) for one in spec.clustered() if one.cluster))
-    return run
 
 
 async def _execute_and_report(storage: Storage, spec: RunSpec, observer: RunObserver, engine: Engine) -> RunOutcome:

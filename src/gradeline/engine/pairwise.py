@@ -14,15 +14,8 @@ from gradeline.engine.aggregate import conclude
 from gradeline.engine.components import needs_baseline
 from gradeline.engine.definition import RunDefinition, RunOptions
 from gradeline.engine.execute import Stop
-from gradeline.engine.orchestrate import (
-    NO_OBSERVER,
-    RunObserver,
-    RunOutcome,
-    RunRequest,
-    regrade_run,
-    resume_run,
-    run_suite,
-)
+from gradeline.engine.lifecycle import NO_OBSERVER, RunObserver
+from gradeline.engine.orchestrate import RunOutcome, RunRequest, regrade_run, resume_run, run_suite
 from gradeline.engine.validation import read_with_code
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import Run, Storage

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from gradeline.engine.aggregate import run_cost
 from gradeline.engine.definition import FAIL_FAST, RunBudget
 from gradeline.engine.execute import AGENT, CallLimits, CallSlots, Executor, Spending, Stop
-from gradeline.engine.grade import CaseRefusedError, Graded, GraderUse, Grading, storable
-from gradeline.engine.plan import CompletedCase, Planned, ProgressCallback, Work, plan
+from gradeline.engine.grade import CaseRefusedError, GraderUse, Grading, storable
+from gradeline.engine.plan import CompletedCase, Graded, Planned, ProgressCallback, Work, plan
 from gradeline.errors import ConfigError, Outcome, ProviderRefusedError, StoreError
 from gradeline.failpoints import failpoint
 from gradeline.model import AsyncGrader, EarlyStopping, Grade, ResponseKey, Run, Sample, Storage, Target, quote
@@ -160,8 +160,6 @@ class Pipeline:
         for one in planned:
             if one.work is Work.REUSE:
                 case = CompletedCase(one, None, {})
-                if self.done[Work.REUSE] % _REUSED_AT_ONCE == 0:
-                    await asyncio.sleep(0)  # a long row of them must not keep everybody else waiting
             else:
                 try:
                     worked = await self._case(one)
@@ -181,6 +179,8 @@ class Pipeline:
                 self._stop_at_failure(case)
             if stop.reason is not None:
                 return
+            if one.work is Work.REUSE and self.done[Work.REUSE] % _REUSED_AT_ONCE == 0:
+                await asyncio.sleep(0)  # many of them in a row must not block other tasks
 
     async def _case(self, planned: Planned) -> CompletedCase | None:
         """Ask, store, grade, store; None where the run was stopped before it was asked, or judged."""

@@ -1,18 +1,21 @@
-"""What has to be done for each case: nothing, grading, or asking the agent, each with a reason."""
+"""What each case of a run needs: nothing, grading, or a call of the agent; and the turns of its conversation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from gradeline.engine.conversations import by_turn_fingerprint, is_by_turn
-from gradeline.engine.grade import Graded
-from gradeline.errors import Outcome
-from gradeline.model import Response, ResponseKey, Sample, StoredKey, sample_digest
-from gradeline.model.response import known_cost
+from gradeline.errors import MissingDataError, Outcome
+from gradeline.model import Grade, Response, ResponseKey, Sample, StoredKey, fingerprint, sample_digest
+from gradeline.model.grade import PASS_SCORE
+from gradeline.model.response import known_cost, total_usage
+from gradeline.model.run import TurnRule
+from gradeline.model.trajectory import last_answer
 
 
 class Work(StrEnum):
@@ -35,7 +38,7 @@ class Planned(Struct, frozen=True):
     work: Work
     reason: str
     graders: tuple[str, ...]
-    """The graders whose word is missing."""
+    """The graders whose grade is missing."""
 
 
 def plan(
@@ -48,11 +51,10 @@ def plan(
     retry_failed: bool = True,
     model_graders: Collection[str] = (),
 ) -> Iterator[Planned]:
-    """Goes through cases and repeats in order, beside what the store has of them in the same order.
+    """Merge the cases and repeats with what the store has of them; both are in the order of the dataset.
 
-    ``graders`` gives each grader's fingerprint; those ``asking`` a model are asked again where they gave
-    no score, as an agent is whose call failed. Nothing is held in memory: a case that the store has at
-    another place counts as not there, and is asked again.
+    ``graders`` has the fingerprint of each grader; ``model_graders`` are called again if they gave no score, as an
+    agent is whose call failed. Nothing is held in memory: a case that the store has at another place is run again.
     """
     there = iter(stored)
     known = next(there, None)
@@ -80,7 +82,7 @@ def planned_for(
     retry_failed: bool = True,
     model_graders: Collection[str] = (),
 ) -> Planned:
-    """What one (case, repeat) needs beside what the store has of it."""
+    """What one (case, repeat) needs, given what is stored of it."""
     if found is None:
         return Planned(key, sample, position, Work.RERUN, NOT_ANSWERED, tuple(graders))
     if found.digest != sample_digest(sample):
@@ -98,25 +100,33 @@ def planned_for(
     return Planned(key, sample, position, Work.REGRADE, reason, missing)
 
 
+class Graded(NamedTuple):
+    """A grade with the submission it is of."""
+
+    submission: str | None
+    """None if it could not be extracted."""
+    grade: Grade
+
+
 class CompletedCase(Struct, frozen=True):
-    """A (case, repeat) that is done with."""
+    """A finished (case, repeat)."""
 
     planned: Planned
     response: Response | None
-    """None where all was there already."""
+    """None if everything was stored already."""
     graded: Mapping[str, Graded]
 
 
 class ProgressCount(NamedTuple):
-    """What came of some cases."""
+    """Number of finished cases, by their results."""
 
     done: int = 0
     reused: int = 0
-    """Of those, the ones that were there already."""
+    """Of these, the ones that were stored already."""
     failed: int = 0
     errors: int = 0
     cost: float | None = None
-    """None: nobody said what anything cost."""
+    """None: no cost is known."""
 
     @classmethod
     def of(cls, case: CompletedCase) -> ProgressCount:
@@ -130,7 +140,7 @@ class ProgressCount(NamedTuple):
         return cls(1, 0, int(failed), int(error), cost)
 
     def plus(self, other: ProgressCount) -> ProgressCount:
-        """Of both."""
+        """The sum of both."""
         return ProgressCount(
             self.done + other.done,
             self.reused + other.reused,
@@ -141,10 +151,131 @@ class ProgressCount(NamedTuple):
 
 
 class LookReport(NamedTuple):
-    """A look at a run that may end early, in words."""
+    """An interim look at a run that may stop early, as text."""
 
     text: str
 
 
 ProgressCallback: TypeAlias = "Callable[[CompletedCase | ProgressCount | LookReport], None]"
-"""Who is told how far a run is: of each case here, of several at once where they are done elsewhere."""
+"""Called with each finished case of this process, and with counts of cases that other processes finished."""
+
+
+_JOINING_RULES = 3
+"""Version of the rules that join the grades of turns."""
+
+_UNKNOWN_TURNS = (
+    "the response has {found} for a conversation of {count} turns, so the answer to each turn is unknown; "
+    "use a target that is called once per turn (http, python, a model), or one that reports all messages "
+    "(command: output: json with trajectory mapped under response:, the user's messages included; "
+    "replay file: a trajectory with one turn per input); or write one ground_truth for the whole conversation"
+)
+
+
+class Turn(NamedTuple):
+    """One input of a conversation with its expected value, and the response to it."""
+
+    sample: Sample
+    response: Response
+
+
+def is_by_turn(sample: Sample) -> bool:
+    """True if each turn has its own expected value."""
+    return isinstance(sample.input, list) and isinstance(sample.ground_truth, list)
+
+
+def turns_of(sample: Sample, response: Response) -> list[Turn]:
+    """The turns of a conversation; `MissingDataError` if it is unknown which turn a response belongs to."""
+    pairs = list(zip(sample.input, sample.ground_truth or (), strict=True))
+    if len(pairs) == 1:
+        return [Turn(_asked(sample, *pairs[0]), response)]
+    steps = response.steps
+    if len(steps.turns) != len(pairs) and (response.text or any(steps.turns)):
+        found = "one text" if response.trajectory is None else _counted(len(steps.turns))
+        raise MissingDataError(_UNKNOWN_TURNS.format(found=found, count=len(pairs)))
+    turns = []
+    for number, pair in enumerate(pairs):
+        part = replace(steps, turns=steps.turns[number : number + 1])
+        answer = replace(response, text=last_answer(part.messages()), trajectory=part)
+        turns.append(Turn(_asked(sample, *pair), answer))
+    return turns
+
+
+def _asked(sample: Sample, text: str, expected: str) -> Sample:
+    return replace(sample, input=text, ground_truth=expected)
+
+
+def _counted(turns: int) -> str:
+    return f"a trajectory of {turns} turn{'' if turns == 1 else 's'}"
+
+
+def joined_submission(submissions: Sequence[str | None]) -> str | None:
+    """The submissions of all turns as one string; None if one could not be extracted."""
+    if any(text is None for text in submissions):
+        return None
+    return " | ".join(f"[Turn {number}] {text}" for number, text in enumerate(submissions))
+
+
+@cache
+def by_turn_fingerprint(column: str) -> str:
+    """The fingerprint of a grade that joins several turns; it covers the rules of joining."""
+    return fingerprint("by turn", _JOINING_RULES, column)
+
+
+def joined_grade(grades: Sequence[Grade], rule: TurnRule = "all", pass_threshold: float | None = None) -> Grade:
+    """One grade for the turns of a conversation. This is the only place that decides whether a conversation passes.
+
+    The score is the mean of the turns. With ``all`` it passes if every turn passed, each by its grader or by
+    ``pass_threshold``; with ``mean`` if the mean reaches ``pass_threshold``. If a turn has no score, the conversation
+    has none, and the first error is reported with its turn.
+    """
+    usage = total_usage([grade.usage for grade in grades])
+    times = [grade.latency_ms for grade in grades if grade.latency_ms is not None]
+    latency_ms = sum(times) if len(times) == len(grades) else None
+    for number, grade in enumerate(grades):
+        if grade.error is not None:
+            error = replace(grade.error, message=f"turn {number}: {grade.error.message}")
+            metadata = {**grade.metadata, **_per_turn(grades)}
+            return replace(grade, error=error, metadata=metadata, latency_ms=latency_ms, usage=usage)
+    scores = [grade.score for grade in grades if grade.score is not None]
+    if not grades or len(scores) < len(grades):
+        return grades[0]
+    score = sum(scores) / len(scores)
+    marks = ["✓" if grade.passed else "✗" for grade in grades]
+    rationale = f"{marks.count('✓')}/{len(marks)} passed: {' '.join(marks)}"
+    if rule == "mean":
+        least = PASS_SCORE if pass_threshold is None else pass_threshold
+        passed = score >= least
+        rationale += f" (mean {score:.4g}, passes from {least:g})"
+    else:
+        passed = "✗" not in marks
+    return replace(
+        grades[0],
+        outcome=Outcome.PASS if passed else Outcome.FAIL,
+        score=score,
+        passed=passed,
+        rationale=rationale,
+        metadata={"turns": rule, "turns_passed": marks.count("✓"), "turns_total": len(marks), **_per_turn(grades)},
+        latency_ms=latency_ms,
+        usage=usage,
+    )
+
+
+def _per_turn(grades: Sequence[Grade]) -> dict[str, Any]:
+    return {"per_turn_grades": [_turn(number, grade) for number, grade in enumerate(grades)]}
+
+
+def _turn(number: int, grade: Grade) -> dict[str, Any]:
+    turn: dict[str, Any] = {
+        "turn": number,
+        "outcome": grade.outcome.value,
+        "score": grade.score,
+        "rationale": grade.rationale,
+        **_metadata(grade),
+    }
+    if grade.error is not None:
+        turn["error"] = {"type": grade.error.type, "message": grade.error.message}
+    return turn
+
+
+def _metadata(grade: Grade) -> dict[str, Any]:
+    return {"metadata": grade.metadata} if grade.metadata else {}

@@ -31,10 +31,9 @@ from gradeline.engine.components import (
     target_spec,
     with_baseline_run,
 )
-from gradeline.engine.definition import Rules, RunBudget, RunDefinition, RunOptions, requested_concurrency
+from gradeline.engine.definition import Rules, RunBudget, RunDefinition, RunOptions, now, requested_concurrency
 from gradeline.engine.execute import DEFAULT_LIMIT, CallLimits, Rate
 from gradeline.engine.grade import GraderUse
-from gradeline.engine.lifecycle import now
 from gradeline.engine.pipeline import RunTask
 from gradeline.engine.validation import ProblemCollector, budget_notes, check_rows, is_small
 from gradeline.errors import ConfigError, Problem
