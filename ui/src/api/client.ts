@@ -126,7 +126,7 @@ export async function resultIn(run: string, result: string, signal: AbortSignal)
 export function resultId(testCase: string, repeat: number): string {
   const encoded = encodeURIComponent(testCase).replace(
     /[!'()*]/g,
-    (sign) => `%${sign.charCodeAt(0).toString(16).toUpperCase()}`,
+    (char) => `%${char.charCodeAt(0).toString(16).toUpperCase()}`,
   );
   return `${encoded}~${repeat}`;
 }

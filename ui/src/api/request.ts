@@ -14,8 +14,8 @@ interface RequestOptions {
 
 /** The URL of an endpoint, relative to the page, without empty parameters. */
 export function apiUrl(path: string, query: Query = {}): string {
-  const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
-  const text = new URLSearchParams(given.map(([key, value]) => [key, String(value)])).toString();
+  const present = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const text = new URLSearchParams(present.map(([key, value]) => [key, String(value)])).toString();
   return `api/${path}${text && `?${text}`}`;
 }
 

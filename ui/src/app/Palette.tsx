@@ -29,8 +29,8 @@ function CommandList({ onClose }: { onClose: () => void }) {
   const [at, setAt] = useState(0);
   const listId = useId();
   const commands = useCommands();
-  const found = commands.filter((command) => matches(command, query)).slice(0, 12);
-  const current = found[Math.min(at, found.length - 1)];
+  const results = commands.filter((command) => matches(command, query)).slice(0, 12);
+  const current = results[Math.min(at, results.length - 1)];
   const run = (command: Command | undefined) => {
     if (command === undefined) return;
     onClose();
@@ -53,7 +53,7 @@ function CommandList({ onClose }: { onClose: () => void }) {
           setAt(0);
         }}
         onKeyDown={(event) => {
-          if (event.key === "ArrowDown") setAt(Math.min(found.length - 1, at + 1));
+          if (event.key === "ArrowDown") setAt(Math.min(results.length - 1, at + 1));
           else if (event.key === "ArrowUp") setAt(Math.max(0, at - 1));
           else if (event.key === "Enter") run(current);
           else return;
@@ -61,7 +61,7 @@ function CommandList({ onClose }: { onClose: () => void }) {
         }}
       />
       <ul id={listId} role="listbox" aria-label="Matches" className="mt-2">
-        {found.map((command) => (
+        {results.map((command) => (
           // oxlint-disable-next-line jsx-a11y/click-events-have-key-events -- the keys are the input's
           <li
             key={command.id}
@@ -75,7 +75,7 @@ function CommandList({ onClose }: { onClose: () => void }) {
           </li>
         ))}
       </ul>
-      {found.length === 0 && <p className="p-3 text-sm text-muted">No matches.</p>}
+      {results.length === 0 && <p className="p-3 text-sm text-muted">No matches.</p>}
     </div>
   );
 }

@@ -18,7 +18,7 @@ interface Props {
  * security policy refuses.
  */
 export function Dialog({ open, onClose, title, description, children, side = false, width }: Props) {
-  const place = side
+  const position = side
     ? `inset-y-0 right-0 w-full ${width ?? "lg:w-[60%] lg:min-w-[640px]"} border-l`
     : `left-1/2 top-[8vh] max-h-[84vh] w-[calc(100%-1.5rem)] -translate-x-1/2 rounded-xl border ${width ?? "max-w-xl"}`;
   const content = useRef<HTMLDivElement>(null);
@@ -33,7 +33,7 @@ export function Dialog({ open, onClose, title, description, children, side = fal
             event.preventDefault();
             (content.current?.querySelector<HTMLElement>("[data-first]") ?? content.current)?.focus();
           }}
-          className={`fixed z-40 flex flex-col border-line bg-surface shadow-2xl outline-none ${place}`}
+          className={`fixed z-40 flex flex-col border-line bg-surface shadow-2xl outline-none ${position}`}
           {...(description ? {} : { "aria-describedby": undefined })}
         >
           <header className="flex items-start justify-between gap-3 border-b border-line px-4 py-3">

@@ -29,15 +29,15 @@ export function isInProgress(status: RunStatus): boolean {
 
 /** Estimated milliseconds until the end; null if unknown. */
 export function remainingMs(run: Evaluation, now = Date.now()): number | null {
-  const began = run.started_at ? Date.parse(run.started_at) : Number.NaN;
+  const startedAt = run.started_at ? Date.parse(run.started_at) : Number.NaN;
   const { total, graded } = run.progress ?? NO_PROGRESS;
-  if (run.status !== "running" || Number.isNaN(began) || !total || graded < 3) return null;
-  return ((now - began) / graded) * (total - graded);
+  if (run.status !== "running" || Number.isNaN(startedAt) || !total || graded < 3) return null;
+  return ((now - startedAt) / graded) * (total - graded);
 }
 
 function parseProgress(data: Record<string, Json>): Partial<Progress> | null {
-  const known = (["total", "answered", "graded", "errors"] as const).filter((key) => typeof data[key] === "number");
-  return known.length === 0 ? null : Object.fromEntries(known.map((key) => [key, data[key]]));
+  const present = (["total", "answered", "graded", "errors"] as const).filter((key) => typeof data[key] === "number");
+  return present.length === 0 ? null : Object.fromEntries(present.map((key) => [key, data[key]]));
 }
 
 function parseStatus(value: Json | undefined): RunStatus | null {

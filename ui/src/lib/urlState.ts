@@ -55,8 +55,8 @@ export type StateOf<S extends Spec> = { [K in keyof S]: S[K] extends Codec<infer
 
 export function readState<S extends Spec>(spec: S, params: URLSearchParams): StateOf<S> {
   const entries = Object.entries(spec).map(([key, codec]) => {
-    const given = params.get(key);
-    return [key, given === null ? codec.initial : (safely(() => codec.read(given)) ?? codec.initial)];
+    const param = params.get(key);
+    return [key, param === null ? codec.initial : (safely(() => codec.read(param)) ?? codec.initial)];
   });
   return Object.fromEntries(entries) as StateOf<S>;
 }
@@ -71,9 +71,9 @@ export function writeState<S extends Spec>(
   for (const [key, value] of Object.entries(change)) {
     const codec = spec[key];
     if (codec === undefined) continue;
-    const written = value === undefined ? codec.write(codec.initial) : codec.write(value);
-    if (written === codec.write(codec.initial)) next.delete(key);
-    else next.set(key, written);
+    const serialized = value === undefined ? codec.write(codec.initial) : codec.write(value);
+    if (serialized === codec.write(codec.initial)) next.delete(key);
+    else next.set(key, serialized);
   }
   return next;
 }

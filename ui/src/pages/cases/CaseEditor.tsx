@@ -32,13 +32,13 @@ function CaseForm({ stored, onClose }: { stored: TestCase | null; onClose: () =>
   const [submitted, setSubmitted] = useState(false);
   const [confirming, setConfirming] = useState(false);
   const queries = useQueryClient();
-  const given: TestCaseFields = {
+  const values: TestCaseFields = {
     input: fields.input,
     expected_output: fields.expected_output,
     description: fields.description?.trim() ? fields.description : null,
     tags: tags.split(/[\s,;]+/).filter(Boolean),
   };
-  const problems = Object.fromEntries(validateCase(given).map((problem) => [problem.field ?? "", problem.message]));
+  const problems = Object.fromEntries(validateCase(values).map((problem) => [problem.field ?? "", problem.message]));
   const done = async (message: string) => {
     await queries.invalidateQueries({ queryKey: ["cases"] });
     if (stored) queries.removeQueries({ queryKey: ["case", stored.id] });
@@ -46,7 +46,7 @@ function CaseForm({ stored, onClose }: { stored: TestCase | null; onClose: () =>
     onClose();
   };
   const save = useMutation({
-    mutationFn: () => (stored ? api.updateCase(stored.id, given) : api.createCase(given)),
+    mutationFn: () => (stored ? api.updateCase(stored.id, values) : api.createCase(values)),
     onSuccess: () => done(stored ? "Test case saved" : "Test case created"),
   });
   const remove = useMutation({

@@ -85,8 +85,8 @@ function readCsv(text: string): CaseFile {
   }
   if (file.problems.length > 0) return file;
   for (const { line, cells } of records) {
-    const given = Object.fromEntries(names.map((name, index) => [name, withoutFormulaQuote(cells[index] ?? "")]));
-    const { tags, description, ...rest } = given;
+    const record = Object.fromEntries(names.map((name, index) => [name, withoutFormulaQuote(cells[index] ?? "")]));
+    const { tags, description, ...rest } = record;
     const split = (tags ?? "").split(";").map((tag) => tag.trim());
     addRow(file, line, { ...rest, description: description || null, tags: split.filter(Boolean) });
   }
@@ -103,17 +103,17 @@ function addRow(file: CaseFile, line: number, value: unknown): void {
     file.problems.push({ line, field: null, message: "is not an object" });
     return;
   }
-  const given = value as Record<string, unknown>;
+  const record = value as Record<string, unknown>;
   const problems: Omit<RowProblem, "line">[] = [];
-  for (const key of Object.keys(given).filter((key) => !FIELDS.has(key))) {
+  for (const key of Object.keys(record).filter((key) => !FIELDS.has(key))) {
     problems.push({ field: key, message: "is not a field of a test case" });
   }
   const row: CaseRow = {
     line,
-    input: stringField(given, "input", problems),
-    expected_output: stringField(given, "expected_output", problems),
-    description: given["description"] == null ? null : stringField(given, "description", problems),
-    tags: tagsField(given["tags"], problems),
+    input: stringField(record, "input", problems),
+    expected_output: stringField(record, "expected_output", problems),
+    description: record["description"] == null ? null : stringField(record, "description", problems),
+    tags: tagsField(record["tags"], problems),
   };
   const wrong = new Set(problems.map((problem) => problem.field));
   problems.push(...validateCase(row).filter((problem) => !wrong.has(problem.field)));
@@ -121,8 +121,8 @@ function addRow(file: CaseFile, line: number, value: unknown): void {
   if (problems.length === 0) file.rows.push(row);
 }
 
-function stringField(given: Record<string, unknown>, field: string, problems: Omit<RowProblem, "line">[]): string {
-  const value = given[field];
+function stringField(record: Record<string, unknown>, field: string, problems: Omit<RowProblem, "line">[]): string {
+  const value = record[field];
   if (typeof value === "string") return value;
   if (value !== undefined) problems.push({ field, message: "is not a string" });
   return "";
@@ -147,29 +147,29 @@ export function csvRecords(text: string): CsvRecord[] {
   let cell = "";
   let quoted = false;
   let line = 1;
-  let began = 1;
+  let recordLine = 1;
   const endRecord = () => {
-    if (cells.length > 0 || cell !== "") records.push({ line: began, cells: [...cells, cell] });
+    if (cells.length > 0 || cell !== "") records.push({ line: recordLine, cells: [...cells, cell] });
     cells = [];
     cell = "";
   };
   for (let at = 0; at < text.length; at += 1) {
-    const sign = text[at] ?? "";
-    if (sign === "\n") line += 1;
+    const char = text[at] ?? "";
+    if (char === "\n") line += 1;
     if (quoted) {
-      if (sign !== '"') cell += sign;
+      if (char !== '"') cell += char;
       else if (text[at + 1] === '"') {
-        cell += sign;
+        cell += char;
         at += 1;
       } else quoted = false;
-    } else if (sign === '"' && cell === "") quoted = true;
-    else if (sign === ",") {
+    } else if (char === '"' && cell === "") quoted = true;
+    else if (char === ",") {
       cells.push(cell);
       cell = "";
-    } else if (sign === "\n") {
+    } else if (char === "\n") {
       endRecord();
-      began = line;
-    } else if (sign !== "\r") cell += sign;
+      recordLine = line;
+    } else if (char !== "\r") cell += char;
   }
   endRecord();
   return records;

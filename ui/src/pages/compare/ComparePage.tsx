@@ -140,17 +140,18 @@ interface ComparisonResultProps {
 
 function ComparisonResult({ state, onChange, baseline, candidate }: ComparisonResultProps) {
   const forced = state.force === "on";
-  const found = useQuery({
+  const comparisonQuery = useQuery({
     queryKey: ["comparison", state.baseline, state.candidate, forced],
     queryFn: ({ signal }) => compareRuns(state.baseline, state.candidate, forced, signal),
   });
   const cases = useMemo(
-    () => filterCases(found.data?.cases ?? [], state.grader, state.show),
-    [found.data, state.grader, state.show],
+    () => filterCases(comparisonQuery.data?.cases ?? [], state.grader, state.show),
+    [comparisonQuery.data, state.grader, state.show],
   );
-  if (found.error) return <ErrorNotice error={found.error} onRetry={() => void found.refetch()} />;
-  if (found.isPending) return <Loading what="Comparing" />;
-  const comparison = found.data;
+  if (comparisonQuery.error)
+    return <ErrorNotice error={comparisonQuery.error} onRetry={() => void comparisonQuery.refetch()} />;
+  if (comparisonQuery.isPending) return <Loading what="Comparing" />;
+  const comparison = comparisonQuery.data;
   const names = {
     baseline: baseline ? runTitle(baseline) : "baseline",
     candidate: candidate ? runTitle(candidate) : "candidate",

@@ -118,9 +118,9 @@ function LargestDrops({ result }: { result: Difference }) {
   return (
     <p className="num text-xs text-muted">
       Largest drops:{" "}
-      {result.largest_drops.map((drop, place) => (
+      {result.largest_drops.map((drop, index) => (
         <span key={drop.case}>
-          {place > 0 && ", "}
+          {index > 0 && ", "}
           <SafeText text={drop.case} /> {formatScore(drop.baseline)} → {formatScore(drop.candidate)}
         </span>
       ))}

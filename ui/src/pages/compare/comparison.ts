@@ -44,10 +44,10 @@ export function changeFor(one: CaseChange, grader: string): Change {
 /** The largest loss, or else the largest gain, over the chosen graders. */
 export function largestDifference(one: CaseChange, grader: string): number | null {
   const graders = grader === "" ? Object.keys({ ...one.baseline, ...one.candidate }) : [grader];
-  const moved = graders.map((key) => scoreDifference(one, key)).filter((value) => value !== null);
-  if (moved.length === 0) return null;
-  const least = Math.min(...moved);
-  return least < 0 ? least : Math.max(...moved);
+  const differences = graders.map((key) => scoreDifference(one, key)).filter((value) => value !== null);
+  if (differences.length === 0) return null;
+  const least = Math.min(...differences);
+  return least < 0 ? least : Math.max(...differences);
 }
 
 /** The cases to show: largest loss first, unchanged ones last. */
@@ -55,14 +55,14 @@ export function filterCases(cases: readonly CaseChange[], grader: string, show: 
   const rows = cases.map((one) => ({
     one,
     change: changeFor(one, grader),
-    moved: largestDifference(one, grader) ?? 0,
+    difference: largestDifference(one, grader) ?? 0,
   }));
   return rows
     .filter((row) => show === "" || row.change === show)
     .sort(
       (a, b) =>
         CHANGES.indexOf(a.change) - CHANGES.indexOf(b.change) ||
-        (a.change === "improved" ? b.moved - a.moved : a.moved - b.moved),
+        (a.change === "improved" ? b.difference - a.difference : a.difference - b.difference),
     )
     .map((row) => row.one);
 }

@@ -8,11 +8,11 @@ interface Props {
   problems: Readonly<Record<string, string>>;
   onChange: (change: Partial<Draft>) => void;
   /** Reports the cost of a test call and the agent it was made to. */
-  onTried: (tried: { key: string; cost: number | null }) => void;
+  onTestCall: (testCall: { key: string; cost: number | null }) => void;
 }
 
 /** The agent's URL, its request and response format, and a test call. */
-export function AgentForm({ draft, problems, onChange, onTried }: Props) {
+export function AgentForm({ draft, problems, onChange, onTestCall }: Props) {
   const { mapping } = draft;
   const map = (change: Partial<Mapping>) => onChange({ mapping: { ...mapping, ...change } });
   return (
@@ -93,7 +93,7 @@ export function AgentForm({ draft, problems, onChange, onTried }: Props) {
       </details>
       <TryAgent
         draft={draft}
-        onTried={onTried}
+        onTestCall={onTestCall}
         blocked={
           problems["url"] !== undefined || problems["request"] !== undefined || problems["headers"] !== undefined
         }

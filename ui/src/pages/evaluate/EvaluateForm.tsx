@@ -28,7 +28,7 @@ interface LinkState {
 export function EvaluateForm({ initial, onLink }: { initial: Draft; onLink: (link: LinkState) => void }) {
   const [draft, setDraft] = useState(initial);
   const [submitted, setSubmitted] = useState(false);
-  const [tried, setTried] = useState<{ key: string; cost: number | null } | null>(null);
+  const [testCall, setTestCall] = useState<{ key: string; cost: number | null } | null>(null);
   const graders = useGraders();
   const navigate = useNavigate();
   // the same request, sent again after a connection error, must not start a second run
@@ -54,8 +54,8 @@ export function EvaluateForm({ initial, onLink }: { initial: Draft; onLink: (lin
     mutationFn: async () => {
       const ids = draft.by === "all" ? await allCases() : draft.ids;
       const body = runRequest(draft, graders.data ?? [], ids);
-      const written = JSON.stringify(body);
-      if (attempt.current.body !== written) attempt.current = { body: written, key: newIdempotencyKey() };
+      const serialized = JSON.stringify(body);
+      if (attempt.current.body !== serialized) attempt.current = { body: serialized, key: newIdempotencyKey() };
       return api.startRun(body, attempt.current.key);
     },
     onSuccess: (run) => navigate(`/runs/${encodeURIComponent(run.id)}`),
@@ -78,7 +78,7 @@ export function EvaluateForm({ initial, onLink }: { initial: Draft; onLink: (lin
           draft={draft}
           problems={submitted ? problems : onlyIf(draft.url !== "", problems)}
           onChange={change}
-          onTried={setTried}
+          onTestCall={setTestCall}
         />
       </Step>
       <Step number={3} title="Graders">
@@ -96,7 +96,7 @@ export function EvaluateForm({ initial, onLink }: { initial: Draft; onLink: (lin
           problems={start.error instanceof ApiError ? start.error.fields : {}}
         />
       </Step>
-      <RunPlan draft={draft} costOfCall={tried?.key === agentKey(draft) ? tried.cost : null} />
+      <RunPlan draft={draft} costOfCall={testCall?.key === agentKey(draft) ? testCall.cost : null} />
       {submitted && Object.keys(problems).length > 0 && (
         <p role="alert" className="text-sm font-medium text-fail">
           Cannot start:{" "}

@@ -13,11 +13,11 @@ import { agentKey, type Draft, tryRequest } from "./draft.ts";
 interface Props {
   draft: Draft;
   blocked: boolean;
-  onTried: (tried: { key: string; cost: number | null }) => void;
+  onTestCall: (testCall: { key: string; cost: number | null }) => void;
 }
 
 /** Makes a single test call to the agent and shows the request and the response. */
-export function TryAgent({ draft, blocked, onTried }: Props) {
+export function TryAgent({ draft, blocked, onTestCall }: Props) {
   const [input, setInput] = useState("Hello");
   const abort = useRef<AbortController>(null);
   const testCall = useMutation({
@@ -28,7 +28,7 @@ export function TryAgent({ draft, blocked, onTried }: Props) {
       const result = await api.tryAgent(tryRequest(draft, text), abort.current.signal);
       return { key, result };
     },
-    onSuccess: ({ key, result }) => onTried({ key, cost: result.usage?.cost ?? null }),
+    onSuccess: ({ key, result }) => onTestCall({ key, cost: result.usage?.cost ?? null }),
   });
   useEffect(() => () => abort.current?.abort(), []);
   const ready = !blocked && !testCall.isPending && input.trim() !== "";

@@ -90,12 +90,13 @@ function parseJson(text: string): ParsedJson {
 /** The agent as a target of the suite format; null if the URL is enough. */
 export function targetFromDraft(draft: Pick<Draft, "url" | "mapping" | "timeout">): JsonObject | null {
   const { method, headers, request, output, toolCalls } = draft.mapping;
-  const sent = parseJson(request).value;
+  const parsedRequest = parseJson(request).value;
   const target: JsonObject = {};
   if (method !== "POST") target["method"] = method;
-  const given = parseJson(headers || "{}").value;
-  if (given !== null && JSON.stringify(given) !== "{}") target["headers"] = given;
-  if (sent !== null && JSON.stringify(sent) !== JSON.stringify(JSON.parse(DEFAULT_REQUEST))) target["request"] = sent;
+  const parsedHeaders = parseJson(headers || "{}").value;
+  if (parsedHeaders !== null && JSON.stringify(parsedHeaders) !== "{}") target["headers"] = parsedHeaders;
+  if (parsedRequest !== null && JSON.stringify(parsedRequest) !== JSON.stringify(JSON.parse(DEFAULT_REQUEST)))
+    target["request"] = parsedRequest;
   const response: JsonObject = {};
   if (output.trim()) response["output"] = output.trim();
   if (toolCalls.trim()) response["tool_calls"] = toolCalls.trim();

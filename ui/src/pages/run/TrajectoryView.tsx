@@ -18,7 +18,7 @@ export function TrajectoryView({ trajectory }: { trajectory: Trajectory | null |
   );
   if (messages.length === 0)
     return <p className="text-sm text-muted">{trajectory ? "The agent returned no messages." : UNKNOWN}</p>;
-  const found =
+  const matching =
     query === "" ? messages : messages.filter(({ message }) => messageMatches(message, query.toLowerCase()));
   return (
     <div className="flex flex-col gap-2">
@@ -30,13 +30,13 @@ export function TrajectoryView({ trajectory }: { trajectory: Trajectory | null |
           value={query}
           onChange={(event) => setSought(event.target.value)}
         />
-        <span className="text-sm text-muted">{pluralize(found.length, "message")}</span>
+        <span className="text-sm text-muted">{pluralize(matching.length, "message")}</span>
       </div>
       {trajectory?.tools_known === false && (
         <p className="text-sm text-muted">Tool calls are unknown: the agent did not report them.</p>
       )}
       <ol className="flex flex-col gap-2">
-        {found.slice(0, shown).map(({ turn, message }, index) => (
+        {matching.slice(0, shown).map(({ turn, message }, index) => (
           // oxlint-disable-next-line react/no-array-index-key -- a trajectory never changes
           <li key={index} className="card p-2">
             <p className="flex items-center gap-2 text-xs text-muted">
@@ -54,9 +54,9 @@ export function TrajectoryView({ trajectory }: { trajectory: Trajectory | null |
           </li>
         ))}
       </ol>
-      {found.length > shown && (
+      {matching.length > shown && (
         <Button onClick={() => setShown(shown + PAGE_SIZE)}>
-          Show {formatCount(Math.min(PAGE_SIZE, found.length - shown))} more
+          Show {formatCount(Math.min(PAGE_SIZE, matching.length - shown))} more
         </Button>
       )}
     </div>

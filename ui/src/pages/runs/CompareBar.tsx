@@ -13,7 +13,7 @@ interface Props {
 
 /** The selected runs and a button to compare them. */
 export function CompareBar({ chosen, listed, onClear }: Props) {
-  const found = useQueries({
+  const queries = useQueries({
     queries: chosen.map((id) => ({
       queryKey: ["run", id],
       queryFn: ({ signal }: { signal: AbortSignal }) => api.run(id, signal),
@@ -22,10 +22,10 @@ export function CompareBar({ chosen, listed, onClear }: Props) {
     })),
   });
   if (chosen.length === 0) return null;
-  const runs = chosen.map((id, index) => listed.find((run) => run.id === id) ?? found[index]?.data);
-  const known = runs.filter((run) => run !== undefined);
-  const [first, second] = known;
-  const lost = found.some((one) => one.error);
+  const runs = chosen.map((id, index) => listed.find((run) => run.id === id) ?? queries[index]?.data);
+  const loaded = runs.filter((run) => run !== undefined);
+  const [first, second] = loaded;
+  const lost = queries.some((one) => one.error);
   return (
     <section
       aria-label="Selected runs"
@@ -35,7 +35,7 @@ export function CompareBar({ chosen, listed, onClear }: Props) {
         <b className="num">
           {chosen.length} of {PAIR}
         </b>{" "}
-        selected: {known.map(runTitle).join(" and ")}
+        selected: {loaded.map(runTitle).join(" and ")}
         {lost && <span className="text-warn"> One of them no longer exists.</span>}
       </span>
       {first && second ? (
@@ -67,8 +67,8 @@ export function toggleRun(chosen: readonly string[], id: string): readonly strin
  */
 export function compareUrl(pair: readonly [Evaluation, Evaluation], listed: readonly Evaluation[]): string {
   const [first, second] = pair;
-  const place = (run: Evaluation) => listed.findIndex((one) => one.id === run.id);
-  const later = startTime(first) - startTime(second) || place(second) - place(first);
+  const listIndex = (run: Evaluation) => listed.findIndex((one) => one.id === run.id);
+  const later = startTime(first) - startTime(second) || listIndex(second) - listIndex(first);
   const [older, newer] = later > 0 ? [second, first] : [first, second];
   return `/compare?baseline=${encodeURIComponent(older.id)}&candidate=${encodeURIComponent(newer.id)}`;
 }
