@@ -175,7 +175,7 @@ class TestWrongCalls:
             ("import no_such_package", "f", "no module named 'no_such_package'"),
             ("import sys; sys.exit(3)", "f", "SystemExit: 3; a file must not exit while it loads"),
             (GRADERS, "sam", "did you mean 'same'?"),
-            ("x = 1", "*", "no function there is marked @grader"),
+            ("x = 1", "*", "no function is marked @grader"),
         ],
     )
     def test_code_that_cannot_be_used_says_what_to_write(

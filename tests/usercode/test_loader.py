@@ -321,7 +321,7 @@ class TestFaults:
 
     def test_an_empty_folder_is_reported(self, tmp_path: Path) -> None:
         assert fault(tmp_path, "f").message == (
-            f"no grader named 'f' in a .py file of {tmp_path}; no function there is marked @grader"
+            f"no grader named 'f' in a .py file of {tmp_path}; no function is marked @grader"
         )
 
     @pytest.mark.parametrize("reference", ["my_grader", "mine.py:my_grader"])
@@ -337,7 +337,7 @@ class TestFaults:
     ) -> None:
         source = "def timed(f): return lambda *a: f(*a)\n@timed\n@grader\ndef f(sample, submission): ...\n"
         file = write("mine.py", HEAD + source)
-        message = "'f' lost its mark to a decorator above @grader; give that functools.wraps"
+        message = "a decorator above @grader hides the mark of 'f'; use functools.wraps in it"
         assert fault(tmp_path, reference) == LoadFault(reference, str(file), 6, message, "grader")
 
     @pytest.mark.parametrize("reference", ["f", "mine.py:f"])
@@ -545,7 +545,7 @@ class TestAllOfAFile:
         [
             ("mine.py", "ZeroDivisionError"),
             ("min.py", "did you mean 'mine.py'?"),
-            ("empty.py", "no function there is marked @grader"),
+            ("empty.py", "no function is marked @grader"),
         ],
     )
     def test_a_file_without_functions_of_the_role_is_a_fault(

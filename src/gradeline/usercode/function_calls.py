@@ -354,7 +354,7 @@ def _suggested_result(value: object) -> str:
 
 
 def _line_of(trace: TracebackType | None) -> str:
-    """The unwrapped_function line of user code, as ``file.py:line``."""
+    """The innermost line of user code, as ``file.py:line``."""
     found = ""
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename

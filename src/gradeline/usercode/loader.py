@@ -282,7 +282,7 @@ class _Finder:
         marked = [found for found in _marked_functions([module]) if found.mark.role == request.role]
         own = [self._only(request.role, [found]) for found in _distinct(marked) if not _is_imported(found)]
         if not own:
-            raise UnresolvedError(LoadProblem(f"no function there is marked @{request.role}", file_of(module)))
+            raise UnresolvedError(LoadProblem(f"no function is marked @{request.role}", file_of(module)))
         where = request.reference.removesuffix("*")
         return [
             (f"{where}{found.attribute}", found)
@@ -408,7 +408,7 @@ class _Finder:
         built_in = f"the built-in {role} " if near in builtins and near not in names else ""
         hint = f"did you mean {built_in}{near!r}? " if near else ""
         where = self._files.shown(file) if file else f"a .py file of {self._files.folder}"
-        what = f"found: {', '.join(names)}" if names else f"no function there is marked @{role}"
+        what = f"found: {', '.join(names)}" if names else f"no function is marked @{role}"
         failures = "" if file else self._failures()
         return LoadProblem(f"no {role} named {name!r} in {where}; {hint}{what}{failures}", file)
 
@@ -423,7 +423,7 @@ class _Finder:
         for mark, line in source.marked if source else ():
             if mark == Mark(role, name):
                 return LoadProblem(
-                    f"{name!r} lost its mark to a decorator above @{role}; give that functools.wraps", file, line
+                    f"a decorator above @{role} hides the mark of {name!r}; use functools.wraps in it", file, line
                 )
         return LoadProblem(
             f"{name!r} is not marked; add @{role} above def {inner.__name__}", *definition_location(inner)

@@ -157,7 +157,7 @@ class WorkerProcess:
         if self.killed_for == "timeout":
             return "timeout", f"took longer than {task.timeout:g} s"
         if self.killed_for == "bad_reply":
-            return "bad_reply", "wrote into the pipe that its result goes through"
+            return "bad_reply", "wrote into the pipe for results"
         evidence = self._memory_evidence(memory_limit, oom_kills)
         if evidence is not None:
             return "memory", f"ran out of memory: {evidence}"
