@@ -228,7 +228,7 @@ class GraderEntry(_Section, frozen=True, kw_only=True):
         described("For kind tool: a function of your own or a built-in grader.", expected="the name of a grader"),
     ] = None
     extractor: Annotated[
-        str,
+        Text,
         described(
             "Picks the graded text out of the response (default: the last message; for tool_calls, its calls).",
             expected="the name of an extractor",

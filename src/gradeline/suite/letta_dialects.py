@@ -153,7 +153,7 @@ def _one_of(values: tuple[str, ...], value: object) -> str:
 def _rewrite_target(found: RewrittenSuite, target: Mapping[str, Any], *, with_reward: bool) -> dict[str, Any]:
     rewritten = _rename(found, "target", target, ("target",))
     kind = rewritten.get("kind", DEFAULT_TARGET_KIND if with_reward else None)
-    return rewritten if kind is None else {**rewritten, "kind": TARGET_KINDS.get(kind, kind)}
+    return {**rewritten, "kind": target_kind(kind)} if isinstance(kind, str) else rewritten
 
 
 def _rewrite_grader(entry: object) -> object:
